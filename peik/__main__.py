@@ -1,0 +1,5 @@
+"""`python -m peik` is `peik`."""
+
+from peik.doors.cli import main
+
+main()
