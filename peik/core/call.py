@@ -1,0 +1,281 @@
+"""Reading a call: its lane, its weight, its merge target and its letter references, found in the parameters as they came."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from peik.core.letter import Chat
+from peik.core.methods import TARGETS, MethodClass, classify, is_method_name
+from peik.core.problem import BadInput
+
+TEXT_CHARS_MAX = 4096
+KEY_CHARS_MAX = 256  # names have 32 characters, ids of inline messages and connections a few dozen
+PARAMS_BYTES_MAX = 1024 * 1024  # Telegram answers 413 above 1 MiB of parameters (TELEGRAM.md §3.5)
+
+_Number = int | str | None
+_MessageId = int | str | dict[str, object] | None
+_NOTHING = msgspec.Raw(b"null")  # Raw itself takes null; a union with None would take nothing else
+_NUMBER_MAX = 2**63 - 1  # what Telegram and every store can hold
+
+
+_Decoded = TypeVar("_Decoded")
+
+
+class _Params(msgspec.Struct):
+    """The few parameters that matter to a courier. All others pass untouched, whatever they are called."""
+
+    chat_id: _Number = None
+    message_thread_id: _Number = None
+    user_id: _Number = None
+    inline_message_id: str | None = None
+    business_connection_id: str | None = None
+    message_id: _MessageId = None
+    text: str | None = None
+    caption: str | None = None
+    parse_mode: str | None = None
+    entities: msgspec.Raw = _NOTHING
+    caption_entities: msgspec.Raw = _NOTHING
+    media: msgspec.Raw = _NOTHING
+    message_ids: msgspec.Raw = _NOTHING
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call says about its own delivery."""
+
+    method: str
+    kind: MethodClass
+    chat: Chat
+    thread: int
+    weight: int
+    target: str | None
+    awaits: int | None
+
+
+_decode_params = msgspec.json.Decoder(_Params).decode
+_decode_object = msgspec.json.Decoder(dict[str, object]).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+# Sends that go to a story or to a connection instead of a chat.
+_CHATLESS_SENDS = frozenset({"postStory", "repostStory"})
+
+
+def read_call(method: str, params: bytes) -> Reading:
+    """Understand a call well enough to queue it. Raises BadInput with what to mend if it cannot be a letter."""
+    if not is_method_name(method):
+        raise BadInput(code="bad_method", detail=f"{method[:80]!r} is not the name of a Bot API method.")
+    name, kind = classify(method)
+    if kind is None or not kind.is_queued:
+        what = kind.value if kind else "unknown"
+        raise BadInput(
+            code="not_queueable",
+            detail=f"{name} is not sent by letter (its class is {what}): it cannot wait in a queue. Call it directly.",
+        )
+    if len(params) > PARAMS_BYTES_MAX:
+        raise BadInput(
+            code="params_too_large", detail="Telegram takes at most 1 MiB of parameters; send files as files."
+        )
+    # The whole first: what is accepted here will be read again when a chat moves or a reference is filled.
+    given = _decode(params, _decode_object)
+    fields = _decode(params, _decode_params)
+    chat = _chat_key(fields)
+    if chat == "bot" and kind is MethodClass.SEND and name not in _CHATLESS_SENDS:
+        raise BadInput(code="missing_chat_id", detail=f"{name} needs a chat_id: a number, or @name of a public chat.")
+    _check_lengths(name, fields)
+    return Reading(
+        method=name,
+        kind=kind,
+        chat=chat,
+        thread=_whole(fields.message_thread_id, "message_thread_id") or 0,
+        weight=_weight(name, kind, fields),
+        target=_target(name, given),
+        awaits=_reference_in(given) if b'"letter"' in params else None,  # rare, and cheap to see
+    )
+
+
+def _decode(params: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
+    try:
+        return decode(params)
+    except msgspec.ValidationError as error:
+        raise BadInput(code="bad_params", detail=f"A parameter has the wrong type: {error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(code="bad_params", detail=f"The parameters are not a JSON object: {error}.") from None
+
+
+def chat_key(chat_id: int | str) -> Chat:
+    """One key for all spellings of a chat: numbers as numbers, names in lower case."""
+    if isinstance(chat_id, int):
+        if abs(chat_id) > _NUMBER_MAX:
+            raise BadInput(code="bad_params", detail="chat_id is larger than any chat's number.")
+        return chat_id
+    text = chat_id.strip()
+    if _is_number(text.removeprefix("-")):
+        return int(text)
+    if not text:
+        raise BadInput(code="missing_chat_id", detail="chat_id is empty: give a number, or @name of a public chat.")
+    if not text.isprintable() or len(text) > KEY_CHARS_MAX:
+        raise BadInput(code="bad_params", detail="chat_id is neither a number nor a name that Telegram gives.")
+    return text.lower() if text.startswith("@") else f"@{text.lower()}"
+
+
+def _chat_key(fields: _Params) -> Chat:
+    key = _addressee(fields)
+    if isinstance(key, str) and not (key.isprintable() and len(key) <= KEY_CHARS_MAX):
+        raise BadInput(code="bad_params", detail="chat_id, or what stands for it, is not a name that Telegram gives.")
+    return key
+
+
+def _addressee(fields: _Params) -> Chat:
+    if fields.chat_id is not None:
+        return chat_key(fields.chat_id)
+    if fields.user_id is not None:
+        return f"user:{fields.user_id}"
+    if fields.inline_message_id is not None:
+        return f"inline:{fields.inline_message_id}"
+    if fields.business_connection_id is not None:
+        return f"business:{fields.business_connection_id}"
+    return "bot"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _whole(value: _Number, name: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        number = _NUMBER_MAX + 1
+    if abs(number) > _NUMBER_MAX:
+        raise BadInput(code="bad_params", detail=f"{name} must be a whole number.")
+    return number
+
+
+def _check_lengths(method: str, fields: _Params) -> None:
+    # With entities or a parse mode only Telegram can count what is left of the text after parsing.
+    if fields.text is not None and fields.parse_mode is None and _is_null(fields.entities):
+        if len(fields.text) > TEXT_CHARS_MAX and method in ("sendMessage", "editMessageText"):
+            raise BadInput(
+                code="text_too_long",
+                detail=f"The text has {len(fields.text)} characters; Telegram takes {TEXT_CHARS_MAX}. Split it.",
+            )
+        if not fields.text.strip() and method == "sendMessage":
+            raise BadInput(code="text_empty", detail="The text is empty; Telegram refuses empty messages.")
+    # Premium business accounts may use captions as long as texts.
+    is_plain = fields.parse_mode is None and _is_null(fields.caption_entities)
+    if fields.caption is not None and is_plain and len(fields.caption) > TEXT_CHARS_MAX:
+        raise BadInput(code="caption_too_long", detail="The caption is longer than Telegram takes. Shorten it.")
+
+
+def _weight(method: str, kind: MethodClass, fields: _Params) -> int:
+    """How many messages Telegram will count: an album is its items, and a write that makes no message is free."""
+    if method == "sendMediaGroup":
+        return max(1, _length(fields.media))
+    if method in ("forwardMessages", "copyMessages"):
+        return max(1, _length(fields.message_ids))
+    if kind is MethodClass.WRITE and not method.startswith("edit"):
+        return 0
+    return 1
+
+
+def _is_null(raw: msgspec.Raw) -> bool:
+    return bytes(raw) == b"null"
+
+
+def _length(raw: msgspec.Raw) -> int:
+    value = _decode_any(raw)
+    if isinstance(value, str):  # forms carry nested JSON as strings
+        try:
+            value = _decode_any(value.encode())
+        except (msgspec.DecodeError, RecursionError):
+            return 1
+    return len(value) if isinstance(value, list) else 1
+
+
+def _target(method: str, given: dict[str, object]) -> str | None:
+    """The thing that an edit replaces, as a string that is equal for equal targets; None for what is never merged."""
+    names = TARGETS.get(method)
+    if names is None:
+        return None
+    parts = {name: given[name] for name in names if name in given}
+    chat_id = parts.get("chat_id")
+    if isinstance(chat_id, int | str):
+        parts["chat_id"] = chat_key(chat_id)
+    message_id = parts.get("message_id")
+    if isinstance(message_id, str) and _is_number(message_id):
+        parts["message_id"] = int(message_id)
+    return f"{method}{_encode(parts).decode()}"
+
+
+# ---- letter references: {"letter": "<id>"} where a message id is due ----
+
+
+def find_reference(params: bytes) -> int | None:
+    """The letter that this call refers to, if any. Raises BadInput if it refers to several."""
+    if b'"letter"' not in params:  # nearly every call, and cheap to see
+        return None
+    return _reference_in(_decode(params, _decode_object))
+
+
+def _reference_in(given: dict[str, object]) -> int | None:
+    found: set[int] = set()
+    _walk(given, found)
+    if len(found) > 1:
+        raise BadInput(code="many_references", detail="A letter may refer to one other letter, not to several.")
+    return found.pop() if found else None
+
+
+def fill_reference(params: str, message_id: int) -> str:
+    """The parameters with every letter reference replaced by the message id."""
+    return msgspec.json.encode(_replace(_decode_any(params.encode()), message_id)).decode()
+
+
+def readdress(params: str, chat_id: int) -> str:
+    """The parameters with another chat_id: Telegram told us that the chat has moved."""
+    value = _decode_any(params.encode())
+    value["chat_id"] = chat_id
+    return msgspec.json.encode(value).decode()
+
+
+def _reference_of(value: object) -> int | None:
+    if not isinstance(value, dict) or set(value) != {"letter"}:
+        return None
+    named = value["letter"]
+    if isinstance(named, str) and _is_number(named):
+        return int(named)
+    if isinstance(named, int) and not isinstance(named, bool) and 0 < named <= _NUMBER_MAX:
+        return named
+    raise BadInput(code="bad_reference", detail='A letter reference looks like {"letter": "<id of the letter>"}.')
+
+
+# Where Telegram expects a message id. Elsewhere {"letter": …} is the caller's own data and stays as it is.
+_MESSAGE_ID_NAMES = frozenset({"message_id", "reply_to_message_id"})
+
+
+def _walk(value: object, found: set[int]) -> None:
+    if not isinstance(value, dict):
+        return
+    for name, inner in value.items():
+        if name in _MESSAGE_ID_NAMES:
+            letter_id = _reference_of(inner)
+            if letter_id is not None:
+                found.add(letter_id)
+        elif name == "reply_parameters":
+            _walk(inner, found)
+
+
+def _replace(value: object, message_id: int) -> object:
+    if not isinstance(value, dict):
+        return value
+    filled: dict[str, object] = {}
+    for name, inner in value.items():
+        if name in _MESSAGE_ID_NAMES and _reference_of(inner) is not None:
+            filled[name] = message_id
+        elif name == "reply_parameters":
+            filled[name] = _replace(inner, message_id)
+        else:
+            filled[name] = inner
+    return filled

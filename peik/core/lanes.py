@@ -1,0 +1,427 @@
+"""The lanes of one bot in memory: who goes next. Fair over lanes, by priority without starvation, the head of a lane alone.
+
+Memory does not grow with the backlog: each lane keeps a window of its first letters, and only so many lanes are loaded.
+What is not here is in the store; `beyond` says where to look. Pure: it decides what to read, somebody else reads.
+"""
+
+import enum
+import heapq
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from peik.core.letter import RANKS, Chat, LaneKey, Letter
+
+# Shares of the ranks when all of them want to go: the higher goes first nearly always, and the lowest still goes.
+WEIGHTS = (64, 16, 4, 1)
+_NEVER = float("inf")
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the backlog may be in memory."""
+
+    lanes_per_rank: int = 512
+    letters_per_lane: int = 16
+
+
+class Place(enum.Enum):
+    READY = "ready"  # in a ready queue
+    TIMED = "timed"  # waits for an instant
+    FLYING = "flying"  # its head is being marked or sent
+    LOADING = "loading"  # its window is to be read from the store
+    RESTING = "resting"  # empty; stays until its last settlement is stored
+
+
+class Lane:
+    """One lane's window. `window` is always the front of the lane: nothing in the store goes before its last letter."""
+
+    __slots__ = ("beyond", "has_gone", "key", "place", "queued", "rank", "stamp", "unsettled", "wants_load", "window")
+
+    def __init__(self, key: LaneKey) -> None:
+        self.key = key
+        self.window: list[Letter] = []
+        self.beyond = False
+        self.has_gone = False  # it has had a turn since it was loaded
+        self.place = Place.RESTING
+        self.rank = 0
+        self.queued: set[int] = set()  # the ready queues that hold it, each once, even if it is not ready now
+        self.stamp = 0  # tells a live timer from a stale one
+        self.unsettled = 0  # settlements on their way to the store
+        self.wants_load = False
+
+
+def _order(letter: Letter) -> tuple[int, int]:
+    return (letter.rank, letter.number)
+
+
+class Lanes:
+    """Offer letters, take them one by one, give each lane back when its try is over."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._lanes: dict[LaneKey, Lane] = {}
+        self._ready: tuple[deque[Lane], ...] = tuple(deque() for _ in range(RANKS))
+        self._timers: list[tuple[float, int, int, Lane]] = []
+        self._ticket = 0
+        self._passes = [0.0] * RANKS
+        self._loaded = [0] * RANKS
+        # Until the store has been read once, it may hold anything.
+        self._beyond = [True] * RANKS
+        self._is_crowded = [False] * RANKS  # the store has more lanes than there is room for: each gets a short turn
+        self._lanes_max = RANKS * room.lanes_per_rank
+        self._is_sweeping = False
+        self._has_missed = False  # something came into the store since the sweep began, and not to memory
+        self._missed_lanes: set[LaneKey] = set()
+        self._is_sweep_stale = False  # it may even have missed anything in any lane
+        self._loads: list[Lane] = []
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    # ---- letters come in ----
+
+    def offer(self, letter: Letter) -> None:
+        """A letter that was just made durable, in the order of its number. It is kept here if its place is known."""
+        lane = self._lanes.get(letter.lane)
+        if lane is not None:
+            self._offer_to(lane, letter)
+            return
+        if not self._has_room(letter.rank):
+            self._beyond[letter.rank] = self._is_crowded[letter.rank] = True
+            self._missed(letter.lane)
+            return
+        lane = self._add(letter.lane, letter.rank)
+        if any(self._beyond):
+            # The store may hold older letters of this lane: read before deciding who is its head.
+            self._want_load(lane)
+        else:
+            lane.window.append(letter)
+            self._requeue(lane)
+
+    def _offer_to(self, lane: Lane, letter: Letter) -> None:
+        if lane.place is Place.LOADING:
+            lane.wants_load = True  # the read under way may have missed it
+            return
+        window = lane.window
+        if window and lane.beyond and _order(letter) > _order(window[-1]):
+            return  # it is behind what the store has anyway
+        if not window and lane.beyond:
+            # Only the store knows the front now. While the head is in flight it must not be read: the head is in it.
+            if lane.place is Place.FLYING:
+                lane.wants_load = True
+            else:
+                self._want_load(lane)
+            return
+        if len(window) >= self._room.letters_per_lane and _order(letter) > _order(window[-1]):
+            lane.beyond = True
+            return
+        insort(window, letter, key=_order)
+        if len(window) > self._room.letters_per_lane:
+            window.pop()
+            lane.beyond = True
+        has_new_rank = lane.place is Place.READY and window[0].rank != lane.rank
+        if lane.place in (Place.RESTING, Place.TIMED) or has_new_rank:
+            self._requeue(lane)
+
+    def remove(self, key: LaneKey, letter_id: int) -> None:
+        """Somebody else ended this letter (cancelled, merged, expired). It must not be tried from memory."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            return
+        if lane.place is Place.LOADING:
+            lane.wants_load = True
+        lane.window = [letter for letter in lane.window if letter.id != letter_id]
+        if lane.place in (Place.READY, Place.TIMED):
+            self._requeue(lane)
+
+    def forget(self, key: LaneKey) -> None:
+        """Drop what is known of a lane's front, to be read again: letters were moved into or out of it."""
+        lane = self._lanes.get(key)
+        self._beyond = [True] * RANKS
+        self._missed(key)
+        if lane is None:
+            return
+        lane.window.clear()
+        lane.beyond = True
+        if lane.place in (Place.LOADING, Place.FLYING):
+            lane.wants_load = True
+        else:
+            self._requeue(lane)
+
+    def forget_chat(self, chat: Chat) -> None:
+        """The same for all threads of a chat."""
+        self._expect_anything()
+        for key in [key for key in self._lanes if key[0] == chat]:
+            self.forget(key)
+
+    def recheck(self, chat: Chat) -> None:
+        """A hold of this chat was changed by hand: its lanes that wait for an instant ask again."""
+        for key, lane in self._lanes.items():
+            if key[0] == chat and lane.place is Place.TIMED:
+                self._requeue(lane)
+
+    def forget_all(self) -> None:
+        """Others wrote to the store: read everything again, except what is in flight."""
+        self._expect_anything()
+        for lane in list(self._lanes.values()):
+            self.forget(lane.key)
+
+    def _expect_anything(self) -> None:
+        """The store may hold letters of any rank that memory does not know, and a sweep under way may miss them."""
+        self._beyond = [True] * RANKS
+        self._has_missed = self._is_sweep_stale = True
+
+    def _missed(self, key: LaneKey) -> None:
+        """This lane has changed in the store and not in memory."""
+        self._has_missed = True
+        if self._is_sweeping:
+            self._missed_lanes.add(key)
+
+    # ---- letters go out ----
+
+    def take(self, now: float, *, ranks: Iterable[int], ready_at: Callable[[Letter], float]) -> Letter | None:
+        """The next letter to try, of the given ranks. `ready_at` says when a head may go; -inf or the past is now."""
+        self.wake(now)
+        wanted = tuple(ranks)
+        while True:
+            rank = self._pick_rank(wanted)
+            if rank is None:
+                return None
+            lane = self._ready[rank].popleft()
+            lane.queued.discard(rank)
+            if lane.place is not Place.READY or lane.rank != rank or not lane.window:
+                continue  # a stale entry: the lane has been requeued since
+            head = lane.window[0]
+            at = ready_at(head)
+            if at > now:
+                self._time(lane, at)
+                continue
+            self._passes[rank] += 1 / WEIGHTS[rank]
+            lane.window.pop(0)
+            lane.place = Place.FLYING
+            lane.has_gone = True
+            return head
+
+    def put_back(self, letter: Letter) -> None:
+        """The try is over and the letter waits on: it takes its place at the front of its lane again."""
+        lane = self._lanes[letter.lane]
+        insort(lane.window, letter, key=_order)
+        self._requeue(lane)
+
+    def leave(self, key: LaneKey) -> None:
+        """The try is over and the letter has left its lane: the next may go."""
+        self._requeue(self._lanes[key])
+
+    def settling(self, key: LaneKey) -> None:
+        """A settlement of this lane is on its way to the store."""
+        self._lanes[key].unsettled += 1
+
+    def settled(self, key: LaneKey) -> None:
+        """It has been stored: the store may be read for this lane again."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            return
+        lane.unsettled -= 1
+        if lane.unsettled == 0:
+            if lane.place is Place.RESTING:
+                self._drop(lane)
+            elif lane.place is Place.LOADING:
+                self._loads.append(lane)
+            elif lane.place is Place.READY and lane.has_gone and self._is_crowded[lane.rank]:
+                self._give_up(lane)  # it has had its turn, and others wait in the store for theirs
+
+    def next_timer(self) -> float | None:
+        while self._timers and not self._is_live(self._timers[0]):
+            heapq.heappop(self._timers)
+        if not self._timers or self._timers[0][0] == _NEVER:
+            return None
+        return self._timers[0][0]
+
+    def has_ready(self, ranks: Iterable[int]) -> bool:
+        return any(self._ready[rank] for rank in ranks)
+
+    # ---- reading from the store ----
+
+    def loads(self) -> list[LaneKey]:
+        """The lanes whose front must be read now. Each is answered by `loaded`."""
+        keys = [lane.key for lane in self._loads if lane.place is Place.LOADING and lane.unsettled == 0]
+        for lane in self._loads:
+            lane.wants_load = False
+        self._loads.clear()
+        return keys
+
+    def load_failed(self, keys: Iterable[LaneKey]) -> None:
+        """The store did not answer: ask for these again."""
+        for key in keys:
+            lane = self._lanes.get(key)
+            if lane is not None and lane.place is Place.LOADING:
+                self._want_load(lane)
+
+    def may_be_beyond(self, rank: int) -> bool:
+        return self._beyond[rank]
+
+    def is_hungry(self, rank: int, now: float) -> bool:
+        """Whether more lanes of this rank should be looked for in the store."""
+        if not self._beyond[rank] or len(self._ready[rank]) >= max(1, self._room.lanes_per_rank // 4):
+            return False
+        if not self._has_room(rank):
+            self._evict(range(RANKS) if len(self._lanes) >= self._lanes_max else (rank,), now)
+        return self._has_room(rank)
+
+    def sweep_room(self, rank: int) -> int:
+        """How many lanes to ask for: what there is room for, and enough to get past those that are here already."""
+        return max(64, self._room.lanes_per_rank - self._loaded[rank])
+
+    def sweep_letters(self, rank: int) -> int:
+        """How much of each lane to read: in a crowd no more than a short turn needs."""
+        return min(2, self._room.letters_per_lane) if self._is_crowded[rank] else self._room.letters_per_lane
+
+    def sweep_begins(self) -> None:
+        """The store is about to be read: what was offered until now is in it."""
+        self._is_sweeping = True
+        self._missed_lanes.clear()
+        self._has_missed = self._is_sweep_stale = False
+
+    def swept(self, rank: int, found: dict[LaneKey, tuple[list[Letter], bool]], *, is_whole: bool) -> int:
+        """What a look into the store found. `is_whole`: it went once around. The number of lanes that were new here."""
+        added = 0
+        for key, (letters, more) in found.items():
+            if key in self._lanes or not letters:
+                continue
+            if letters[0].rank != rank and not self._has_room(letters[0].rank):
+                # Its turn is that of its head, so the sweep of that rank will bring it.
+                self._beyond[letters[0].rank] = self._has_missed = True
+                continue
+            lane = self._add(key, letters[0].rank)
+            if self._is_sweep_stale or key in self._missed_lanes:
+                self._want_load(lane)  # what was found is its front no more
+            else:
+                self._fill(lane, letters, more)
+            added += 1
+        self._is_sweeping = False
+        self._missed_lanes.clear()
+        self._is_crowded[rank] = not is_whole
+        if is_whole and not self._has_missed:
+            self._beyond[rank] = False
+        return added
+
+    def loaded(self, key: LaneKey, letters: list[Letter], *, more: bool) -> None:
+        lane = self._lanes.get(key)
+        if lane is None or lane.place is not Place.LOADING:
+            return
+        if lane.wants_load:  # something came while the store was being read
+            self._want_load(lane)
+            return
+        self._fill(lane, letters, more)
+
+    def _fill(self, lane: Lane, letters: list[Letter], more: bool) -> None:
+        lane.window = letters
+        lane.beyond = more
+        self._requeue(lane)
+
+    def _want_load(self, lane: Lane) -> None:
+        lane.place = Place.LOADING
+        lane.wants_load = False
+        if lane.unsettled == 0:
+            self._loads.append(lane)
+
+    # ---- where a lane stands ----
+
+    def _add(self, key: LaneKey, rank: int) -> Lane:
+        lane = self._lanes[key] = Lane(key)
+        lane.rank = rank
+        self._loaded[rank] += 1
+        return lane
+
+    def _has_room(self, rank: int) -> bool:
+        """Lanes change rank with their heads, so a rank may get more than its share; all ranks together may not."""
+        return self._loaded[rank] < self._room.lanes_per_rank and len(self._lanes) < self._lanes_max
+
+    def _drop(self, lane: Lane) -> None:
+        for rank in lane.queued:
+            self._ready[rank].remove(lane)
+        del self._lanes[lane.key]
+        self._loaded[lane.rank] -= 1
+        lane.place = Place.RESTING
+        lane.stamp = -1
+
+    def _requeue(self, lane: Lane) -> None:
+        """Find the lane's place anew from what it holds."""
+        if lane.wants_load:  # while its head was in flight, something came into the lane that memory does not know
+            lane.window.clear()
+            self._want_load(lane)
+        elif lane.window:
+            self._set_rank(lane, lane.window[0].rank)
+            lane.place = Place.READY
+            ready = self._ready[lane.rank]
+            if not ready:
+                # A rank that was idle must not claim the turns that it did not use.
+                self._passes[lane.rank] = max(self._passes[lane.rank], self._least_pass())
+            if lane.rank not in lane.queued:
+                lane.queued.add(lane.rank)
+                ready.append(lane)
+        elif lane.beyond:
+            self._want_load(lane)
+        else:
+            lane.place = Place.RESTING
+            if lane.unsettled == 0:
+                self._drop(lane)
+
+    def _set_rank(self, lane: Lane, rank: int) -> None:
+        if rank != lane.rank:
+            self._loaded[lane.rank] -= 1
+            self._loaded[rank] += 1
+            lane.rank = rank
+
+    def _least_pass(self) -> float:
+        busy = [self._passes[rank] for rank in range(RANKS) if self._ready[rank]]
+        return min(busy) if busy else max(self._passes)
+
+    def _pick_rank(self, ranks: tuple[int, ...]) -> int | None:
+        best = None
+        for rank in ranks:
+            if self._ready[rank] and (best is None or self._passes[rank] < self._passes[best]):
+                best = rank
+        return best
+
+    def _time(self, lane: Lane, at: float) -> None:
+        self._ticket += 1
+        lane.place = Place.TIMED
+        lane.stamp = self._ticket
+        heapq.heappush(self._timers, (at, self._ticket, self._ticket, lane))
+        if len(self._timers) > 2 * len(self._lanes) + 64:
+            # Mostly stale: lanes that were woken by other things than their timers.
+            self._timers = [timer for timer in self._timers if self._is_live(timer)]
+            heapq.heapify(self._timers)
+
+    def _is_live(self, timer: tuple[float, int, int, Lane]) -> bool:
+        return timer[3].place is Place.TIMED and timer[3].stamp == timer[2]
+
+    def wake(self, now: float) -> None:
+        """Lanes whose instant has come are ready."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            timer = heapq.heappop(timers)
+            if self._is_live(timer):
+                self._requeue(timer[3])
+
+    def _evict(self, ranks: Collection[int], now: float) -> None:
+        """Give up lanes that cannot go soon, so that others get their turn. They come back when the sweep passes by."""
+        freed = 0
+        for at, _, stamp, lane in self._timers:
+            if freed >= max(1, self._room.lanes_per_rank // 2):
+                break
+            is_idle = lane.place is Place.TIMED and lane.stamp == stamp and lane.unsettled == 0
+            if is_idle and lane.rank in ranks and at > now + 1.0:
+                self._give_up(lane)
+                freed += 1
+
+    def _give_up(self, lane: Lane) -> None:
+        """Forget a lane that has letters. The sweep will find it again, even if another rank is at its front by then."""
+        for letter in lane.window:
+            self._beyond[letter.rank] = True
+        if lane.beyond:
+            self._beyond = [True] * RANKS
+        self._drop(lane)

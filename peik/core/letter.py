@@ -1,0 +1,130 @@
+"""A letter: a call that Peik promised to deliver. Values only; what may happen to one is in `lifecycle`."""
+
+import enum
+
+import msgspec
+
+Chat = int | str  # a chat's number, "@name" in lower case, or "user:…", "inline:…", "business:…", "bot"
+LaneKey = tuple[Chat, int]  # (chat, thread), within one bot; thread 0 is no thread
+
+
+class State(enum.StrEnum):
+    """What people see, everywhere the same. A failed letter is a dead letter."""
+
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (State.COMPLETED, State.FAILED, State.CANCELLED)
+
+
+class Priority(enum.IntEnum):
+    BULK = -1  # broadcasts
+    NORMAL = 0
+    HIGH = 1  # gateway sends, notifications
+    CRITICAL = 2
+
+    @property
+    def rank(self) -> int:
+        """0 goes first. Ranks index the arrays of `lanes` and order the store's lane index."""
+        return Priority.CRITICAL - self
+
+
+RANKS = len(Priority)
+INTERACTIVE_RANK_MAX = Priority.HIGH.rank  # what a person waits for; the rest is bulk to Telegram
+
+
+class OnUncertain(enum.StrEnum):
+    """What to do after a try that may have arrived."""
+
+    RESEND = "resend"  # at least once
+    HOLD = "hold"  # at most once: a person decides
+
+
+class Backoff(enum.StrEnum):
+    EXPONENTIAL = "exponential"
+    FIXED = "fixed"
+
+
+class Enclosed(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a call as the store remembers it; the bytes lie in the spool under `blob`."""
+
+    field: str
+    blob: str
+    filename: str
+    content_type: str
+    size_bytes: int
+    digest: str
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with its delivery terms, checked and addressed, about to become durable."""
+
+    bot_id: int
+    method: str
+    params: str  # the JSON object exactly as it will be sent
+    chat: Chat
+    thread: int = 0
+    weight: int = 1  # how many messages it is to Telegram's limits; 0 for writes that make none
+    rank: int = Priority.NORMAL.rank
+    attempts: int = 5
+    backoff_ms: int = 2000
+    backoff: Backoff = Backoff.EXPONENTIAL
+    timeout_ms: int = 0  # 0: the carrier's own
+    on_uncertain: OnUncertain = OnUncertain.RESEND
+    send_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    awaits: int | None = None  # the letter whose message id a reference takes
+    target: str | None = None  # what an edit replaces, for merging
+    enclosed: tuple[Enclosed, ...] = ()
+    idempotency_key: str | None = None
+    digest: str = ""  # of the whole call, to tell a repeat from another call under the same key
+    is_moved: bool = False
+    metadata: str | None = None  # a JSON object
+    user_id: str | None = None
+    message_type: str | None = None
+    hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable letter as engines carry it: what is needed to send and to judge, no more."""
+
+    id: int
+    bot_id: int
+    number: int  # its place in the bot's order; a letter that joins anew gets a new one
+    method: str
+    params: str
+    chat: Chat
+    thread: int = 0
+    weight: int = 1
+    rank: int = Priority.NORMAL.rank
+    attempts: int = 5
+    backoff_ms: int = 2000
+    backoff: Backoff = Backoff.EXPONENTIAL
+    timeout_ms: int = 0
+    on_uncertain: OnUncertain = OnUncertain.RESEND
+    due_at_ms: int = 0  # not before, while it backs off at the head of its lane
+    expires_at_ms: int = 0  # 0: never
+    awaits: int | None = None
+    is_moved: bool = False  # its chat was re-addressed after it was accepted: params still name the old one
+    attempts_made: int = 0
+    uncertain_tries: int = 0
+    enclosed: tuple[Enclosed, ...] = ()
+
+    @property
+    def lane(self) -> LaneKey:
+        return (self.chat, self.thread)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Its place among the letters of its lane: the higher priority first, then as accepted."""
+        return (self.rank, self.number)
+
+    @property
+    def is_interactive(self) -> bool:
+        return self.rank <= INTERACTIVE_RANK_MAX

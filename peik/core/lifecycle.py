@@ -1,0 +1,207 @@
+"""The life of a letter: every move in one table, and the settlement that each outcome leads to.
+
+The diagram in the docs is drawn from MOVES. A move that is not in the table cannot be made.
+"""
+
+import enum
+
+import msgspec
+
+from peik.core.letter import Letter, OnUncertain, State
+from peik.core.methods import MethodClass, classify
+from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
+from peik.core.retry import RESENDS_MAX, backoff_ms
+
+
+class Move(enum.StrEnum):
+    MARK = "mark"
+    DELIVER = "deliver"
+    RETURN = "return"
+    BACK_OFF = "back off"
+    GIVE_UP = "give up"
+    JOIN = "join"
+    PARK = "park"
+    EXPIRE = "expire"
+    SHUT_OUT = "shut out"
+    ORPHAN = "orphan"
+    MERGE = "merge"
+    CANCEL = "cancel"
+    RETRY = "retry"
+    RESOLVE = "resolve"
+
+
+_W, _D, _A, _C, _F, _X = State.WAITING, State.DELAYED, State.ACTIVE, State.COMPLETED, State.FAILED, State.CANCELLED
+
+MOVES: tuple[tuple[Move, tuple[State, ...], State, str], ...] = (
+    (Move.MARK, (_W, _D), _A, "its turn has come; stored right before the try"),
+    (Move.DELIVER, (_A,), _C, "Telegram said yes, or that it is already so"),
+    (Move.RETURN, (_A,), _W, "unsent, limited or moved: costs nothing"),
+    (Move.BACK_OFF, (_A,), _D, "a passing refusal or an uncertain try; waits, then again"),
+    (Move.GIVE_UP, (_A,), _F, "a final refusal, no attempts left, or uncertain and held"),
+    (Move.JOIN, (_D,), _W, "its time, or the letter that it refers to, has come"),
+    (Move.PARK, (_W,), _D, "refers to a letter that is not sent yet; does not block its lane"),
+    (Move.EXPIRE, (_W, _D), _F, "expires_at has passed"),
+    (Move.SHUT_OUT, (_W, _D), _F, "the chat cannot be reached"),
+    (Move.ORPHAN, (_W, _D), _F, "the letter that it refers to will never be sent"),
+    (Move.MERGE, (_W, _D), _C, "a newer edit of the same target took its place"),
+    (Move.CANCEL, (_W, _D), _X, "somebody took it back"),
+    (Move.RETRY, (_F,), _W, "a dead letter is sent again, at the end of its lane"),
+    (Move.RESOLVE, (_F,), _C, "somebody saw that the uncertain letter had arrived"),
+)
+
+_TARGET_OF = {(move, source): target for move, sources, target, _ in MOVES for source in sources}
+
+UNCERTAIN = "uncertain"
+EXPIRED = "expired"
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """The new truth of one letter after one try, to be stored as a whole."""
+
+    letter_id: int
+    bot_id: int
+    move: Move
+    state: State
+    at_ms: int
+    due_at_ms: int = 0
+    attempts_made: int
+    uncertain_tries: int
+    failed_reason: str | None = None
+    result: str | None = None
+    entry: str | None = None  # one line of the letter's history, JSON; None for a plain delivery
+
+
+class Try(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a letter's history."""
+
+    at: int
+    outcome: str
+    code: int | None = None
+    words: str | None = None
+    retry_after_s: float | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
+    """What becomes of an active letter after this outcome (DESIGN.md, "What a try costs a letter")."""
+    match outcome:
+        case Delivered(result=result, note=note):
+            entry = _line(at_ms, outcome, words=note) if note else None
+            made = letter.attempts_made + 1
+            return _moved_on(letter, Move.DELIVER, at_ms, attempts_made=made, result=result.decode(), entry=entry)
+        case Unsent(why=why):
+            return _moved_on(letter, Move.RETURN, at_ms, entry=_line(at_ms, outcome, words=why))
+        case Moved(to_chat_id=chat_id):
+            return _moved_on(letter, Move.RETURN, at_ms, entry=_line(at_ms, outcome, words=f"to {chat_id}"))
+        case Limited(retry_after_s=wait, may_have_arrived=False):
+            return _moved_on(letter, Move.RETURN, at_ms, entry=_line(at_ms, outcome, retry_after_s=wait))
+        case Limited(retry_after_s=wait):
+            return _after_doubt(letter, at_ms, _line(at_ms, outcome, code=429, retry_after_s=wait))
+        case Uncertain(why=why, code=code):
+            return _after_doubt(letter, at_ms, _line(at_ms, outcome, code=code or None, words=why))
+        case Refused():
+            return _after_refusal(letter, outcome, at_ms)
+
+
+def _after_refusal(letter: Letter, refused: Refused, at_ms: int) -> Settlement:
+    entry = _line(at_ms, refused, code=refused.code, words=refused.words)
+    made = letter.attempts_made + 1
+    bound = letter.attempts if refused.attempts_max is None else min(letter.attempts, refused.attempts_max)
+    if refused.is_passing and made < bound:
+        wait = backoff_ms(failures=made + letter.uncertain_tries, first_ms=letter.backoff_ms, kind=letter.backoff)
+        return _moved_on(letter, Move.BACK_OFF, at_ms, attempts_made=made, due_at_ms=at_ms + wait, entry=entry)
+    doubts = letter.uncertain_tries + (1 if refused.may_have_arrived else 0)
+    return _moved_on(
+        letter,
+        Move.GIVE_UP,
+        at_ms,
+        attempts_made=made,
+        uncertain_tries=doubts,
+        failed_reason=refused.words,
+        entry=entry,
+    )
+
+
+def _after_doubt(letter: Letter, at_ms: int, entry: str) -> Settlement:
+    doubts = letter.uncertain_tries + 1
+    if doubts > RESENDS_MAX or not may_resend(letter):
+        return _moved_on(letter, Move.GIVE_UP, at_ms, uncertain_tries=doubts, failed_reason=UNCERTAIN, entry=entry)
+    wait = backoff_ms(failures=letter.attempts_made + doubts, first_ms=letter.backoff_ms, kind=letter.backoff)
+    return _moved_on(letter, Move.BACK_OFF, at_ms, uncertain_tries=doubts, due_at_ms=at_ms + wait, entry=entry)
+
+
+def may_resend(letter: Letter) -> bool:
+    """Whether a try that may have arrived may be followed by another. Idempotent writes always may."""
+    _, kind = classify(letter.method)
+    return letter.on_uncertain is OnUncertain.RESEND or kind is MethodClass.WRITE
+
+
+def end_unsent(letter: Letter, move: Move, reason: str, *, at_ms: int) -> Settlement:
+    """A letter that ends without another try: expired, shut out by its chat, or orphaned by its reference."""
+    state = _TARGET_OF[move, State.WAITING]
+    return Settlement(
+        letter_id=letter.id,
+        bot_id=letter.bot_id,
+        move=move,
+        state=state,
+        at_ms=at_ms,
+        attempts_made=letter.attempts_made,
+        uncertain_tries=letter.uncertain_tries,
+        failed_reason=reason,
+        entry=_encode(Try(at=at_ms, outcome=str(move), words=reason)).decode(),
+    )
+
+
+def allows(move: Move, state: State) -> bool:
+    return (move, state) in _TARGET_OF
+
+
+def _moved_on(
+    letter: Letter,
+    move: Move,
+    at_ms: int,
+    *,
+    attempts_made: int | None = None,
+    uncertain_tries: int | None = None,
+    due_at_ms: int = 0,
+    failed_reason: str | None = None,
+    result: str | None = None,
+    entry: str | None = None,
+) -> Settlement:
+    return Settlement(
+        letter_id=letter.id,
+        bot_id=letter.bot_id,
+        move=move,
+        state=_TARGET_OF[move, State.ACTIVE],
+        at_ms=at_ms,
+        due_at_ms=due_at_ms,
+        attempts_made=letter.attempts_made if attempts_made is None else attempts_made,
+        uncertain_tries=letter.uncertain_tries if uncertain_tries is None else uncertain_tries,
+        failed_reason=failed_reason,
+        result=result,
+        entry=entry,
+    )
+
+
+def _line(
+    at_ms: int,
+    outcome: Outcome,
+    *,
+    code: int | None = None,
+    words: str | None = None,
+    retry_after_s: float | None = None,
+) -> str:
+    name = type(outcome).__name__.lower()
+    return _encode(Try(at=at_ms, outcome=name, code=code, words=words, retry_after_s=retry_after_s)).decode()
+
+
+def carried_on(letter: Letter, settlement: Settlement) -> Letter:
+    """The letter as it goes on after a settlement that did not end it."""
+    return msgspec.structs.replace(
+        letter,
+        due_at_ms=settlement.due_at_ms,
+        attempts_made=settlement.attempts_made,
+        uncertain_tries=settlement.uncertain_tries,
+    )

@@ -1,0 +1,63 @@
+"""What can be raised across Peik, drawn as a tree. A leaf is here because somebody catches it differently.
+
+Problem                     a caller can mend it; has a stable code, a status and a sentence
+├── BadInput                422: the request cannot be right
+├── NotFound                404: no such letter, bot or chat
+├── Conflict                409: right by itself, not in this state
+├── Denied                  401: no key, or not a key of ours
+│   └── Forbidden           403: a key of ours that does not reach so far
+├── TooLarge                413
+├── Refused                 a letter that somebody waited for has failed (the library's own: peik.library.letters)
+└── Unavailable             503: Peik cannot promise durability now; nothing was accepted
+    └── StoreUnavailable    the store said no: locked, read-only, full, gone
+
+StartError                  Peik cannot start; the sentence says what to do. For people at a terminal.
+"""
+
+from peik.core.problem import BadInput, Problem
+
+__all__ = [
+    "BadInput",
+    "Conflict",
+    "Denied",
+    "Forbidden",
+    "NotFound",
+    "Problem",
+    "StartError",
+    "StoreUnavailable",
+    "TooLarge",
+    "Unavailable",
+]
+
+
+class NotFound(Problem):
+    status = 404
+
+
+class Conflict(Problem):
+    status = 409
+
+
+class Denied(Problem):
+    status = 401
+
+
+class Forbidden(Denied):
+    status = 403
+
+
+class TooLarge(Problem):
+    status = 413
+
+
+class Unavailable(Problem):
+    status = 503
+    retry_after_s = 2
+
+
+class StoreUnavailable(Unavailable):
+    pass
+
+
+class StartError(Exception):
+    """Peik cannot start as it was told to."""
