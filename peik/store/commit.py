@@ -1,0 +1,379 @@
+"""What one commit of the SQLite store does: letters in, settlements, marks, each kind in a few bulk statements.
+
+Order within a commit: letters in, then settlements, then marks. A letter that returns to its lane may so be marked again
+in the same commit, and a letter that somebody cancelled a moment before is not marked. Work of another kind sees all that
+was asked for before it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State
+from peik.core.lifecycle import Move, Settlement
+from peik.errors import Conflict, NotFound
+from peik.ports import Accepted, Stub
+from peik.store import reading
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed
+from peik.store.statements import Row, Value, insert_many, load, run_many
+
+_SQL = load("sqlite.sql")
+
+IDEMPOTENCY_MS = 48 * 3600 * 1000  # DESIGN.md: a key is kept for 48 hours
+
+_UNTRIED = frozenset({Move.EXPIRE, Move.SHUT_OUT, Move.ORPHAN})
+
+
+class Slot:
+    """One draft on its way into the store; its id and number are known once the batch is flushed."""
+
+    __slots__ = ("at_ms", "draft", "is_superseded", "letter_id", "number", "repeat_of")
+
+    def __init__(self, draft: Draft, at_ms: int) -> None:
+        self.draft = draft
+        self.at_ms = at_ms
+        self.letter_id = 0
+        self.number = 0
+        self.repeat_of: Slot | None = None  # another draft of this batch under the same key
+        self.is_superseded = False  # by a newer edit in the very same commit
+
+    @property
+    def is_apart(self) -> bool:
+        return self.draft.send_at_ms is not None and self.draft.send_at_ms > self.at_ms
+
+    @property
+    def accepted(self) -> Accepted:
+        if self.repeat_of is not None:
+            return Accepted(letter_id=self.repeat_of.letter_id, state=self.repeat_of.state, is_repeat=True)
+        return Accepted(letter_id=self.letter_id, state=self.state)
+
+    @property
+    def state(self) -> State:
+        if self.is_superseded:
+            return State.COMPLETED
+        return State.DELAYED if self.is_apart else State.WAITING
+
+
+class Batch:
+    """Everything that goes into one transaction. Filled by the operations, written by `flush`."""
+
+    def __init__(self, connection: apsw.Connection, *, epoch: int) -> None:
+        self.connection = connection
+        self.epoch = epoch
+        self.superseded: list[Stub] = []
+        self.joined: list[Stub] = []
+        self.blobs_freed: list[str] = []
+        self._slots: list[Slot] = []
+        self._keys: dict[tuple[int, str], Slot] = {}
+        self._settlements: list[Settlement] = []
+        self._marks: list[tuple[Letter, int]] = []
+        self._taken: set[int] = set()
+        self._has_untaken = False
+        self._tally: dict[int, Counter[str]] = defaultdict(Counter)
+
+    @property
+    def marks_taken(self) -> frozenset[int] | None:
+        """The letters whose marks took; None: all."""
+        return frozenset(self._taken) if self._has_untaken else None
+
+    def count(self, bot_id: int, before: int, after: int, letters: int = 1) -> None:
+        """A letter went from one phase to another."""
+        if before != after:
+            self._tally[bot_id][TALLY_COLUMNS[before]] -= letters
+            self._tally[bot_id][TALLY_COLUMNS[after]] += letters
+
+    def uncount(self, bot_id: int, column: str) -> None:
+        """A letter is gone altogether."""
+        self._tally[bot_id][column] -= 1
+
+    # ---- filling ----
+
+    def add_drafts(self, drafts: Sequence[Draft], at_ms: int) -> list[Slot | Accepted]:
+        """For each draft its slot, or the letter that the same key made before."""
+        known = self._known_keys(drafts, at_ms)
+        answers: list[Slot | Accepted] = []
+        for draft in drafts:
+            if draft.idempotency_key is None:
+                slot = Slot(draft, at_ms)
+                self._slots.append(slot)
+                answers.append(slot)
+            else:
+                answers.append(self._under_key((draft.bot_id, draft.idempotency_key), draft, at_ms, known))
+        return answers
+
+    def _under_key(
+        self, key: tuple[int, str], draft: Draft, at_ms: int, known: dict[tuple[int, str], tuple[str, int]]
+    ) -> Slot | Accepted:
+        if key in known:
+            digest, letter_id = known[key]
+            _check_same_call(draft, digest)
+            state = reading.state(self.connection, letter_id, at_ms)
+            return Accepted(letter_id=letter_id, state=state, is_repeat=True)
+        slot = Slot(draft, at_ms)
+        slot.repeat_of = self._keys.get(key)
+        if slot.repeat_of is None:
+            self._slots.append(slot)
+            self._keys[key] = slot
+        else:
+            _check_same_call(draft, slot.repeat_of.draft.digest)
+        return slot
+
+    def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], at_ms: int) -> None:
+        self._settlements.extend(settlements)
+        self._marks.extend((letter, at_ms) for letter in marks)
+
+    def _known_keys(self, drafts: Sequence[Draft], at_ms: int) -> dict[tuple[int, str], tuple[str, int]]:
+        wanted: list[Row] = [(d.bot_id, d.idempotency_key, at_ms) for d in drafts if d.idempotency_key is not None]
+        if not wanted:
+            return {}
+        rows = run_many(self.connection, _SQL["find_keys"], wanted)
+        return {(_int(bot_id), str(key)): (str(digest), _int(letter_id)) for bot_id, key, digest, letter_id in rows}
+
+    # ---- writing ----
+
+    def flush(self) -> None:
+        """Write what was added until now. Done before other work of the same commit, and at its end."""
+        if self._slots:
+            self._write_letters()
+            self._slots, self._keys = [], {}
+        if self._settlements:
+            self._write_settlements()
+            self._settlements = []
+        if self._marks:
+            self._write_marks()
+            self._marks = []
+        tally: list[Row] = [
+            (bot_id, *(counts[column] for column in TALLY_COLUMNS)) for bot_id, counts in self._tally.items()
+        ]
+        if tally:
+            run_many(self.connection, _SQL["tally"], tally)
+            self._tally.clear()
+
+    def _write_letters(self) -> None:
+        self._follow_aliases()
+        self._take_numbers()
+        plain: list[Slot] = []
+        full: list[Slot] = []
+        for slot in self._slots:
+            (plain if _is_plain(slot) else full).append(slot)
+        ids = insert_many(self.connection, _SQL["accept_plain"], [_plain_row(slot) for slot in plain])
+        ids += insert_many(self.connection, _SQL["accept_full"], [_full_row(slot) for slot in full])
+        for slot, letter_id in zip(plain + full, ids, strict=True):
+            slot.letter_id = letter_id
+        fresh = {slot.letter_id: slot for slot in full if slot.draft.target is not None}
+        for slot in fresh.values():
+            if not slot.is_apart:
+                self._supersede(slot, fresh)
+        keys: list[Row] = [
+            (bot_id, key, slot.draft.digest, slot.letter_id, slot.at_ms + IDEMPOTENCY_MS)
+            for (bot_id, key), slot in self._keys.items()
+        ]
+        if keys:
+            run_many(self.connection, _SQL["keep_keys"], keys)
+
+    def _follow_aliases(self) -> None:
+        """Letters wait under the last key of their chat, whichever key their caller knew."""
+        chats: dict[tuple[int, Chat], None] = {(slot.draft.bot_id, slot.draft.chat): None for slot in self._slots}
+        found = run_many(self.connection, _SQL["find_aliases"], list(chats))
+        if not found:
+            return
+        same = {(bot_id, chat): _int(same_as) for bot_id, chat, same_as in found}
+        for slot in self._slots:
+            draft = slot.draft
+            new = same.get((draft.bot_id, draft.chat))
+            if new is not None:
+                slot.draft = msgspec.structs.replace(draft, chat=new, is_moved=True)
+
+    def _take_numbers(self) -> None:
+        per_bot: dict[int, list[Slot]] = defaultdict(list)
+        apart: Counter[int] = Counter()
+        for slot in self._slots:
+            slots = per_bot[slot.draft.bot_id]
+            if slot.is_apart:
+                apart[slot.draft.bot_id] += 1  # gets its number when it joins its lane
+            else:
+                slots.append(slot)
+        wanted: list[Row] = [(bot_id, len(slots), len(slots), apart[bot_id]) for bot_id, slots in per_bot.items()]
+        answered = {_int(bot_id): _int(after) for bot_id, after in run_many(self.connection, _SQL["number"], wanted)}
+        for bot_id, slots in per_bot.items():
+            if bot_id not in answered:
+                raise NotFound(
+                    code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it with its token first."
+                )
+            for number, slot in enumerate(slots, start=answered[bot_id] - len(slots)):
+                slot.number = number
+
+    def _supersede(self, slot: Slot, fresh: dict[int, Slot]) -> None:
+        draft = slot.draft
+        asked = (draft.bot_id, draft.target, slot.letter_id, draft.awaits)
+        found = list(self.connection.execute(_SQL["find_superseded"], asked))
+        for letter_id, bot_id, chat, thread in found:
+            self.connection.execute(_SQL["supersede"], (slot.letter_id, slot.at_ms, letter_id))
+            self.connection.execute(_SQL["await_newer"], (slot.letter_id, letter_id))
+            self.count(bot_id, PHASE_IN_LANE, PHASE_OF[State.COMPLETED])
+            stub = Stub(letter_id=letter_id, bot_id=bot_id, lane=(chat, thread), into=slot.letter_id)
+            self.superseded.append(stub)
+            if letter_id in fresh:
+                fresh[letter_id].is_superseded = True
+        self.free_blobs([(row[0],) for row in found])
+
+    def _write_settlements(self) -> None:
+        tried = [one for one in self._settlements if one.move not in _UNTRIED]
+        if tried:
+            self._write_tried(self._only_ours(tried))
+        untried: list[Row] = [
+            (one.letter_id, PHASE_OF[one.state], one.at_ms, one.failed_reason, one.entry)
+            for one in self._settlements
+            if one.move in _UNTRIED
+        ]
+        if untried:
+            self.end_untried(untried)
+
+    def _only_ours(self, tried: list[Settlement]) -> list[Settlement]:
+        """A zombie's late settlement is refused: only what this owner has marked may be settled."""
+        ids = [one.letter_id for one in tried]
+        asked = (self.epoch, msgspec.json.encode(ids).decode())
+        rows = list(self.connection.execute(_SQL["count_marked"], asked))
+        if len(rows) == len(ids):
+            return tried
+        ours = {row[0] for row in rows}
+        first = {one.letter_id: one for one in reversed(tried)}  # one mark allows one settlement
+        return [one for one in first.values() if one.letter_id in ours]
+
+    def _write_tried(self, tried: list[Settlement]) -> None:
+        rows: list[Row] = []
+        results: list[Row] = []
+        for one in tried:
+            phase = PHASE_OF[one.state]
+            settled_at = one.at_ms if one.state.is_final else None
+            due_at = one.due_at_ms or None
+            counts = (one.attempts_made, one.uncertain_tries)
+            rows.append((one.letter_id, phase, settled_at, due_at, *counts, one.failed_reason, one.entry, self.epoch))
+            if one.result is not None:
+                results.append((one.letter_id, one.result))
+            self.count(one.bot_id, PHASE_IN_LANE, phase)
+        if rows:
+            run_many(self.connection, _SQL["settle"], rows)
+            run_many(self.connection, _SQL["unmark"], [(row[0],) for row in rows])
+        if results:
+            run_many(self.connection, _SQL["keep_results"], results)
+        ended = [one for one in tried if one.state.is_final]
+        if ended:
+            self.release_dependents([one.letter_id for one in ended])
+            self.free_blobs([(one.letter_id,) for one in ended if one.state is State.COMPLETED])
+
+    def end_untried(self, rows: list[Row]) -> None:
+        """End letters that still wait and are not in flight: (id, phase, at, reason, line of history)."""
+        before = run_many(self.connection, _SQL["phases"], [(row[0],) for row in rows])
+        stood = {letter_id: (_int(bot_id), _int(phase)) for letter_id, bot_id, phase in before}
+        ended = [_int(row[0]) for row in run_many(self.connection, _SQL["end_unsent"], rows)]
+        for letter_id in ended:
+            bot_id, phase = stood[letter_id]
+            self.count(bot_id, phase, PHASE_OF[State.FAILED])
+        self.release_dependents(ended)
+
+    def release_dependents(self, letter_ids: list[int]) -> None:
+        """Letters that waited for one of these join their lanes."""
+        rows = run_many(self.connection, _SQL["release_dependents"], [(letter_id,) for letter_id in letter_ids])
+        for bot_id, letter_id, chat, thread in rows:
+            self.count(_int(bot_id), PHASE_APART, PHASE_IN_LANE)
+            lane = (chat if isinstance(chat, int) else str(chat), _int(thread))
+            self.joined.append(Stub(letter_id=_int(letter_id), bot_id=_int(bot_id), lane=lane))
+
+    def free_blobs(self, letter_ids: list[Row]) -> None:
+        """Files of letters that have ended well are not needed any more."""
+        if not letter_ids:
+            return
+        for (text,) in run_many(self.connection, _SQL["enclosed_of"], letter_ids):
+            self.blobs_freed.extend(one["blob"] for one in msgspec.json.decode(str(text)))
+
+    def _write_marks(self) -> None:
+        rows: list[Row] = [
+            (letter.id, letter.bot_id, letter.number, letter.attempts_made, letter.uncertain_tries, self.epoch, at_ms)
+            for letter, at_ms in self._marks
+        ]
+        self.connection.execute("SAVEPOINT mark")
+        before = self.connection.total_changes()
+        run_many(self.connection, _SQL["mark"], rows)
+        if self.connection.total_changes() - before == len(rows):
+            self._taken.update(letter.id for letter, _ in self._marks)
+        else:
+            # Rare: somebody ended one of them a moment ago. Which ones took is asked only then: every row that a
+            # statement returns is a step that waits for the interpreter.
+            self.connection.execute("ROLLBACK TO mark")
+            taken = run_many(self.connection, _SQL["mark"] + " RETURNING letter_id", rows)
+            self._taken.update(_int(row[0]) for row in taken)
+            self._has_untaken = True
+        self.connection.execute("RELEASE mark")
+
+
+def _check_same_call(draft: Draft, digest: str) -> None:
+    if digest != draft.digest:
+        raise Conflict(
+            code="idempotency_key_reused",
+            detail="This idempotency key was used within 48 hours for another call. Use a new key for a new call.",
+        )
+
+
+def _int(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _is_plain(slot: Slot) -> bool:
+    draft = slot.draft
+    return (
+        draft.send_at_ms is None
+        and draft.expires_at_ms is None
+        and draft.target is None
+        and draft.awaits is None
+        and draft.metadata is None
+        and draft.user_id is None
+        and draft.message_type is None
+        and draft.hook is None
+        and not draft.enclosed
+        and not draft.timeout_ms
+        and not draft.is_moved
+        and draft.on_uncertain is OnUncertain.RESEND
+        and draft.backoff is Backoff.EXPONENTIAL
+    )
+
+
+def _plain_row(slot: Slot) -> Row:
+    draft = slot.draft
+    return (
+        draft.bot_id,
+        slot.number,
+        draft.rank,
+        draft.chat,
+        draft.thread,
+        draft.weight,
+        draft.method,
+        draft.params,
+        slot.at_ms,
+        draft.attempts,
+        draft.backoff_ms,
+    )
+
+
+def _full_row(slot: Slot) -> Row:
+    draft = slot.draft
+    return (
+        *_plain_row(slot),
+        PHASE_APART if slot.is_apart else PHASE_IN_LANE,
+        None if draft.backoff is Backoff.EXPONENTIAL else str(draft.backoff),
+        draft.timeout_ms or None,
+        1 if draft.on_uncertain is OnUncertain.HOLD else None,
+        draft.send_at_ms if slot.is_apart else None,
+        draft.expires_at_ms,
+        draft.awaits,
+        draft.target,
+        encode_enclosed(draft.enclosed),
+        draft.metadata,
+        draft.user_id,
+        draft.message_type,
+        1 if draft.is_moved else None,
+        draft.hook,
+    )

@@ -1,0 +1,193 @@
+"""Opening a SQLite file: durable settings, migrations forward, one owner, and errors in words that help."""
+
+import fcntl
+import os
+import re
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import IO
+
+import apsw
+
+from peik.errors import Problem, StartError, StoreUnavailable
+
+APPLICATION_ID = 0x5045494B  # "PEIK"
+BUSY_MS = 5000
+_WAL_RETRY_MS = 10
+_MIGRATION = re.compile(r"sqlite_(\d{3})\.sql")
+
+
+def connect(path: Path, *, for_reading: bool = False, busy_ms: int = BUSY_MS) -> apsw.Connection:
+    """A connection with our settings. synchronous=FULL: a commit is on the disk when it returns."""
+    connection = apsw.Connection(str(path), statementcachesize=300)
+    try:
+        connection.set_busy_timeout(busy_ms)
+        _turn_on_wal(connection, busy_ms)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # A statement's own undo log would be a new file in /tmp each time: 80 µs per commit, and a full /tmp would stop us.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -8192")  # 8 MiB: memory must not grow with the file
+        connection.execute("PRAGMA wal_autocheckpoint = 4096")  # 16 MiB of log between checkpoints
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        if for_reading:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _turn_on_wal(connection: apsw.Connection, busy_ms: int) -> None:
+    """Two processes that make a new file at once deny each other this step, and SQLite does not wait by itself here."""
+    for is_last in [False] * (busy_ms // _WAL_RETRY_MS) + [True]:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if is_last:
+                raise
+            time.sleep(_WAL_RETRY_MS / 1000)
+        else:
+            return
+
+
+def data_version(connection: apsw.Connection) -> int:
+    """Changes when another connection has written to the file, and never by this one's own commits."""
+    return _number(connection, "PRAGMA data_version")
+
+
+def check(path: Path, *, busy_ms: int = BUSY_MS) -> None:
+    """Refuse a file that is newer than this Peik, or not ours, before a single byte of it is changed."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(busy_ms)
+        _check_ours(connection, path)
+    finally:
+        connection.close()
+
+
+def _check_ours(connection: apsw.Connection, path: Path) -> int:
+    """The version of the schema, 0 for a new file."""
+    known = len(_steps())
+    with connection:  # one snapshot: another process may be making the schema right now
+        version = _number(connection, "PRAGMA user_version")
+        owner = _number(connection, "PRAGMA application_id")
+        is_new = _number(connection, "SELECT count(*) FROM sqlite_schema") == 0
+    if not is_new and owner != APPLICATION_ID:
+        raise StartError(f"{path} is a SQLite database, but not one of Peik's. Name another file in PEIK_STORE.")
+    if version > known:
+        raise StartError(
+            f"{path} was written by a newer Peik (its schema is {version}, this Peik knows {known}). "
+            "Upgrade Peik, or name another file in PEIK_STORE. Nothing was changed."
+        )
+    return version
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the schema up to date, each step in its own transaction. Refuses a file that is newer, or not ours."""
+    version = _check_ours(connection, path)
+    steps = _steps()
+    for number, script in enumerate(steps[version:], start=version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have done it while we waited for the lock.
+            if _number(connection, "PRAGMA user_version") < number:
+                connection.execute(script)
+                connection.execute(f"PRAGMA user_version = {number}")
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _steps() -> list[str]:
+    scripts = sorted(
+        (int(match[1]), entry.read_text(encoding="utf-8"))
+        for entry in (files("peik.store") / "sql").iterdir()
+        if (match := _MIGRATION.fullmatch(entry.name))
+    )
+    assert [number for number, _ in scripts] == list(range(1, len(scripts) + 1)), "migrations are numbered without gaps"
+    return [script for _, script in scripts]
+
+
+def _number(connection: apsw.Connection, sql: str) -> int:
+    for row in connection.execute(sql):
+        value = row[0]
+        assert isinstance(value, int)
+        return value
+    raise AssertionError(sql)
+
+
+class OwnerLock:
+    """The right to send for the bots of one file. The operating system takes it back when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".owner")
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Raises StartError, with the process that has it, if another does."""
+        if not self.try_acquire():
+            holder = self._path.read_text(encoding="utf-8").strip() or "unknown"
+            raise StartError(
+                f"Another Peik (process {holder}) already owns {self._path.with_suffix('').name}. "
+                "Stop it, or give this one a file of its own in PEIK_STORE."
+            )
+
+    def try_acquire(self) -> bool:
+        """Whether it is ours now."""
+        file = self._path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+_HINTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
+    (apsw.BusyError, "store_locked", "The database is locked by another program. End it, or wait."),
+    (apsw.LockedError, "store_locked", "The database is locked by another program. End it, or wait."),
+    (
+        apsw.ReadOnlyError,
+        "store_read_only",
+        "The database cannot be written. Check the rights of the file and its folder.",
+    ),
+    (apsw.FullError, "store_full", "The disk is full. Free some room; Peik goes on by itself."),
+    (apsw.CorruptError, "store_corrupt", "The database is damaged. Stop Peik and restore a backup."),
+    (apsw.NotADBError, "store_corrupt", "The file is not a SQLite database. Name another one in PEIK_STORE."),
+    (
+        apsw.CantOpenError,
+        "store_gone",
+        "The database cannot be opened. Check that its folder exists and can be written.",
+    ),
+    (apsw.IOError, "store_io", "The disk reported an error. Check its health and free room."),
+)
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether the store itself has failed, and not just the rows that it was given."""
+    return isinstance(error, tuple(kind for kind, _, _ in _HINTS))
+
+
+def translate(error: BaseException) -> BaseException:
+    """SQLite's errors in our words; anything else as it is."""
+    if isinstance(error, Problem) or not isinstance(error, apsw.Error):
+        return error
+    for kind, code, hint in _HINTS:
+        if isinstance(error, kind):
+            return StoreUnavailable(code=code, detail=f"{hint} Nothing was accepted. ({error})")
+    return StoreUnavailable(code="store_error", detail=f"SQLite refused: {error}. Nothing was accepted.")

@@ -1,0 +1,107 @@
+"""The files of letters, beside the database: written and synced before their letter is accepted, removed when it has ended."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import msgspec
+
+from peik.errors import StoreUnavailable, TooLarge
+
+_BLOB = re.compile(r"[0-9a-f]{32}")  # the only names that this folder knows; nothing else can be reached by one
+_ORPHAN_S = 3600.0  # a file that no letter names may belong to a letter that is being accepted right now
+
+
+class Spooled(msgspec.Struct, frozen=True, kw_only=True):
+    blob: str
+    size_bytes: int
+    digest: str
+
+
+class FolderSpool:
+    """One folder, one file per blob."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stuck: set[str] = set()  # what could not be removed; it is tried again with the next
+
+    def path_of(self, blob: str) -> Path:
+        """Raises ValueError if this cannot be the name of a blob, so that no name leads out of the folder."""
+        if _BLOB.fullmatch(blob) is None:
+            raise ValueError(f"{blob[:80]!r} is not the name of a blob")
+        return self._folder / blob
+
+    async def keep(self, chunks: AsyncIterator[bytes], *, size_bytes_max: int) -> Spooled:
+        """Write a stream to disk. It is durable when this returns. Raises TooLarge, and leaves nothing behind then."""
+        blob = secrets.token_hex(16)
+        path = self.path_of(blob)
+        digest = hashlib.blake2b(digest_size=20)
+        size = 0
+        try:
+            await asyncio.to_thread(self._make_folder)
+            with await asyncio.to_thread(path.open, "wb") as file:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > size_bytes_max:
+                        raise TooLarge(
+                            code="file_too_large",
+                            detail=f"The file is larger than {size_bytes_max} bytes, the most that this API root takes.",
+                        )
+                    digest.update(chunk)
+                    await asyncio.to_thread(file.write, chunk)
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+            await asyncio.to_thread(_sync, self._folder)
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # the first error says more; `sweep` removes what is left
+                path.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
+            raise StoreUnavailable(
+                code="spool_failed", detail=f"The file could not be stored: {error.strerror}. Nothing was accepted."
+            ) from error
+        return Spooled(blob=blob, size_bytes=size, digest=digest.hexdigest())
+
+    def remove(self, blobs: Iterable[str]) -> None:
+        """Remove what nobody needs. What cannot be removed now is tried again next time, and at the next start."""
+        wanted = self._stuck.union(blobs)
+        self._stuck.clear()
+        for blob in wanted:
+            try:
+                self.path_of(blob).unlink(missing_ok=True)
+            except OSError:
+                self._stuck.add(blob)
+
+    def sweep(self, needed: set[str]) -> int:
+        """Remove what a crash left behind: blobs that no letter names and that are not brand-new."""
+        if not self._folder.is_dir():
+            return 0
+        removed = 0
+        oldest_kept = time.time() - _ORPHAN_S
+        for path in self._folder.iterdir():
+            if path.name in needed or _BLOB.fullmatch(path.name) is None:
+                continue
+            with contextlib.suppress(OSError):  # gone in the meantime, or not ours to remove
+                if path.stat().st_mtime < oldest_kept:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def _make_folder(self) -> None:
+        if not self._folder.is_dir():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _sync(self._folder.parent)  # a folder that is not durable itself keeps nothing
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

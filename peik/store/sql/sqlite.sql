@@ -1,0 +1,388 @@
+-- Every query of the SQLite store. A name, a line of purpose, then the query as a person would type it.
+-- {rows} stands for as many tuples of values as a commit brings: one statement then does the work of hundreds with the
+-- interpreter lock released all the while, which is what makes one writer thread fast beside a busy event loop.
+
+-- name: number
+-- Take numbers of the bots' orders and count the letters that come in. Answers the first free number after them; a bot
+-- that is not served any more does not answer.
+UPDATE tallies SET
+    next_number = next_number + v.column2,
+    in_lane = in_lane + v.column3,
+    apart = apart + v.column4
+FROM (VALUES {rows}) AS v
+WHERE tallies.bot_id = v.column1 AND EXISTS (SELECT 1 FROM bots AS b WHERE b.bot_id = v.column1)
+RETURNING bot_id, next_number
+
+-- name: accept_plain
+-- Letters with the usual terms: most of them.
+INSERT INTO letters (bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms)
+VALUES {rows}
+
+-- name: accept_full
+-- Letters with any terms.
+INSERT INTO letters (
+    bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms,
+    phase, backoff, timeout_ms, hold, due_at, expires_at, awaits, target, enclosed, metadata, user_id, message_type, moved,
+    hook
+)
+VALUES {rows}
+
+-- name: find_aliases
+-- Which of these chats are known under another key by now.
+SELECT c.bot_id, c.chat, c.same_as
+FROM (VALUES {rows}) AS v
+CROSS JOIN chats AS c ON c.bot_id = v.column1 AND c.chat = v.column2
+WHERE c.same_as IS NOT NULL
+
+-- name: find_keys
+-- Which of these idempotency keys are taken.
+SELECT i.bot_id, i.key, i.digest, i.letter_id
+FROM idempotency AS i
+JOIN (VALUES {rows}) AS v ON i.bot_id = v.column1 AND i.key = v.column2
+WHERE i.expires_at > v.column3
+
+-- name: keep_keys
+INSERT OR REPLACE INTO idempotency (bot_id, key, digest, letter_id, expires_at) VALUES {rows}
+
+-- name: find_superseded
+-- Waiting edits that a newer one of the same method and target replaces. One in flight is left alone, and so is the
+-- one that the newer refers to: it needs the answer.
+SELECT l.id, l.bot_id, l.chat, l.thread
+FROM letters AS l
+WHERE l.bot_id = ? AND l.target = ? AND l.phase = 0 AND l.id < ? AND l.id IS NOT ?
+    AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = l.id)
+
+-- name: supersede
+UPDATE letters SET phase = 2, merged_into = ?, settled_at = ? WHERE id = ?
+
+-- name: await_newer
+-- What stood apart for an edit that was merged waits for the newer one: that is the one with an answer.
+UPDATE letters SET awaits = ? WHERE awaits = ? AND awaits IS NOT NULL AND phase = 1
+
+-- name: settle
+-- The new truth after a try. Only what this owner has marked may be settled: a late settlement changes nothing.
+UPDATE letters SET
+    phase = v.column2,
+    settled_at = v.column3,
+    due_at = v.column4,
+    attempts_made = v.column5,
+    uncertain_tries = v.column6,
+    failed_reason = v.column7,
+    history = CASE
+        WHEN v.column8 IS NULL THEN history
+        WHEN history IS NULL THEN '[' || v.column8 || ']'
+        -- Bounded: the first 50 lines tell how it began, the last 50 how it stands.
+        WHEN json_array_length(history) >= 100 THEN json_insert(json_remove(history, '$[50]'), '$[#]', json(v.column8))
+        ELSE json_insert(history, '$[#]', json(v.column8))
+    END
+FROM (VALUES {rows}) AS v
+WHERE letters.id = v.column1
+    AND EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = v.column1 AND m.epoch = v.column9)
+
+-- name: end_unsent
+-- Letters that end without a try. Only those that still wait and are not in flight.
+UPDATE letters SET
+    phase = v.column2,
+    settled_at = v.column3,
+    failed_reason = v.column4,
+    history = CASE
+        WHEN history IS NULL THEN '[' || v.column5 || ']'
+        WHEN json_array_length(history) >= 100 THEN json_insert(json_remove(history, '$[50]'), '$[#]', json(v.column5))
+        ELSE json_insert(history, '$[#]', json(v.column5))
+    END
+FROM (VALUES {rows}) AS v
+WHERE letters.id = v.column1 AND letters.phase < 2
+    AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = v.column1)
+RETURNING id
+
+-- name: phases
+SELECT id, bot_id, phase FROM letters WHERE id IN (VALUES {rows}) AND phase < 2
+
+-- name: count_marked
+-- How many of these this owner has in flight: all of them, unless it is a zombie.
+SELECT letter_id FROM marks WHERE epoch = ? AND letter_id IN (SELECT value FROM json_each(?))
+
+-- name: keep_results
+INSERT OR REPLACE INTO results (letter_id, result) VALUES {rows}
+
+-- name: unmark
+DELETE FROM marks WHERE letter_id IN (VALUES {rows})
+
+-- name: mark
+-- Right before a try. A mark takes only if the letter waits at the place and as the sender last saw it, is not in flight
+-- already, and nobody has become the owner after this one.
+INSERT INTO marks (letter_id, bot_id, epoch, marked_at)
+SELECT v.column1, v.column2, v.column6, v.column7
+FROM (VALUES {rows}) AS v
+CROSS JOIN letters AS l ON l.id = v.column1
+WHERE l.phase = 0 AND l.number = v.column3 AND l.attempts_made = v.column4 AND l.uncertain_tries = v.column5
+    AND v.column6 = (SELECT max(epoch) FROM epochs)
+ON CONFLICT (letter_id) DO NOTHING
+
+-- name: tally
+-- Count the letters that went from one phase to another.
+UPDATE tallies SET
+    in_lane = in_lane + v.column2,
+    apart = apart + v.column3,
+    completed = completed + v.column4,
+    failed = failed + v.column5,
+    cancelled = cancelled + v.column6
+FROM (VALUES {rows}) AS v
+WHERE tallies.bot_id = v.column1
+
+-- name: release_dependents
+-- Letters that stood apart for one of these join their lanes at their old place. Scheduled ones go on waiting for their
+-- time: they have no place yet.
+UPDATE letters SET
+    phase = 0,
+    moved = CASE WHEN c.same_as IS NULL THEN letters.moved ELSE 1 END,
+    chat = coalesce(c.same_as, letters.chat)
+FROM (VALUES {rows}) AS v
+JOIN letters AS p ON p.awaits = v.column1 AND p.awaits IS NOT NULL AND p.phase = 1 AND p.due_at IS NULL
+LEFT JOIN chats AS c ON c.bot_id = p.bot_id AND c.chat = p.chat
+WHERE letters.id = p.id
+RETURNING bot_id, id, chat, thread
+
+-- name: left_in_flight
+SELECT {letter}
+FROM marks AS m JOIN letters AS l ON l.id = m.letter_id
+WHERE m.bot_id = ?
+ORDER BY l.id
+
+-- name: adopt_marks
+-- The new owner takes over what the dead one had marked, so that its settlement is accepted.
+UPDATE marks SET epoch = ? WHERE bot_id = ?
+
+-- name: sweep
+-- The next lanes of a rank in the order of their keys, one seek each however long they are, with the front of each.
+-- The key is compared in two steps (same chat and later thread, else later chat) because SQLite would otherwise walk
+-- through a whole lane of 50,000 letters to find the next one. To begin at the beginning :chat is the least integer: an
+-- OR for that case would walk from the first lane to the cursor each time.
+WITH RECURSIVE lane (chat, thread) AS (
+    SELECT chat, thread FROM (
+        SELECT l.chat, l.thread FROM letters AS l
+        WHERE l.phase = 0 AND l.id = coalesce(
+            (SELECT a.id FROM letters AS a WHERE a.phase = 0 AND a.bot_id = :bot AND a.rank = :rank
+                AND a.chat = :chat AND a.thread > :thread ORDER BY a.thread LIMIT 1),
+            (SELECT b.id FROM letters AS b WHERE b.phase = 0 AND b.bot_id = :bot AND b.rank = :rank
+                AND b.chat > :chat ORDER BY b.chat, b.thread LIMIT 1)
+        )
+    )
+    UNION ALL
+    SELECT n.chat, n.thread
+    FROM lane
+    JOIN letters AS n ON n.id = coalesce(
+        (SELECT a.id FROM letters AS a WHERE a.phase = 0 AND a.bot_id = :bot AND a.rank = :rank
+            AND a.chat = lane.chat AND a.thread > lane.thread ORDER BY a.thread LIMIT 1),
+        (SELECT b.id FROM letters AS b WHERE b.phase = 0 AND b.bot_id = :bot AND b.rank = :rank
+            AND b.chat > lane.chat ORDER BY b.chat, b.thread LIMIT 1)
+    )
+    LIMIT :lanes
+)
+SELECT lane.chat, lane.thread, {front} FROM lane
+
+-- name: fronts
+-- The fronts of the lanes in a JSON array of [chat, thread].
+SELECT lane.value ->> 0, lane.value ->> 1, {front} FROM json_each(:lanes) AS lane
+
+-- name: front
+-- The first letters of one lane over all ranks, as one JSON value: many rows in one step. It is put into `sweep` and
+-- `fronts`. One branch per rank, so that each is a short walk along the index; the order is made by the reader.
+(
+    SELECT json_group_array(json_array({columns})) FROM (
+        SELECT * FROM (SELECT {columns} FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank = 0
+            AND l.chat = {chat} AND l.thread = {thread} ORDER BY l.number LIMIT :letters)
+        UNION ALL
+        SELECT * FROM (SELECT {columns} FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank = 1
+            AND l.chat = {chat} AND l.thread = {thread} ORDER BY l.number LIMIT :letters)
+        UNION ALL
+        SELECT * FROM (SELECT {columns} FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank = 2
+            AND l.chat = {chat} AND l.thread = {thread} ORDER BY l.number LIMIT :letters)
+        UNION ALL
+        SELECT * FROM (SELECT {columns} FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank = 3
+            AND l.chat = {chat} AND l.thread = {thread} ORDER BY l.number LIMIT :letters)
+    )
+)
+
+-- name: recent_tries
+SELECT l.chat, l.weight, l.settled_at FROM letters AS l INDEXED BY letters_done
+WHERE l.phase IN (2, 4) AND l.settled_at >= ? AND l.bot_id = ? AND l.phase = 2 AND l.merged_into IS NULL
+ORDER BY l.settled_at
+
+-- name: park
+-- Set a letter apart, unless the one that it refers to has ended. If that one was merged, the newest edit counts.
+WITH RECURSIVE other (id, phase, merged_into) AS (
+    SELECT r.id, r.phase, r.merged_into FROM letters AS r
+    WHERE r.id = (SELECT l.awaits FROM letters AS l WHERE l.id = :letter)
+    UNION ALL
+    SELECT r.id, r.phase, r.merged_into FROM other JOIN letters AS r ON r.id = other.merged_into
+)
+UPDATE letters SET phase = 1, due_at = NULL, awaits = (SELECT o.id FROM other AS o WHERE o.merged_into IS NULL)
+WHERE id = :letter AND phase = 0
+    AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = :letter)
+    AND EXISTS (SELECT 1 FROM other AS o WHERE o.merged_into IS NULL AND o.phase < 2 AND o.id <> :letter)
+
+-- name: readdress
+UPDATE letters SET chat = :new, moved = 1 WHERE bot_id = :bot AND chat = :old AND phase = 0 AND rank IN (0, 1, 2, 3)
+
+-- name: keep_alias
+INSERT INTO chats (bot_id, chat, same_as) VALUES (:bot, :old, :new)
+ON CONFLICT (bot_id, chat) DO UPDATE SET same_as = excluded.same_as
+
+-- name: flatten_aliases
+-- Every alias names the last key at once, and the last key is nobody's alias: following one is one step, never a circle.
+UPDATE chats SET same_as = nullif(:new, chat)
+WHERE bot_id = :bot AND same_as IS NOT NULL AND (same_as = :old OR chat = :new)
+
+-- name: due
+SELECT id, bot_id FROM letters
+WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1 AND due_at <= ?
+ORDER BY due_at, id LIMIT ?
+
+-- name: next_due
+SELECT min(due_at) FROM letters WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1
+
+-- name: join
+-- A scheduled letter joins the end of its lane, which may have moved in the meantime.
+UPDATE letters SET
+    phase = 0,
+    due_at = NULL,
+    number = v.column2,
+    moved = CASE WHEN c.same_as IS NULL THEN letters.moved ELSE 1 END,
+    chat = coalesce(c.same_as, letters.chat)
+FROM (VALUES {rows}) AS v
+JOIN letters AS s ON s.id = v.column1
+LEFT JOIN chats AS c ON c.bot_id = s.bot_id AND c.chat = s.chat
+WHERE letters.id = s.id
+
+-- name: letters
+SELECT {letter} FROM letters AS l WHERE l.id IN (VALUES {rows}) ORDER BY l.number
+
+-- name: expired
+SELECT id FROM letters
+WHERE expires_at IS NOT NULL AND phase < 2 AND expires_at <= ?
+    AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = letters.id)
+ORDER BY expires_at LIMIT ?
+
+-- name: next_expiry
+SELECT min(expires_at) FROM letters WHERE expires_at IS NOT NULL AND phase < 2
+
+-- name: view
+-- One letter as people see it.
+SELECT
+    l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
+    l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
+    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at
+FROM letters AS l
+LEFT JOIN marks AS m ON m.letter_id = l.id
+LEFT JOIN results AS r ON r.letter_id = l.id
+WHERE l.id = ?
+
+-- name: tallies
+-- Counts per bot. What is in flight and what backs off is few, and counted as it stands.
+SELECT t.bot_id, t.in_lane, t.apart, t.completed, t.failed, t.cancelled
+FROM tallies AS t JOIN bots AS b ON b.bot_id = t.bot_id
+
+-- name: in_flight
+SELECT bot_id, count(*) FROM marks GROUP BY bot_id
+
+-- name: backing_off
+SELECT l.bot_id, count(*) FROM letters AS l INDEXED BY letters_due
+WHERE l.due_at IS NOT NULL AND l.phase < 2 AND l.phase = 0 AND l.due_at > ?
+    AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = l.id)
+GROUP BY l.bot_id
+
+-- name: bots
+SELECT bot_id, token, username, inbound, paused, limits, created_at FROM bots ORDER BY created_at, bot_id
+
+-- name: save_bot
+INSERT INTO bots (bot_id, token, username, inbound, paused, limits, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (bot_id) DO UPDATE SET
+    token = excluded.token, username = coalesce(excluded.username, bots.username), inbound = excluded.inbound,
+    paused = excluded.paused, limits = excluded.limits
+
+-- name: save_tally
+INSERT INTO tallies (bot_id) VALUES (?) ON CONFLICT (bot_id) DO NOTHING
+
+-- name: waiting_of_bot
+SELECT in_lane + apart FROM tallies WHERE bot_id = ?
+
+-- name: remove_bot
+DELETE FROM bots WHERE bot_id = ?
+
+-- name: chats
+SELECT chat, same_as, shut_reason, shut_at, held_until FROM chats
+WHERE bot_id = ? AND (same_as IS NOT NULL OR shut_reason IS NOT NULL OR held_until IS NOT NULL)
+
+-- name: shut_chat
+INSERT INTO chats (bot_id, chat, shut_reason, shut_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (bot_id, chat) DO UPDATE SET shut_reason = excluded.shut_reason, shut_at = excluded.shut_at
+
+-- name: hold_chat
+INSERT INTO chats (bot_id, chat, held_until) VALUES (?, ?, ?)
+ON CONFLICT (bot_id, chat) DO UPDATE SET held_until = excluded.held_until
+
+-- name: hold_bot
+INSERT INTO bot_holds (bot_id, held_until) VALUES (?, ?)
+ON CONFLICT (bot_id) DO UPDATE SET held_until = excluded.held_until
+
+-- name: bot_held_until
+SELECT held_until FROM bot_holds WHERE bot_id = ?
+
+-- name: file_id
+SELECT file_id FROM file_ids WHERE bot_id = ? AND digest = ? AND kind = ?
+
+-- name: keep_file_id
+INSERT OR REPLACE INTO file_ids (bot_id, digest, kind, file_id, at) VALUES (?, ?, ?, ?, ?)
+
+-- name: forget_file_id
+DELETE FROM file_ids WHERE bot_id = ? AND digest = ? AND kind = ?
+
+-- name: blobs
+-- Files that letters still need: all but those of completed and cancelled ones.
+SELECT enclosed FROM letters WHERE enclosed IS NOT NULL AND phase IN (0, 1, 3)
+
+-- name: enclosed_of
+SELECT enclosed FROM letters WHERE id IN (VALUES {rows}) AND enclosed IS NOT NULL
+
+-- name: old_letters
+-- Ended letters whose time is over: completed and cancelled ones, then dead ones.
+SELECT id, bot_id, phase, enclosed FROM (
+    SELECT id, bot_id, phase, enclosed FROM letters WHERE phase IN (2, 4) AND settled_at < ? ORDER BY settled_at LIMIT ?
+)
+UNION ALL
+SELECT id, bot_id, phase, enclosed FROM (
+    SELECT id, bot_id, phase, enclosed FROM letters WHERE phase = 3 AND settled_at < ? ORDER BY settled_at LIMIT ?
+)
+
+-- name: logged_status
+SELECT status FROM message_log WHERE id = ?
+
+-- name: log_letters
+INSERT OR REPLACE INTO message_log
+    (id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at)
+SELECT
+    l.id, l.bot_id, l.chat, l.user_id, l.message_type, l.method,
+    CASE l.phase WHEN 2 THEN 'completed' WHEN 3 THEN 'failed' ELSE 'cancelled' END,
+    l.attempts_made, l.failed_reason,
+    CASE WHEN json_valid(r.result) THEN coalesce(r.result ->> '$.message_id', r.result ->> '$[0].message_id') END,
+    l.created_at, l.settled_at
+FROM letters AS l LEFT JOIN results AS r ON r.letter_id = l.id
+WHERE l.id IN (VALUES {rows})
+
+-- name: drop_letters
+DELETE FROM letters WHERE id IN (VALUES {rows})
+
+-- name: drop_results
+DELETE FROM results WHERE letter_id IN (VALUES {rows})
+
+-- name: clean_log
+DELETE FROM message_log WHERE id IN (SELECT id FROM message_log WHERE created_at < ? ORDER BY created_at LIMIT ?)
+
+-- name: clean_keys
+DELETE FROM idempotency WHERE (bot_id, key) IN (
+    SELECT bot_id, key FROM idempotency WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+)
+
+-- name: new_epoch
+INSERT INTO epochs (opened_at) VALUES (?) RETURNING epoch

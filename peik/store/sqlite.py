@@ -1,0 +1,472 @@
+"""The store on one SQLite file: one writer with group commit, one reader beside it, one owner who may send."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+import msgspec
+
+from peik.clock import Clock
+from peik.core.key import Key
+from peik.core.letter import Chat, Draft, LaneKey, Letter
+from peik.core.lifecycle import Settlement
+from peik.errors import Conflict, StartError, StoreUnavailable
+from peik.ports import (
+    Accepted,
+    BotRecord,
+    ChatRecord,
+    Found,
+    Hook,
+    HookContent,
+    HookDeferred,
+    HooksDue,
+    LaneView,
+    LetterFilter,
+    LetterView,
+    Marked,
+    Retention,
+    Sent,
+    StoreListener,
+    Stub,
+    Sweep,
+    Tally,
+)
+from peik.store import hooks, keys, people, reading, upkeep
+from peik.store.commit import Batch, Slot
+from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
+from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
+from peik.store.rows import letter_of_draft
+from peik.store.statements import load
+from peik.store.writer import Operation, Writer
+
+T = TypeVar("T")
+LANE_COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
+_SQL = load("sqlite.sql")
+
+
+class SqliteStore:
+    """See `peik.ports.Store`. Several processes may open one file; only one of them as owner."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        is_owner: bool = True,
+        executor: Callable[[str], Executor] = ThreadExecutor,
+        busy_ms: int = BUSY_MS,
+        on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._is_owner = is_owner
+        self._make_executor = executor
+        self._busy_ms = busy_ms
+        self._on_blobs_freed = on_blobs_freed
+        self._listener: StoreListener | None = None
+        self._lock = OwnerLock(path)
+
+    def listen(self, listener: StoreListener) -> None:
+        self._listener = listener
+
+    # ---- opening and closing ----
+
+    async def open(self) -> None:
+        """Raises StartError with what to do if the file cannot be used."""
+        self._writing = self._make_executor("peik-writer")
+        self._reading = self._make_executor("peik-reader")
+        try:
+            connection, epoch = await run_in(self._writing, self._open_for_writing)
+            self._data_version = await run_in(self._writing, lambda: data_version(connection))
+            self._reader = await run_in(self._reading, self._open_for_reading)
+        except (apsw.Error, OSError) as error:
+            await self._abandon()
+            raise StartError(f"Cannot open {self._path}: {translate(error)}") from error
+        except StartError:
+            await self._abandon()
+            raise
+        self._connection = connection
+        self._writer = Writer(connection, self._writing, epoch=epoch)
+        self.epoch = epoch
+
+    def _open_for_writing(self) -> tuple[apsw.Connection, int]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._path.exists():
+            self._path.touch(mode=0o600)  # it will hold tokens; the files that SQLite puts beside it follow suit
+        if self._is_owner:
+            self._lock.acquire()
+        check(self._path, busy_ms=self._busy_ms)
+        connection = connect(self._path, busy_ms=self._busy_ms)
+        try:
+            migrate(connection, self._path)
+            return connection, self._new_epoch(connection) if self._is_owner else 0
+        except BaseException:
+            connection.close()
+            raise
+
+    def _new_epoch(self, connection: apsw.Connection) -> int:
+        (row,) = connection.execute(_SQL["new_epoch"], (self._clock.wall_ms(),))
+        return int(row[0])
+
+    def _open_for_reading(self) -> apsw.Connection:
+        return connect(self._path, for_reading=True, busy_ms=self._busy_ms)
+
+    async def _abandon(self) -> None:
+        self._lock.release()
+        self._writing.close()
+        self._reading.close()
+
+    async def close(self) -> None:
+        """Waits for what is being written. Safe to kill instead: nothing acknowledged is lost."""
+        try:
+            await self._writer.drained()
+        finally:
+            await run_in(self._reading, self._reader.close)
+            await run_in(self._writing, self._connection.close)
+            await self._abandon()
+
+    # ---- several processes on one file ----
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process may send for the bots of the file."""
+        return self.epoch > 0
+
+    async def claim(self) -> bool:
+        """Become the owner unless another process is. Whether this one is now; the right ends with the process."""
+        if self.is_owner:
+            return True
+        try:
+            epoch = await run_in(self._writing, self._claim)
+        except apsw.Error as error:
+            raise translate(error) from error
+        except OSError as error:
+            raise StoreUnavailable(
+                code="owner_unknown", detail=f"Nobody can tell who owns {self._path.name}: {error.strerror}."
+            ) from error
+        self.epoch = self._writer.epoch = epoch
+        return self.is_owner
+
+    def _claim(self) -> int:
+        if not self._lock.try_acquire():
+            return 0
+        try:
+            return self._new_epoch(self._connection)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    async def has_foreign_writes(self) -> bool:
+        """Whether another process has written since this was last asked."""
+        try:
+            # Of the writer's connection: there our own commits are not foreign.
+            version = await run_in(self._writing, lambda: data_version(self._connection))
+        except apsw.Error as error:
+            raise translate(error) from error
+        is_foreign, self._data_version = version != self._data_version, version
+        return is_foreign
+
+    # ---- the two ways in ----
+
+    async def _write(self, work: Callable[[Batch], T], tell: Callable[[T], None] = lambda value: None) -> T:
+        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def prepare(batch: Batch) -> Callable[[], tuple[T, Batch]]:
+            batch.flush()  # what was asked for before comes before, within one commit too
+            value = work(batch)
+            return lambda: (value, batch)
+
+        def done(ended: Ended[tuple[T, Batch]]) -> None:
+            if ended.error is not None:
+                _fail(future, ended.error)
+                return
+            value, batch = ended.value()
+            _answer(future, value)
+            tell(value)
+            self._tell(batch)
+
+        self._writer.submit(Operation(prepare, done))
+        return await future
+
+    async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            return await run_in(self._reading, lambda: work(self._reader))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    def _tell(self, batch: Batch) -> None:
+        """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
+        if self._listener is not None:
+            if batch.superseded:
+                self._listener.on_removed(batch.superseded)
+            if batch.joined:
+                self._listener.on_joined(batch.joined)
+        if batch.blobs_freed:
+            self._on_blobs_freed(batch.blobs_freed)
+        batch.superseded, batch.joined, batch.blobs_freed = [], [], []
+
+    # ---- letters in ----
+
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
+        future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+
+        def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], Batch]]:
+            answers = batch.add_drafts(drafts, at_ms)
+            return lambda: (answers, batch)
+
+        def done(ended: Ended[tuple[list[Slot | Accepted], Batch]]) -> None:
+            if ended.error is not None:
+                _fail(future, ended.error)
+                return
+            answers, batch = ended.value()
+            _answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
+            self._offer([one for one in answers if isinstance(one, Slot)])
+            self._tell(batch)
+
+        self._writer.submit(Operation(prepare, done, weight=len(drafts)))
+        return await future
+
+    def _offer(self, slots: Sequence[Slot]) -> None:
+        fresh = [
+            letter_of_draft(slot.draft, letter_id=slot.letter_id, number=slot.number)
+            for slot in slots
+            if slot.repeat_of is None and not slot.is_apart and not slot.is_superseded
+        ]
+        if fresh and self._listener is not None:
+            self._listener.on_accepted(fresh)
+
+    # ---- the sender's ----
+
+    def advance(
+        self,
+        settlements: Sequence[Settlement],
+        marks: Sequence[Letter],
+        *,
+        at_ms: int,
+        done: Callable[[Marked], None],
+    ) -> None:
+        def prepare(batch: Batch) -> Callable[[], Batch]:
+            batch.add_step(settlements, marks, at_ms)
+            return lambda: batch
+
+        def finish(ended: Ended[Batch]) -> None:
+            if ended.error is not None:
+                done(Marked(error=translate(ended.error)))
+                return
+            batch = ended.value()
+            self._tell(batch)
+            done(Marked(taken=batch.marks_taken))
+
+        self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks)))
+
+    async def left_in_flight(self, bot_id: int) -> list[Letter]:
+        return await self._write(lambda batch: reading.adopt_marks(batch.connection, bot_id, batch.epoch))
+
+    async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
+        return await self._read(
+            lambda connection: reading.sweep(connection, bot_id, rank, after, lanes=lanes, letters=letters)
+        )
+
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+        return await self._read(lambda connection: reading.fronts(connection, bot_id, keys, letters=letters))
+
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
+        return await self._read(lambda connection: reading.recent_tries(connection, bot_id, since_ms))
+
+    async def park(self, letter: Letter) -> None:
+        await self._write(lambda batch: upkeep.park(batch, letter))
+
+    async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
+        def work(batch: Batch) -> None:
+            for name in ("keep_alias", "flatten_aliases", "readdress"):
+                batch.connection.execute(_SQL[name], {"bot": bot_id, "old": old, "new": new})
+
+        await self._write(work)
+
+    async def file_id(self, bot_id: int, digest: str, kind: str) -> str | None:
+        return await self._read(lambda connection: reading.text(connection, _SQL["file_id"], (bot_id, digest, kind)))
+
+    async def keep_file_id(self, bot_id: int, digest: str, kind: str, file_id: str | None, *, at_ms: int) -> None:
+        def work(batch: Batch) -> None:
+            if file_id is None:
+                batch.connection.execute(_SQL["forget_file_id"], (bot_id, digest, kind))
+            else:
+                batch.connection.execute(_SQL["keep_file_id"], (bot_id, digest, kind, file_id, at_ms))
+
+        await self._write(work)
+
+    # ---- time's ----
+
+    async def join_due(self, *, at_ms: int, limit: int) -> tuple[int, int | None]:
+        def tell(answer: tuple[list[Letter], int | None]) -> None:
+            if answer[0] and self._listener is not None:
+                self._listener.on_accepted(answer[0])
+
+        joined, next_at = await self._write(lambda batch: upkeep.join_due(batch, at_ms, limit), tell)
+        return len(joined), next_at
+
+    async def expire(self, *, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
+        def tell(answer: tuple[list[LetterView], int | None]) -> None:
+            stubs = [Stub(letter_id=one.id, bot_id=one.bot_id, lane=(one.chat, one.thread)) for one in answer[0]]
+            if stubs and self._listener is not None:
+                self._listener.on_removed(stubs)
+
+        return await self._write(lambda batch: upkeep.expire(batch, at_ms, limit), tell)
+
+    async def clean(self, retention: Retention, *, at_ms: int, limit: int) -> tuple[int, list[str]]:
+        return await self._write(lambda batch: upkeep.clean(batch, retention, at_ms, limit))
+
+    # ---- people's ----
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: people.find(one, wanted, before=before, limit=limit, at_ms=at_ms))
+
+    async def cancel(self, letter_id: int, *, at_ms: int) -> None:
+        stub = await self._write(lambda batch: people.cancel(batch, letter_id, at_ms))
+        if self._listener is not None:
+            self._listener.on_removed([stub])
+
+    async def retry(self, letter_id: int, *, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: people.retry(batch, letter_id, at_ms)))
+
+    async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: people.resolve(batch, letter_id, at_ms, arrived=arrived)))
+
+    async def retry_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        letters = await self._write(lambda batch: people.retry_dead(batch, wanted, at_ms, limit))
+        self._rejoin(letters)
+        return len(letters)
+
+    async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        return await self._write(lambda batch: people.clear_dead(batch, wanted, at_ms, limit))
+
+    def _rejoin(self, letters: Sequence[Letter]) -> None:
+        if letters and self._listener is not None:
+            self._listener.on_accepted(letters)
+
+    async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
+        return await self._read(lambda one: people.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
+
+    async def head_of(self, bot_id: int, lane: LaneKey) -> int | None:
+        return await self._read(lambda one: people.head_of(one, bot_id, lane))
+
+    async def known_chats(self, bot_id: int, *, after: Chat | None, limit: int) -> list[ChatRecord]:
+        return await self._read(lambda one: people.known_chats(one, bot_id, after, limit))
+
+    async def letter(self, letter_id: int) -> LetterView | None:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda connection: reading.view(connection, letter_id, at_ms))
+
+    async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
+        return await self._read(lambda connection: reading.tallies(connection, at_ms))
+
+    # ---- bots and chats ----
+
+    async def bots(self) -> list[BotRecord]:
+        # On the writer's thread, so that the answer is never older than a bot that was saved before it.
+        try:
+            return await run_in(self._writing, lambda: reading.bots(self._connection))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def save_bot(self, record: BotRecord) -> None:
+        limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
+        row = (
+            record.bot_id,
+            record.token.reveal(),
+            record.username,
+            record.inbound,
+            record.paused,
+            limits,
+            record.created_at_ms,
+        )
+
+        def work(batch: Batch) -> None:
+            batch.connection.execute(_SQL["save_bot"], row)
+            batch.connection.execute(_SQL["save_tally"], (record.bot_id,))
+
+        await self._write(work)
+
+    async def remove_bot(self, bot_id: int) -> None:
+        def work(batch: Batch) -> None:
+            waiting = reading.number(batch.connection, _SQL["waiting_of_bot"], (bot_id,))
+            if waiting:
+                raise Conflict(
+                    code="letters_waiting",
+                    detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
+                )
+            batch.connection.execute(_SQL["remove_bot"], (bot_id,))
+
+        await self._write(work)
+
+    async def chats(self, bot_id: int) -> list[ChatRecord]:
+        return await self._read(lambda connection: reading.chats(connection, bot_id))
+
+    async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
+        row = (bot_id, chat, reason, None if reason is None else at_ms)
+
+        def work(batch: Batch) -> None:
+            batch.connection.execute(_SQL["shut_chat"], row)
+
+        await self._write(work)
+
+    async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
+        def work(batch: Batch) -> None:
+            if chat is None:
+                batch.connection.execute(_SQL["hold_bot"], (bot_id, until_ms))
+            else:
+                batch.connection.execute(_SQL["hold_chat"], (bot_id, chat, until_ms))
+
+        await self._write(work)
+
+    async def bot_held_until(self, bot_id: int) -> int:
+        return await self._read(lambda connection: reading.number(connection, _SQL["bot_held_until"], (bot_id,)))
+
+    async def blobs(self) -> set[str]:
+        return await self._read(reading.blobs)
+
+    # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
+
+    async def keys(self) -> tuple[int, list[Key]]:
+        return await self._read(keys.read)
+
+    async def keys_generation(self) -> int:
+        return await self._read(keys.generation)
+
+    async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
+        return await self._write(lambda batch: keys.add(batch, key, webhook_secret))
+
+    async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
+        return await self._write(lambda batch: keys.revoke(batch, key_id, at_ms))
+
+    async def note_key_use(self, used: Mapping[int, int]) -> None:
+        await self._write(lambda batch: keys.note_use(batch, used))
+
+    async def secret(self, name: str, candidate: str) -> str:
+        return await self._write(lambda batch: keys.secret(batch, name, candidate))
+
+    async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+        return await self._read(
+            lambda connection: hooks.due(connection, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+        )
+
+    async def hook_content(self, hook: Hook) -> HookContent:
+        return await self._read(lambda connection: hooks.content(connection, hook))
+
+    async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
+        await self._write(lambda batch: hooks.settle(batch, over, deferred))
+
+
+def _answer(future: "asyncio.Future[T]", value: T) -> None:
+    """Nobody may be waiting any more. The one who waits wakes only after the listeners have been told."""
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: "asyncio.Future[T]", error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(translate(error))

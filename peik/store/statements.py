@@ -1,0 +1,62 @@
+"""The named queries of a `.sql` file, and bulk execution of those that take many rows at once."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+
+import apsw
+
+Value = None | int | float | str | bytes
+Row = tuple[Value, ...]
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+# Exact statements up to SMALL rows and blocks of LARGE above: few texts to prepare, few steps to run.
+_SMALL = 64
+_LARGE = 256
+
+
+@cache
+def load(filename: str) -> dict[str, str]:
+    """All queries of one file by name."""
+    text = (files("peik.store") / "sql" / filename).read_text(encoding="utf-8")
+    parts = _NAME.split(text)[1:]
+    return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@cache
+def _many(sql: str, width: int, count: int) -> str:
+    one = f"({','.join('?' * width)})"
+    return sql.replace("{rows}", ",".join([one] * count))
+
+
+def run_many(connection: apsw.Connection, sql: str, rows: Sequence[Row]) -> list[tuple[Value, ...]]:
+    """Run a query with {rows} over all rows, in as few steps as possible. What it returns, if anything."""
+    answers: list[tuple[Value, ...]] = []
+    for block in _blocks(rows):
+        flat: list[Value] = []
+        for row in block:
+            flat.extend(row)
+        answers.extend(connection.execute(_many(sql, len(block[0]), len(block)), flat))
+    return answers
+
+
+def insert_many(connection: apsw.Connection, sql: str, rows: Sequence[Row]) -> list[int]:
+    """Insert all rows; their ids. Those of one INSERT are consecutive, so the last one tells them all."""
+    ids: list[int] = []
+    for block in _blocks(rows):
+        run_many(connection, sql, block)
+        last = connection.last_insert_rowid()
+        ids.extend(range(last - len(block) + 1, last + 1))
+    return ids
+
+
+def _blocks(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
+    start = 0
+    while len(rows) - start >= _LARGE:
+        yield rows[start : start + _LARGE]
+        start += _LARGE
+    while start < len(rows):
+        yield rows[start : start + _SMALL]
+        start += _SMALL

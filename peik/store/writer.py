@@ -1,0 +1,111 @@
+"""The one writer: everything that waits at a moment goes into one transaction and one fsync.
+
+An operation is a function on a connection that can be run again. If a batch fails, each half of it is tried again, so that
+one bad row never fails its neighbours. If the store itself has failed, all of them hear it at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import apsw
+
+from peik.store.commit import Batch
+from peik.store.database import is_unavailable
+from peik.store.executor import Ended, Executor
+
+T = TypeVar("T")
+
+_LETTERS_PER_COMMIT_MAX = 10_000  # a bound on how long one commit keeps the others waiting
+_BATCHES_AHEAD = 2  # one runs, one is ready: the writer never idles while there is work
+
+
+class Operation(Generic[T]):
+    """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit."""
+
+    __slots__ = ("done", "prepare", "weight")
+
+    def __init__(
+        self, prepare: Callable[[Batch], Callable[[], T]], done: Callable[[Ended[T]], None], *, weight: int = 1
+    ) -> None:
+        self.prepare = prepare
+        self.done = done
+        self.weight = weight
+
+
+class Writer:
+    """Collects operations and commits them in groups."""
+
+    def __init__(self, connection: apsw.Connection, executor: Executor, *, epoch: int) -> None:
+        self._connection = connection
+        self._executor = executor
+        self.epoch = epoch  # what is marked from now on is marked under it; 0: this process does not send
+        self._waiting: list[Operation[object]] = []
+        self._running = 0
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, operation: Operation[T]) -> None:
+        self._waiting.append(operation)  # type: ignore[arg-type]
+        if self._running < _BATCHES_AHEAD and len(self._waiting) == 1:
+            # Not at once: what else is written in this turn of the event loop shall come along.
+            self._loop.call_soon(self._start)
+
+    async def drained(self) -> None:
+        """Returns when everything that was submitted has been answered, well or not."""
+        answered: asyncio.Future[None] = self._loop.create_future()
+        self.submit(Operation(lambda batch: lambda: None, lambda ended: answered.set_result(None)))
+        await answered
+
+    def _start(self) -> None:
+        if not self._waiting or self._running >= _BATCHES_AHEAD:
+            return
+        operations = self._cut()
+        self._running += 1
+        self._executor.run(lambda: self._commit(operations), lambda ended: self._finish(operations, ended))
+
+    def _cut(self) -> list[Operation[object]]:
+        weight = 0
+        for index, operation in enumerate(self._waiting):
+            weight += operation.weight
+            if weight >= _LETTERS_PER_COMMIT_MAX:
+                operations, self._waiting = self._waiting[: index + 1], self._waiting[index + 1 :]
+                return operations
+        operations, self._waiting = self._waiting, []
+        return operations
+
+    def _finish(self, operations: list[Operation[object]], ended: Ended[list[Ended[object]]]) -> None:
+        self._running -= 1
+        # The next batch first: the disk works while the answers are given out.
+        self._start()
+        for operation, answer in zip(operations, ended.value(), strict=True):
+            try:
+                operation.done(answer)
+            except Exception as error:  # noqa: BLE001  one listener's surprise must not keep the others waiting
+                self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
+
+    # ---- on the writer's thread ----
+
+    def _commit(self, operations: list[Operation[object]]) -> list[Ended[object]]:
+        try:
+            answers = self._transaction(operations)
+        except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+            # Locked, full, read-only: trying the halves would only wait again, once for each.
+            if len(operations) == 1 or is_unavailable(error):
+                return [Ended(None, error) for _ in operations]
+            middle = len(operations) // 2
+            return self._commit(operations[:middle]) + self._commit(operations[middle:])
+        return [Ended(answer, None) for answer in answers]
+
+    def _transaction(self, operations: list[Operation[object]]) -> list[object]:
+        connection = self._connection
+        batch = Batch(connection, epoch=self.epoch)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            readers = [operation.prepare(batch) for operation in operations]
+            batch.flush()
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return [read() for read in readers]

@@ -1,0 +1,101 @@
+"""Where the stores of the conformance suite live. A new store joins the suite with one more class in PLACES."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from peik.core.letter import Letter
+from peik.core.token import Token
+from peik.ports import BotRecord, Store, Stub
+from peik.store.executor import run_in
+from peik.store.sqlite import SqliteStore
+
+BOT, OTHER_BOT = 7, 8
+
+
+class ManualClock:
+    """Stands still until told to move."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_800_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def mono(self) -> float:
+        return self.now_ms / 1000
+
+    def pass_ms(self, ms: int) -> None:
+        self.now_ms += ms
+
+
+class Recorder:
+    """A StoreListener that remembers what it heard, in order."""
+
+    def __init__(self) -> None:
+        self.accepted: list[Letter] = []
+        self.removed: list[Stub] = []
+        self.joined: list[Stub] = []
+
+    def on_accepted(self, letters: Sequence[Letter]) -> None:
+        self.accepted.extend(letters)
+
+    def on_removed(self, stubs: Sequence[Stub]) -> None:
+        self.removed.extend(stubs)
+
+    def on_joined(self, stubs: Sequence[Stub]) -> None:
+        self.joined.extend(stubs)
+
+
+class Place(Protocol):
+    """One set of data. Stores open and close on it; the data stays."""
+
+    clock: ManualClock
+    heard: Recorder
+    freed: list[str]
+
+    def open(self, *, is_owner: bool = True) -> AsyncIterator[Store]:
+        """A store with two bots, whose listener is `heard`; closed in the end."""
+
+    async def crash(self, store: Store) -> None:
+        """The store's process is gone: whatever it had not committed is lost, and its ownership is free."""
+
+    def unseat(self) -> None:
+        """Let somebody else become the owner although the first one lives on and does not know."""
+
+
+class SqlitePlace:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "peik.db"
+        self.clock = ManualClock()
+        self.heard = Recorder()
+        self.freed: list[str] = []
+        self._crashed: set[int] = set()
+
+    @asynccontextmanager
+    async def open(self, *, is_owner: bool = True) -> AsyncIterator[SqliteStore]:
+        store = SqliteStore(self.path, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
+        store.listen(self.heard)
+        await store.open()
+        for bot_id in (BOT, OTHER_BOT):
+            await store.save_bot(BotRecord(bot_id=bot_id, token=Token(f"{bot_id}:secret")))
+        try:
+            yield store
+        finally:
+            if id(store) not in self._crashed:
+                await store.close()
+
+    async def crash(self, store: Store) -> None:
+        assert isinstance(store, SqliteStore)
+        self._crashed.add(id(store))
+        await run_in(store._reading, store._reader.close)
+        await run_in(store._writing, store._connection.close)
+        await store._abandon()
+
+    def unseat(self) -> None:
+        # Somebody removed the lock's file: the next owner locks another one of the same name.
+        self.path.with_name(self.path.name + ".owner").unlink()
+
+
+PLACES = (SqlitePlace,)
