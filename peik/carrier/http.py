@@ -1,0 +1,246 @@
+"""One HTTP/1.1 connection that carries one request at a time.
+
+It knows exactly whether a byte of a request had left. It keeps no queue and repeats nothing: that is its owner's part.
+"""
+
+import asyncio
+import fcntl
+import os
+import select
+import socket
+import struct
+import termios
+from collections.abc import Callable
+from typing import Protocol
+
+from peik.carrier.answers import AnswerReader, Garbled
+from peik.core.reply import Fault, Reply
+
+# POLLRDHUP is a FIN that the kernel has and nobody read yet. Only Linux tells it apart; elsewhere a FIN is POLLIN.
+_POLL_HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
+
+
+class Exchange:
+    """One request, and whoever waits for its reply."""
+
+    __slots__ = ("deadline", "done", "number", "payload", "timeout_s")
+
+    # False while a body is still being streamed; then the connection cannot carry anything else.
+    is_written = True
+
+    def __init__(self, *, payload: bytes, timeout_s: float, done: Callable[[Reply], None]) -> None:
+        self.payload = payload
+        self.timeout_s = timeout_s
+        self.done = done
+        self.deadline = 0.0
+        self.number = 0
+
+    def begin(self, connection: "Connection", now: float) -> None:
+        """The first bytes were just written: from here the time for the answer runs."""
+        self.deadline = now + self.timeout_s
+
+    def end(self, loop: asyncio.AbstractEventLoop, reply: Reply) -> None:
+        # Through the loop, so that `done` never runs inside `start`, and its surprises never inside a transport.
+        loop.call_soon(self.done, reply)
+
+    def is_overdue(self, connection: "Connection", now: float) -> bool:
+        return now >= self.deadline
+
+
+class Pool(Protocol):
+    """Who owns connections, and is told what becomes of them."""
+
+    def released(self, connection: "Connection") -> None:
+        """Its answer is whole, and the connection can carry the next request."""
+
+    def lost(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One connection: idle, or busy with one exchange that ends exactly once."""
+
+    __slots__ = (
+        "_answers",
+        "_drained",
+        "_exchange",
+        "_idle_s_max",
+        "_idle_until",
+        "_is_new",
+        "_is_paused",
+        "_is_tls",
+        "_loop",
+        "_poll",
+        "_pool",
+        "_socket",
+        "_transport",
+    )
+    _transport: asyncio.Transport
+    _socket: socket.socket
+    _poll: Callable[[int], list[tuple[int, int]]]
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool, *, idle_s_max: float) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._idle_s_max = idle_s_max
+        self._idle_until = float("inf")
+        self._is_new = True
+        self._answers = AnswerReader()
+        self._exchange: Exchange | None = None
+        self._is_paused = False
+        self._is_tls = False
+        self._drained: asyncio.Future[None] | None = None
+
+    @property
+    def exchange(self) -> Exchange | None:
+        return self._exchange
+
+    def is_usable(self, now: float) -> bool:
+        """Whether a request may be written now, as far as anyone on this machine can know.
+
+        The loop may not have read a FIN yet that the kernel already holds, so the socket itself is asked. A request
+        written after that FIN would be uncertain for no reason.
+        """
+        if now >= self._idle_until or self._transport.is_closing():
+            return False
+        events = self._poll(0)
+        if not events:
+            return True
+        # Nobody asked for bytes on an idle connection: TLS close_notify, FIN or rubbish. One exception: a TLS peer
+        # sends session tickets right after the handshake, so before its first answer only a hang-up counts.
+        return self._is_tls and self._is_new and not events[0][1] & _POLL_HANGUP
+
+    def send(self, exchange: Exchange, now: float) -> None:
+        assert self._exchange is None, "a connection carries one exchange at a time"
+        self._exchange = exchange
+        self._is_new = False
+        self._answers.expect()
+        self._transport.write(exchange.payload)
+        exchange.begin(self, now)
+
+    def rest(self) -> bool:
+        """Whether it may be kept for another request; from now its idle time runs."""
+        idle_s = min(self._answers.keep_alive_s, self._idle_s_max)
+        self._idle_until = self._loop.time() + idle_s
+        return idle_s > 0
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Returns when more may be written, or when there is no one left to write for."""
+        if self._is_paused and self._exchange is not None:
+            self._drained = self._loop.create_future()
+            await self._drained
+
+    def unacknowledged_bytes(self) -> int:
+        """What the peer's machine has not confirmed: our buffer and the kernel's, which may hold megabytes."""
+        try:
+            queued = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+        except (OSError, ValueError):  # not known on this system, or already closed
+            return self._transport.get_write_buffer_size()
+        return int(struct.unpack("i", queued)[0]) + self._transport.get_write_buffer_size()
+
+    def fail(self, fault: Fault, detail: str) -> None:
+        """End the exchange without an answer. Bytes have left, or it would not be here."""
+        self._end(Reply(fault=fault, left=True, detail=detail), keep=False)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _end(self, reply: Reply, *, keep: bool) -> None:
+        exchange = self._exchange
+        assert exchange is not None, "an exchange ends once"
+        self._exchange = None
+        exchange.end(self._loop, reply)
+        self._wake()
+        if keep and self.rest():
+            self._pool.released(self)
+        else:
+            self.abort()
+
+    def _ended_by_peer(self) -> None:
+        try:
+            reply = self._answers.finish()
+        except Garbled as error:
+            self.fail(Fault.GARBLED, str(error))
+            return
+        if reply is not None:
+            self._end(reply, keep=False)
+        else:
+            self.fail(Fault.RESET, f"the peer closed the connection {self._answers.how_far}")
+
+    # What the transport tells us.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not inherit from asyncio.Transport, so this cannot be asserted.
+        self._transport = transport  # type: ignore[assignment]
+        self._socket = transport.get_extra_info("socket")
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
+        poller = select.poll()
+        poller.register(self._socket.fileno(), select.POLLIN | _POLL_HANGUP)
+        self._poll = poller.poll
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self.abort()  # nobody asked; whatever it is, the next answer could not be told from it
+            return
+        try:
+            reply = self._answers.feed(data)
+        except Garbled as error:
+            self.fail(Fault.GARBLED, str(error))
+            return
+        if reply is not None:
+            # An answer to a request that is not yet wholly written is taken, but the rest would follow on the wire.
+            is_flushed = exchange.is_written and not self._transport.get_write_buffer_size()
+            self._end(reply, keep=self._answers.may_continue and is_flushed)
+
+    def eof_received(self) -> None:
+        if self._exchange is not None:
+            self._ended_by_peer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._exchange is not None and exc is not None:
+            self._read_remains()
+        if self._exchange is not None:
+            if exc is None:  # TLS peers that leave without close_notify end up here and not in eof_received
+                self._ended_by_peer()
+            else:
+                self.fail(Fault.RESET, f"the connection broke {self._answers.how_far}: {reason_of(exc)}")
+        self._wake()
+        self._pool.lost(self)
+
+    def _read_remains(self) -> None:
+        """Take an answer that came before the reset.
+
+        A server that refuses a large upload answers (413) and closes while we still write. Our write then fails first,
+        and the loop gives the connection up without reading; but the answer is in the kernel, and it is a verdict.
+        """
+        if self._is_tls:
+            return
+        try:
+            while self._exchange is not None and (data := os.read(self._socket.fileno(), 65536)):
+                self.data_received(data)
+        except OSError:
+            return
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._drained is not None:
+            if not self._drained.done():
+                self._drained.set_result(None)
+            self._drained = None
+
+
+def reason_of(error: Exception) -> str:
+    """A few words for people; never more than they can read."""
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return text[:200]
