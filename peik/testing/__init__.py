@@ -1,0 +1,33 @@
+"""For testing bots and Peik itself: the simulated Telegram and virtual time."""
+
+from peik.testing.answer import Answer, Pending, UploadedFile
+from peik.testing.deliveries import PushResult
+from peik.testing.exchange import Exchange, How
+from peik.testing.faults import Fault, Faults, Kind
+from peik.testing.ledger import Counters, Delivery, Ledger
+from peik.testing.options import Limits, Options
+from peik.testing.pushes import Push
+from peik.testing.running import run_sim
+from peik.testing.server import SimServer
+from peik.testing.telegram import Telegram
+
+__all__ = [
+    "Answer",
+    "Counters",
+    "Delivery",
+    "Exchange",
+    "Fault",
+    "Faults",
+    "How",
+    "Kind",
+    "Ledger",
+    "Limits",
+    "Options",
+    "Pending",
+    "Push",
+    "PushResult",
+    "SimServer",
+    "Telegram",
+    "UploadedFile",
+    "run_sim",
+]

@@ -1,0 +1,206 @@
+"""The methods that change or remove what is in a chat already (§8 D), and their "already so" refusals."""
+
+from peik.testing.answer import bad
+from peik.testing.chats import Chat
+from peik.testing.media import album_item
+from peik.testing.params import Json, integer, integers, mapping, number
+from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text
+from peik.testing.sends import IDS_MAX, Handler
+from peik.testing.world import Call, World
+
+_CONTENT = (
+    "text",
+    "entities",
+    "caption",
+    "caption_entities",
+    "photo",
+    "document",
+    "audio",
+    "video",
+    "animation",
+    "location",
+)
+
+
+def edit_text(world: World, call: Call) -> object:
+    return _edit(world, call, message_text(call.params), needs="text")
+
+
+def edit_caption(world: World, call: Call) -> object:
+    return _edit(world, call, {"caption": None, "caption_entities": None, **caption(call.params)}, needs="media")
+
+
+def edit_media(world: World, call: Call) -> object:
+    item = mapping(call.params, "media", what="InputMedia")
+    if item is None:
+        raise bad("can't parse InputMedia: there is no media in the request")
+    fresh = dict.fromkeys(_CONTENT[2:], None)
+    return _edit(world, call, {**fresh, **album_item(world, call, item)}, needs="")
+
+
+def edit_markup(world: World, call: Call) -> object:
+    return _edit(world, call, {}, needs="")
+
+
+def edit_location(world: World, call: Call) -> object:
+    place = {"latitude": number(call.params, "latitude"), "longitude": number(call.params, "longitude")}
+    return _edit(world, call, {"location": place}, needs="location")
+
+
+def stop_location(world: World, call: Call) -> object:
+    return _edit(world, call, {"location": {"is_stopped": True}}, needs="location")
+
+
+def _edit(world: World, call: Call, change: Json, *, needs: str) -> object:
+    """Apply a change of content and keyboard to one of the bot's own messages; None in it removes."""
+    if call.params.get("inline_message_id"):
+        world.note_applied(call, text=str(change.get("text") or change.get("caption") or ""))
+        return True
+    chat, message = _own_message(world, call, "edit")
+    if needs == "text" and "text" not in message:
+        raise bad("there is no text in the message to edit")
+    if needs == "media" and "text" in message:
+        raise bad("there is no caption in the message to edit")
+    if needs == "location" and "location" not in message:
+        raise bad("message can't be edited")
+    # Without reply_markup an edit removes the keyboard.
+    change = {"entities": None, **change} if "text" in change else change
+    change = {**change, "reply_markup": inline_keyboard(call.params)}
+    if all(message.get(key) == held for key, held in change.items()):
+        raise bad(
+            "message is not modified: specified new message content and reply markup are exactly the same "
+            "as a current content and reply markup of the message"
+        )
+    charge_edit(world, call, chat)
+    for key, held in change.items():
+        if held is None:
+            message.pop(key, None)
+        else:
+            message[key] = held
+    message["edit_date"] = int(call.now)
+    _note(world, call, chat, message, str(message.get("text") or message.get("caption") or ""))
+    return message
+
+
+def stop_poll(world: World, call: Call) -> object:
+    chat, message = _own_message(world, call, "edit", missing="message with poll to stop not found")
+    poll = message.get("poll")
+    if not isinstance(poll, dict):
+        raise bad("message is not a poll")
+    if poll["is_closed"]:
+        raise bad("poll has already been closed")
+    poll["is_closed"] = True
+    _note(world, call, chat, message)
+    return poll
+
+
+def delete_message(world: World, call: Call) -> object:
+    chat = known_chat(world, call.bot, call.params)
+    message_id = integer(call.params, "message_id")
+    message = chat.messages.get(message_id)
+    if message is None:
+        raise bad("message to delete not found")
+    if not _may_delete(world, call, chat, message):
+        raise bad("message can't be deleted for everyone" if chat.is_private else "message can't be deleted")
+    del chat.messages[message_id]
+    world.note_applied(call, chat_id=chat.id, message_id=message_id)
+    return True
+
+
+def delete_messages(world: World, call: Call) -> object:
+    chat = known_chat(world, call.bot, call.params)
+    ids = integers(call.params, "message_ids", what="message identifiers")
+    if not ids:
+        raise bad("message identifiers are not specified")
+    if len(ids) > IDS_MAX:
+        raise bad("too many message identifiers specified")
+    for message_id in ids:
+        # What cannot be found or deleted is skipped in silence.
+        message = chat.messages.get(message_id)
+        if message is not None and _may_delete(world, call, chat, message):
+            del chat.messages[message_id]
+    world.note_applied(call, chat_id=chat.id)
+    return True
+
+
+def _may_delete(world: World, call: Call, chat: Chat, message: Json) -> bool:
+    if call.now - integer(message, "date") > 48 * 3600:
+        return False
+    return chat.is_private or _is_own(call, message) or world.member(chat, call.bot).can_delete
+
+
+def pin(world: World, call: Call) -> object:
+    chat = known_chat(world, call.bot, call.params)
+    message_id = integer(call.params, "message_id")
+    if message_id not in chat.messages:
+        raise bad("message to pin not found")
+    if not chat.is_private and not world.member(chat, call.bot).can_pin:
+        raise bad("not enough rights to manage pinned messages in the chat")
+    if message_id not in chat.pinned:
+        chat.pinned.append(message_id)
+    world.note_applied(call, chat_id=chat.id, message_id=message_id)
+    return True
+
+
+def unpin(world: World, call: Call) -> object:
+    chat = known_chat(world, call.bot, call.params)
+    message_id = integer(call.params, "message_id") or (chat.pinned[-1] if chat.pinned else 0)
+    if message_id not in chat.pinned:
+        raise bad("message to unpin not found")
+    chat.pinned.remove(message_id)
+    world.note_applied(call, chat_id=chat.id, message_id=message_id)
+    return True
+
+
+def unpin_all(world: World, call: Call) -> object:
+    chat = known_chat(world, call.bot, call.params)
+    chat.pinned.clear()
+    world.note_applied(call, chat_id=chat.id)
+    return True
+
+
+def react(world: World, call: Call) -> object:
+    chat = known_chat(world, call.bot, call.params)
+    message_id = integer(call.params, "message_id")
+    if message_id not in chat.messages:
+        raise bad("message to react not found")
+    world.note_applied(call, chat_id=chat.id, message_id=message_id)
+    return True
+
+
+def _own_message(world: World, call: Call, verb: str, *, missing: str = "") -> tuple[Chat, Json]:
+    chat = known_chat(world, call.bot, call.params)
+    message_id = integer(call.params, "message_id")
+    if not message_id:
+        raise bad("message identifier is not specified")
+    message = chat.messages.get(message_id)
+    if message is None:
+        raise bad(missing or f"message to {verb} not found")
+    if not _is_own(call, message):
+        raise bad(f"message can't be {verb}ed")
+    return chat, message
+
+
+def _is_own(call: Call, message: Json) -> bool:
+    return message.get("from") is call.bot.face or "sender_chat" in message
+
+
+def _note(world: World, call: Call, chat: Chat, message: Json, text: str = "") -> None:
+    world.note_applied(call, chat_id=chat.id, message_id=integer(message, "message_id"), text=text)
+
+
+EDITS: dict[str, Handler] = {
+    "editMessageText": edit_text,
+    "editMessageCaption": edit_caption,
+    "editMessageMedia": edit_media,
+    "editMessageReplyMarkup": edit_markup,
+    "editMessageLiveLocation": edit_location,
+    "stopMessageLiveLocation": stop_location,
+    "stopPoll": stop_poll,
+    "deleteMessage": delete_message,
+    "deleteMessages": delete_messages,
+    "pinChatMessage": pin,
+    "unpinChatMessage": unpin,
+    "unpinAllChatMessages": unpin_all,
+    "setMessageReaction": react,
+}

@@ -1,0 +1,296 @@
+"""The simulated Telegram over real HTTP. It plays exchanges on sockets: clients meet true resets, silences, closed ports."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote
+
+import msgspec
+
+from peik.testing import control, forms
+from peik.testing.answer import Answer, Pending, Refusal, UploadedFile, failure
+from peik.testing.exchange import PLAIN, Exchange, How
+from peik.testing.faults import Kind
+from peik.testing.gate import Gate
+from peik.testing.options import Options
+from peik.testing.params import Params
+from peik.testing.pusher import Pusher, try_connect
+from peik.testing.telegram import Telegram
+from peik.testing.webhooks import Check
+from peik.testing.wire import Connection, Request, rendered
+
+NOT_FOUND = failure(Refusal(404, "Not Found"))
+WRONG_VERB = failure(Refusal(405, "Method Not Allowed: closing"))
+_ROUTES_MAX = 10_000
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What a path means: a method of a bot, or with `is_file` a download."""
+
+    token_text: str
+    name: str
+    is_file: bool = False
+
+
+class SimServer:
+    """`async with SimServer() as sim:` — then point a bot at `sim.url`, and judge by `sim.telegram.sent`.
+
+    `url` is where bots go, and where faults strike. `control_url` serves the same with no fault ever at its door, so that
+    a test in another process can end an outage.
+    """
+
+    def __init__(
+        self,
+        telegram: Telegram | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        control_port: int = 0,
+        options: Options | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.telegram = telegram or Telegram(now=time.time, chance=random.Random(seed), options=options)
+        self.host = host
+        self.port = port
+        self.control_port = control_port
+        self._gate = Gate(self.telegram, respond=self.respond, spawn=self._spawn, is_faulty=True)
+        self._side = Gate(self.telegram, respond=self.respond, spawn=self._spawn, is_faulty=False)
+        self._routes: dict[bytes, Route | None] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._fault_timer: asyncio.TimerHandle | None = None
+        self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._pusher = Pusher(self.telegram, told=self._tell_watchers)
+        self._running: asyncio.Task[None] | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def control_url(self) -> str:
+        return f"http://{self.host}:{self.control_port}"
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.port = self._gate.bind(self.host, self.port)
+        try:
+            self.control_port = self._side.bind(self.host, self.control_port)
+        except OSError:
+            self._gate.shut(for_good=True)
+            raise
+        started = self._loop.create_future()
+        self._running = self._loop.create_task(self._run(started))
+        await started
+        self.telegram.faults.changed = self._heed_faults
+        self.telegram.updated = lambda _: self._pusher.ring()
+        self._heed_faults()
+        self._side.open()
+
+    async def stop(self) -> None:
+        if self._running is None:
+            return
+        self.telegram.faults.changed = lambda: None
+        self.telegram.updated = None
+        for timer in [*self._timers, self._fault_timer]:
+            if timer is not None:
+                timer.cancel()
+        self._timers.clear()
+        self._gate.shut(for_good=True)
+        self._side.shut(for_good=True)
+        self._running.cancel()
+        ended, self._running = self._running, None
+        try:
+            await ended
+        except asyncio.CancelledError:
+            if not ended.cancelled():
+                raise  # it is we who are cancelled
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def until(self, fact: Callable[[], bool], timeout: float = 10.0) -> None:
+        """Wait until the fact holds; it is asked again after every request and every push. Raises TimeoutError."""
+        if fact():
+            return
+        told = self._loop.create_future()
+        watcher = (fact, told)
+        self._watchers.append(watcher)
+        try:
+            async with asyncio.timeout(timeout):
+                await told
+        finally:
+            self._watchers.remove(watcher)
+
+    async def _run(self, started: asyncio.Future[None]) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            started.set_result(None)
+            await self._pusher.run()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        assert self._tasks is not None
+        self._tasks.create_task(work)
+
+    # Faults of connections
+
+    def _heed_faults(self) -> None:
+        """Open or close the gate as the standing faults say, and look again when the next one ends."""
+        faults = self.telegram.faults
+        is_dark = faults.is_live(Kind.DARK)
+        if is_dark or faults.is_live(Kind.REFUSE):
+            self._gate.shut(for_good=False)
+        else:
+            self._gate.open()
+        if is_dark:
+            self._gate.reset_all()
+        if self._fault_timer is not None:
+            self._fault_timer.cancel()
+        end_at = faults.next_end()
+        if end_at is not None:
+            # A hair later, so that it is over for sure when we look.
+            wait_s = max(0.0, end_at - self.telegram.now()) + 0.001
+            self._fault_timer = self._loop.call_later(wait_s, self._fault_ended)
+
+    def _fault_ended(self) -> None:
+        self._fault_timer = None
+        self.telegram.faults.sweep()
+        self._heed_faults()
+
+    # One request
+
+    def respond(self, connection: Connection, request: Request, is_faulty: bool) -> None:
+        try:
+            self._respond(connection, request, is_faulty)
+        except forms.Unreadable as unreadable:
+            connection.refuse(unreadable.status)
+        if self._watchers:
+            self._tell_watchers()
+
+    def _respond(self, connection: Connection, request: Request, is_faulty: bool) -> None:
+        path = request.path
+        if path.startswith(b"/sim/"):
+            self._give(connection, control.handle(self.telegram, request), PLAIN)
+            return
+        route = self._routes[path] if path in self._routes else self._learn(path)
+        if route is None:
+            connection.answer(NOT_FOUND)
+        elif request.verb not in {b"POST", b"GET"}:
+            connection.answer(WRONG_VERB)
+        elif route.is_file:
+            connection.answer(self.telegram.download(route.token_text, route.name))
+        else:
+            params, files = forms.read(request.query, request.content_type, request.body)
+            plan = self.telegram.exchange(route.token_text, route.name, params) if is_faulty else PLAIN
+            if plan is PLAIN:
+                self._give(connection, self.telegram.call(route.token_text, route.name, params, files), PLAIN)
+            else:
+                self._play(connection, route, params, files, plan)
+
+    def _play(
+        self, connection: Connection, route: Route, params: Params, files: dict[str, UploadedFile], plan: Exchange
+    ) -> None:
+        """Carry out an exchange with a fault in it. A client that has gone does not stop what it has asked for (§3.4)."""
+        if plan.late_s:
+            later = msgspec.structs.replace(plan, late_s=0.0)
+            self._later(plan.late_s, lambda: self._play(connection, route, params, files, later))
+            return
+        answer: Answer | Pending | None = None
+        if plan.processes:
+            answer = self.telegram.call(route.token_text, route.name, params, files)
+        if plan.answer is not None:
+            answer = plan.answer
+            self.telegram.counters.answers[answer.status] += 1
+        if plan.slow_s:
+            self._later(plan.slow_s, lambda: self._give(connection, answer, plan))
+        else:
+            self._give(connection, answer, plan)
+
+    def _give(self, connection: Connection, answer: Answer | Pending | None, plan: Exchange) -> None:
+        if isinstance(answer, Pending):
+            self._park(connection, answer, plan)
+            return
+        match plan.how:
+            case How.ANSWER:
+                assert answer is not None
+                connection.answer(answer)
+            case How.RESET:
+                connection.reset()
+            case How.END:
+                connection.end()
+            case How.CUT:
+                assert answer is not None
+                whole = rendered(answer, keeps_alive=True)
+                # At least one byte, and never all of them.
+                connection.cut(whole[: min(max(1, int(len(whole) * plan.share)), len(whole) - 1)])
+            case How.GARBAGE:
+                connection.cut(plan.garbage)
+            case How.HANG:
+                pass
+        if self._watchers:
+            self._tell_watchers()
+
+    def _park(self, connection: Connection, pending: Pending, plan: Exchange) -> None:
+        """Wait for an answer to fall due. A closed connection leaves it parked, as at Telegram (§1.4)."""
+
+        def look() -> None:
+            self._timers.discard(timer)
+            answer = self.telegram.ripe(pending)
+            if answer is None:
+                self._park(connection, pending, plan)
+            else:
+                pending.moved = None
+                self._give(connection, answer, plan)
+
+        def moved() -> None:
+            timer.cancel()
+            self._timers.discard(timer)
+            self._park(connection, pending, plan)
+
+        timer = self._loop.call_later(max(0.0, pending.due_at - self.telegram.now()), look)
+        self._timers.add(timer)
+        is_new = pending.moved is None
+        pending.moved = moved
+        if is_new and isinstance(pending, Check):
+            self._spawn(try_connect(self.telegram, pending))
+
+    def _later(self, wait_s: float, act: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers.discard(timer)
+            act()
+
+        timer = self._loop.call_later(wait_s, run)
+        self._timers.add(timer)
+
+    def _learn(self, path: bytes) -> Route | None:
+        route = parsed(path)
+        if len(self._routes) < _ROUTES_MAX:
+            self._routes[path] = route
+        return route
+
+    def _tell_watchers(self) -> None:
+        for fact, told in self._watchers:
+            if not told.done() and fact():
+                told.set_result(None)
+
+
+def parsed(path: bytes) -> Route | None:
+    """`/bot<token>/<method>`, `/bot<token>/test/<method>` or `/file/bot<token>/<path>` (§11.1); None for anything else."""
+    text = unquote(path.decode("latin-1"))
+    is_file = text.startswith("/file/bot")
+    if not is_file and not text.startswith("/bot"):
+        return None
+    token_text, slash, name = text.removeprefix("/file").removeprefix("/bot").partition("/")
+    if not is_file:
+        name = name.removeprefix("test/").rstrip("/")
+    if not slash or not token_text or not name or (not is_file and "/" in name):
+        return None
+    return Route(token_text, name, is_file)

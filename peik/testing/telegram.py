@@ -1,0 +1,273 @@
+"""The simulated Telegram: a Bot API without sockets, clock or chance of its own, driven by calls, judged by its ledger."""
+
+import random
+from collections.abc import Callable
+
+from peik.core.problem import BadInput
+from peik.testing import forms, methods, people, topics, webhooks
+from peik.testing.answer import Answer, Pending, Refusal, UploadedFile, failure, success
+from peik.testing.bots import Bot
+from peik.testing.chats import Chat, ChatType, Status, Topic, User
+from peik.testing.deliveries import PushResult
+from peik.testing.exchange import PLAIN, Exchange, How, planned
+from peik.testing.faults import Fault, Kind
+from peik.testing.options import Options
+from peik.testing.params import Json, Params
+from peik.testing.posting import visible
+from peik.testing.pushes import Push
+from peik.testing.updates import Event
+from peik.testing.world import Call, World
+
+BotRef = Bot | int | str
+UserRef = User | int
+ChatRef = Chat | int | str
+_NO_FILES: dict[str, UploadedFile] = {}
+
+
+class Telegram(World):
+    """`call` is the bots' side; the verbs below it are the people's; `faults`, `sent` and `counters` are the tester's."""
+
+    def __init__(
+        self, *, now: Callable[[], float], chance: random.Random | None = None, options: Options | None = None
+    ) -> None:
+        super().__init__(now=now, chance=chance if chance is not None else random.Random(0), options=options)
+
+    # The bots' side
+
+    def call(
+        self, token_text: str, method: str, params: Params, files: dict[str, UploadedFile] = _NO_FILES
+    ) -> Answer | Pending:
+        """Carry out one request, without faults. Only a long poll that finds nothing (and a 409 held back) is Pending."""
+        try:
+            name, handler = methods.find(method)
+            self.counters.requests[name] += 1
+            bot = self.enter(token_text)
+            now = self.now()
+            if now < bot.logged_out_until:
+                raise Refusal(400, "Logged out")
+            result = handler(self, Call(bot=bot, method=name, params=params, files=files, now=now))
+            if isinstance(result, Pending):
+                return result
+            answer = success(result)
+        except Refusal as refusal:
+            answer = failure(refusal)
+        self.counters.answers[answer.status] += 1
+        return answer
+
+    def ripe(self, pending: Pending) -> Answer | None:
+        """The answer of a parked call, once it is due; None before."""
+        answer = pending.take(self.now())
+        if answer is not None:
+            self.counters.answers[answer.status] += 1
+        return answer
+
+    def connected(self, check: webhooks.Check, error: str) -> None:
+        """Tell how the TCP connect of a setWebhook went; "" is well."""
+        check.settle(check.end(error), due_at=self.now())
+
+    def exchange(self, token_text: str, method: str, params: Params) -> Exchange:
+        """What the faults make of a request. Carry it out with `call` in between; `PLAIN` is the common case."""
+        if not self.faults.any_request:
+            return PLAIN
+        bot_id = int(token_text.partition(":")[0]) if token_text.partition(":")[0].isdecimal() else 0
+        fault, slow_s = self.faults.strike(bot_id=bot_id, method=method, chat=params.get("chat_id"))
+        if fault is None:
+            return planned(None, late_s=0.0, slow_s=slow_s)
+        self.counters.faults[fault.kind.value] += 1
+        late_s = fault.delay_s(self.chance) if fault.kind is Kind.LATE else 0.0
+        plan = planned(fault, late_s=late_s, slow_s=slow_s)
+        if plan.how is not How.ANSWER:
+            if plan.processes:
+                self.counters.lost_after += 1
+            else:
+                self.counters.lost_before += 1
+        return plan
+
+    def download(self, token_text: str, path: str) -> Answer:
+        """What `/file/bot<token>/<path>` gives."""
+        try:
+            stored = self.enter(token_text).files.by_path(path)
+        except Refusal as refusal:
+            return failure(refusal)
+        if stored is None or stored.content is None:
+            return failure(Refusal(404, "Not Found"))
+        headers = (("Content-Type", stored.content_type), ("Accept-Ranges", "none"))
+        return Answer(200, stored.content, headers)
+
+    # Webhook pushes: ask what is due, carry it out, tell how it went.
+
+    def pushes_due(self, bot: BotRef | None = None) -> list[Push]:
+        """The pushes to make now. Each must be given to `push_done`."""
+        now = self.now()
+        due = []
+        for one in [self.bot(bot)] if bot is not None else list(self.bots.values()):
+            hook = one.webhook
+            if hook is not None:
+                due += [Push(bot_id=one.id, webhook=hook, event=event) for event in hook.deliveries.take(now)]
+        return due
+
+    def push_done(self, push: Push, result: PushResult) -> Answer | Pending | None:
+        """Take in how a push went; the answer to the method in its body, if there was one (Telegram throws it away, §2.3)."""
+        now = self.now()
+        push.webhook.deliveries.done(push.event, result, now=now)
+        bot = self.bots.get(push.bot_id)
+        is_current = bot is not None and bot.webhook is push.webhook
+        self.counters.pushes["ok" if result.is_ok else "refused" if result.status else "failed"] += 1
+        if bot is None or not is_current:
+            return None
+        if not result.is_ok:
+            webhooks.note_failure(bot, result.reason, now=now)
+            if push.webhook.deliveries.should_delete:
+                bot.webhook = None
+            return None
+        try:
+            params, files = forms.read(b"", result.content_type.encode(), result.body)
+        except forms.Unreadable:
+            return None
+        method = webhooks.method_in_answer(params)
+        return self.call(bot.token_text, method, params, files) if method else None
+
+    def next_push_at(self, bot: BotRef | None = None) -> float | None:
+        """When `pushes_due` may next find something, if no update and no `push_done` comes before."""
+        now = self.now()
+        bots = [self.bot(bot)] if bot is not None else list(self.bots.values())
+        instants = [one.webhook.deliveries.next_at(now) for one in bots if one.webhook is not None]
+        return min((instant for instant in instants if instant is not None), default=None)
+
+    # Bots, people and chats
+
+    def bot(self, which: BotRef) -> Bot:
+        """A bot by itself, its id or its token; a new token makes a new bot."""
+        if isinstance(which, Bot):
+            return which
+        if isinstance(which, str) and not which.isdecimal():
+            return self.by_token.get(which) or self.add_bot(which)
+        if int(which) not in self.bots:
+            raise BadInput(code="no_bot", detail=f"There is no bot {which}; make it with its token first.")
+        return self.bots[int(which)]
+
+    def revoke(self, bot: BotRef) -> str:
+        """Make the bot's token worthless, as @BotFather does; the new one."""
+        one = self.bot(bot)
+        fresh = f"{one.id}:{self.chance.getrandbits(200):050x}"
+        self.add_bot(fresh)
+        return fresh
+
+    def user(
+        self, user_id: int, first_name: str = "", language_code: str | None = None, username: str | None = None,
+        *, is_reachable: bool | None = None, is_deactivated: bool | None = None,
+    ) -> User:  # fmt: skip
+        """A person, made or changed. Not reachable: bots must not write first."""
+        user = people.add_user(self, user_id, first_name=first_name, username=username, language_code=language_code)
+        if is_reachable is not None:
+            user.is_reachable = is_reachable
+        if is_deactivated is not None:
+            user.is_deactivated = is_deactivated
+        return user
+
+    def chat(
+        self, kind: ChatType, title: str = "", *, chat_id: int | None = None, username: str | None = None,
+        is_forum: bool = False, bots: list[BotRef] | None = None,
+    ) -> Chat:  # fmt: skip
+        """A new group, supergroup or channel with these bots in it."""
+        members = [self.bot(bot) for bot in bots or []]
+        return people.add_chat(
+            self, kind, chat_id=chat_id, title=title, username=username, is_forum=is_forum, bots=members
+        )
+
+    def topic(self, chat: Chat | int, name: str) -> Topic:
+        """A new topic in a forum."""
+        return topics.add(self, self._place(chat), name)
+
+    def write(
+        self, bot: BotRef, user: UserRef, text: str = "", *, chat: ChatRef | None = None, thread_id: int | None = None,
+        reply_to: int | None = None, date: float | None = None, content: Json | None = None,
+    ) -> Json:  # fmt: skip
+        """A person writes, to the bot or in a chat; the message. `content` is any other content than text."""
+        one = self.bot(bot)
+        body: Json = content if content is not None else {"text": text}
+        return people.write(
+            self, one, self._user(user), body,
+            chat=self._chat(one, chat), thread_id=thread_id, reply_to=reply_to, date=date,
+        )  # fmt: skip
+
+    def upload(
+        self,
+        bot: BotRef,
+        user: UserRef,
+        kind: str,
+        file: UploadedFile,
+        *,
+        caption: str = "",
+        chat: ChatRef | None = None,
+    ) -> Json:
+        """A person sends a file; the message."""
+        content = people.upload(self, self.bot(bot), kind, file) | ({"caption": caption} if caption else {})
+        return self.write(bot, user, chat=chat, content=content)
+
+    def edit(self, bot: BotRef, chat: ChatRef, message_id: int, text: str) -> Json:
+        one = self.bot(bot)
+        return people.edit(self, one, self._known(one, chat), message_id, {"text": text})
+
+    def press(self, bot: BotRef, user: UserRef, message_id: int, data: str, *, chat: ChatRef | None = None) -> str:
+        """A person presses a button under a message; the id of the callback query."""
+        one, person = self.bot(bot), self._user(user)
+        return people.press(self, one, person, self._chat(one, chat) or self.dialog(one, person), message_id, data)
+
+    def ask(self, bot: BotRef, user: UserRef, kind: str, payload: Json | None = None) -> str:
+        """A person's inline, pre_checkout or shipping query; its id."""
+        return people.ask(self, self.bot(bot), self._user(user), kind, payload or {"query": "", "offset": ""})
+
+    def update(self, bot: BotRef, kind: str, payload: Json, *, date: float | None = None) -> Event | None:
+        """Any other update, as it is."""
+        return self.push(self.bot(bot), kind, payload, date=date)
+
+    def block(self, bot: BotRef, user: UserRef) -> None:
+        one, person = self.bot(bot), self._user(user)
+        people.set_standing(self, one, self.dialog(one, person), person, "kicked")
+
+    def unblock(self, bot: BotRef, user: UserRef) -> None:
+        one, person = self.bot(bot), self._user(user)
+        people.set_standing(self, one, self.dialog(one, person), person, "member")
+
+    def kick(self, bot: BotRef, chat: ChatRef, *, by: UserRef = 1, status: Status = "kicked") -> None:
+        """The bot is thrown out of a chat, or its standing there becomes another."""
+        one = self.bot(bot)
+        people.set_standing(self, one, self._known(one, chat), self._user(by), status)
+
+    def migrate(self, chat: Chat | int, *, by: UserRef = 1) -> int:
+        """Upgrade a group; the id of the supergroup."""
+        return people.migrate(self, self._place(chat), self._user(by)).id
+
+    def message(self, bot: BotRef, chat: ChatRef, message_id: int) -> Json | None:
+        """One message as the chat shows it now."""
+        one = self.bot(bot)
+        found = self._known(one, chat).messages.get(message_id)
+        return None if found is None else visible(found)
+
+    # Trouble
+
+    def outage(self, seconds: float) -> Fault:
+        return self.faults.outage(seconds)
+
+    def dark(self, on: bool) -> None:
+        self.faults.dark(on)
+
+    def _user(self, user: UserRef) -> User:
+        return user if isinstance(user, User) else self.users.get(user) or self.user(user)
+
+    def _chat(self, bot: Bot, chat: ChatRef | None) -> Chat | None:
+        return None if chat is None else self._known(bot, chat)
+
+    def _place(self, chat: Chat | int) -> Chat:
+        """A group or channel, whoever looks at it."""
+        found = chat if isinstance(chat, Chat) else self._group(chat) if chat < 0 else None
+        if found is None:
+            raise BadInput(code="no_chat", detail=f"There is no group or channel {chat}.")
+        return found
+
+    def _known(self, bot: Bot, chat: ChatRef) -> Chat:
+        found = chat if isinstance(chat, Chat) else self.find_chat(bot, chat)
+        if found is None:
+            raise BadInput(code="no_chat", detail=f"There is no chat {chat}.")
+        return found
