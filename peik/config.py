@@ -1,0 +1,413 @@
+"""All settings in one table. Environment, `.env`, `peik.toml` and flags are read here, once, into one frozen value.
+
+A row feeds the loader, the docs and the checks; below this module nothing reads the environment.
+"""
+
+import difflib
+import enum
+import os
+import tomllib
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from dotenv import dotenv_values
+
+from peik.core.units import parse_duration_s, parse_size_bytes
+from peik.errors import StartError
+
+TELEGRAM = "https://api.telegram.org"
+
+
+class RouteKind(enum.StrEnum):
+    DIRECT = "direct"
+    HTTP = "http"
+    SOCKS5 = "socks5"
+    MIRROR = "mirror"
+    LOCAL = "local"
+
+
+class RouteAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to Telegram as it was written. Only `name` may be shown: it holds no user, password or path."""
+
+    kind: RouteKind
+    name: str
+    host: str = ""
+    port: int = 0
+    user: str = ""
+    password: str = ""
+    api_root: str | None = None  # of a mirror or a local server; the others lead to PEIK_API_ROOT
+
+    def __repr__(self) -> str:
+        return f"RouteAddress({self.name})"
+
+
+Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | None
+
+
+class Group(enum.StrEnum):
+    """What belongs together in the help of `peik serve`, the docs and `.env.example`."""
+
+    PLACES = "Places"
+    WAYS = "The way to Telegram"
+    ACCESS = "Bots and access"
+    DELIVERY = "Delivery"
+    BOUNDS = "Bounds and keeping"
+    LOG = "Log"
+    CLIENT = "Command line"
+    OTHER = "Other"
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. `name` is the field of Config; the environment says PEIK_NAME, or one of `also`."""
+
+    name: str
+    default: str | None
+    parse: Callable[[str], Parsed]
+    help: str
+    also: tuple[str, ...] = ()
+    is_secret: bool = False
+    group: Group = Group.OTHER
+
+    @property
+    def variable(self) -> str:
+        return f"PEIK_{self.name.upper()}"
+
+    def variables(self) -> tuple[str, ...]:
+        """Every name under which it is looked for, those of files that hold it included."""
+        names = (self.variable, *self.also)
+        return (*names, *(f"{name}_FILE" for name in names)) if self.is_secret else names
+
+
+def _flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(f"{text!r} is neither yes nor no")
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _port(text: str) -> int:
+    number = _whole(text)
+    if not 0 <= number <= 65535:
+        raise ValueError("a port is between 0 and 65535")
+    return number
+
+
+def _positive(text: str) -> int:
+    number = _whole(text)
+    if number < 1:
+        raise ValueError("it must be at least 1")
+    return number
+
+
+def _root(text: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(text)
+        is_root = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_root = False
+    if not is_root or parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("an API root looks like https://host, http://host:port or https://host/path, and nothing more")
+    return text.rstrip("/")
+
+
+def _routes(text: str) -> tuple[RouteAddress, ...]:
+    named: list[RouteAddress] = []
+    seen: set[RouteAddress] = set()
+    for number, written in enumerate(filter(None, map(str.strip, text.split(","))), 1):
+        try:
+            route = _route(written)
+        except ValueError as error:
+            # What was written may hold a password, so that it is counted and not quoted.
+            raise ValueError(f"route {number}: {error}") from None
+        if route in seen:
+            raise ValueError(f"route {number}: {route.name} is there twice")
+        twins = sum(other.name == route.name for other in seen)
+        seen.add(route)
+        named.append(msgspec.structs.replace(route, name=f"{route.name} #{twins + 1}") if twins else route)
+    if not named:
+        raise ValueError("it names no route; write direct, or leave it out")
+    return tuple(named)
+
+
+def _route(written: str) -> RouteAddress:
+    scheme, _, rest = written.partition("://")
+    match scheme.lower():
+        case "direct" if not rest:
+            return RouteAddress(kind=RouteKind.DIRECT, name="direct")
+        case "http":
+            return _proxy(RouteKind.HTTP, rest)
+        case "socks5" | "socks5h":
+            return _proxy(RouteKind.SOCKS5, rest)
+        case "mirror+https" | "mirror+http" | "local+https" | "local+http":
+            kind, _, protocol = scheme.lower().partition("+")
+            root = _root(f"{protocol}://{rest}")
+            return RouteAddress(
+                kind=RouteKind(kind), name=f"{kind}+{protocol}://{urllib.parse.urlsplit(root).netloc}", api_root=root
+            )
+        case "https":
+            raise ValueError("a proxy is http:// or socks5://; another root of the API is mirror+https://")
+        case "tg" | "mtproto":
+            raise ValueError("MTProto proxies carry Telegram's apps only, not the Bot API; use socks5:// or http://")
+        case _:
+            known = "direct, http://host:port, socks5://host:port, mirror+https://host/path, local+http://host:port"
+            raise ValueError(f"it is none of {known}")
+
+
+_LOGIN_BYTES_MAX = 255  # SOCKS5 counts each in one byte
+
+
+def _proxy(kind: RouteKind, rest: str) -> RouteAddress:
+    form = f"{kind}://host:port or {kind}://user:password@host:port"
+    hint = "within user and password write %2F for a slash, %40 for an at, %3A for a colon, %2C for a comma"
+    try:
+        parts = urllib.parse.urlsplit(f"{kind}://{rest}")
+        is_proxy = bool(parts.hostname and parts.port) and parts.path in ("", "/")
+    except ValueError:
+        is_proxy = False
+    if not is_proxy or parts.query or parts.fragment:
+        raise ValueError(f"a proxy looks like {form}; {hint}")
+    user, password = (urllib.parse.unquote(text or "") for text in (parts.username, parts.password))
+    if max(len(user.encode()), len(password.encode())) > _LOGIN_BYTES_MAX:
+        raise ValueError("the user or the password is too long for a proxy")
+    host, port = parts.hostname or "", parts.port or 0
+    named = f"[{host}]" if ":" in host else host
+    return RouteAddress(kind=kind, name=f"{kind}://{named}:{port}", host=host, port=port, user=user, password=password)
+
+
+def _level(text: str) -> str:
+    if text.lower() not in ("debug", "info", "warning", "error"):
+        raise ValueError("a log level is debug, info, warning or error")
+    return text.lower()
+
+
+def _log_format(text: str) -> str:
+    if text not in ("auto", "json", "text"):
+        raise ValueError("the log format is auto, json or text")
+    return text
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(name="store", group=Group.PLACES, default="sqlite:///peik.db", parse=str, help="Where letters are kept: sqlite:///file."),
+    Setting(name="host", group=Group.PLACES, default="127.0.0.1", parse=str, help="The address to listen on."),
+    Setting(name="port", group=Group.PLACES, default="8081", parse=_port, help="The port to listen on; 0 takes any free one."),
+    Setting(name="api_root", group=Group.WAYS, default=TELEGRAM, parse=_root, help="The Bot API that Peik talks to."),
+    Setting(name="routes", group=Group.WAYS, default="direct", parse=_routes, is_secret=True, help="The ways there, comma-separated, the best first: direct, http://user:password@host:port, socks5://…, mirror+https://host/path, local+http://host:port. See routes.md."),
+    Setting(name="route_trial", group=Group.WAYS, default="5s", parse=parse_duration_s, help="How long a better route must have answered again before letters return to it. It doubles, up to 32 times this, each time the route soon fails again."),
+    Setting(name="bot_tokens", group=Group.ACCESS, default=None, parse=str, is_secret=True, also=("BOT_TOKEN", "TELEGRAM_BOT_TOKEN"), help="Bots to serve from the start, comma-separated."),
+    Setting(name="admin_key", group=Group.ACCESS, default=None, parse=str, is_secret=True, help="Full access to the REST API. Made at the first start if not set, and kept in a file that only you can read."),
+    Setting(name="in_flight", group=Group.DELIVERY, default="64", parse=_positive, also=("QUEUE_MAX_CONCURRENT_JOBS",), help="Calls in flight per bot, at most one per lane."),
+    Setting(name="attempts", group=Group.DELIVERY, default="5", parse=_positive, also=("QUEUE_DEFAULT_ATTEMPTS",), help="How often a letter that Telegram refuses for now is tried."),
+    Setting(name="backoff_ms", group=Group.DELIVERY, default="2000", parse=_positive, also=("QUEUE_BACKOFF_DELAY",), help="The wait after the first refusal in milliseconds; it doubles, up to a minute."),
+    Setting(name="timeout", group=Group.DELIVERY, default="75s", parse=parse_duration_s, help="How long one try may take. Telegram itself can take 10 s and more for a healthy send."),
+    Setting(name="upload_timeout", group=Group.DELIVERY, default="500s", parse=parse_duration_s, help="The same for uploads, after the last byte was sent."),
+    Setting(name="pace", group=Group.DELIVERY, default="on", parse=_flag, help="Keep to Telegram's limits. Off only for a local Bot API server or a benchmark."),
+    Setting(name="grace", group=Group.DELIVERY, default="20s", parse=parse_duration_s, help="On SIGTERM: how long to wait for what is in flight."),
+    Setting(name="upload_max", group=Group.BOUNDS, default=None, parse=parse_size_bytes, help="The largest file to accept; by default 50M for Telegram's own API root and 2000M for any other."),
+    Setting(name="body_max", group=Group.BOUNDS, default="64M", parse=parse_size_bytes, help="The largest JSON request to accept."),
+    Setting(name="wait_max", group=Group.BOUNDS, default="5m", parse=parse_duration_s, help="The longest ?wait= of a REST call."),
+    Setting(name="hooks_allow_private", group=Group.ACCESS, default="off", parse=_flag, help="Let webhooks of results lead to loopback, private and link-local addresses. Whoever holds a key can then make Peik knock there. See webhooks.md."),
+    Setting(name="keep_completed", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long delivered and cancelled letters are kept."),
+    Setting(name="keep_dead", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long dead letters are kept."),
+    Setting(name="keep_log", group=Group.BOUNDS, default="90d", parse=parse_duration_s, help="How long the message log is kept."),
+    Setting(name="log_level", group=Group.LOG, default="info", parse=_level, also=("LOG_LEVEL",), help="debug shows every letter."),
+    Setting(name="log_format", group=Group.LOG, default="auto", parse=_log_format, also=("LOG_FORMAT",), help="auto: for people in a terminal, JSON elsewhere."),
+    Setting(name="url", group=Group.CLIENT, default=None, parse=_root, help="Where the command line finds a running Peik; by default at the host and port above. If none answers, it works on the store itself."),
+    Setting(name="key", group=Group.CLIENT, default=None, parse=str, is_secret=True, help="The key that the command line shows to a running Peik; by default the admin key, from the settings or from its file beside the database."),
+)  # fmt: skip
+
+# Names that are known and not used yet: whoever sets one today is told, or loses nothing when it comes to mean something.
+RESERVED: tuple[tuple[str, str], ...] = (
+    ("REDIS_HOST", "The host of Redis as a store. Without PEIK_STORE it selects Redis, which this Peik cannot use yet: it says so and does not start."),
+    ("REDIS_PORT", "The port of Redis."),
+    ("REDIS_PASSWORD", "The password of Redis."),
+    ("MAX_CONCURRENT_DOWNLOADS", "How many long jobs run at once."),
+    ("MAX_DOWNLOADS_PER_USER", "How many of them for one user."),
+)  # fmt: skip
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting in force. Built by `load`."""
+
+    store: str
+    host: str
+    port: int
+    api_root: str
+    routes: tuple[RouteAddress, ...]
+    route_trial: float
+    bot_tokens: str | None
+    admin_key: str | None
+    in_flight: int
+    attempts: int
+    backoff_ms: int
+    timeout: float
+    upload_timeout: float
+    pace: bool
+    grace: float
+    upload_max: int | None
+    body_max: int
+    wait_max: float
+    hooks_allow_private: bool
+    keep_completed: float
+    keep_dead: float
+    keep_log: float
+    log_level: str
+    log_format: str
+    url: str | None
+    key: str | None
+
+    def __repr__(self) -> str:
+        return "Config(…)"  # secrets are in it
+
+    @property
+    def sqlite_path(self) -> Path:
+        scheme, _, rest = self.store.partition("://")
+        if scheme != "sqlite" or not rest.startswith("/") or len(rest) < 2:
+            raise StartError(
+                f"PEIK_STORE={self.store!r} is not a store that this Peik knows. Write sqlite:///peik.db "
+                "(a file here) or sqlite:////var/lib/peik/peik.db (a file anywhere)."
+            )
+        return Path(rest[1:])
+
+    @property
+    def upload_bytes_max(self) -> int:
+        if self.upload_max is not None:
+            return self.upload_max
+        is_cloud = any(
+            route.kind is RouteKind.MIRROR or (route.api_root or self.api_root) == TELEGRAM for route in self.routes
+        )
+        return (50 if is_cloud else 2000) * 1024 * 1024
+
+    def tokens(self) -> list[str]:
+        return [token.strip() for token in (self.bot_tokens or "").split(",") if token.strip()]
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a setting before it is read, and where it was found. The text of a secret is a secret."""
+
+    text: str | None
+    source: str
+
+    def __repr__(self) -> str:
+        return f"Given({self.source})"
+
+
+def load(
+    flags: Mapping[str, str | None] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Config:
+    """Flags win over the environment, that over `.env`, that over `peik.toml`. Raises StartError with the fix."""
+    return read(find(flags, environment=environment, folder=folder))
+
+
+def load_traced(
+    flags: Mapping[str, str | None] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> tuple[Config, dict[str, str]]:
+    """The same, and for every setting where its value was found."""
+    found = find(flags, environment=environment, folder=folder)
+    return read(found), {name: given.source for name, given in found.items()}
+
+
+def find(
+    flags: Mapping[str, str | None] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> dict[str, Given]:
+    """Every setting by name as it was written, and where. Raises StartError for a name that is no setting."""
+    sources = _sources(flags or {}, os.environ if environment is None else environment, folder or Path())
+    found = {setting.name: _first(setting, sources) for setting in SETTINGS}
+    if found["store"].source == _DEFAULT and any(source.get("REDIS_HOST") for _, source in sources):
+        raise StartError(
+            "REDIS_HOST is set and PEIK_STORE is not: that selects Redis as the store, which this Peik cannot use yet. "
+            "Set PEIK_STORE=sqlite:///peik.db to keep letters in a file."
+        )
+    return found
+
+
+def read(found: Mapping[str, Given]) -> Config:
+    values: dict[str, Parsed] = {}
+    for setting in SETTINGS:
+        given = found[setting.name]
+        try:
+            values[setting.name] = None if given.text is None else setting.parse(given.text)
+        except ValueError as error:
+            raise StartError(f"{setting.variable}: {error}.") from None
+    return msgspec.convert(values, Config)
+
+
+_DEFAULT = "default"
+_ENVIRONMENT = "environment"
+_Sources = Sequence[tuple[str, Mapping[str, str | None]]]
+
+
+def _sources(flags: Mapping[str, str | None], environment: Mapping[str, str], folder: Path) -> _Sources:
+    named = {f"PEIK_{name.upper()}": value for name, value in flags.items()}
+    file = {f"PEIK_{name.upper()}": value for name, value in _toml(folder / "peik.toml").items()}
+    dotenv = dotenv_values(folder / ".env")
+    sources: _Sources = (("flag", named), (_ENVIRONMENT, environment), (".env", dotenv), ("peik.toml", file))
+    for label, source in sources:
+        _refuse_unknown(label, source)
+    return sources
+
+
+def _toml(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise StartError(f"{path} is not valid TOML: {error}.") from None
+    return {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in table.items()}
+
+
+def _first(setting: Setting, sources: _Sources) -> Given:
+    for label, source in sources:
+        for variable in setting.variables():
+            text = source.get(variable)
+            if not text:
+                continue
+            if setting.is_secret and variable.endswith("_FILE"):
+                return Given(text=_file(variable, text), source=text)
+            return Given(text=text, source=f"{label} {variable}" if label == _ENVIRONMENT else label)
+    return Given(text=setting.default, source=_DEFAULT)
+
+
+def _file(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise StartError(f"{variable}={path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise StartError(f"{variable}={path} cannot be read: it is not text.") from None
+
+
+def _refuse_unknown(label: str, source: Mapping[str, str | None]) -> None:
+    known = {variable for setting in SETTINGS for variable in setting.variables()}
+    for name in source:
+        if name.startswith("PEIK_") and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {_written(near[0], label)}?" if near else ""
+            raise StartError(f"{_written(name, label)} is not a setting of Peik.{hint}")
+
+
+def _written(variable: str, label: str) -> str:
+    """A variable as it is written in that source."""
+    if label == "peik.toml":
+        return f"{variable.removeprefix('PEIK_').lower()} (in peik.toml)"
+    return variable

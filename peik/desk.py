@@ -1,0 +1,467 @@
+"""Everything a door may ask of Peik. The rules that all doors share live here; a door only translates."""
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from peik.clock import Clock
+from peik.core.address import read_address
+from peik.core.call import read_call
+from peik.core.letter import Backoff, Chat, Draft, Enclosed, OnUncertain, Priority
+from peik.core.lifecycle import Move
+from peik.core.pace import Limits
+from peik.core.token import Token
+from peik.errors import BadInput, NotFound, TooLarge
+from peik.events import Accepted as AcceptedEvent
+from peik.events import Event, Events, Settled
+from peik.ports import Accepted, BotRecord, ChatRecord, LaneView, LetterFilter, LetterView, Store, Tally
+
+BATCH_LETTERS_MAX = 100_000
+METADATA_BYTES_MAX = 8 * 1024
+ATTEMPTS_MAX = 100
+BACKOFF_MS_LIMIT = 24 * 3600 * 1000
+TIMEOUT_MS_LIMIT = 3600 * 1000
+KEY_CHARS_MAX = 255
+DEAD_PAGE = 1000
+INBOUND = ("polling", "webhook", "off")
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as a door hands it in: a method, its parameters as JSON, and the terms of its delivery."""
+
+    method: str
+    params: bytes
+    bot_id: int | None = None
+    priority: int = Priority.NORMAL
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: Backoff = Backoff.EXPONENTIAL
+    timeout_ms: int | None = None
+    send_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    on_uncertain: OnUncertain | None = None
+    idempotency_key: str | None = None
+    metadata: bytes | None = None
+    enclosed: tuple[Enclosed, ...] = ()
+    hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
+
+
+class Defaults(msgspec.Struct, frozen=True, kw_only=True):
+    attempts: int = 5
+    backoff_ms: int = 2000
+    hooks_may_be_private: bool = False
+
+
+class Engine(Protocol):
+    """What the desk needs of the courier."""
+
+    def chat_of(self, bot_id: int, chat: Chat) -> Chat: ...
+
+    def add(self, bot: BotRecord) -> None: ...
+
+    def remove(self, bot_id: int) -> None: ...
+
+    def why(self, view: LetterView, head: int | None) -> str | None: ...
+
+    def open_chat(self, bot_id: int, chat: Chat) -> None: ...
+
+    def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None: ...
+
+
+class Desk:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        clock: Clock,
+        events: Events,
+        defaults: Defaults,
+        expect: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._clock = clock
+        self._events = events
+        self._defaults = defaults
+        self._expect = expect
+        self._bots: dict[int, BotRecord] = {}
+        self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
+        events.listen(self._listen)
+
+    def open(self, bots: Sequence[BotRecord]) -> None:
+        self._bots = {bot.bot_id: bot for bot in bots}
+
+    def look_again(self, bots: Sequence[BotRecord]) -> None:
+        """Another process wrote to the store: take up what it did to bots, and let those who wait ask again."""
+        now = {bot.bot_id: bot for bot in bots}
+        for bot_id in self._bots.keys() - now.keys():
+            self._engine.remove(bot_id)
+        for bot_id, bot in now.items():
+            if self._bots.get(bot_id) != bot:
+                self._engine.add(bot)
+        self._bots = now
+        for waiting in self._waiters.values():
+            for ended in waiting:
+                if not ended.done():
+                    ended.set_result(None)
+
+    # ---- letters ----
+
+    async def accept(self, calls: Sequence[Call]) -> list[Accepted]:
+        """Make calls durable, all or none. When this returns, each will be delivered or its failure will be seen."""
+        if not calls:
+            raise BadInput(code="empty_batch", detail="There is no letter in the batch.")
+        if len(calls) > BATCH_LETTERS_MAX:
+            raise TooLarge(
+                code="batch_too_large", detail=f"A batch holds at most {BATCH_LETTERS_MAX} letters; send several."
+            )
+        at_ms = self._clock.wall_ms()
+        drafts = [self._draft(call, index, len(calls), at_ms) for index, call in enumerate(calls)]
+        await self._check_references(drafts)
+        accepted = await self._store.accept(drafts, at_ms=at_ms)
+        self._events.tell(AcceptedEvent(count=len(accepted)))
+        for draft in drafts:
+            for at in (draft.send_at_ms, draft.expires_at_ms):
+                if at is not None:
+                    self._expect(at)
+        return accepted
+
+    def _draft(self, call: Call, index: int, of: int, at_ms: int) -> Draft:
+        try:
+            return self._checked_draft(call, at_ms)
+        except BadInput as problem:
+            if of == 1:
+                raise
+            raise BadInput(code=problem.code, detail=f"Letter {index} of the batch: {problem.detail}") from None
+
+    def _checked_draft(self, call: Call, at_ms: int) -> Draft:
+        bot_id = self.bot(call.bot_id).bot_id
+        reading = read_call(call.method, call.params)
+        rank = _RANK.get(call.priority)
+        if rank is None:
+            raise BadInput(code="bad_priority", detail=f"priority is one of {', '.join(map(str, sorted(_RANK)))}.")
+        chat = self._engine.chat_of(bot_id, reading.chat)
+        plain = Draft(
+            bot_id=bot_id,
+            method=reading.method,
+            params=call.params.decode(),
+            chat=chat,
+            thread=reading.thread,
+            weight=reading.weight,
+            rank=rank,
+            attempts=self._defaults.attempts,
+            backoff_ms=self._defaults.backoff_ms,
+            on_uncertain=OnUncertain.HOLD if reading.kind.is_at_most_once else OnUncertain.RESEND,
+            awaits=reading.awaits,
+            target=reading.target,
+            # A number that Telegram gave to the chat later; a name stays right as it is.
+            is_moved=chat != reading.chat and isinstance(reading.chat, int),
+        )
+        return plain if _has_usual_terms(call) else self._with_terms(plain, call, at_ms)
+
+    def _with_terms(self, plain: Draft, call: Call, at_ms: int) -> Draft:
+        _check_terms(call, at_ms)
+        labels = _labels(call.metadata)
+        return msgspec.structs.replace(
+            plain,
+            attempts=plain.attempts if call.attempts is None else call.attempts,
+            backoff_ms=plain.backoff_ms if call.backoff_ms is None else call.backoff_ms,
+            backoff=call.backoff,
+            timeout_ms=call.timeout_ms or 0,
+            on_uncertain=call.on_uncertain or plain.on_uncertain,
+            send_at_ms=call.send_at_ms,
+            expires_at_ms=call.expires_at_ms,
+            enclosed=call.enclosed,
+            idempotency_key=call.idempotency_key,
+            digest="" if call.idempotency_key is None else _digest(call, plain.method),
+            metadata=None if call.metadata is None else call.metadata.decode(),
+            user_id=labels.get("user_id"),
+            message_type=labels.get("message_type"),
+            hook=self._hook(call.hook),
+        )
+
+    def _hook(self, hook: int | str | None) -> int | str | None:
+        if not isinstance(hook, str):
+            return hook
+        return read_address(hook, may_be_private=self._defaults.hooks_may_be_private)
+
+    async def _check_references(self, drafts: Sequence[Draft]) -> None:
+        for draft in drafts:
+            if draft.awaits is None:
+                continue
+            other = await self._store.letter(draft.awaits)
+            if other is None or other.bot_id != draft.bot_id:
+                raise BadInput(
+                    code="unknown_reference", detail=f"There is no letter {draft.awaits} of this bot to refer to."
+                )
+
+    async def letter(self, letter_id: int) -> LetterView:
+        view = await self._store.letter(letter_id)
+        if view is None:
+            raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
+        return view
+
+    async def wait(self, letter_id: int, timeout_s: float) -> LetterView:
+        """The letter once it has ended, or as it stands when the time is over. A merged one ends as the newer one does."""
+        deadline = self._clock.mono() + timeout_s
+        followed = letter_id
+        while True:
+            watched = followed
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters[watched].append(ended)
+            try:
+                view = await self.letter(watched)
+                if view.merged_into is not None:
+                    followed = view.merged_into
+                    continue
+                if view.state.is_final or self._clock.mono() >= deadline:
+                    return view
+                async with asyncio.timeout_at(deadline):
+                    await ended
+            except TimeoutError:
+                continue  # once more, to show how it stands now
+            finally:
+                self._forget(watched, ended)
+
+    def _forget(self, letter_id: int, ended: asyncio.Future[None]) -> None:
+        waiting = self._waiters[letter_id]
+        waiting.remove(ended)
+        if not waiting:
+            del self._waiters[letter_id]
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        if not self._waiters:
+            return
+        for event in events:
+            if isinstance(event, Settled) and event.state.is_final:
+                for ended in self._waiters.get(event.letter_id, ()):
+                    if not ended.done():
+                        ended.set_result(None)
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
+        """Letters by a filter, the newest first."""
+        return await self._store.find(wanted, before=before, limit=limit)
+
+    async def cancel(self, letter_id: int) -> LetterView:
+        """Take a letter back. Raises Conflict if it is in flight or has ended."""
+        await self._store.cancel(letter_id, at_ms=self._clock.wall_ms())
+        view = await self.letter(letter_id)
+        self._events.tell(_settled(view, Move.CANCEL))
+        return view
+
+    async def retry(self, letter_id: int) -> LetterView:
+        """Send a dead letter again, at the end of its lane."""
+        await self._store.retry(letter_id, at_ms=self._clock.wall_ms())
+        return await self.letter(letter_id)
+
+    async def resolve(self, letter_id: int, *, arrived: bool) -> LetterView:
+        """Say what became of an uncertain letter: it had arrived, or it is to be sent again."""
+        await self._store.resolve(letter_id, arrived=arrived, at_ms=self._clock.wall_ms())
+        view = await self.letter(letter_id)
+        if arrived:
+            self._events.tell(_settled(view, Move.RESOLVE))
+        return view
+
+    async def retry_dead(self, wanted: LetterFilter) -> int:
+        """Send all dead letters of a filter again; how many. In pages, so that nobody waits behind a big commit."""
+        return await self._in_pages(self._store.retry_dead, wanted)
+
+    async def clear_dead(self, wanted: LetterFilter) -> int:
+        """Clear away all dead letters of a filter; how many. A line of each stays in the message log."""
+        return await self._in_pages(self._store.clear_dead, wanted)
+
+    async def _in_pages(self, act: Callable[..., Awaitable[int]], wanted: LetterFilter) -> int:
+        at_ms = self._clock.wall_ms()
+        done = 0
+        while True:
+            page = await act(wanted, at_ms=at_ms, limit=DEAD_PAGE)
+            done += page
+            if page < DEAD_PAGE:
+                return done
+
+    async def tallies(self) -> Mapping[int, Tally]:
+        return await self._store.tallies(at_ms=self._clock.wall_ms())
+
+    # ---- lanes and chats ----
+
+    async def why(self, view: LetterView) -> str | None:
+        """Why a letter is still waiting, as a sentence; None if it has ended."""
+        if view.state.is_final:
+            return None
+        head = await self._store.head_of(view.bot_id, (view.chat, view.thread))
+        return self._engine.why(view, head)
+
+    async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[tuple[LaneView, str | None]]:
+        """Lanes that have letters, each with the reason why its head waits."""
+        self.bot(bot_id)
+        told = []
+        for lane in await self._store.lanes(bot_id, chat, limit=limit):
+            head = await self._store.letter(lane.head)
+            told.append((lane, None if head is None else self._engine.why(head, lane.head)))
+        return told
+
+    async def chats(self, bot_id: int, *, after: Chat | None, limit: int) -> list[ChatRecord]:
+        """Chats of which something is known that matters to sending."""
+        self.bot(bot_id)
+        return await self._store.known_chats(bot_id, after=after, limit=limit)
+
+    async def open_chat(self, bot_id: int, chat: Chat) -> None:
+        """A chat that could not be reached may be tried again."""
+        self.bot(bot_id)
+        await self._store.shut_chat(bot_id, chat, None, at_ms=self._clock.wall_ms())
+        self._engine.open_chat(bot_id, chat)
+
+    async def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None:
+        """Send nothing to a chat until then; an instant in the past lets it go on at once."""
+        self.bot(bot_id)
+        await self._store.hold(bot_id, chat, until_ms)
+        self._engine.hold_chat(bot_id, chat, until_ms)
+
+    # ---- bots ----
+
+    def bots(self) -> list[BotRecord]:
+        return list(self._bots.values())
+
+    def bot(self, bot_id: int | None) -> BotRecord:
+        """The bot of this id, or the only one there is."""
+        known = self._bots.get(bot_id) if bot_id is not None else None
+        if known is not None:
+            return known
+        if bot_id is None:
+            if len(self._bots) == 1:
+                return next(iter(self._bots.values()))
+            if not self._bots:
+                raise NotFound(code="no_bot", detail="No bot is known yet. Add one: POST /v1/bots with its token.")
+            raise BadInput(code="which_bot", detail="There are several bots: say which with bot_id.")
+        raise NotFound(
+            code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it: POST /v1/bots with its token."
+        )
+
+    async def save_bot(self, token: Token, *, inbound: str = "off") -> tuple[BotRecord, bool]:
+        """Add a bot, or give a known one its new token. The record, and whether it is new."""
+        _check_inbound(inbound)
+        known = self._bots.get(token.bot_id)
+        if known is None:
+            record = BotRecord(bot_id=token.bot_id, token=token, inbound=inbound, created_at_ms=self._clock.wall_ms())
+        else:
+            record = msgspec.structs.replace(known, token=token, inbound=inbound, paused=None)
+        await self._keep(record)
+        return record, known is None
+
+    async def change_bot(
+        self,
+        bot_id: int,
+        *,
+        token: Token | None = None,
+        paused: str | msgspec.UnsetType | None = msgspec.UNSET,
+        limits: Limits | msgspec.UnsetType | None = msgspec.UNSET,
+        inbound: str | None = None,
+    ) -> BotRecord:
+        """Pause, resume, rotate the token, set limits. What is not given stays."""
+        record = self.bot(bot_id)
+        if token is not None:
+            if token.bot_id != bot_id:
+                raise BadInput(code="other_bot", detail=f"That token belongs to bot {token.bot_id}, not to {bot_id}.")
+            record = msgspec.structs.replace(record, token=token, paused=None)
+        if inbound is not None:
+            _check_inbound(inbound)
+            record = msgspec.structs.replace(record, inbound=inbound)
+        if paused is not msgspec.UNSET:
+            record = msgspec.structs.replace(record, paused=paused)
+        if limits is not msgspec.UNSET:
+            record = msgspec.structs.replace(record, limits=limits)
+        await self._keep(record)
+        return record
+
+    async def _keep(self, record: BotRecord) -> None:
+        await self._store.save_bot(record)
+        self._bots[record.bot_id] = record
+        self._engine.add(record)
+
+    async def remove_bot(self, bot_id: int) -> None:
+        """Forget a bot. Raises Conflict while it has letters to send."""
+        self.bot(bot_id)
+        await self._store.remove_bot(bot_id)
+        self._bots.pop(bot_id, None)  # another process may have done the same
+        self._engine.remove(bot_id)
+
+
+_RANK = {int(priority): priority.rank for priority in Priority}
+
+
+def _has_usual_terms(call: Call) -> bool:
+    """Most calls: nothing but a method, parameters and perhaps a priority."""
+    return (
+        call.attempts is None
+        and call.backoff_ms is None
+        and call.timeout_ms is None
+        and call.send_at_ms is None
+        and call.expires_at_ms is None
+        and call.on_uncertain is None
+        and call.idempotency_key is None
+        and call.metadata is None
+        and not call.enclosed
+        and call.hook is None
+        and call.backoff is Backoff.EXPONENTIAL
+    )
+
+
+def _check_inbound(inbound: str) -> None:
+    if inbound not in INBOUND:
+        raise BadInput(code="bad_inbound", detail=f"inbound is one of {', '.join(INBOUND)}.")
+
+
+def _settled(view: LetterView, move: Move) -> Settled:
+    return Settled(
+        bot_id=view.bot_id,
+        letter_id=view.id,
+        method=view.method,
+        chat=view.chat,
+        move=move,
+        state=view.state,
+        reason=view.failed_reason,
+        uncertain_tries=view.uncertain_tries,
+    )
+
+
+def _check_terms(call: Call, at_ms: int) -> None:
+    bounds: tuple[tuple[str, int | None, int, int], ...] = (
+        ("attempts", call.attempts, 1, ATTEMPTS_MAX),
+        ("backoff_ms", call.backoff_ms, 0, BACKOFF_MS_LIMIT),
+        ("timeout_ms", call.timeout_ms, 1, TIMEOUT_MS_LIMIT),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not least <= value <= most:
+            raise BadInput(code=f"bad_{name}", detail=f"{name} must be between {least} and {most}.")
+    if call.expires_at_ms is not None and call.expires_at_ms <= at_ms:
+        raise BadInput(code="already_expired", detail="expires_at is in the past.")
+    if call.send_at_ms is not None and call.expires_at_ms is not None and call.send_at_ms >= call.expires_at_ms:
+        raise BadInput(code="expires_before_sent", detail="expires_at is before send_at: it could never be sent.")
+    if call.idempotency_key is not None and not 0 < len(call.idempotency_key) <= KEY_CHARS_MAX:
+        raise BadInput(code="bad_idempotency_key", detail=f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.")
+
+
+def _labels(metadata: bytes | None) -> dict[str, str]:
+    """The two fields of the metadata that letters can be found by."""
+    if metadata is None:
+        return {}
+    if len(metadata) > METADATA_BYTES_MAX:
+        raise BadInput(code="metadata_too_large", detail=f"Metadata holds at most {METADATA_BYTES_MAX} bytes of JSON.")
+    try:
+        fields = msgspec.json.decode(metadata, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadInput(code="bad_metadata", detail="metadata must be a JSON object.") from None
+    return {name: str(fields[name]) for name in ("user_id", "message_type") if fields.get(name) is not None}
+
+
+def _digest(call: Call, method: str) -> str:
+    """Equal for the same call, whatever the order of its parameters."""
+    params = msgspec.json.encode(msgspec.json.decode(call.params), order="sorted")
+    files = "".join(sorted(f"{one.field}={one.digest};" for one in call.enclosed))
+    whole = b"\0".join((method.encode(), params, files.encode()))
+    return hashlib.blake2b(whole, digest_size=16).hexdigest()

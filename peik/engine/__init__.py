@@ -1,0 +1,1 @@
+"""The loops that move letters: take, mark, send, judge, settle, tell."""

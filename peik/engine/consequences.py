@@ -1,0 +1,161 @@
+"""What an outcome means beyond its letter: holds, moved and shut chats, a bot that Telegram does not take, files it knows."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from peik.clock import Clock
+from peik.core.catalogue import Scope
+from peik.core.lanes import Lanes
+from peik.core.letter import Chat, Letter
+from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent, judge
+from peik.core.pace import Pace
+from peik.engine.chatbook import ChatBook
+from peik.engine.enclosing import Enclosing
+from peik.engine.routes import Routes
+from peik.errors import StoreUnavailable
+from peik.events import BotPaused, BotResumed, ChatMoved, ChatShut, Events, Held, StoreFailed
+from peik.ports import BotRecord, Request, Store
+
+SERVER_ERROR_S = 30.0  # DESIGN.md: a 429 so soon after a 5xx may hide a send that went through
+HOLD_KEPT_S = 5.0  # shorter holds are over before a restart would matter
+NOTE_RETRY_S = 1.0
+WELCOME_S_FIRST = 5.0
+WELCOME_S_MAX = 1800.0  # Telegram itself remembers a failed login for up to 30 minutes
+WELCOME_TIMEOUT_S = 10.0
+
+
+class Consequences:
+    """Applies them, and keeps the bot's own standing with Telegram: `bot.paused` says why nothing is sent."""
+
+    def __init__(
+        self,
+        bot: BotRecord,
+        *,
+        store: Store,
+        routes: Routes,
+        clock: Clock,
+        events: Events,
+        lanes: Lanes,
+        pace: Pace,
+        chats: ChatBook,
+        enclosing: Enclosing,
+        ring: Callable[[], None],
+    ) -> None:
+        self.bot = bot
+        self.pace = pace
+        self._store = store
+        self._routes = routes
+        self._clock = clock
+        self._events = events
+        self._lanes = lanes
+        self._chats = chats
+        self._enclosing = enclosing
+        self._ring = ring
+        self._server_error_at = float("-inf")
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+
+    def had_server_error(self, now: float) -> bool:
+        return now - self._server_error_at < SERVER_ERROR_S
+
+    def apply(self, letter: Letter, outcome: Outcome, now: float, at_ms: int) -> Outcome:
+        """The outcome to settle by, which is nearly always the same."""
+        match outcome:
+            case Delivered(result=result):
+                self._learn(letter, result)
+            case Limited(retry_after_s=wait):
+                self._hold(letter.chat, now, wait, at_ms)
+            case Moved(to_chat_id=new):
+                self._spawn(self._move(letter.chat, new))
+            case Uncertain(code=code):
+                if code >= 500:
+                    self._server_error_at = now
+            case Refused(scope=Scope.BOT):
+                self._spawn(self._pause(outcome))
+                return Unsent(why=outcome.words)  # the letter is kept, and it costs nothing
+            case Refused() if self._enclosing.is_reused(letter) and "file" in outcome.words.lower():
+                self._enclosing.forget(letter)
+                return Unsent(why=f"the remembered file id is not taken any more: {outcome.words}")
+            case Refused(scope=Scope.CHAT, is_passing=False):
+                self._shut(letter.chat, outcome.words, at_ms)
+        return outcome
+
+    def _learn(self, letter: Letter, result: bytes) -> None:
+        if self._chats.is_known_shut(letter.chat):
+            self._chats.open(letter.chat)
+            at_ms = self._clock.wall_ms()
+            self._spawn(self._store.shut_chat(self.bot.bot_id, letter.chat, None, at_ms=at_ms))
+        if letter.enclosed and not self._enclosing.is_reused(letter):
+            self._spawn(self._enclosing.delivered(letter, result))
+        if isinstance(letter.chat, str) and letter.chat.startswith("@"):
+            number = self._chats.number_in(result)
+            if number is not None:
+                self._spawn(self._move(letter.chat, number))
+
+    def _hold(self, chat: Chat, now: float, wait_s: float, at_ms: int) -> None:
+        scope = self.pace.limited(chat, now, retry_after_s=wait_s)
+        held = None if scope is Scope.BOT else chat
+        self._events.tell(Held(bot_id=self.bot.bot_id, chat=held, wait_s=wait_s))
+        if wait_s >= HOLD_KEPT_S:
+            self._spawn(self._store.hold(self.bot.bot_id, held, at_ms + int(wait_s * 1000)))
+
+    def _shut(self, chat: Chat, reason: str, at_ms: int) -> None:
+        if self._chats.shut(chat, reason, at_ms):
+            self._events.tell(ChatShut(bot_id=self.bot.bot_id, chat=chat, reason=reason))
+        self._spawn(self._store.shut_chat(self.bot.bot_id, chat, reason, at_ms=at_ms))
+
+    async def _move(self, old: Chat, new: int) -> None:
+        """The chat has another id now: its lanes go there, in order, before anything else is tried in them."""
+        if old == new or self._chats.is_moving(old):
+            return
+        with self._chats.moving(old, new):
+            is_stored = False
+            while not is_stored:
+                is_stored = await self._noted(self._store.readdress(self.bot.bot_id, old, new))
+                await asyncio.sleep(0 if is_stored else NOTE_RETRY_S)
+            self.pace.move(old, new)
+        self._events.tell(ChatMoved(bot_id=self.bot.bot_id, chat=old, to_chat_id=new))
+        self._lanes.forget_chat(old)
+        self._lanes.forget_chat(new)
+        self._ring()
+
+    # ---- a bot that Telegram does not take ----
+
+    async def _pause(self, refused: Refused) -> None:
+        """Keep all letters, ask with getMe now and then, and go on when the token is taken again."""
+        if self.bot.paused:
+            return
+        self.bot = msgspec.structs.replace(self.bot, paused=refused.words)
+        self._events.tell(BotPaused(bot_id=self.bot.bot_id, reason=f"{refused.words}. {refused.advice}"))
+        wait_s = WELCOME_S_FIRST
+        while self.bot.paused == refused.words:
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, WELCOME_S_MAX)
+            if self.bot.paused == refused.words and await self._is_welcome():
+                self.bot = msgspec.structs.replace(self.bot, paused=None)
+                self._events.tell(BotResumed(bot_id=self.bot.bot_id))
+        self._ring()
+
+    async def _is_welcome(self) -> bool:
+        request = Request(token=self.bot.token, method="getMe", params=b"{}", timeout_s=WELCOME_TIMEOUT_S)
+        return isinstance(judge(await self._routes.carry(request), method="getMe"), Delivered)
+
+    # ---- notes to the store ----
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        self._group.create_task(self._note(work))
+
+    async def _note(self, work: Awaitable[None]) -> None:
+        await self._noted(work)
+
+    async def _noted(self, work: Awaitable[None]) -> bool:
+        """A note that is good to have over a restart and not worth stopping for: memory has it already."""
+        try:
+            await work
+        except StoreUnavailable as error:
+            self._events.tell(StoreFailed(bot_id=self.bot.bot_id, what="a note", why=error.detail))
+            return False
+        return True

@@ -1,0 +1,96 @@
+"""The files of letters on their way out. A file that Telegram has already is named by its id instead of uploaded again."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.clock import Clock
+from peik.core.letter import Enclosed, Letter
+from peik.ports import Enclosure, Spool, Store
+
+# The parameter that carries the one file of these methods, and the field of the answer that tells its id.
+_FILE_FIELD = {
+    "sendPhoto": "photo",
+    "sendDocument": "document",
+    "sendAudio": "audio",
+    "sendVideo": "video",
+    "sendAnimation": "animation",
+    "sendVoice": "voice",
+    "sendVideoNote": "video_note",
+    "sendSticker": "sticker",
+}
+
+
+class Enclosing:
+    def __init__(self, bot_id: int, store: Store, spool: Spool, clock: Clock) -> None:
+        self._bot_id = bot_id
+        self._store = store
+        self._spool = spool
+        self._clock = clock
+        self._known: dict[int, str] = {}  # by letter, while it is in flight
+        self._refused: set[tuple[str, str]] = set()  # ids that Telegram did not take, until the file is uploaded anew
+
+    async def prepare(self, letter: Letter) -> None:
+        """Look up whether the letter's file was uploaded before, by any letter of this bot."""
+        one = _reusable(letter)
+        if one is not None and (one.digest, letter.method) not in self._refused:
+            file_id = await self._store.file_id(self._bot_id, one.digest, letter.method)
+            if file_id is not None:
+                self._known[letter.id] = file_id
+
+    def fill(self, letter: Letter) -> tuple[str, Sequence[Enclosure]]:
+        """The parameters and files to send."""
+        if not letter.enclosed:
+            return letter.params, ()
+        file_id = self._known.get(letter.id)
+        if file_id is not None:
+            params = msgspec.json.decode(letter.params)
+            params[_FILE_FIELD[letter.method]] = file_id
+            return msgspec.json.encode(params).decode(), ()
+        return letter.params, [
+            Enclosure(
+                field=one.field,
+                path=self._spool.path_of(one.blob),
+                filename=one.filename,
+                content_type=one.content_type,
+                size_bytes=one.size_bytes,
+            )
+            for one in letter.enclosed
+        ]
+
+    async def delivered(self, letter: Letter, result: bytes) -> None:
+        """Remember the id that Telegram gave to the file."""
+        one = _reusable(letter)
+        file_id = _file_id(letter.method, result)
+        if one is not None and file_id is not None:
+            self._refused.discard((one.digest, letter.method))
+            at_ms = self._clock.wall_ms()
+            await self._store.keep_file_id(self._bot_id, one.digest, letter.method, file_id, at_ms=at_ms)
+
+    def is_reused(self, letter: Letter) -> bool:
+        return letter.id in self._known
+
+    def forget(self, letter: Letter) -> None:
+        """Telegram does not take the remembered id any more: the next try uploads the file."""
+        one = _reusable(letter)
+        if one is not None:
+            self._refused.add((one.digest, letter.method))
+
+    def landed(self, letter: Letter) -> None:
+        self._known.pop(letter.id, None)
+
+
+def _reusable(letter: Letter) -> Enclosed | None:
+    field = _FILE_FIELD.get(letter.method)
+    if len(letter.enclosed) == 1 and letter.enclosed[0].field == field:
+        return letter.enclosed[0]
+    return None
+
+
+def _file_id(method: str, result: bytes) -> str | None:
+    message = msgspec.json.decode(result)
+    found = message.get(_FILE_FIELD.get(method, "")) if isinstance(message, dict) else None
+    if isinstance(found, list) and found:
+        found = found[-1]  # the largest size of a photo
+    file_id = found.get("file_id") if isinstance(found, dict) else None
+    return file_id if isinstance(file_id, str) else None

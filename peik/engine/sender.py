@@ -1,0 +1,474 @@
+"""One bot's sender: take, mark, send, judge, settle, tell. It acts in turns; a turn handles all that came since the last."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.clock import Clock
+from peik.core.lanes import Lanes, Room
+from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, LaneKey, Letter
+from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsent, settle
+from peik.core.outcome import Uncertain, judge
+from peik.core.pace import NO_LIMITS, Limits, Pace
+from peik.core.reply import Fault, Reply
+from peik.engine.bell import Bell
+from peik.engine.chatbook import ChatBook
+from peik.engine.consequences import Consequences
+from peik.engine.enclosing import Enclosing
+from peik.engine.references import Orphaned, Parked, resolve
+from peik.engine.route import Route
+from peik.engine.routes import Routes
+from peik.engine.waiting import why
+from peik.engine.windows import Windows
+from peik.errors import StoreUnavailable
+from peik.events import Event, Events, Recovered, Settled, StoreFailed, StoreRecovered
+from peik.ports import BotRecord, LetterView, Marked, Request, Spool, Store
+
+STORE_RETRY_S = 1.0
+ENDED_PER_TURN_MAX = 512  # letters of a shut chat that may end in one turn, so that others are not kept waiting
+FLYING_S = 0.5
+_RANKS = tuple(range(RANKS))
+_INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
+_BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
+_STOPPING = Reply(fault=Fault.NOT_TRIED, left=False, detail="Peik is stopping")
+_CRASHED = Uncertain(why="Peik ended while it was in flight")
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How senders work; the same for all bots, except that a bot may have limits of its own."""
+
+    in_flight_max: int = 64
+    timeout_s: float = 75.0  # a healthy send can take 10 s and more (TELEGRAM.md §3.4)
+    upload_timeout_s: float = 500.0
+    is_paced: bool = True
+    room: Room = Room()
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """What one turn gave to the store together."""
+
+    settlements: Sequence[tuple[Settlement, Letter]]
+    marks: Sequence[Letter]
+
+
+class Sender:
+    def __init__(
+        self, bot: BotRecord, *, store: Store, routes: Routes, spool: Spool, clock: Clock, events: Events, terms: Terms
+    ) -> None:
+        self._bot_id = bot.bot_id
+        self._store = store
+        self._routes = routes
+        self._clock = clock
+        self._events = events
+        self._terms = terms
+        self._bell = Bell()
+        self._lanes = Lanes(terms.room)
+        self._chats = ChatBook(bot.bot_id, store)
+        self._enclosing = Enclosing(bot.bot_id, store, spool, clock)
+        self._windows = Windows(bot.bot_id, self._lanes, store, terms.room, clock=clock, ring=self._bell.ring)
+        self._consequences = Consequences(
+            bot,
+            store=store,
+            routes=routes,
+            clock=clock,
+            events=events,
+            lanes=self._lanes,
+            pace=self._new_pace(bot),
+            chats=self._chats,
+            enclosing=self._enclosing,
+            ring=self._bell.ring,
+        )
+        self._flying: dict[int, Letter] = {}
+        self._flying_bulk = 0
+        self._replies: list[tuple[Letter, Reply, Route, float]] = []  # by which route, begun when
+        self._stored: list[tuple[_Step, Marked]] = []
+        self._settlements: list[tuple[Settlement, Letter]] = []
+        self._unstored = 0
+        self._store_retry_at = 0.0
+        self._next_number: int | None = None
+        self._is_draining = False
+        self._is_idle = asyncio.Event()
+        routes.when_back(self._bell.ring)
+
+    @property
+    def bot(self) -> BotRecord:
+        return self._consequences.bot
+
+    @property
+    def _pace(self) -> Pace:
+        return self._consequences.pace
+
+    # ---- from others, in the event loop ----
+
+    def offer(self, letters: Sequence[Letter]) -> None:
+        """Letters of this bot that have just become durable, in the order of their numbers."""
+        for letter in letters:
+            if letter.number != self._next_number:
+                # The first one, or another process wrote in between: what it wrote goes first, so memory is read anew.
+                self._lanes.forget_all()
+            self._next_number = letter.number + 1
+            self._lanes.offer(letter)
+        self._bell.ring()
+
+    def remove(self, key: LaneKey, letter_id: int) -> None:
+        """Somebody ended this letter; it must not be tried from memory."""
+        self._lanes.remove(key, letter_id)
+
+    def reread(self, key: LaneKey) -> None:
+        """A letter came into this lane at an older place."""
+        self._lanes.forget(key)
+        self._bell.ring()
+
+    def reread_all(self) -> None:
+        """Another process wrote to the store: what memory knows may be out of date."""
+        self._lanes.forget_all()
+        self._bell.ring()
+
+    def chat_of(self, chat: Chat) -> Chat:
+        """The key under which letters to this chat wait."""
+        return self._chats.same_as(chat)
+
+    def why(self, view: LetterView, head: int | None) -> str:
+        """Why a letter of this bot is still waiting, as a sentence."""
+        return why(
+            view,
+            bot=self.bot,
+            chats=self._chats,
+            pace=self._pace,
+            route_why=self._routes.in_use.status().why if self._routes.is_open else None,
+            head=head,
+            now=self._clock.mono(),
+            at_ms=self._clock.wall_ms(),
+        )
+
+    def open_chat(self, chat: Chat) -> None:
+        """A person says that the chat can be reached again."""
+        self._chats.open(chat)
+        self._bell.ring()
+
+    def hold_chat(self, chat: Chat, until_ms: int) -> None:
+        """A person wants nothing sent to the chat until then."""
+        now = self._clock.mono()
+        self._pace.hold_chat(chat, now, now + (until_ms - self._clock.wall_ms()) / 1000)
+        self._lanes.recheck(chat)
+        self._bell.ring()
+
+    def update(self, bot: BotRecord) -> None:
+        """The bot's record has changed: its token, its limits, or whether it is paused."""
+        if bot.limits != self.bot.limits:
+            self._consequences.pace = self._new_pace(bot)
+        self._consequences.bot = bot
+        self._bell.ring()
+
+    async def drain(self) -> None:
+        """Take nothing more; returns when nothing is in flight and everything is settled."""
+        self._is_draining = True
+        self._bell.ring()
+        await self._is_idle.wait()
+
+    def _new_pace(self, bot: BotRecord) -> Pace:
+        limits = (bot.limits or Limits()) if self._terms.is_paced else NO_LIMITS
+        return Pace(limits, now=self._clock.mono())
+
+    # ---- the loop ----
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            self._consequences.begin(group)
+            await self._begin()
+            while True:
+                # One look at the clock for both: an instant that passed in between would be neither acted on nor waited for.
+                now = self._clock.mono()
+                self._turn(now)
+                if self._is_draining and not (self._flying or self._settlements or self._unstored):
+                    self._is_idle.set()
+                await self._bell.wait(self._wake_at(now))
+
+    async def _begin(self) -> None:
+        """Take up what an owner before us left behind: holds, the last minute's sends, and what was in flight."""
+        now, at_ms = self._clock.mono(), self._clock.wall_ms()
+        await self._chats.load()
+        for chat, until_ms in self._chats.holds():
+            self._pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
+        self._pace.hold_bot(now + (await self._store.bot_held_until(self._bot_id) - at_ms) / 1000)
+        for sent in await self._store.recent_tries(self._bot_id, since_ms=at_ms - 60_000):
+            self._pace.remember(sent.chat, now - (at_ms - sent.at_ms) / 1000, weight=sent.weight)
+        left = await self._store.left_in_flight(self._bot_id)
+        for letter in left:
+            self._pace.remember(letter.chat, now, weight=letter.weight)
+        if left:
+            # Marked and never settled: it may have arrived. Lanes are read only after this is stored.
+            await self._store_surely([(settle(letter, _CRASHED, at_ms=at_ms), letter) for letter in left])
+            self._events.tell(Recovered(bot_id=self._bot_id, count=len(left)))
+
+    async def _store_surely(self, settlements: Sequence[tuple[Settlement, Letter]]) -> None:
+        while True:
+            stored: asyncio.Future[Marked] = asyncio.get_running_loop().create_future()
+            plain = [settlement for settlement, _ in settlements]
+            self._store.advance(plain, [], at_ms=self._clock.wall_ms(), done=stored.set_result)
+            error = (await stored).error
+            if error is None:
+                self._events.tell_all([_settled(settlement, letter) for settlement, letter in settlements])
+                return
+            if not isinstance(error, StoreUnavailable):
+                raise error
+            self._events.tell(StoreFailed(bot_id=self._bot_id, what="what was in flight", why=error.detail))
+            await asyncio.sleep(STORE_RETRY_S)
+
+    def _turn(self, now: float) -> None:
+        self._take_in_stored(now)
+        self._take_in_replies(now)
+        self._lanes.wake(now)
+        self._flush(self._take(now), now)
+        if not self._is_draining:
+            self._windows.read(now, self._group)
+
+    def _wake_at(self, now: float) -> float | None:
+        if self._store_retry_at > now:
+            return self._store_retry_at
+        times: list[float] = []
+        if self._can_send(now):
+            times += [at for at in (self._lanes.next_timer(), self._windows.next_at(now)) if at is not None]
+            times += [
+                self._pace.bot_ready_at(now, interactive=ranks is _INTERACTIVE)
+                for ranks in (_INTERACTIVE, _BULK)
+                if self._lanes.has_ready(ranks) and self._has_slot(ranks)
+            ]
+        return min(times) if times else None
+
+    # ---- take ----
+
+    def _can_send(self, now: float) -> bool:
+        return not (self._is_draining or self.bot.paused or self._routes.is_open or now < self._store_retry_at)
+
+    def _has_slot(self, ranks: Sequence[int]) -> bool:
+        """Bulk leaves an eighth of the places to what people wait for."""
+        limit = self._terms.in_flight_max
+        if len(self._flying) >= limit:
+            return False
+        return ranks is _INTERACTIVE or self._flying_bulk < limit - limit // 8
+
+    def _open_ranks(self, now: float) -> tuple[int, ...]:
+        ranks: tuple[int, ...] = ()
+        if self._has_slot(_INTERACTIVE) and self._pace.bot_ready_at(now, interactive=True) <= now:
+            ranks += _INTERACTIVE
+        if self._has_slot(_BULK) and self._pace.bot_ready_at(now, interactive=False) <= now:
+            ranks += _BULK
+        return ranks
+
+    def _take(self, now: float) -> list[Letter]:
+        """As many letters as lanes, pace and places allow. What must end without a try is settled on the way."""
+        marks: list[Letter] = []
+        if not self._can_send(now):
+            return marks
+        at_ms = self._clock.wall_ms()
+        ended = 0
+
+        def ready_at(letter: Letter) -> float:
+            return self._ready_at(letter, now, at_ms)
+
+        while ended < ENDED_PER_TURN_MAX and (ranks := self._open_ranks(now)):
+            letter = self._lanes.take(now, ranks=ranks, ready_at=ready_at)
+            if letter is None:
+                break
+            if self._end_early(letter, at_ms):
+                ended += 1
+                continue
+            self._pace.spend(letter.chat, now, weight=letter.weight, interactive=letter.is_interactive)
+            self._flying[letter.id] = letter
+            self._flying_bulk += not letter.is_interactive
+            if letter.awaits is not None or letter.enclosed:
+                self._group.create_task(self._prepare(letter))
+            else:
+                marks.append(letter)
+        if ended:
+            self._bell.ring()
+        return marks
+
+    def _ready_at(self, letter: Letter, now: float, at_ms: int) -> float:
+        if letter.expires_at_ms and letter.expires_at_ms <= at_ms:
+            return now
+        if self._chats.is_moving(letter.chat):
+            return float("inf")  # until the move is stored and the lane is read anew
+        if self._chats.is_shut(letter.chat, at_ms):
+            return now
+        if letter.id in self._flying:
+            return now + FLYING_S  # its chat moved while it was in flight: it stands in two lanes until it lands
+        chat_at = self._pace.chat_ready_at(letter.chat, now, weight=letter.weight)
+        if letter.due_at_ms > at_ms:
+            return max(chat_at, now + (letter.due_at_ms - at_ms) / 1000)
+        return chat_at
+
+    def _end_early(self, letter: Letter, at_ms: int) -> bool:
+        if letter.expires_at_ms and letter.expires_at_ms <= at_ms:
+            self._end(letter, Move.EXPIRE, EXPIRED, at_ms)
+            return True
+        reason = self._chats.shut_reason(letter.chat, at_ms)
+        if reason is not None:
+            self._end(letter, Move.SHUT_OUT, reason, at_ms)
+            return True
+        return False
+
+    def _end(self, letter: Letter, move: Move, reason: str, at_ms: int) -> None:
+        self._lanes.settling(letter.lane)
+        self._settlements.append((end_unsent(letter, move, reason, at_ms=at_ms), letter))
+        self._lanes.leave(letter.lane)
+
+    async def _prepare(self, letter: Letter) -> None:
+        """What cannot be done at once: find the message id that a letter refers to, or the id of a file of its."""
+        try:
+            ready = await self._prepared(letter)
+        except StoreUnavailable:
+            self._land(letter)
+            self._lanes.put_back(letter)
+            self._store_retry_at = self._clock.mono() + STORE_RETRY_S
+            ready = None
+        if ready is not None:
+            self._flying[ready.id] = ready
+            self._write(_Step([], [ready]))
+        self._bell.ring()
+
+    async def _prepared(self, letter: Letter) -> Letter | None:
+        ready = letter
+        if letter.awaits is not None:
+            match await resolve(letter, self._store):
+                case Letter() as filled:
+                    ready = filled
+                case Orphaned(reason=reason):
+                    self._land(letter)
+                    self._end(letter, Move.ORPHAN, reason, self._clock.wall_ms())
+                    return None
+                case Parked():
+                    await self._store.park(letter)
+                    self._skip(letter)
+                    return None
+        if ready.enclosed:
+            await self._enclosing.prepare(ready)
+        return ready
+
+    def _land(self, letter: Letter) -> None:
+        del self._flying[letter.id]
+        self._flying_bulk -= not letter.is_interactive
+
+    def _skip(self, letter: Letter) -> None:
+        """The letter does not wait any more as we knew it. Read its lane anew."""
+        self._land(letter)
+        self._lanes.forget(letter.lane)
+        self._lanes.leave(letter.lane)
+
+    # ---- mark and settle ----
+
+    def _flush(self, marks: Sequence[Letter], now: float) -> None:
+        settlements: Sequence[tuple[Settlement, Letter]] = ()
+        if self._settlements and now >= self._store_retry_at:
+            settlements, self._settlements = self._settlements, []
+        if settlements or marks:
+            self._write(_Step(settlements, marks))
+
+    def _write(self, step: _Step) -> None:
+        self._unstored += 1
+
+        def stored(marked: Marked) -> None:
+            self._stored.append((step, marked))
+            self._bell.ring()
+
+        settlements = [settlement for settlement, _ in step.settlements]
+        self._store.advance(settlements, step.marks, at_ms=self._clock.wall_ms(), done=stored)
+
+    def _take_in_stored(self, now: float) -> None:
+        stored, self._stored = self._stored, []
+        told: list[Event] = []
+        for step, marked in stored:
+            self._unstored -= 1
+            if marked.error is not None:
+                self._store_failed(step, marked.error, now)
+                continue
+            if self._store_retry_at:
+                self._store_retry_at = 0.0
+                told.append(StoreRecovered(bot_id=self._bot_id))
+            for settlement, letter in step.settlements:
+                self._lanes.settled(letter.lane)
+                told.append(_settled(settlement, letter))
+            for letter in step.marks:
+                if marked.taken is None or letter.id in marked.taken:
+                    self._send(letter)
+                else:
+                    self._skip(letter)
+        if told:
+            self._events.tell_all(told)
+
+    def _store_failed(self, step: _Step, error: BaseException, now: float) -> None:
+        """Nothing of the step is stored: keep the settlements to store them later, and try no letter meanwhile."""
+        if not isinstance(error, StoreUnavailable):
+            raise error
+        if not self._store_retry_at:
+            self._events.tell(StoreFailed(bot_id=self._bot_id, what="a step", why=error.detail))
+        self._store_retry_at = now + STORE_RETRY_S
+        self._settlements[:0] = step.settlements
+        for letter in step.marks:
+            self._land(letter)
+            self._lanes.put_back(letter)
+
+    # ---- send ----
+
+    def _send(self, letter: Letter) -> None:
+        route, began_at = self._routes.in_use, self._clock.mono()
+
+        def replied(reply: Reply) -> None:
+            self._replies.append((letter, reply, route, began_at))
+            self._bell.ring()
+
+        if self._is_draining:
+            replied(_STOPPING)
+            return
+        params, enclosures = self._enclosing.fill(letter)
+        own_s = letter.timeout_ms / 1000
+        request = Request(
+            token=self.bot.token,
+            method=letter.method,
+            params=self._chats.readdressed(letter, params),
+            enclosures=enclosures,
+            timeout_s=own_s or (self._terms.upload_timeout_s if enclosures else self._terms.timeout_s),
+        )
+        route.start(request, replied)
+
+    # ---- judge and settle ----
+
+    def _take_in_replies(self, now: float) -> None:
+        replies, self._replies = self._replies, []
+        at_ms = self._clock.wall_ms()
+        for letter, reply, route, began_at in replies:
+            outcome = judge(
+                reply,
+                method=letter.method,
+                was_uncertain=letter.uncertain_tries > 0,
+                had_server_error=self._consequences.had_server_error(now),
+            )
+            route.observe(letter.id, outcome, reply, began_at=began_at)
+            outcome = self._consequences.apply(letter, outcome, now, at_ms)
+            self._enclosing.landed(letter)
+            self._settle(letter, settle(letter, outcome, at_ms=at_ms))
+
+    def _settle(self, letter: Letter, settlement: Settlement) -> None:
+        self._land(letter)
+        self._lanes.settling(letter.lane)
+        self._settlements.append((settlement, letter))
+        if settlement.state.is_final:
+            self._lanes.leave(letter.lane)
+        else:
+            self._lanes.put_back(carried_on(letter, settlement))
+
+
+def _settled(settlement: Settlement, letter: Letter) -> Settled:
+    return Settled(
+        bot_id=letter.bot_id,
+        letter_id=letter.id,
+        method=letter.method,
+        chat=letter.chat,
+        move=settlement.move,
+        state=settlement.state,
+        reason=settlement.failed_reason,
+        uncertain_tries=settlement.uncertain_tries,
+    )

@@ -1,0 +1,125 @@
+"""A small stage for engine tests: production desk, courier and SQLite store, a simulated Telegram, and virtual time."""
+
+import asyncio
+import random
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from peik import events
+from peik.app import Office, running
+from peik.config import Config, load
+from peik.desk import Call
+from peik.ports import LetterView, Poster
+from peik.store.executor import InlineExecutor
+from peik.testing import Options, Telegram
+from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import VirtualClock, run_virtual
+
+TOKEN = "7000001:AAtest"
+BOT = 7000001
+
+
+class Stage:
+    """One Peik on one file. `reopen` ends it (gracefully or not) and opens another on the same file."""
+
+    def __init__(self, clock: VirtualClock, folder: Path, telegram: Telegram, settings: dict[str, str]) -> None:
+        self.clock = clock
+        self.telegram = telegram
+        self.told: list[events.Event] = []
+        self._folder = folder
+        self._settings = settings
+        self.peik: Office
+        self._seed = 0
+        self.poster: Poster | None = None
+        self.is_alone = True
+
+    def config(self) -> Config:
+        flags = {"store": f"sqlite:///{self._folder}/peik.db", "bot_tokens": TOKEN, **self._settings}
+        return load(flags, environment={}, folder=self._folder)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        told = events.Events()
+        told.listen(self.told.extend)
+        self._seed += 1
+        self.carrier = SimCarrier(self.telegram)
+        async with running(
+            self.config(),
+            events=told,
+            clock=self.clock,
+            carrier=self.carrier,
+            chance=random.Random(self._seed),
+            poster=self.poster,
+            executor=lambda name: InlineExecutor(),
+            is_alone=self.is_alone,
+        ) as self.peik:
+            yield
+
+    async def accept(self, method: str = "sendMessage", **terms: Any) -> int:
+        return (await self.accept_all([call(method, **terms)]))[0]
+
+    async def accept_all(self, calls: list[Call]) -> list[int]:
+        return [one.letter_id for one in await self.peik.desk.accept(calls)]
+
+    async def text(self, chat_id: int | str, text: str, **terms: Any) -> int:
+        return await self.accept(params={"chat_id": chat_id, "text": text}, **terms)
+
+    async def letter(self, letter_id: int) -> LetterView:
+        return await self.peik.desk.letter(letter_id)
+
+    async def ended(self, letter_id: int, timeout_s: float = 86400.0) -> LetterView:
+        view = await self.peik.desk.wait(letter_id, timeout_s)
+        assert view.state.is_final, f"letter {letter_id} is still {view.state}"
+        return view
+
+    async def quiet(self, timeout_s: float = 86400.0) -> None:
+        """Until no letter waits any more."""
+        deadline = self.clock.mono() + timeout_s
+        while True:
+            tally = (await self.peik.desk.tallies())[BOT]
+            if not (tally.waiting or tally.active or tally.delayed):
+                return
+            assert self.clock.mono() < deadline, tally
+            await asyncio.sleep(0.2)
+
+    def texts(self, chat_id: int) -> list[str]:
+        return self.telegram.sent.texts(chat_id)
+
+    def events_of(self, kind: type[events.Event]) -> list[Any]:
+        return [event for event in self.told if isinstance(event, kind)]
+
+
+def call(method: str = "sendMessage", *, params: dict[str, Any], metadata: Any = None, **terms: Any) -> Call:
+    encoded = None if metadata is None else msgspec.json.encode(metadata)
+    return Call(method=method, params=msgspec.json.encode(params), metadata=encoded, **terms)
+
+
+def play(
+    story: Callable[[Stage], Coroutine[Any, Any, None]], *, options: Options | None = None, **settings: str
+) -> None:
+    """Tell a story in virtual time, with Peik open from its first line to its last."""
+
+    async def opened(stage: Stage) -> None:
+        async with stage.open():
+            await story(stage)
+
+    play_closed(opened, options=options, **settings)
+
+
+def play_closed(
+    story: Callable[[Stage], Coroutine[Any, Any, None]], *, options: Options | None = None, **settings: str
+) -> None:
+    """The same, with Peik still closed: the story opens it itself, once or several times."""
+
+    async def main(clock: VirtualClock) -> None:
+        with tempfile.TemporaryDirectory(prefix="peik-story-") as folder:
+            telegram = Telegram(now=clock.wall_s, chance=random.Random(7), options=options)
+            telegram.bot(TOKEN)
+            await story(Stage(clock, Path(folder), telegram, settings))
+
+    run_virtual(main)
