@@ -1,0 +1,115 @@
+"""What every chapter has at hand: the processes, the town, the book, the screen, and the small steps that chapters share."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from peik.demo.book import Book, Promise
+from peik.demo.calls import Declined, Fate, Person
+from peik.demo.screen import Screen
+from peik.demo.stage import Stage
+from peik.demo.town import Town
+from peik.demo.watch import Watch
+
+T = TypeVar("T")
+R = TypeVar("R")
+_AT_ONCE = 20  # requests of the demo to Peik at one time
+CHAPTERS = 7
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything."""
+
+    beat_s: float  # the time to read a sentence
+    orders: int  # per person, in the dark
+    queue: int  # letters going out at the crash
+    crowd: int  # people in the flood
+    group: int  # letters to one group in the flood
+
+
+FULL = Scale(beat_s=1.0, orders=4, queue=40, crowd=120, group=6)
+QUICK = Scale(beat_s=0.0, orders=2, queue=20, crowd=30, group=4)
+
+
+class Scene:
+    def __init__(self, stage: Stage, screen: Screen, *, scale: Scale, seed: int) -> None:
+        self.stage = stage
+        self.screen = screen
+        self.scale = scale
+        self.chance = random.Random(seed)
+        self.book = Book()
+        self.town = Town(stage, self.book, chance=self.chance)
+        self.watch = Watch(stage, self.book, show=screen.show)
+
+    def begin(self, number: int, title: str, lead: str, **values: object) -> None:
+        self.watch.now.chapter = f"{number} of {CHAPTERS} · {title}"
+        self.screen.chapter(f"{number}. {title}", lead, **values)
+
+    async def end(self) -> None:
+        await self.watch.until(lambda: True, what="for a look")
+        self.screen.counters()
+        await self.beat()
+
+    async def beat(self, times: float = 1.0) -> None:
+        await asyncio.sleep(self.scale.beat_s * times)
+
+    async def dark(self, *, is_dark: bool) -> None:
+        await self.stage.sim.order("dark", on=is_dark)
+        self.watch.now.is_dark = is_dark
+
+    async def kill_and_restart(self, *, meanwhile: float = 0.0) -> float:
+        """How long it took Peik to come back, in seconds."""
+        await self.stage.kill_peik()
+        await self.watch.until(lambda: not self.watch.now.is_peik_up, what="for Peik to be seen dead")
+        await self.beat(meanwhile)
+        began = time.monotonic()
+        await self.stage.start_peik()
+        return time.monotonic() - began
+
+    async def talk(self, person: Person, question: str) -> tuple[str, float]:
+        """A person writes and gets an answer: its words, and the seconds between the two by Telegram's ledger."""
+        asked_at = time.time()
+        await self.town.ask(person, question)
+        await self.watch.until(lambda: self.answered_at(person, question) > asked_at, what="for the bot to answer")
+        answer = self.town.answer(person, question)
+        assert answer is not None
+        return answer, self.answered_at(person, question) - asked_at
+
+    def answered_at(self, person: Person, question: str) -> float:
+        """When the newest answer to this question arrived; 0 while it has not."""
+        answer = self.town.answer(person, question)
+        arrival = self.book.arrival(answer) if answer is not None else None
+        return 0.0 if arrival is None else arrival.at
+
+    def last_arrival_at(self, promises: Iterable[Promise]) -> float:
+        return max((one.at for promise in promises if (one := self.book.arrival(promise.text))), default=0.0)
+
+    async def fates(self, promises: Sequence[Promise]) -> list[Fate]:
+        """What Peik says of each of these letters."""
+        return await at_once(lambda promise: self.stage.peik.fate(promise.letter_id), promises)
+
+    async def audit(self) -> None:
+        """Write into the book what Peik says of every letter that had not ended when it was last asked."""
+        promises = self.book.open_promises()
+
+        async def ask(promise: Promise) -> None:
+            try:
+                promise.fate = await self.stage.peik.fate(promise.letter_id)
+            except Declined as refusal:
+                if refusal.status != 404:  # a letter that Peik does not know any more is left without a fate
+                    raise
+
+        await at_once(ask, promises)
+        self.book.fold(time.monotonic())
+
+
+async def at_once(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """The results in order, some at a time."""
+    results: list[R] = []
+    for start in range(0, len(items), _AT_ONCE):
+        results += await asyncio.gather(*(work(item) for item in items[start : start + _AT_ONCE]))
+    return results

@@ -1,0 +1,1 @@
+"""The doors translate only: parse, ask the desk, render. No rule lives here."""

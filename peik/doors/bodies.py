@@ -1,0 +1,238 @@
+"""Reading requests of the REST door: JSON and multipart bodies, bounded, into the desk's calls."""
+
+import datetime
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import TypeVar
+
+import msgspec
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from peik.core.letter import Backoff, Enclosed, OnUncertain
+from peik.core.units import parse_duration_s
+from peik.desk import Call
+from peik.errors import BadInput, TooLarge
+from peik.store.spool import FolderSpool
+
+T = TypeVar("T")
+_Time = int | float | str | None
+
+
+class _Backoff(msgspec.Struct, forbid_unknown_fields=True):
+    type: Backoff = Backoff.EXPONENTIAL
+    delay: int | None = None
+
+
+class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/letters`. Parameters and metadata stay as the bytes that came."""
+
+    method: str
+    params: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+    bot_id: int | str | None = None
+    priority: int = 0
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: _Backoff | None = None
+    timeout_ms: int | None = None
+    send_at: _Time = None
+    expires_at: _Time = None
+    on_uncertain: OnUncertain | None = None
+    idempotency_key: str | None = None
+    webhook_url: str | None = None
+    # Raw itself takes null; a union with None would take nothing else.
+    metadata: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+
+
+class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    letters: list[LetterBody]
+
+
+_decode_letter = msgspec.json.Decoder(LetterBody).decode
+_decode_batch = msgspec.json.Decoder(BatchBody).decode
+
+
+async def read_body(request: Request, *, bytes_max: int) -> bytes:
+    """The whole body, or TooLarge before more than the bound was taken."""
+    chunks: list[bytes] = []
+    size = 0
+    _refuse_announced(request, bytes_max)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _refuse_announced(request: Request, bytes_max: int) -> None:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > bytes_max:
+        raise _too_large(bytes_max)
+
+
+def _too_large(bytes_max: int) -> TooLarge:
+    return TooLarge(code="body_too_large", detail=f"The request is larger than {bytes_max} bytes. Send less at once.")
+
+
+def decode_letter(body: bytes) -> LetterBody:
+    return _decoded(_decode_letter, body)
+
+
+def decode_batch(body: bytes) -> BatchBody:
+    return _decoded(_decode_batch, body)
+
+
+def decode(kind: type[T], body: bytes) -> T:
+    return _decoded(msgspec.json.Decoder(kind).decode, body)
+
+
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except msgspec.ValidationError as error:
+        raise BadInput(code="bad_request", detail=f"{error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(code="bad_json", detail=f"The body is not valid JSON: {error}.") from None
+
+
+def call_of(letter: LetterBody, *, key: str | None = None, enclosed: tuple[Enclosed, ...] = ()) -> Call:
+    """The desk's call. A key in the body wins over the header."""
+    backoff = letter.backoff or _Backoff()
+    return Call(
+        method=letter.method,
+        params=bytes(letter.params),
+        bot_id=_bot_id(letter.bot_id),
+        priority=letter.priority,
+        attempts=letter.attempts,
+        backoff_ms=backoff.delay if letter.backoff_ms is None else letter.backoff_ms,
+        backoff=backoff.type,
+        timeout_ms=letter.timeout_ms,
+        send_at_ms=instant_ms(letter.send_at, "send_at"),
+        expires_at_ms=instant_ms(letter.expires_at, "expires_at"),
+        on_uncertain=letter.on_uncertain,
+        idempotency_key=letter.idempotency_key or key,
+        metadata=None if bytes(letter.metadata) == b"null" else bytes(letter.metadata),
+        enclosed=enclosed,
+        hook=letter.webhook_url,
+    )
+
+
+def _bot_id(value: int | str | None) -> int | None:
+    if isinstance(value, str):
+        return parse_id(value, "bot_id")
+    return value
+
+
+def parse_id(text: str, name: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")
+
+
+def instant_ms(value: _Time, name: str) -> int | None:
+    """Unix seconds or an RFC 3339 string, as milliseconds."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            raise _bad_time(name) from None
+        if moment.tzinfo is None:
+            raise _bad_time(name)
+        return int(moment.timestamp() * 1000)
+    if not 0 <= value < 1e11:
+        raise _bad_time(name)
+    return int(value * 1000)
+
+
+def _bad_time(name: str) -> BadInput:
+    return BadInput(
+        code="bad_time", detail=f"{name} must be Unix seconds or RFC 3339 with an offset, such as 2026-11-15T08:30:00Z."
+    )
+
+
+def wait_s(request: Request, *, most_s: float) -> float:
+    """`?wait=10s`, bounded; 0 if it is not given."""
+    text = request.query_params.get("wait")
+    if text is None:
+        return 0.0
+    try:
+        return min(parse_duration_s(text), most_s)
+    except ValueError as error:
+        raise BadInput(code="bad_wait", detail=f"wait: {error}.") from None
+
+
+# ---- multipart: the letter as JSON in the field `letter`, and files under the names of their parameters ----
+
+
+async def read_multipart(
+    request: Request, spool: FolderSpool, *, file_bytes_max: int
+) -> tuple[LetterBody, tuple[Enclosed, ...]]:
+    """The letter and its files, which are durable in the spool when this returns."""
+    bound = file_bytes_max + 2 * 1024 * 1024
+    _refuse_announced(request, bound)
+    try:
+        form = await MultiPartParser(
+            request.headers, _bounded(request, bound), max_files=50, max_fields=100, max_part_size=1024 * 1024
+        ).parse()
+    except MultiPartException as error:
+        raise BadInput(code="bad_multipart", detail=f"The form cannot be read: {error.message}.") from None
+    try:
+        letter = _letter_of(form)
+        enclosed: list[Enclosed] = []
+        try:
+            for field, value in form.multi_items():
+                if isinstance(value, UploadFile):
+                    enclosed.append(await _enclose(field, value, spool, file_bytes_max))
+        except BaseException:
+            spool.remove([one.blob for one in enclosed])
+            raise
+        return letter, tuple(enclosed)
+    finally:
+        await form.close()
+
+
+async def _bounded(request: Request, bytes_max: int) -> AsyncGenerator[bytes, None]:
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
+        yield chunk
+
+
+def _letter_of(form: FormData) -> LetterBody:
+    """Either one field `letter` with the whole JSON, or the fields of it one by one, nested ones as JSON."""
+    whole = form.get("letter")
+    if isinstance(whole, str):
+        return decode_letter(whole.encode())
+    fields: dict[str, object] = {}
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            fields[name] = msgspec.Raw(value.encode()) if name in _NESTED or _is_number(value) else value
+    return decode_letter(msgspec.json.encode(fields))
+
+
+_NESTED = frozenset({"params", "metadata", "backoff"})
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdigit() and text.isascii()
+
+
+async def _enclose(field: str, file: UploadFile, spool: FolderSpool, bytes_max: int) -> Enclosed:
+    async def chunks() -> AsyncIterator[bytes]:
+        while chunk := await file.read(256 * 1024):
+            yield chunk
+
+    kept = await spool.keep(chunks(), size_bytes_max=bytes_max)
+    return Enclosed(
+        field=field,
+        blob=kept.blob,
+        filename=file.filename or field,
+        content_type=file.content_type or "application/octet-stream",
+        size_bytes=kept.size_bytes,
+        digest=kept.digest,
+    )

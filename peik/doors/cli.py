@@ -1,0 +1,135 @@
+"""The command line: `peik serve`, `peik demo` and `peik sim`; the commands that ask something are in `commands`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from peik import __version__
+from peik.config import Config
+from peik.doors.commands import access, bots, chats, dead, letters, settings
+from peik.doors.commands.exits import EXITS, Exit
+from peik.doors.commands.visit import asks, tell, write_problem
+from peik.doors.commands.words import shielded
+from peik.errors import BadInput, Problem, StartError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    help="The courier for Telegram.",
+    epilog="Exit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in EXITS.items()),
+)
+_RUN = "Run"
+_PEOPLE = "Bots, chats, access"
+
+
+def _serve(config: Config) -> int:
+    """Run Peik: accept letters, deliver them. Every setting is a flag, and flags win."""
+    from peik.doors.serve import serve
+
+    return serve(config)
+
+
+app.command("serve", rich_help_panel=_RUN)(settings.with_settings(_serve))
+
+
+@app.command(rich_help_panel=_RUN)
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="Play the story once, print the counts, and end.")] = False,
+    seed: Annotated[int, typer.Option(help="Of all chance in the story.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", hidden=True)] = False,
+) -> None:
+    """Watch Peik deliver through an outage, a crash and a flood. Needs no token and no network."""
+    from peik.demo.play import demo as play
+
+    raise typer.Exit(play(is_once=once, is_quick=quick, seed=seed))
+
+
+@app.command(rich_help_panel=_RUN)
+def sim(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where bots go; 0 takes any free one.")] = 8082,
+    control_port: Annotated[int, typer.Option(min=0, max=65535, help="Where it is driven; 0 takes any free one.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Of all chance: ids, jitter, faults.")] = None,
+    config: Annotated[str, typer.Option(help="Options as a JSON object, or the path of a JSON file.")] = "{}",
+    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens in JSON, in a terminal too.")] = False,
+) -> None:
+    """Run the simulated Telegram alone. docs/simulator.md says what it can do."""
+    import uvloop
+
+    from peik.testing import SimServer, run_sim
+    from peik.testing.running import announce
+
+    def greet(server: SimServer) -> None:
+        if as_json or not sys.stdout.isatty():
+            announce(server)
+        else:
+            typer.echo(f"The simulated Telegram listens on {server.url}")
+            typer.echo(f"It is driven through {server.control_url}, for example /sim/counters. Ctrl-C ends it.")
+
+    try:
+        uvloop.run(run_sim(host, port, control_port=control_port, seed=seed, ready=greet, **_sim_options(config)))
+    except OSError as error:
+        raise StartError(f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port.") from None
+
+
+def _sim_options(text: str) -> dict[str, object]:
+    try:
+        whole = text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8")
+        return msgspec.json.decode(whole, type=dict[str, object])
+    except OSError as error:
+        raise StartError(f"--config {text}: {error.strerror}.") from None
+    except msgspec.DecodeError as error:
+        raise StartError(f"--config is not a JSON object: {error}.") from None
+
+
+letters.register(app)
+app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
+app.add_typer(bots.app, name="bots", rich_help_panel=_PEOPLE)
+app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
+asks(app, rich_help_panel=_PEOPLE)(access.routes)
+app.add_typer(access.app, name="keys", rich_help_panel=_PEOPLE)
+app.add_typer(settings.app, name="config", rich_help_panel="Peik itself")
+
+
+@app.command(rich_help_panel="Peik itself")
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Print the version."""
+    typer.echo(msgspec.json.encode({"version": __version__}).decode() if as_json else __version__)
+
+
+def _is_text(argument: str) -> bool:
+    """Python hands on bytes that are not UTF-8 as half characters, which can be neither sent nor printed."""
+    return argument.encode(errors="replace").decode() == argument
+
+
+# What Typer raises for all that can be wrong with a command line; it has no public name.
+_UsageError: type[Any] = typer.BadParameter.mro()[1]
+
+
+def main() -> None:
+    """Exit codes are in `commands/exits.py`."""
+    arguments = [shielded(argument) for argument in sys.argv[1:]]
+    if len(arguments) == 2 and arguments[0] == "--show-completion":
+        # Typer itself takes no shell here, and guesses it from the process above.
+        os.environ["_PEIK_COMPLETE"] = f"source_{arguments[1]}"
+    is_json = "--json" in arguments
+    if not all(map(_is_text, arguments)):
+        garbled = BadInput(code="garbled", detail="An argument is not text in UTF-8. Look at the terminal's encoding.")
+        sys.exit(tell(garbled, is_json=is_json))
+    try:
+        ended = app(arguments, prog_name="peik", standalone_mode=not is_json)
+        sys.exit(ended if isinstance(ended, int) else 0)
+    except (StartError, Problem) as error:  # of a server that could not start
+        tell(error, is_json=is_json)
+        sys.exit(Exit.PROBLEM)
+    except _UsageError as error:
+        words = error.format_message()
+        write_problem(code="wrong_usage", status=400, detail=words)
+        sys.exit(Exit.USAGE)

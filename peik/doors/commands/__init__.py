@@ -1,0 +1,1 @@
+"""The commands of `peik` that ask something of a running Peik or of its store, one file per group."""

@@ -1,0 +1,150 @@
+"""`peik dead list|show|retry|clear`: letters that failed."""
+
+from typing import Annotated
+
+import typer
+
+from peik.core.letter import State
+from peik.doors.commands.filters import (
+    Cursor,
+    Limit,
+    OfBot,
+    OfChat,
+    OfMethod,
+    OfType,
+    OfUser,
+    Since,
+    WithError,
+    WithText,
+    Yes,
+    filters,
+)
+from peik.doors.commands.letters import show_letters, status
+from peik.doors.commands.visit import Visit, asks
+
+_COUNTED_MAX = 10_000
+_PAGE = 1000
+
+app = typer.Typer(no_args_is_help=True, help="Letters that failed: look, send again, clear away.")
+
+
+@asks(app, "list")
+def show_all(
+    visit: Visit,
+    bot: OfBot = None,
+    chat: OfChat = None,
+    user: OfUser = None,
+    kind: OfType = None,
+    method: OfMethod = None,
+    since: Since = None,
+    text: WithText = None,
+    error: WithError = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> None:
+    """List dead letters, the newest first."""
+    wanted = filters(
+        state=State.FAILED, bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error
+    )
+    show_letters(visit, wanted, cursor=cursor, limit=limit, empty="There are no dead letters.", is_dead=True)
+
+
+asks(app, "show")(status)
+
+_All = Annotated[bool, typer.Option("--all", help="All dead letters. Also meant if nothing is said.")]
+
+
+@asks(app)
+def retry(
+    visit: Visit,
+    letter_id: Annotated[str | None, typer.Argument(metavar="ID", help="One dead letter.")] = None,
+    is_all: _All = False,
+    bot: OfBot = None,
+    chat: OfChat = None,
+    user: OfUser = None,
+    kind: OfType = None,
+    method: OfMethod = None,
+    since: Since = None,
+    text: WithText = None,
+    error: WithError = None,
+    yes: Yes = False,
+) -> None:
+    """Send dead letters again: one, or those of a filter, or all. Asks first if it is not one."""
+    wanted = filters(bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error)
+    if letter_id is not None:
+        if wanted or is_all:
+            raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
+        visit.say(visit.counter.retry(letter_id), f"Letter {letter_id} is sent again, at the end of its lane.")
+        return
+    _refuse_both(wanted, is_all=is_all)
+    if not _ask(visit, wanted, "Send {} again?", is_sure=yes):
+        visit.say({"retried": 0}, "There are no such dead letters.")
+        return
+    with visit.waiting("Sending dead letters again…"):
+        answer = visit.counter.retry_dead(wanted)
+    visit.say(answer, f"{_letters(answer['retried'])} sent again.")
+
+
+@asks(app)
+def clear(
+    visit: Visit,
+    is_all: _All = False,
+    bot: OfBot = None,
+    chat: OfChat = None,
+    user: OfUser = None,
+    kind: OfType = None,
+    method: OfMethod = None,
+    since: Since = None,
+    text: WithText = None,
+    error: WithError = None,
+    yes: Yes = False,
+) -> None:
+    """Clear dead letters away: those of a filter, or all. Asks first. A line of each stays in the message log."""
+    wanted = filters(bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error)
+    _refuse_both(wanted, is_all=is_all)
+    if not _ask(visit, wanted, "Clear {} away for good?", is_sure=yes):
+        visit.say({"cleared": 0}, "There are no such dead letters.")
+        return
+    with visit.waiting("Clearing dead letters away…"):
+        answer = visit.counter.clear_dead(wanted)
+    visit.say(answer, f"{_letters(answer['cleared'])} cleared away.")
+
+
+def _refuse_both(wanted: dict[str, str], *, is_all: bool) -> None:
+    if wanted and is_all:
+        raise typer.BadParameter("--all means all of them; leave it out where you say which.")
+
+
+def _ask(visit: Visit, wanted: dict[str, str], question: str, *, is_sure: bool) -> bool:
+    """Show how many it is about and ask; False if there are none."""
+    if is_sure:
+        return True
+    count = _count(visit, wanted)
+    if not count:
+        return False
+    words = f"more than {_COUNTED_MAX:,} dead letters" if count > _COUNTED_MAX else _letters(count)
+    visit.confirm(question.format(words), is_sure=is_sure)
+    return True
+
+
+def _count(visit: Visit, wanted: dict[str, str]) -> int:
+    """How many dead letters a filter finds, counted up to a bound: nobody should wait for the exact number."""
+    if not set(wanted) - {"bot_id"}:
+        counted = visit.counter.stats()
+        bots = counted["bots"]
+        assert isinstance(bots, dict)
+        return int(bots.get(wanted["bot_id"], {"failed": 0})["failed"] if wanted else str(counted["failed"]))
+    count, cursor = 0, None
+    while count <= _COUNTED_MAX:
+        page = visit.counter.letters({**wanted, "state": State.FAILED}, cursor=cursor, limit=_PAGE)
+        found, more = page["letters"], page["next_cursor"]
+        assert isinstance(found, list)
+        count += len(found)
+        if more is None:
+            break
+        cursor = str(more)
+    return count
+
+
+def _letters(count: object) -> str:
+    return "1 dead letter" if count == 1 else f"{count:,} dead letters"

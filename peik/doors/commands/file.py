@@ -1,0 +1,341 @@
+"""The store itself, without a running Peik: letters are accepted durably and read, and whoever owns the file sends them.
+
+It never sends anything: a command that owned the file for a moment would begin tries that it cannot see through.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import mimetypes
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from peik.clock import SystemClock
+from peik.config import Config
+from peik.core.call import chat_key
+from peik.core.letter import Chat, Enclosed, State
+from peik.core.token import Token
+from peik.desk import Defaults, Desk
+from peik.doors.commands.counter import Attached, Document, Filters, check_files
+from peik.doors.views import bot_view, chat_view, lane_view, letter_view, stats_view
+from peik.errors import BadInput, Conflict, StartError, Unavailable
+from peik.events import Events
+from peik.ports import BotRecord, LetterFilter, LetterView
+from peik.store.spool import FolderSpool
+from peik.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from peik.keyring import Keyring
+
+T = TypeVar("T")
+_LOOK_S = 0.1  # how often a letter that is waited for is looked at: the owner is another process
+_CHUNK = 256 * 1024
+
+
+class FileCounter:
+    def __init__(self, config: Config, *, may_create: bool) -> None:
+        """Opens the file. Raises Unavailable if there is none, or if it cannot be used."""
+        path = config.sqlite_path.absolute()
+        if not may_create and not path.exists():
+            raise Unavailable(
+                code="no_store", detail=f"There is no {path}. Start `peik serve` there, or name another store: --store."
+            )
+        self._owner = owner_of(path)
+        self.place = str(path)
+        self.is_running = self._owner is not None
+        self._config = config
+        self._spool = FolderSpool(path.with_name(path.name + ".files"))
+        self._engine = _NoEngine(self._owner)
+        self._store = SqliteStore(path, clock=SystemClock(), is_owner=False, on_blobs_freed=self._spool.remove)
+        self._desk = Desk(
+            store=self._store,
+            engine=self._engine,
+            clock=SystemClock(),
+            events=Events(),
+            defaults=Defaults(attempts=config.attempts, backoff_ms=config.backoff_ms),
+            expect=lambda at_ms: None,
+        )
+        self._runner = asyncio.Runner()
+        try:
+            self._run(self._open())
+        except BaseException as error:
+            self._runner.close()
+            if isinstance(error, StartError):
+                raise Unavailable(code="store_unusable", detail=str(error)) from None
+            raise
+
+    async def _open(self) -> None:
+        await self._store.open()
+        self._desk.open(await self._store.bots())
+
+    def close(self) -> None:
+        try:
+            self._run(self._store.close())
+        finally:
+            self._runner.close()
+
+    def _run(self, work: Coroutine[object, object, T]) -> T:
+        return self._runner.run(work)
+
+    # ---- letters ----
+
+    def accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
+        check_files(attached)
+        return self._run(self._accept(letter, attached, on_bytes))
+
+    async def _accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
+        from peik.doors.bodies import call_of, decode_letter
+
+        body = decode_letter(msgspec.json.encode(letter))
+        call = call_of(body)
+        bot = self._desk.bot(call.bot_id)
+        self._engine.same_as = {
+            (bot.bot_id, chat.chat): chat.same_as
+            for chat in await self._store.chats(bot.bot_id)
+            if chat.same_as is not None
+        }
+        enclosed: list[Enclosed] = []
+        try:
+            for field, path in attached:
+                enclosed.append(await self._enclose(field, path, on_bytes))
+            (accepted,) = await self._desk.accept([msgspec.structs.replace(call, enclosed=tuple(enclosed))])
+        except BaseException:
+            self._spool.remove([one.blob for one in enclosed])
+            raise
+        if accepted.is_repeat:
+            self._spool.remove([one.blob for one in enclosed])
+        view = await self._desk.letter(accepted.letter_id)
+        return {"id": str(view.id), "state": view.state}
+
+    async def _enclose(self, field: str, path: Path, on_bytes: Callable[[int], None]) -> Enclosed:
+        async def chunks() -> AsyncIterator[bytes]:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    on_bytes(len(chunk))
+                    yield chunk
+
+        kept = await self._spool.keep(chunks(), size_bytes_max=self._config.upload_bytes_max)
+        return Enclosed(
+            field=field,
+            blob=kept.blob,
+            filename=path.name,
+            content_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream",
+            size_bytes=kept.size_bytes,
+            digest=kept.digest,
+        )
+
+    def letter(self, letter_id: str) -> Document:
+        return self._run(self._letter(letter_id))
+
+    async def _letter(self, letter_id: str) -> Document:
+        view = await self._desk.letter(_number(letter_id, "letter_id"))
+        return {**_plain(view), "why": await self._desk.why(view)}
+
+    def wait(self, letter_id: str, timeout_s: float) -> Document:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            letter = self.letter(letter_id)
+            if letter["merged_into"] is not None:
+                letter_id = str(letter["merged_into"])
+            elif letter["finished_at"] is not None or time.monotonic() >= deadline:
+                return letter
+            else:
+                time.sleep(_LOOK_S)
+
+    def letters(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
+        before = None if cursor is None else _number(cursor, "cursor")
+        views = self._run(self._desk.find(_filter(filters), before=before, limit=limit))
+        more = str(views[-1].id) if len(views) == limit else None
+        return {"letters": [_plain(view) for view in views], "next_cursor": more}
+
+    def cancel(self, letter_id: str) -> Document:
+        return _plain(self._run(self._desk.cancel(_number(letter_id, "letter_id"))))
+
+    def retry(self, letter_id: str) -> Document:
+        return _plain(self._run(self._desk.retry(_number(letter_id, "letter_id"))))
+
+    def resolve(self, letter_id: str, *, arrived: bool) -> Document:
+        return _plain(self._run(self._desk.resolve(_number(letter_id, "letter_id"), arrived=arrived)))
+
+    def retry_dead(self, filters: Filters) -> Document:
+        return {"retried": self._run(self._desk.retry_dead(_filter(filters)))}
+
+    def clear_dead(self, filters: Filters) -> Document:
+        return {"cleared": self._run(self._desk.clear_dead(_filter(filters)))}
+
+    def stats(self) -> Document:
+        return stats_view(self._run(self._desk.tallies()))
+
+    # ---- lanes, chats, bots ----
+
+    def lanes(self, bot_id: str | None, chat: str | None, *, limit: int) -> Document:
+        bot = self._bot(bot_id)
+        lanes = self._run(self._desk.lanes(bot.bot_id, None if chat is None else chat_key(chat), limit=limit))
+        return {"lanes": [lane_view(lane, why) for lane, why in lanes]}
+
+    def chats(self, bot_id: str | None, *, cursor: str | None, limit: int) -> Document:
+        bot = self._bot(bot_id)
+        after = None if cursor is None else chat_key(cursor)
+        chats = self._run(self._desk.chats(bot.bot_id, after=after, limit=limit))
+        more = str(chats[-1].chat) if len(chats) == limit else None
+        return {"chats": [chat_view(chat) for chat in chats], "next_cursor": more}
+
+    def change_chat(self, bot_id: str, chat: str, change: Document) -> Document:
+        if self._owner is not None:
+            # It keeps what it knows of chats in memory, and would not notice.
+            raise Conflict(
+                code="store_owned",
+                detail=f"A running Peik ({self._owner}) owns {self.place}: chats are changed through it, with --url.",
+            )
+        from peik.doors.bodies import instant_ms
+
+        bot, key = self._bot(bot_id), chat_key(chat)
+        if change.get("reachable"):
+            self._run(self._desk.open_chat(bot.bot_id, key))
+        if "held_until" in change:
+            until = change["held_until"]
+            assert until is None or isinstance(until, str)
+            self._run(self._desk.hold_chat(bot.bot_id, key, instant_ms(until, "held_until") or 0))
+        return {"bot_id": str(bot.bot_id), "chat_id": str(key)}
+
+    def bots(self) -> Document:
+        return {"bots": [bot_view(bot) for bot in self._desk.bots()]}
+
+    def add_bot(self, token: str, inbound: str) -> Document:
+        bot, _ = self._run(self._desk.save_bot(Token(token), inbound=inbound))
+        return bot_view(bot)
+
+    def change_bot(self, bot_id: str, change: Document) -> Document:
+        from peik.doors.bodies import decode
+        from peik.doors.rest_bots import BotChange, change_bot
+
+        body = decode(BotChange, msgspec.json.encode(change))
+        return bot_view(self._run(change_bot(self._desk, self._bot(bot_id).bot_id, body)))
+
+    def remove_bot(self, bot_id: str) -> None:
+        self._run(self._desk.remove_bot(self._bot(bot_id).bot_id))
+
+    def _bot(self, bot_id: str | None) -> BotRecord:
+        return self._desk.bot(None if bot_id is None else _number(bot_id, "bot_id"))
+
+    # ---- routes and keys ----
+
+    def routes(self) -> Document:
+        raise Unavailable(
+            code="not_running", detail="Only a running Peik knows how its routes stand. Start it, or say where: --url."
+        )
+
+    def keys(self) -> Document:
+        from peik.doors.rest_keys import key_view
+
+        return {"keys": [key_view(key) for key in self._keyring().known()]}
+
+    def create_key(self, wanted: Document) -> Document:
+        from peik.doors.bodies import decode, instant_ms
+        from peik.doors.rest_keys import KeyBody, key_view
+
+        body = decode(KeyBody, msgspec.json.encode(wanted))
+        bot_ids = None if body.bot_ids is None else frozenset(self._bot(str(one)).bot_id for one in body.bot_ids)
+        making = self._keyring().make(
+            body.name,
+            body.scopes,
+            bot_ids=bot_ids,
+            expires_at_ms=instant_ms(body.expires_at, "expires_at"),
+            webhook_url=body.webhook_url,
+        )
+        made = self._run(making)
+        secret = {} if made.webhook_secret is None else {"webhook_secret": made.webhook_secret}
+        return {**key_view(made.key), "key": made.text, **secret}
+
+    def remove_key(self, key_id: str) -> None:
+        self._run(self._keyring().revoke(_number(key_id, "key_id")))
+
+    def _keyring(self) -> "Keyring":
+        from peik.keyring import Keyring
+
+        keyring = Keyring(
+            store=self._store,
+            clock=SystemClock(),
+            events=Events(),
+            hooks_may_be_private=self._config.hooks_allow_private,
+        )
+        self._run(keyring.refresh())
+        return keyring
+
+
+class _NoEngine:
+    """What the desk asks of a courier, where there is none."""
+
+    def __init__(self, owner: str | None) -> None:
+        self._owner = owner
+        self.same_as: dict[tuple[int, Chat], int] = {}
+
+    def chat_of(self, bot_id: int, chat: Chat) -> Chat:
+        return self.same_as.get((bot_id, chat), chat)
+
+    def add(self, bot: BotRecord) -> None: ...
+
+    def remove(self, bot_id: int) -> None: ...
+
+    def why(self, view: LetterView, head: int | None) -> str | None:
+        if self._owner is not None:
+            return f"A running Peik ({self._owner}) owns the store and knows why; ask it with --url."
+        if view.state is State.DELAYED and view.due_at_ms is not None:
+            return "It is not due yet, and no Peik is running that could send it."
+        return "No Peik is running: it goes out when `peik serve` is started."
+
+    def open_chat(self, bot_id: int, chat: Chat) -> None: ...
+
+    def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None: ...
+
+
+def owner_of(path: Path) -> str | None:
+    """The process that owns a store, in words; None if there is none."""
+    lock = path.with_name(path.name + ".owner")
+    try:
+        with lock.open(encoding="utf-8") as file:
+            holder = file.read().strip()
+            if not _is_alive(holder):
+                return None
+            # Its number may have been given to another process since. Only now is the lock itself tried, and given back
+            # at once: a Peik that starts in this very moment must not be in our way, nor we in its.
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return f"process {holder}"
+    except OSError:
+        return None
+    return None
+
+
+def _is_alive(process: str) -> bool:
+    if not process.isdigit():
+        return False
+    with contextlib.suppress(PermissionError):
+        try:
+            os.kill(int(process), 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+    return True
+
+
+def _plain(view: LetterView) -> Document:
+    """A letter with its parameters and its result as values, as they come over the wire."""
+    return dict(msgspec.json.decode(msgspec.json.encode(letter_view(view))))
+
+
+def _filter(filters: Filters) -> LetterFilter:
+    from peik.doors.queries import filter_of
+
+    return filter_of(dict(filters))
+
+
+def _number(text: str, name: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")

@@ -1,0 +1,316 @@
+"""`peik send`, `status`, `letters`, `cancel`, `resolve`, `stats` and `lanes`."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from peik.core.letter import OnUncertain, State
+from peik.doors.commands.counter import Document
+from peik.doors.commands.exits import Exit
+from peik.doors.commands.filters import (
+    Bot,
+    Cursor,
+    Limit,
+    OfBot,
+    OfChat,
+    OfMethod,
+    OfType,
+    OfUser,
+    Since,
+    WithError,
+    WithText,
+    filters,
+)
+from peik.doors.commands.visit import Visit, asks
+from peik.doors.commands.words import moment, pair, seconds, unshielded
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_PANEL = "Letters"
+_TERMS = "Terms of delivery"
+_METHODS = {
+    "photo": "sendPhoto",
+    "document": "sendDocument",
+    "video": "sendVideo",
+    "audio": "sendAudio",
+    "voice": "sendVoice",
+    "animation": "sendAnimation",
+    "sticker": "sendSticker",
+    "video_note": "sendVideoNote",
+}
+_COUNTS = ("waiting", "delayed", "active", "completed", "failed", "cancelled")
+_WATCH_S = 1.0
+
+LetterId = Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")]
+
+
+def register(app: typer.Typer) -> None:
+    asks(app, rich_help_panel=_PANEL)(send)
+    asks(app, rich_help_panel=_PANEL)(status)
+    asks(app, rich_help_panel=_PANEL)(letters)
+    asks(app, rich_help_panel=_PANEL)(cancel)
+    asks(app, rich_help_panel=_PANEL)(resolve)
+    asks(app, rich_help_panel=_PANEL)(stats)
+    asks(app, rich_help_panel=_PANEL)(lanes)
+
+
+# ---- send ----
+
+
+def send(
+    visit: Visit,
+    chat: Annotated[str, typer.Argument(metavar="CHAT", help="A number or @name.")],
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="What to say, or the caption; - reads standard input.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(metavar="METHOD", help="Another method than sendMessage.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the method; again for more.")
+    ] = None,
+    params: Annotated[str | None, typer.Option(metavar="JSON", help="Parameters as a JSON object.")] = None,
+    file: Annotated[
+        list[str] | None, typer.Option(metavar="FIELD=PATH", help="A file to upload, such as photo=cat.jpg.")
+    ] = None,
+    bot: Bot = None,
+    wait: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Wait so long for Telegram's answer, such as 30s.")
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(min=-1, max=2, help="2 critical, 1 high, 0 normal, -1 bulk.", rich_help_panel=_TERMS)
+    ] = 0,
+    send_at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Not before: 10m (from now), 2026-11-15T08:30.", rich_help_panel=_TERMS),
+    ] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Fail if not sent by then.", rich_help_panel=_TERMS)
+    ] = None,
+    on_uncertain: Annotated[
+        OnUncertain | None, typer.Option(help="After a try that may have arrived.", rich_help_panel=_TERMS)
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Sent once, however often it is asked for.", rich_help_panel=_TERMS),
+    ] = None,
+) -> None:
+    """Hand in a letter. Once its id is printed it is durable: it will be delivered, or its failure will be seen."""
+    attached = [(field, Path(path)) for field, path in (pair(one, "--file") for one in file or ())]
+    method = method or _method_of(attached)
+    wait_s = seconds(wait, "--wait")
+    terms = {
+        "bot_id": bot,
+        "priority": priority,
+        "send_at": moment(send_at, "--send-at"),
+        "expires_at": moment(expires_at, "--expires-at"),
+        "on_uncertain": on_uncertain,
+        "idempotency_key": idempotency_key,
+    }
+    letter: Document = {"method": method, "params": _params(method, chat, text, params, param or ())}
+    letter |= {name: value for name, value in terms.items() if value is not None}
+    size = sum(path.stat().st_size for _, path in attached if path.is_file())
+    with visit.progress("Uploading", size) as on_bytes:
+        accepted = visit.counter.accept(letter, attached, on_bytes)
+    if wait_s is None:
+        visit.say(accepted, f"Accepted as letter {accepted['id']}, {accepted['state']}.")
+        if not visit.counter.is_running:
+            visit.note("No Peik is running: it goes out when `peik serve` is started.")
+        return
+    _wait(visit, str(accepted["id"]), wait_s)
+
+
+def _wait(visit: Visit, letter_id: str, wait_s: float) -> None:
+    words = f"Letter {letter_id} is accepted; waiting for Telegram's answer…"
+    if not visit.counter.is_running:
+        words = f"Letter {letter_id} is accepted; waiting for somebody to start `peik serve`…"
+    with visit.waiting(words):
+        ended = visit.counter.wait(letter_id, wait_s)
+    state = State(str(ended["state"]))
+    visit.say(ended, _told(ended, state, letter_id))
+    if state is not State.COMPLETED:
+        raise typer.Exit(Exit.LETTER_FAILED if state.is_final else Exit.NOT_IN_TIME)
+
+
+def _told(letter: Document, state: State, letter_id: str) -> str:
+    if state is State.COMPLETED:
+        result = letter["result"]
+        number = result.get("message_id") if isinstance(result, dict) else None
+        return f"Letter {letter_id} is delivered" + (f" as message {number}." if number else ".")
+    if state.is_final:
+        return f"Letter {letter_id} is {state}: {letter['failed_reason'] or 'taken back'}."
+    return f"Letter {letter_id} is still {state}. {letter.get('why') or ''}".rstrip()
+
+
+def _method_of(attached: list[tuple[str, Path]]) -> str:
+    return next((_METHODS[field] for field, _ in attached if field in _METHODS), "sendMessage")
+
+
+def _params(method: str, chat: str, text: str | None, whole: str | None, single: "list[str] | tuple[()]") -> Document:
+    chat = unshielded(chat)
+    made: Document = {"chat_id": int(chat) if chat.removeprefix("-").isdigit() else chat}
+    if text is not None:
+        words = _piped() if text == "-" else unshielded(text)
+        made["text" if method.lower() == "sendmessage" else "caption"] = words
+    if whole is not None:
+        try:
+            made |= msgspec.json.decode(whole, type=dict[str, object])
+        except msgspec.DecodeError as error:
+            raise typer.BadParameter(f"This is not a JSON object: {error}.", param_hint="--params") from None
+    return made | dict(pair(one, "--param") for one in single)
+
+
+def _piped() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError:
+        raise typer.BadParameter("What comes from standard input is not text in UTF-8.") from None
+
+
+# ---- looking ----
+
+
+def status(visit: Visit, letter_id: LetterId) -> None:
+    """Show a letter: how it stands, why it waits, and every try so far."""
+    letter = visit.counter.letter(letter_id)
+    visit.show(letter, lambda: _page(letter))
+
+
+def _page(letter: Document) -> "RenderableType":
+    from peik.doors.commands.drawing import letter_page
+
+    return letter_page(letter)
+
+
+def letters(
+    visit: Visit,
+    state: Annotated[State | None, typer.Option(help="In this state.", rich_help_panel="Which letters")] = None,
+    bot: OfBot = None,
+    chat: OfChat = None,
+    user: OfUser = None,
+    kind: OfType = None,
+    method: OfMethod = None,
+    since: Since = None,
+    text: WithText = None,
+    error: WithError = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> None:
+    """List letters, the newest first."""
+    wanted = filters(
+        state=state, bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error
+    )
+    show_letters(visit, wanted, cursor=cursor, limit=limit, empty="There are no such letters.")
+
+
+def show_letters(
+    visit: Visit, wanted: dict[str, str], *, cursor: str | None, limit: int, empty: str, is_dead: bool = False
+) -> None:
+    page = visit.counter.letters(wanted, cursor=cursor, limit=limit)
+    found = page["letters"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.doors.commands.drawing import letters_table
+
+        return letters_table(found, empty=empty, is_dead=is_dead)
+
+    visit.show(page, draw)
+    if page["next_cursor"] is not None:
+        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+
+
+def cancel(visit: Visit, letter_id: LetterId) -> None:
+    """Take a letter back that has not been sent yet."""
+    visit.say(visit.counter.cancel(letter_id), f"Letter {letter_id} is cancelled.")
+
+
+def resolve(
+    visit: Visit,
+    letter_id: LetterId,
+    arrived: Annotated[
+        bool | None,
+        typer.Option("--arrived/--not-arrived", help="Whether it is in the chat; if not, it is sent again."),
+    ] = None,
+) -> None:
+    """Say what became of an uncertain letter, after a look into the chat."""
+    if arrived is None:
+        raise typer.BadParameter("Say --arrived or --not-arrived.")
+    words = "is completed." if arrived else "is sent again."
+    visit.say(visit.counter.resolve(letter_id, arrived=arrived), f"Letter {letter_id} {words}")
+
+
+# ---- counting ----
+
+
+def stats(
+    visit: Visit,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on showing them, once a second, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Count the letters in each state, over all and per bot."""
+    if not watch:
+        counted = visit.counter.stats()
+        visit.show(counted, lambda: _counts(counted))
+        return
+    if visit.is_json:
+        raise typer.BadParameter("--watch is for people; ask again and again for JSON.")
+    _watch(visit)
+
+
+def _watch(visit: Visit) -> None:
+    if not sys.stdout.isatty():
+        while True:
+            counted = visit.counter.stats()
+            sys.stdout.write(" ".join(f"{name}: {counted[name]}" for name in _COUNTS) + "\n")
+            sys.stdout.flush()
+            time.sleep(_WATCH_S)
+    from rich.live import Live
+
+    from peik.doors.commands.printing import console
+
+    with Live(_counts(visit.counter.stats()), console=console(), auto_refresh=False) as live:
+        while True:
+            time.sleep(_WATCH_S)
+            live.update(_counts(visit.counter.stats()), refresh=True)
+
+
+def _counts(counted: Document) -> "RenderableType":
+    from rich.text import Text
+
+    from peik.doors.commands.printing import state, table
+
+    def row(name: str, counts: Document, style: str = "") -> list[object]:
+        cells = []
+        for column in _COUNTS:
+            number = counts[column]
+            assert isinstance(number, int)
+            cells.append(Text(f"{number:,}", style=state(column).style if number else "dim"))
+        return [Text(name, style=style), *cells]
+
+    bots = counted["bots"]
+    assert isinstance(bots, dict)
+    rows = [row(bot_id, counts) for bot_id, counts in bots.items()]
+    if len(rows) != 1:
+        rows.append(row("all", counted, "bold"))
+    return table(("bot", *_COUNTS), rows, right=_COUNTS, empty="")
+
+
+def lanes(visit: Visit, bot: Bot = None, chat: OfChat = None, limit: Limit = 50) -> None:
+    """List lanes that have letters, and why the first of each is waiting."""
+    page = visit.counter.lanes(bot, None if chat is None else unshielded(chat), limit=limit)
+    found = page["lanes"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.doors.commands.printing import table
+
+        rows = [(one["chat_id"], one["thread_id"], one["waiting"], one["head"], one["why"]) for one in found]
+        columns = ("chat", "topic", "waiting", "first", "why it waits")
+        return table(columns, rows, right=("waiting", "first"), empty="Nothing is waiting.")
+
+    visit.show(page, draw)

@@ -1,0 +1,130 @@
+"""`peik config show|example`, and every setting as a flag of `peik serve`: all made from the one table of settings."""
+
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from peik.config import RESERVED, SETTINGS, Config, Group, Setting, find, load, read
+from peik.doors.commands.visit import Visit, tell
+from peik.errors import StartError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(no_args_is_help=True, help="Settings: what is in force, and where it comes from.")
+
+MASK = "***"
+_WIDTH = 100
+
+
+@app.command()
+def show(
+    store: Annotated[str | None, typer.Option(metavar="URL", help="As if this flag were given.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Show every setting, its value and where that comes from. Secrets are masked."""
+    visit = Visit({}, is_json=as_json, may_create=False)
+    try:
+        found = find({} if store is None else {"store": store})
+        read(found)  # what would stop `peik serve` stops this as well
+    except StartError as error:
+        raise typer.Exit(tell(error, is_json=as_json)) from None
+    rows = [
+        {
+            "name": setting.name,
+            "variable": setting.variable,
+            "value": _shown(setting, found[setting.name].text),
+            "source": found[setting.name].source,
+            "secret": setting.is_secret,
+        }
+        for setting in SETTINGS
+    ]
+
+    def draw() -> "RenderableType":
+        from peik.doors.commands.printing import plain, table
+
+        lines = [
+            (
+                row["variable"],
+                plain("-" if row["value"] is None else row["value"], "dim" if row["source"] == "default" else ""),
+                plain(row["source"], "dim" if row["source"] == "default" else "green"),
+            )
+            for row in rows
+        ]
+        return table(("setting", "value", "from"), lines, empty="")
+
+    visit.show({"settings": rows}, draw)
+
+
+def _shown(setting: Setting, text: str | None) -> str | None:
+    """Secrets are masked, whatever they are; a default is no secret."""
+    return MASK if setting.is_secret and text is not None and text != setting.default else text
+
+
+@app.command()
+def example() -> None:
+    """Print an `.env` with every setting, its meaning and its default."""
+    typer.echo(env_example(), nl=False)
+
+
+def env_example() -> str:
+    """`.env.example`, from the table."""
+    lines = [
+        "# Settings of Peik. Copy this to .env and take away the # of what you change.",
+        "# The environment wins over this file, and flags win over both. Made by: peik config example",
+    ]
+    for group, settings in itertools.groupby(_grouped(), key=lambda setting: setting.group):
+        lines += ["", f"# ---- {group} ----"]
+        for setting in settings:
+            also = f" Also read from {', '.join(setting.also)}." if setting.also else ""
+            file = f" {setting.variable}_FILE names a file with it instead." if setting.is_secret else ""
+            lines += [
+                "",
+                *textwrap.wrap(setting.help + also + file, _WIDTH, initial_indent="# ", subsequent_indent="# "),
+            ]
+            lines.append(f"#{setting.variable}={setting.default or ''}")
+    lines += ["", "# ---- Reserved: known, and not used yet ----"]
+    for name, words in RESERVED:
+        lines += ["", *textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# "), f"#{name}="]
+    return "\n".join(lines) + "\n"
+
+
+def _grouped() -> list[Setting]:
+    return sorted(SETTINGS, key=lambda setting: list(Group).index(setting.group))
+
+
+# ---- flags ----
+
+
+def with_settings(run: Callable[[Config], int]) -> Callable[..., None]:
+    """A command that takes every setting as a flag, and runs with what is in force."""
+
+    def command(**flags: str | None) -> None:
+        raise typer.Exit(run(load({name: value for name, value in flags.items() if value is not None})))
+
+    served = [setting for setting in _grouped() if setting.group is not Group.CLIENT]
+    signature = inspect.Signature([_flag(setting) for setting in served])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    command.__doc__ = run.__doc__
+    return command
+
+
+def _flag(setting: Setting) -> inspect.Parameter:
+    """A secret has a flag for the file that it is in: what stands on a command line is no secret."""
+    name = f"{setting.name}_file" if setting.is_secret else setting.name
+    words = setting.help + (f" [default: {setting.default}]" if setting.default and not setting.is_secret else "")
+    option = typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=("A file with this. " if setting.is_secret else "") + words.replace("[", "\\["),
+        metavar="FILE" if setting.is_secret else "VALUE",
+        rich_help_panel=setting.group,
+        show_default=False,
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
+    )

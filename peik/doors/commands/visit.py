@@ -1,0 +1,245 @@
+"""One run of a command: where it asks, how it prints, how it asks back and how it waits. `asks` makes a command of a function."""
+
+import contextlib
+import functools
+import inspect
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from peik.config import Config, load
+from peik.doors.commands.counter import Counter
+from peik.doors.commands.exits import Exit, exit_of
+from peik.errors import BadInput, Problem, StartError, Unavailable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WHERE = "Where"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  where to reach what listens everywhere
+
+
+class Visit:
+    """What a command is given. The counter opens when it is first needed, so that wrong usage is told before."""
+
+    def __init__(self, flags: dict[str, str | None], *, is_json: bool, may_create: bool) -> None:
+        self.is_json = is_json
+        self._flags = flags
+        self._may_create = may_create
+        self._counter: Counter | None = None
+
+    @property
+    def counter(self) -> Counter:
+        if self._counter is None:
+            self._counter = self._reach()
+        return self._counter
+
+    def _reach(self) -> Counter:
+        """A running Peik if one answers, else the file. `--url` insists on the first, `--store` on the second."""
+        from peik.doors.commands.remote import RestCounter
+
+        config = load(self._flags)
+        if self._flags["store"] is not None and self._flags["url"] is None:
+            return self._file(config)
+        url = config.url or _own_url(config)
+        remote = RestCounter(url, _key(config, url))
+        if self._flags["url"] is not None or remote.is_there():
+            return remote
+        try:
+            counter = self._file(config)
+        except Unavailable as error:
+            if error.code != "no_store":
+                raise
+            raise Unavailable(code="unreachable", detail=f"No Peik answers at {url}. {error.detail}") from None
+        if config.url is not None:
+            self.note(f"No Peik answers at {url}; working on {counter.place}.")
+        return counter
+
+    def _file(self, config: Config) -> Counter:
+        from peik.doors.commands.file import FileCounter
+
+        return FileCounter(config, may_create=self._may_create)
+
+    def close(self) -> None:
+        if self._counter is not None:
+            self._counter.close()
+
+    # ---- telling ----
+
+    def show(self, document: object, draw: "Callable[[], RenderableType]") -> None:
+        """The answer: one JSON document with `--json`, else what people like to look at."""
+        if self.is_json:
+            sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        else:
+            from peik.doors.commands.printing import print_out
+
+            print_out(draw())
+
+    def say(self, document: object, sentence: str) -> None:
+        """The same for an answer that is one sentence."""
+        self.show(document, lambda: _text(sentence))
+
+    def note(self, sentence: str) -> None:
+        """Beside the answer, for people."""
+        if not self.is_json:
+            sys.stderr.write(sentence + "\n")
+
+    # ---- asking back, waiting ----
+
+    def confirm(self, question: str, *, is_sure: bool) -> None:
+        """Go on only if somebody says so. Raises BadInput where nobody can be asked."""
+        if is_sure:
+            return
+        if self.is_json or not sys.stdin.isatty():
+            raise BadInput(code="not_confirmed", detail=f"{question} Say --yes to do it without being asked.")
+        if not typer.confirm(question, err=True):
+            self.note("Nothing was changed.")
+            raise typer.Exit(Exit.PROBLEM)
+
+    @contextlib.contextmanager
+    def waiting(self, words: str) -> Iterator[None]:
+        """Show that something takes its time, in a terminal only."""
+        if self.is_json or not sys.stderr.isatty():
+            yield
+            return
+        from peik.doors.commands.printing import console
+
+        with console(stderr=True).status(_text(words)):
+            yield
+
+    @contextlib.contextmanager
+    def progress(self, words: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar that grows by what its caller says, in a terminal only."""
+        if self.is_json or total <= 0 or not sys.stderr.isatty():
+            yield lambda done: None
+            return
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from peik.doors.commands.printing import console
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console(stderr=True), transient=True) as bars:
+            task = bars.add_task(words, total=total)
+            yield lambda done: bars.advance(task, done)
+
+
+def _text(sentence: str) -> "RenderableType":
+    from peik.doors.commands.printing import plain
+
+    return plain(sentence)
+
+
+def _own_url(config: Config) -> str:
+    host = _ANY_HOST.get(config.host, config.host)
+    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+
+
+def _key(config: Config, url: str) -> str | None:
+    """The key to show there. The file beside the database is a secret of this machine, and is shown to no other."""
+    key = config.key or config.admin_key
+    is_here = config.url is None or urllib.parse.urlsplit(url).hostname in _LOOPBACK
+    if key is None and is_here:
+        with contextlib.suppress(OSError, StartError, UnicodeDecodeError):
+            path = config.sqlite_path
+            key = path.with_name(path.name + ".key").read_text(encoding="utf-8").strip()
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise StartError("The key holds characters that no key of Peik has. Look at PEIK_KEY, or at its file.")
+    return key
+
+
+# ---- commands ----
+
+
+def _where(words: str, metavar: str) -> Any:
+    return typer.Option(help=words, metavar=metavar, rich_help_panel=_WHERE)
+
+
+_COMMON = (
+    ("url", str | None, _where("The running Peik to ask, and nothing else.", "URL"), None),
+    ("store", str | None, _where("The store to work on, even if a Peik is running.", "URL"), None),
+    ("key_file", Path | None, _where("A file with the key to show.", "FILE"), None),
+    ("as_json", bool, typer.Option("--json", help="Print one JSON document and nothing else."), False),
+)
+
+
+def asks(
+    app: typer.Typer, name: str | None = None, *, may_create: bool = False, **more: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command that visits Peik: its first argument is the visit, the rest its options.
+
+    Adds the options that all of them share, opens and closes the counter, and ends with the exit code of a problem.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            is_json = given.pop("as_json")
+            key_file = given.pop("key_file")
+            flags = {"url": given.pop("url"), "store": given.pop("store")}
+            if key_file is not None:
+                flags["key_file"] = str(key_file)
+            visit = Visit(flags, is_json=is_json, may_create=may_create)
+            try:
+                function(visit, **given)
+            except (Problem, StartError) as problem:
+                raise typer.Exit(tell(problem, is_json=is_json)) from None
+            except typer.Abort:  # Ctrl-C where a question was asked
+                raise typer.Exit(Exit.INTERRUPTED) from None
+            finally:
+                visit.close()
+
+        own = list(inspect.signature(function).parameters.values())[1:]
+        common = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+            for name, kind, option, default in _COMMON
+        ]
+        signature = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + common)
+        command.__signature__ = signature  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+        app.command(name, **more)(command)
+        return function
+
+    return register
+
+
+# Where the API says what to do in its own terms.
+_HINTS = {
+    "which_bot": "There are several bots: say which with --bot.",
+    "no_bot": "No bot is known yet. Add one: peik bots add",
+    "unknown_bot": "There is no such bot here. `peik bots list` shows those that are, `peik bots add` adds one.",
+    "no_key": "Peik wants a key: set PEIK_KEY or name a file with --key-file. `peik serve` says where the admin key is.",
+    "wrong_key": "Peik does not know this key: set PEIK_KEY or name a file with --key-file. "
+    "`peik serve` says where the admin key is.",
+}
+
+
+def tell(problem: Problem | StartError, *, is_json: bool) -> int:
+    """Say on stderr what is wrong; the exit code."""
+    code, status, name = Exit.PROBLEM, 500, "cannot_start"
+    if isinstance(problem, Problem):
+        code, status, name = exit_of(problem), problem.status, problem.code
+    words = _HINTS.get(name, str(problem))
+    if is_json:
+        write_problem(code=name, status=status, detail=words)
+    else:
+        sys.stderr.write(f"peik: {words}\n")
+    return code
+
+
+def write_problem(*, code: str, status: int, detail: str) -> None:
+    import http
+
+    body = {
+        "type": f"urn:peik:problem:{code}",
+        "title": http.HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
+    sys.stderr.write(msgspec.json.encode(body).decode() + "\n")

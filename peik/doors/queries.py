@@ -1,0 +1,89 @@
+"""Query strings of the REST door: filters, cursors and limits, read strictly."""
+
+import re
+
+from starlette.requests import Request
+
+from peik.core.call import chat_key
+from peik.core.letter import Chat, State
+from peik.doors.bodies import instant_ms, parse_id
+from peik.errors import BadInput
+from peik.ports import LetterFilter
+
+LIMIT_DEFAULT = 50
+LIMIT_MAX = 1000
+WORD_CHARS_MAX = 200
+CHAT_PATTERN = "^(-?[0-9]{1,15}|@[A-Za-z0-9_]{1,64})$"
+_FILTERS = ("state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "text", "error")
+
+
+def read_filter(request: Request, *, also: tuple[str, ...] = ("cursor", "limit")) -> LetterFilter:
+    """The filter of a list. An unknown name is refused: a mistyped filter must not mean "everything"."""
+    query = request.query_params
+    unknown = set(query) - {*_FILTERS, *also}
+    if unknown:
+        raise BadInput(
+            code="unknown_filter",
+            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join((*_FILTERS, *also))}.",
+        )
+    for name in _FILTERS:
+        if not 0 < len(query.get(name, "-")) <= WORD_CHARS_MAX:
+            raise BadInput(code="bad_filter", detail=f"{name} has 1 to {WORD_CHARS_MAX} characters.")
+    return filter_of({name: query[name] for name in _FILTERS if name in query})
+
+
+def filter_of(given: dict[str, str]) -> LetterFilter:
+    """The same from a JSON body."""
+    return LetterFilter(
+        state=_state(given.get("state")),
+        bot_id=None if "bot_id" not in given else parse_id(given["bot_id"], "bot_id"),
+        chat=None if "chat_id" not in given else chat_key(given["chat_id"]),
+        user_id=given.get("user_id"),
+        message_type=given.get("message_type"),
+        method=given.get("method"),
+        since_ms=_since(given.get("since")),
+        text=given.get("text"),
+        error=given.get("error"),
+    )
+
+
+def _state(text: str | None) -> State | None:
+    if text is None:
+        return None
+    try:
+        return State(text)
+    except ValueError:
+        raise BadInput(code="bad_state", detail=f"state is one of {', '.join(State)}.") from None
+
+
+def _since(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return instant_ms(float(text), "since")
+    except ValueError:
+        return instant_ms(text, "since")
+
+
+def read_limit(request: Request) -> int:
+    text = request.query_params.get("limit", str(LIMIT_DEFAULT))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LIMIT_MAX):
+        raise BadInput(code="bad_limit", detail=f"limit is between 1 and {LIMIT_MAX}.")
+    return int(text)
+
+
+def read_cursor(request: Request) -> int | None:
+    text = request.query_params.get("cursor")
+    return None if text is None else parse_id(text, "cursor")
+
+
+def read_chat(request: Request, name: str = "chat_id") -> Chat | None:
+    text = request.query_params.get(name)
+    return None if text is None else chat_key(text)
+
+
+def path_chat(request: Request) -> Chat:
+    text = request.path_params["chat_id"]
+    if re.fullmatch(CHAT_PATTERN, text) is None:
+        raise BadInput(code="bad_chat_id", detail="A chat is named by its number, or by @name.")
+    return chat_key(text)

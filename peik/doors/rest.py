@@ -1,0 +1,210 @@
+"""The REST door: parse, ask the desk, render. The routes that carry traffic are plain functions on the raw request."""
+
+from collections import defaultdict
+
+import msgspec
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik import __version__
+from peik.app import Office
+from peik.core.token import Token
+from peik.doors import problems
+from peik.doors.access import Access
+from peik.doors.bodies import call_of, decode, decode_batch, decode_letter, parse_id, read_body, read_multipart, wait_s
+from peik.doors.docs_page import page
+from peik.doors.openapi import document
+from peik.doors.replies import Endpoint, Route
+from peik.doors.rest_bots import BotBody, BotRoutes
+from peik.doors.rest_keys import KeyRoutes
+from peik.doors.rest_letters import LetterRoutes
+from peik.doors.views import bot_view, letter_view, route_view, stats_view
+from peik.errors import Problem
+from peik.ports import LetterView
+
+_SMALL_BODY = 64 * 1024
+_VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+_encode = msgspec.json.Encoder().encode
+
+
+def build(peik: Office, key: str) -> FastAPI:
+    # Its own documentation pages load scripts from other hosts, and its routes cost a tenth of a millisecond each: ours
+    # are plain routes, described by doors/openapi.py.
+    app = FastAPI(title="Peik", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(Problem, problems.on_problem)
+    app.add_exception_handler(HTTPException, problems.on_http_error)
+    app.add_exception_handler(Exception, problems.on_surprise)
+    described = document(routes := all_routes(peik, key))
+    verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
+    for verb, path, endpoint, _, _ in routes:
+        verbs[path][verb] = endpoint
+    for path, endpoints in verbs.items():
+        app.add_route(path, _by_verb(endpoints), methods=_VERBS)
+    _serve_text(app, "/openapi.json", _encode(described), "application/json")
+    _serve_text(app, "/docs", page(described).encode(), "text/html; charset=utf-8")
+    return app
+
+
+def all_routes(peik: Office, key: str) -> tuple[Route, ...]:
+    access = Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms)
+    return (
+        *_Routes(peik, access).table(),
+        *LetterRoutes(peik.desk, access).table(),
+        *BotRoutes(peik.desk, access).table(),
+        *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
+    )
+
+
+def _by_verb(endpoints: dict[str, Endpoint]) -> Endpoint:
+    """One route per path, so that a verb that it does not know is answered 405 with those that it does."""
+    allowed = ", ".join(endpoints)
+
+    async def answer(request: Request) -> Response:
+        endpoint = endpoints.get(request.method)
+        if endpoint is None:
+            raise HTTPException(405, headers={"Allow": allowed})
+        return await endpoint(request)
+
+    return answer
+
+
+def _serve_text(app: FastAPI, path: str, body: bytes, media_type: str) -> None:
+    async def answer(request: Request) -> Response:
+        return Response(body, media_type=media_type)
+
+    app.add_route(path, answer, methods=["GET"])
+
+
+class _Routes:
+    def __init__(self, peik: Office, access: Access) -> None:
+        self._peik = peik
+        self._desk = peik.desk
+        self._admit = access.admit
+
+    def table(self) -> tuple[Route, ...]:
+        """Every route: verb, path, what it does, its stable operation id, its tag."""
+        return (
+            ("POST", "/v1/letters", self.post_letter, "acceptLetter", "letters"),
+            ("POST", "/v1/letters/batch", self.post_batch, "acceptBatch", "letters"),
+            ("GET", "/v1/letters/{letter_id}", self.get_letter, "getLetter", "letters"),
+            ("GET", "/v1/stats", self.get_stats, "getStats", "letters"),
+            ("POST", "/v1/bots", self.post_bot, "addBot", "bots"),
+            ("GET", "/v1/bots", self.get_bots, "listBots", "bots"),
+            ("GET", "/v1/bots/{bot_id}", self.get_bot, "getBot", "bots"),
+            ("DELETE", "/v1/bots/{bot_id}", self.delete_bot, "removeBot", "bots"),
+            ("GET", "/v1/routes", self.get_routes, "listRoutes", "routes"),
+            ("GET", "/health", self.get_health, "getHealth", "health"),
+        )
+
+    # ---- letters ----
+
+    async def post_letter(self, request: Request) -> Response:
+        """Accept one call durably; with `?wait=10s`, answer with what became of it."""
+        caller = self._admit(request, "send")
+        wait = wait_s(request, most_s=self._peik.config.wait_max)
+        key = request.headers.get("idempotency-key")
+        config = self._peik.config
+        if request.headers.get("content-type", "").startswith("multipart/form-data"):
+            spool = self._peik.spool
+            body, enclosed = await read_multipart(request, spool, file_bytes_max=config.upload_bytes_max)
+            try:
+                (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key, enclosed=enclosed))])
+            except BaseException:
+                spool.remove([one.blob for one in enclosed])
+                raise
+            if accepted.is_repeat:
+                spool.remove([one.blob for one in enclosed])
+        else:
+            body = decode_letter(await read_body(request, bytes_max=config.body_max))
+            (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key))])
+        if wait:
+            return _letter(await self._desk.wait(accepted.letter_id, wait))
+        if accepted.is_repeat:
+            view = await self._desk.letter(accepted.letter_id)
+            return _json({"id": str(view.id), "state": view.state}, 202)
+        return _json({"id": str(accepted.letter_id), "state": accepted.state}, 202)
+
+    async def post_batch(self, request: Request) -> Response:
+        """Accept many calls in one commit, all or none."""
+        caller = self._admit(request, "send")
+        body = decode_batch(await read_body(request, bytes_max=self._peik.config.body_max))
+        accepted = await self._desk.accept([caller.own(call_of(letter)) for letter in body.letters])
+        return _json({"ids": [str(one.letter_id) for one in accepted]}, 202)
+
+    async def get_letter(self, request: Request) -> Response:
+        """One letter with its whole history; with `?wait=10s`, once it has ended."""
+        caller = self._admit(request, "read")
+        letter_id = parse_id(request.path_params["letter_id"], "letter_id")
+        wait = wait_s(request, most_s=self._peik.config.wait_max)
+        view = await self._desk.letter(letter_id)
+        caller.must_see(view)
+        view = await self._desk.wait(letter_id, wait) if wait else view
+        return _json({**letter_view(view), "why": await self._desk.why(view)})
+
+    async def get_stats(self, request: Request) -> Response:
+        """How many letters stand where, over all and per bot."""
+        caller = self._admit(request, "read")
+        tallies = await self._desk.tallies()
+        return _json(stats_view({bot_id: tally for bot_id, tally in tallies.items() if caller.sees(bot_id)}))
+
+    # ---- bots ----
+
+    async def post_bot(self, request: Request) -> Response:
+        """Add a bot by its token, or give a known one its new token."""
+        self._admit(request, "admin").must_serve_all()
+        body = decode(BotBody, await read_body(request, bytes_max=_SMALL_BODY))
+        bot, is_new = await self._desk.save_bot(Token(body.token), inbound=body.inbound)
+        return _json(bot_view(bot), 201 if is_new else 200)
+
+    async def get_bots(self, request: Request) -> Response:
+        """All bots, without their tokens."""
+        caller = self._admit(request, "read")
+        return _json({"bots": [bot_view(bot) for bot in self._desk.bots() if caller.sees(bot.bot_id)]})
+
+    async def get_bot(self, request: Request) -> Response:
+        """One bot, without its token."""
+        caller = self._admit(request, "read")
+        bot_id = parse_id(request.path_params["bot_id"], "bot_id")
+        caller.must_serve(bot_id)
+        return _json(bot_view(self._desk.bot(bot_id)))
+
+    async def delete_bot(self, request: Request) -> Response:
+        """Forget a bot that has no letters to send."""
+        self._admit(request, "admin").must_serve_all()
+        await self._desk.remove_bot(parse_id(request.path_params["bot_id"], "bot_id"))
+        return Response(status_code=204)
+
+    # ---- routes and health ----
+
+    async def get_routes(self, request: Request) -> Response:
+        """Every way to Telegram in the order of the settings: how it stands, and whether letters go by it."""
+        self._admit(request, "read").must_serve_all()
+        return _json({"routes": self._route_views()})
+
+    def _route_views(self) -> list[dict[str, object]]:
+        statuses = self._peik.courier.routes.statuses()
+        return [route_view(status, is_in_use=is_in_use) for status, is_in_use in statuses]
+
+    async def get_health(self, request: Request) -> Response:
+        """200 as soon as calls are accepted durably, whether or not Telegram can be reached."""
+        routes = self._peik.courier.routes
+        parts = {
+            "store": {"status": "ok"},
+            "telegram": {
+                "status": "unreachable" if routes.is_open else "ok",
+                "route": routes.in_use.name,
+                "why": routes.in_use.status().why,
+                "routes": [{name: view[name] for name in ("name", "state", "in_use")} for view in self._route_views()],
+            },
+        }
+        return _json({"status": "ok", "version": __version__, "parts": parts})
+
+
+def _letter(view: LetterView) -> Response:
+    return _json(letter_view(view), 200 if view.state.is_final else 202)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(_encode(value), status, media_type="application/json")

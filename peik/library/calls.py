@@ -1,0 +1,241 @@
+"""From what a caller writes in Python to a call as the desk knows it: parameters as JSON, terms checked, files apart."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from peik.core.call import chat_key
+from peik.core.letter import Backoff, OnUncertain, Priority, State
+from peik.desk import Call as DeskCall
+from peik.errors import BadInput
+from peik.library.files import File, Parcel, is_content, parcels_of
+from peik.library.letters import Letter
+from peik.ports import LetterFilter
+
+When = datetime.datetime | int | float  # an instant with its offset, or Unix seconds
+LetterId = Letter | str | int
+
+
+class Terms(TypedDict, total=False):
+    """The terms of delivery; every sending method takes them, and REST has them under the same names.
+
+    Without `bot_id` the only bot there is sends it. `attempts` counts refusals that may pass; the first comes back after
+    `backoff_ms`, then doubling. After a try that may have arrived, `on_uncertain` says whether it is sent again
+    ("resend", at least once) or waits for a person ("hold", at most once). With an `idempotency_key`, a repeat within 48
+    hours is the same letter. `metadata` is yours; letters can be found by its `user_id` and `message_type`.
+    """
+
+    bot_id: int
+    priority: Priority | int
+    attempts: int
+    backoff_ms: int
+    backoff: Backoff | Literal["exponential", "fixed"]
+    timeout_ms: int
+    send_at: When
+    expires_at: When
+    on_uncertain: OnUncertain | Literal["resend", "hold"]
+    idempotency_key: str
+    metadata: Mapping[str, object]
+    webhook_url: str
+
+
+class Sending(Terms, total=False):
+    """Terms, and Telegram's parameters that sends have in common. Any other name is passed to Telegram too."""
+
+    reply_to: Letter | int
+    parse_mode: str
+    entities: list[dict[str, Any]]
+    link_preview_options: Mapping[str, Any]
+    caption: str
+    caption_entities: list[dict[str, Any]]
+    show_caption_above_media: bool
+    has_spoiler: bool
+    duration: int
+    disable_notification: bool
+    protect_content: bool
+    allow_paid_broadcast: bool
+    message_thread_id: int
+    message_effect_id: str
+    business_connection_id: str
+    reply_markup: Mapping[str, Any]
+    reply_parameters: Mapping[str, Any]
+    horizontal_accuracy: float
+    live_period: int
+    heading: int
+    proximity_alert_radius: int
+
+
+class DeadFilter(TypedDict, total=False):
+    """Which dead letters; what is not given does not matter."""
+
+    bot_id: int
+    chat_id: int | str
+    user_id: str | int
+    message_type: str
+    method: str
+    since: When
+    text: str
+    error: str
+
+
+class Filter(DeadFilter, total=False):
+    """Which letters."""
+
+    state: State | str
+
+
+class Call:
+    """One Bot API method with its parameters, files and terms, for `send_many`. Nothing is promised about it yet."""
+
+    __slots__ = ("as_asked", "parcels")
+
+    def __init__(self, method: str, /, *, files: Mapping[str, File] | None = None, **params: Any) -> None:
+        """Raises BadInput if it cannot be a call. All names but those of `Terms` are Telegram's own."""
+        terms = {name: params.pop(name) for name in _TERM_NAMES & params.keys()}
+        if "reply_to" in params:
+            _reply(params)
+        lifted: dict[str, File] = dict(files or {})
+        given: dict[str, object] = {}
+        for name, value in params.items():
+            if type(value) in _PLAIN:
+                given[name] = value
+            elif is_content(value):
+                lifted[name] = value
+            elif value is not None:
+                given[name] = _told(value)
+        self.parcels: tuple[Parcel, ...] = parcels_of(lifted) if lifted else ()
+        self.as_asked = DeskCall(method=method, params=_json(given, "The parameters"), **_checked(terms))
+
+    def __repr__(self) -> str:
+        return f"Call({self.as_asked.method})"
+
+
+_TERM_NAMES = Terms.__optional_keys__
+_PLAIN = frozenset({str, int, float, bool})
+_encode = msgspec.json.Encoder().encode
+
+
+class _Terms(msgspec.Struct, forbid_unknown_fields=True):
+    """What terms must look like, whoever wrote them. Their bounds are the desk's to check."""
+
+    bot_id: int | None = None
+    priority: int = Priority.NORMAL
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: Backoff = Backoff.EXPONENTIAL
+    timeout_ms: int | None = None
+    send_at: datetime.datetime | int | float | None = None
+    expires_at: datetime.datetime | int | float | None = None
+    on_uncertain: OnUncertain | None = None
+    idempotency_key: str | None = None
+    metadata: Any = None
+    webhook_url: str | None = None
+
+
+def _checked(terms: dict[str, Any]) -> dict[str, Any]:
+    if not terms:
+        return {}
+    try:
+        asked = msgspec.convert({name: value for name, value in terms.items() if value is not None}, _Terms)
+    except msgspec.ValidationError as error:
+        raise BadInput(code="bad_request", detail=f"{error}.") from None
+    return {
+        "bot_id": asked.bot_id,
+        "priority": asked.priority,
+        "attempts": asked.attempts,
+        "backoff_ms": asked.backoff_ms,
+        "backoff": asked.backoff,
+        "timeout_ms": asked.timeout_ms,
+        "send_at_ms": _instant_ms(asked.send_at, "send_at"),
+        "expires_at_ms": _instant_ms(asked.expires_at, "expires_at"),
+        "on_uncertain": asked.on_uncertain,
+        "idempotency_key": asked.idempotency_key,
+        "metadata": None if asked.metadata is None else _json(asked.metadata, "metadata"),
+        "hook": asked.webhook_url,
+    }
+
+
+def _reply(params: dict[str, Any]) -> None:
+    target = params.pop("reply_to")
+    if target is not None:
+        params["reply_parameters"] = {**(params.get("reply_parameters") or {}), "message_id": target}
+
+
+def _told(value: object) -> object:
+    """A parameter as Telegram and Peik read it: letters as references, instants as Unix seconds."""
+    match value:
+        case Letter():
+            return {"letter": value.id}
+        case datetime.datetime():
+            return (_instant_ms(value, "A parameter") or 0) // 1000
+        case Mapping():
+            return {name: _told(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_told(inner) for inner in value]
+        case _:
+            return value
+
+
+def _json(value: object, what: str) -> bytes:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
+        raise BadInput(code="bad_params", detail=f"{what} cannot be written as JSON: {error}.") from None
+
+
+def _instant_ms(value: When | None, name: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            return int(value.timestamp() * 1000)
+    elif 0 <= value < 1e11:
+        return int(value * 1000)
+    raise BadInput(code="bad_time", detail=f"{name} must be a datetime with its time zone, or Unix seconds.")
+
+
+def id_of(letter: LetterId) -> int:
+    """The number of a letter, however it was given."""
+    text = letter.id if isinstance(letter, Letter) else str(letter)
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise BadInput(code="bad_letter_id", detail="letter_id must be a number, or the letter itself.")
+
+
+def filter_of(given: Mapping[str, Any], names: frozenset[str]) -> LetterFilter:
+    """Raises BadInput for a name that is no filter: a mistyped one must not mean "everything"."""
+    unknown = given.keys() - names
+    if unknown:
+        raise BadInput(
+            code="unknown_filter",
+            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(sorted(names))}.",
+        )
+    wanted = {name: value for name, value in given.items() if value is not None}
+    return LetterFilter(
+        state=_state(wanted.get("state")),
+        bot_id=wanted.get("bot_id"),
+        chat=chat_key(wanted["chat_id"]) if "chat_id" in wanted else None,
+        user_id=_text(wanted.get("user_id")),
+        message_type=_text(wanted.get("message_type")),
+        method=_text(wanted.get("method")),
+        since_ms=_instant_ms(wanted.get("since"), "since"),
+        text=_text(wanted.get("text")),
+        error=_text(wanted.get("error")),
+    )
+
+
+FILTER_NAMES = Filter.__optional_keys__
+DEAD_FILTER_NAMES = DeadFilter.__optional_keys__
+
+
+def _state(given: str | None) -> State | None:
+    try:
+        return None if given is None else State(given)
+    except ValueError:
+        raise BadInput(code="bad_state", detail=f"state is one of {', '.join(State)}.") from None
+
+
+def _text(given: object) -> str | None:
+    return None if given is None else str(given)

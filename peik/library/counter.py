@@ -1,0 +1,41 @@
+"""Where the library hands letters in: at a Peik in this process, or at one far away. One small protocol for both."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from peik.desk import Call
+from peik.library.files import Parcel
+from peik.library.letters import Letter, Page, QueueStats, Receipt
+from peik.ports import LetterFilter
+
+
+class Counter(Protocol):
+    """Raises what `peik.errors` draws, the same on both sides."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+        """All of them in one commit, or none. They are durable when this returns."""
+
+    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter: ...
+
+    async def letter(self, letter_id: int) -> Receipt: ...
+
+    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
+        """The letter once it has ended, or as it stands when the time is over."""
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page: ...
+
+    async def cancel(self, letter_id: int) -> Receipt: ...
+
+    async def retry(self, letter_id: int) -> Receipt: ...
+
+    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt: ...
+
+    async def retry_dead(self, wanted: LetterFilter) -> int: ...
+
+    async def clear_dead(self, wanted: LetterFilter) -> int: ...
+
+    async def stats(self) -> QueueStats: ...

@@ -1,0 +1,140 @@
+"""The counter in this process: Peik itself, with its engines, beside the program that uses it. No server."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from peik.app import Office, running
+from peik.config import load
+from peik.core.letter import Enclosed
+from peik.desk import Call
+from peik.errors import Unavailable
+from peik.events import Events
+from peik.library.files import Parcel, chunks
+from peik.library.letters import Counts, Letter, Page, QueueStats, Receipt, decode_receipt
+from peik.ops.log import EventLog, plain_log
+from peik.ports import Accepted, LetterFilter, LetterView
+from peik.shown import letter_view
+
+
+class LocalCounter:
+    """One Peik on one store. It sends if this process owns the store, and else leaves that to the one that does."""
+
+    def __init__(self, settings: Mapping[str, str | None]) -> None:
+        self._settings = settings
+
+    async def open(self) -> None:
+        """Raises StartError with what to do."""
+        self._closing = asyncio.Event()
+        opened: asyncio.Future[Office] = asyncio.get_running_loop().create_future()
+        # A task of its own, so that Peik may be opened in one task and closed in another, and so that an engine's end
+        # never cancels the program around it.
+        self._keeper = asyncio.create_task(self._keep(opened))
+        try:
+            self._open_office = await opened
+        except asyncio.CancelledError:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            raise
+
+    async def _keep(self, opened: asyncio.Future[Office]) -> None:
+        try:
+            config = load(self._settings)
+            events = Events()
+            events.listen(EventLog(level=config.log_level, log=plain_log()))
+            async with running(config, events=events, must_own=False) as office:
+                if not opened.done():
+                    opened.set_result(office)
+                await self._closing.wait()
+        except Exception as error:
+            if opened.done():
+                raise  # to whoever closes it
+            opened.set_exception(error)
+
+    async def close(self) -> None:
+        """Finishes what is in flight, within the grace. What is not sent waits in the store for whoever opens it next."""
+        self._closing.set()
+        await self._keeper
+
+    @property
+    def _office(self) -> Office:
+        if self._keeper.done():
+            raise Unavailable(code="closed", detail="This Peik is closed. Open it again; what it accepted is safe.")
+        return self._open_office
+
+    # ---- letters in ----
+
+    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+        return [_letter(one) for one in await self._office.desk.accept(calls)]
+
+    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter:
+        office = self._office
+        enclosed: list[Enclosed] = []
+        is_needed = False
+        try:
+            for parcel in parcels:
+                enclosed.append(await _enclose(office, parcel))  # noqa: PERF401  those before a failure are removed
+            (accepted,) = await office.desk.accept([msgspec.structs.replace(call, enclosed=tuple(enclosed))])
+            is_needed = not accepted.is_repeat
+        finally:
+            if not is_needed:
+                office.spool.remove([one.blob for one in enclosed])
+        return _letter(accepted)
+
+    # ---- what became of them ----
+
+    async def letter(self, letter_id: int) -> Receipt:
+        return await self._explained(await self._office.desk.letter(letter_id))
+
+    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
+        return await self._explained(await self._office.desk.wait(letter_id, timeout_s))
+
+    async def _explained(self, view: LetterView) -> Receipt:
+        return _receipt(view, why=await self._office.desk.why(view))
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page:
+        views = await self._office.desk.find(wanted, before=before, limit=limit)
+        last = str(views[-1].id) if len(views) == limit else None
+        return Page(letters=tuple(_receipt(view) for view in views), before=last)
+
+    async def cancel(self, letter_id: int) -> Receipt:
+        return _receipt(await self._office.desk.cancel(letter_id))
+
+    async def retry(self, letter_id: int) -> Receipt:
+        return _receipt(await self._office.desk.retry(letter_id))
+
+    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt:
+        return _receipt(await self._office.desk.resolve(letter_id, arrived=arrived))
+
+    async def retry_dead(self, wanted: LetterFilter) -> int:
+        return await self._office.desk.retry_dead(wanted)
+
+    async def clear_dead(self, wanted: LetterFilter) -> int:
+        return await self._office.desk.clear_dead(wanted)
+
+    async def stats(self) -> QueueStats:
+        tallies = await self._office.desk.tallies()
+        return QueueStats.of({bot_id: Counts(**msgspec.structs.asdict(tally)) for bot_id, tally in tallies.items()})
+
+
+def _letter(accepted: Accepted) -> Letter:
+    return Letter(id=str(accepted.letter_id), state=accepted.state)
+
+
+def _receipt(view: LetterView, **more: Any) -> Receipt:
+    """Through the words of REST, so that both counters cannot but say the same."""
+    return decode_receipt(msgspec.json.encode({**letter_view(view), **more}))
+
+
+async def _enclose(office: Office, parcel: Parcel) -> Enclosed:
+    kept = await office.spool.keep(chunks(parcel), size_bytes_max=office.config.upload_bytes_max)
+    return Enclosed(
+        field=parcel.field,
+        blob=kept.blob,
+        filename=parcel.filename,
+        content_type=parcel.content_type,
+        size_bytes=kept.size_bytes,
+        digest=kept.digest,
+    )

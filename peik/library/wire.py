@@ -1,0 +1,174 @@
+"""HTTP to one Peik: a few warm connections, each with one request at a time. It repeats nothing by itself."""
+
+import asyncio
+import contextlib
+import ssl
+import urllib.parse
+from collections.abc import AsyncGenerator, Callable
+
+from peik.carrier.dialling import detail_of, direct
+from peik.carrier.http import Connection, Exchange
+from peik.core.reply import Reply
+from peik.errors import BadInput, Unavailable
+
+CONNECT_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 30.0
+STALL_S_MAX = 60.0  # an upload that moves no byte for so long is on a dead path
+# uvicorn closes after 5 idle seconds; a request on a connection that is just being closed would be lost in doubt.
+IDLE_S_MAX = 4.0
+
+
+class Wire:
+    """Made inside the running loop that it then belongs to."""
+
+    def __init__(self, url: str, *, key: str, ssl_context: ssl.SSLContext | None = None) -> None:
+        """Raises BadInput if this is not the URL of a server, or cannot be a key."""
+        root = _Root(url)
+        self.place = f"{root.host}:{root.port}"
+        self._loop = asyncio.get_running_loop()
+        if root.is_tls and ssl_context is None:
+            ssl_context = ssl.create_default_context()
+        self._connect = direct(host=root.host, port=root.port, ssl_context=ssl_context if root.is_tls else None)
+        self._path = root.path
+        self._head = f"Host: {root.host_header}\r\nAuthorization: Bearer {_checked_key(key)}\r\n".encode()
+        self._connections: set[Connection] = set()
+        self._idle: list[Connection] = []  # the most recently used last
+        self._all_lost: asyncio.Future[None] | None = None
+
+    async def ask(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        stream: AsyncGenerator[bytes, None] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Reply:
+        """The answer. Raises Unavailable: "unreachable" if nothing was asked, "no_answer" if it may have been heard."""
+        head = f"{verb} {self._path}{path} HTTP/1.1\r\n".encode() + self._head
+        framing = "Transfer-Encoding: chunked" if stream is not None else f"Content-Length: {len(body)}"
+        payload = head + f"Content-Type: {content_type}\r\n{framing}\r\n\r\n".encode() + body
+        connection = await self._take()
+        answered: asyncio.Future[Reply] = self._loop.create_future()
+        exchange = _Asked(payload, answered, is_written=stream is None)
+        connection.send(exchange, self._loop.time())
+        try:
+            if stream is not None:
+                await _pour(stream, connection, exchange, answered)
+            async with asyncio.timeout(timeout_s):
+                reply = await answered
+        except TimeoutError:
+            raise self._no_answer("it took too long") from None
+        finally:
+            if not answered.done() or answered.cancelled():
+                connection.abort()
+        if reply.fault is not None:
+            raise self._no_answer(reply.detail)
+        return reply
+
+    def _no_answer(self, why: str) -> Unavailable:
+        return Unavailable(
+            code="no_answer",
+            detail=f"Peik at {self.place} did not answer: {why}. It may have heard; a repeat with the same "
+            "idempotency_key is safe.",
+        )
+
+    async def close(self) -> None:
+        for connection in tuple(self._connections):
+            connection.abort()
+        if self._connections:
+            self._all_lost = self._loop.create_future()
+            await self._all_lost
+
+    # ---- connections ----
+
+    async def _take(self) -> Connection:
+        now = self._loop.time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable(now):
+                return connection
+            connection.abort()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await self._connect(self._loop, self._new)
+        except (OSError, UnicodeError) as error:
+            raise Unavailable(
+                code="unreachable",
+                detail=f"Peik at {self.place} cannot be reached: {detail_of(error)}. Nothing was accepted.",
+            ) from error
+        self._connections.add(connection)
+        return connection
+
+    def _new(self) -> Connection:
+        return Connection(self._loop, self, idle_s_max=IDLE_S_MAX)
+
+    def released(self, connection: Connection) -> None:
+        self._idle.append(connection)
+
+    def lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        with contextlib.suppress(ValueError):  # it was busy
+            self._idle.remove(connection)
+        if self._all_lost is not None and not self._connections and not self._all_lost.done():
+            self._all_lost.set_result(None)
+
+
+class _Asked(Exchange):
+    __slots__ = ("is_written",)
+
+    def __init__(self, payload: bytes, answered: "asyncio.Future[Reply]", *, is_written: bool) -> None:
+        super().__init__(payload=payload, timeout_s=0.0, done=_telling(answered))
+        self.is_written = is_written
+
+
+def _telling(answered: "asyncio.Future[Reply]") -> Callable[[Reply], None]:
+    def done(reply: Reply) -> None:
+        if not answered.done():
+            answered.set_result(reply)
+
+    return done
+
+
+async def _pour(
+    stream: AsyncGenerator[bytes, None], connection: Connection, exchange: _Asked, answered: "asyncio.Future[Reply]"
+) -> None:
+    """Write the body as fast as Peik takes it, unless it answers before."""
+    async with contextlib.aclosing(stream) as chunks, asyncio.timeout(STALL_S_MAX) as stall:
+        async for chunk in chunks:
+            if connection.exchange is not exchange:
+                return
+            if chunk:
+                connection.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            await connection.drain()
+            stall.reschedule(asyncio.get_running_loop().time() + STALL_S_MAX)
+        if connection.exchange is exchange:
+            connection.write(b"0\r\n\r\n")
+            exchange.is_written = True
+
+
+class _Root:
+    """Where a Peik is: the parts of its URL."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_url = False
+        if not is_url or parts.username is not None or parts.query or parts.fragment:
+            raise BadInput(code="bad_url", detail="The address of Peik looks like http://127.0.0.1:8081, nothing more.")
+        self.is_tls = parts.scheme == "https"
+        self.host = parts.hostname or ""
+        usual_port = 443 if self.is_tls else 80
+        self.port = parts.port or usual_port
+        named = f"[{self.host}]" if ":" in self.host else self.host.encode("idna").decode()
+        self.host_header = named if self.port == usual_port else f"{named}:{self.port}"
+        self.path = urllib.parse.quote(parts.path.rstrip("/"), safe="/%:@")
+
+
+def _checked_key(key: str) -> str:
+    if key and key.isascii() and key.isprintable() and " " not in key:
+        return key
+    raise BadInput(code="bad_key", detail="This is not a key of Peik's API: it is one word of plain characters.")

@@ -1,0 +1,164 @@
+"""A shell for tests: `peik …` as a user types it, in a folder and an environment of its own; and the servers around it."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TOKEN = "7000001:AAtest"
+BOT = "7000001"
+ENDS_WITHIN_S = 30
+CTRL_C = b"\x03"
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Ran:
+    """What became of a command. `document` is its one JSON document, and `problem` that of its errors."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def problem(self) -> Any:
+        return json.loads(self.err)
+
+    def __repr__(self) -> str:
+        return f"exit {self.code}\n{self.out}\n{self.err}"
+
+
+class Shell:
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PEIK_", "BOT_", "REDIS_"))}
+        self.environment = kept | {"TZ": "UTC", "PEIK_PORT": "1"} | environment  # nobody listens on port 1
+
+    def peik(self, *arguments: str, stdin: str = "", **environment: str) -> Ran:
+        ended = subprocess.run(
+            [sys.executable, "-m", "peik", *arguments],
+            cwd=self.folder,
+            env=self.environment | environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=ENDS_WITHIN_S,
+        )
+        assert "Traceback" not in ended.stderr, ended.stderr
+        assert "\x1b" not in ended.stdout + ended.stderr, ended
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
+
+    def asked(self, *arguments: str, stdin: str = "") -> Any:
+        """The JSON document of a command that must succeed."""
+        ran = self.peik(*arguments, "--json", stdin=stdin)
+        assert ran.code == 0, ran
+        assert ran.err == ""
+        return ran.document
+
+    def in_terminal(self, *arguments: str, columns: int = 80, when: str = "", then: bytes = b"") -> tuple[int, str]:
+        """The same in a terminal; when it has shown some words, something is typed. Exit code, and all that was shown."""
+        ours, theirs = pty.openpty()
+        environment = self.environment | {"COLUMNS": str(columns), "TERM": "xterm"}
+        command = [sys.executable, "-m", "peik", *arguments]
+        with subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        ) as process:
+            os.close(theirs)
+            try:
+                shown = self._converse(process, ours, when.encode(), then)
+                code = process.wait(ENDS_WITHIN_S)
+            finally:
+                process.kill()
+        os.close(ours)
+        return code, shown.decode()
+
+    def _converse(self, process: "subprocess.Popen[bytes]", terminal: int, when: bytes, then: bytes) -> bytes:
+        shown = b""
+        while select.select([terminal], [], [], ENDS_WITHIN_S)[0]:
+            try:
+                shown += os.read(terminal, 65536)
+            except OSError:  # how a terminal says that nobody writes any more
+                return shown
+            if then and when in shown:
+                if then == CTRL_C:
+                    process.send_signal(signal.SIGINT)
+                else:
+                    os.write(terminal, then)
+                then = b""
+        raise AssertionError(f"it neither ended nor said more than this: {shown!r}")
+
+
+@contextmanager
+def started(shell: Shell, *arguments: str, ready: str, **environment: str) -> Iterator[re.Match[str]]:
+    """A server of `peik` until the end of the block, once it has written what shows that it is ready."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "peik", *arguments],
+        cwd=shell.folder,
+        env=shell.environment | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = ""
+            for line in process.stdout:
+                said += line
+                if match := re.search(ready, line):
+                    yield match
+                    break
+            else:
+                raise AssertionError(said)
+        finally:
+            process.kill()
+
+
+class Telegram:
+    """The simulated one, and what it was told."""
+
+    def __init__(self, url: str, control_url: str) -> None:
+        self.url = url
+        self._control = control_url
+
+    def post(self, path: str, **body: Any) -> Any:
+        return self._open(urllib.request.Request(f"{self._control}/sim/{path}", json.dumps(body).encode()))
+
+    def sent_to(self, chat: int) -> list[Any]:
+        return list(self._open(f"{self._control}/sim/sent?chat={chat}")["deliveries"])
+
+    def _open(self, request: Any) -> Any:
+        with urllib.request.urlopen(request, timeout=ENDS_WITHIN_S) as answer:
+            return json.load(answer)["result"]
+
+
+@contextmanager
+def telegram(shell: Shell) -> Iterator[Telegram]:
+    with started(shell, "sim", "--port", "0", "--seed", "7", ready=r"^(\{.*\})") as match:
+        places = json.loads(match[1])
+        yield Telegram(places["url"], places["control_url"])
+
+
+@contextmanager
+def served(shell: Shell, api_root: str, **environment: str) -> Iterator[str]:
+    """A running Peik in the folder of the shell; its address."""
+    # Nobody reads its log: it must not fill the pipe.
+    settings = {"PEIK_PORT": "0", "PEIK_API_ROOT": api_root, "PEIK_LOG_LEVEL": "error", **environment}
+    with started(shell, "serve", ready=r"listens on (http://\S+)", **settings) as match:
+        yield match[1]

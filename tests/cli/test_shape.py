@@ -1,0 +1,50 @@
+"""The command line as such: help, completion, what it loads before it knows what it is asked for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from peik import __version__
+from peik.doors.commands.exits import EXITS
+from tests.cli.shell import Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path, COLUMNS="120")
+
+
+def test_help_names_every_command_and_every_exit_code(shell: Shell) -> None:
+    ran = shell.peik("--help")
+    assert ran.code == 0
+    commands = (
+        "serve demo sim send status letters cancel resolve stats lanes dead bots chats routes keys config version"
+    )
+    for name in commands.split():
+        assert f"│ {name} " in ran.out
+    for code, meaning in EXITS.items():
+        assert f"{code:>3}  {meaning}" in ran.out
+    assert shell.peik("version").out == __version__ + "\n"
+    assert shell.asked("version") == {"version": __version__}
+    assert "peik status" in shell.peik("status").err  # an argument is missing, and the usage says which
+
+
+def test_a_shell_can_complete(shell: Shell) -> None:
+    for name, words in (("bash", "complete -o default -F _peik_completion peik"), ("zsh", "#compdef peik")):
+        ran = shell.peik("--show-completion", name)
+        assert ran.code == 0
+        assert words in ran.out
+        assert "_PEIK_COMPLETE=complete_" in ran.out
+    ran = shell.peik(_PEIK_COMPLETE="complete_bash", COMP_WORDS="peik dead re", COMP_CWORD="2")
+    assert ran.out.split() == ["retry"]
+    ran = shell.peik(_PEIK_COMPLETE="complete_bash", COMP_WORDS="peik letters --state co", COMP_CWORD="3")
+    assert ran.out.split() == ["completed"]
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
+    heavy = "rich fastapi starlette asyncio apsw uvloop structlog ssl http.client"
+    program = f"import sys, peik.doors.cli; print([name for name in {heavy.split()!r} if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

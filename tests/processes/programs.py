@@ -1,0 +1,166 @@
+"""Real processes for tests: a simulated Telegram and a Peik, started on free ports and ended by their own process id."""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+KEY = "test-key"
+TOKEN = "7000001:AAtest"
+BOT = 7000001
+_LISTENS = re.compile(r"listens on (http://\S+)")
+
+
+class Program:
+    """A child process. `output` is all that it wrote so far."""
+
+    def __init__(self, *arguments: str, folder: Path, **environment: str) -> None:
+        self._arguments = arguments
+        self._folder = folder
+        self._environment = environment
+        self.output: list[str] = []
+
+    async def start(self, ready: re.Pattern[str]) -> re.Match[str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PEIK_", "BOT_"))}
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *self._arguments,
+            cwd=self._folder,
+            env=clean | self._environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        found: asyncio.Future[re.Match[str]] = asyncio.get_running_loop().create_future()
+        self._reader = asyncio.create_task(self._read(ready, found))
+        async with asyncio.timeout(30):
+            return await found
+
+    async def _read(self, ready: re.Pattern[str], found: asyncio.Future[re.Match[str]]) -> None:
+        assert self.process.stdout is not None
+        async for raw in self.process.stdout:
+            line = raw.decode()
+            self.output.append(line)
+            match = ready.search(line)
+            if match and not found.done():
+                found.set_result(match)
+        if not found.done():
+            found.set_exception(RuntimeError("".join(self.output)))
+
+    async def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+        await self._reader
+
+    async def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = await self.process.wait()
+        await self._reader
+        return code
+
+
+class Sim:
+    """The simulated Telegram in its own process, driven over its control port."""
+
+    def __init__(self, url: str, control_url: str, http: aiohttp.ClientSession) -> None:
+        self.url = url
+        self._control = control_url
+        self._http = http
+
+    async def post(self, path: str, **body: Any) -> Any:
+        async with self._http.post(f"{self._control}/sim/{path}", json=body) as response:
+            assert response.status == 200, await response.text()
+            return (await response.json())["result"]
+
+    async def get(self, path: str, **query: Any) -> Any:
+        async with self._http.get(f"{self._control}/sim/{path}", params=query) as response:
+            assert response.status == 200, await response.text()
+            return (await response.json())["result"]
+
+
+class Server:
+    """`peik serve` on one file and one port; it can be killed and started again."""
+
+    def __init__(self, folder: Path, api_root: str, http: aiohttp.ClientSession, **settings: str) -> None:
+        self._folder = folder
+        self._http = http
+        self._environment = {
+            "PEIK_ADMIN_KEY": KEY,
+            "PEIK_API_ROOT": api_root,
+            "PEIK_PORT": "0",
+            "BOT_TOKEN": TOKEN,
+            **{f"PEIK_{name.upper()}": value for name, value in settings.items()},
+        }
+        self.url = ""
+        self.output: list[str] = []
+
+    async def start(self) -> None:
+        self.program = Program("-m", "peik", "serve", folder=self._folder, **self._environment)
+        self.program.output = self.output  # of all its lives
+        self.url = (await self.program.start(_LISTENS))[1]
+        # From now on the same port, as a service would have it.
+        self._environment["PEIK_PORT"] = self.url.rsplit(":", 1)[1]
+
+    @property
+    def pid(self) -> int:
+        return self.program.process.pid
+
+    async def call(self, verb: str, path: str, *, key: str | None = KEY, **more: Any) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
+        headers |= more.pop("headers", {})
+        if "json" in more:  # large bodies as a file, as aiohttp likes them
+            more["data"] = io.BytesIO(json.dumps(more.pop("json")).encode())
+        async with self._http.request(verb, f"{self.url}{path}", headers=headers, **more) as response:
+            text = await response.text()
+            return response.status, json.loads(text) if text else None
+
+    async def get(self, path: str) -> Any:
+        status, body = await self.call("GET", path)
+        assert status == 200, body
+        return body
+
+    def surprises(self) -> list[str]:
+        """What Peik's log says that it should never have to say."""
+        return [line for line in self.output if "surprise" in line or "Traceback" in line or "Error" in line]
+
+    async def quiet(self) -> dict[str, int]:
+        """The counts, once nothing waits any more."""
+        while True:
+            stats = await self.get("/v1/stats")
+            if not (stats["waiting"] or stats["active"] or stats["delayed"]):
+                return dict(stats)
+            await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def simulated(folder: Path, **options: Any) -> AsyncIterator[tuple[Sim, aiohttp.ClientSession]]:
+    """A simulated Telegram process and a client session."""
+    config = json.dumps(options)
+    program = Program("-m", "peik.testing", "--port", "0", "--seed", "7", "--config", config, folder=folder)
+    match = await program.start(re.compile(r"^(\{.*\})"))
+    urls = json.loads(match[1])
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http:
+        try:
+            yield Sim(urls["url"], urls["control_url"], http), http
+        finally:
+            await program.kill()
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, api_root: str, http: aiohttp.ClientSession, **settings: str) -> AsyncIterator[Server]:
+    server = Server(folder, api_root, http, **settings)
+    await server.start()
+    try:
+        yield server
+    finally:
+        if server.program.process.returncode is None:
+            await server.program.kill()
