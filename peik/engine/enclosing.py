@@ -33,8 +33,8 @@ class Enclosing:
     async def prepare(self, letter: Letter) -> None:
         """Look up whether the letter's file was uploaded before, by any letter of this bot."""
         one = _reusable(letter)
-        if one is not None and (one.digest, letter.method) not in self._refused:
-            file_id = await self._store.file_id(self._bot_id, one.digest, letter.method)
+        if one is not None and (one.digest, _kind(letter)) not in self._refused:
+            file_id = await self._store.file_id(self._bot_id, one.digest, _kind(letter))
             if file_id is not None:
                 self._known[letter.id] = file_id
 
@@ -63,9 +63,9 @@ class Enclosing:
         one = _reusable(letter)
         file_id = _file_id(letter.method, result)
         if one is not None and file_id is not None:
-            self._refused.discard((one.digest, letter.method))
+            self._refused.discard((one.digest, _kind(letter)))
             at_ms = self._clock.wall_ms()
-            await self._store.keep_file_id(self._bot_id, one.digest, letter.method, file_id, at_ms=at_ms)
+            await self._store.keep_file_id(self._bot_id, one.digest, _kind(letter), file_id, at_ms=at_ms)
 
     def is_reused(self, letter: Letter) -> bool:
         return letter.id in self._known
@@ -74,10 +74,19 @@ class Enclosing:
         """Telegram does not take the remembered id any more: the next try uploads the file."""
         one = _reusable(letter)
         if one is not None:
-            self._refused.add((one.digest, letter.method))
+            self._refused.add((one.digest, _kind(letter)))
 
     def landed(self, letter: Letter) -> None:
         self._known.pop(letter.id, None)
+
+
+# Telegram keeps the name of these with the file, so the same bytes under another name are another file.
+_NAMED = frozenset({"sendDocument", "sendAudio", "sendVideo", "sendAnimation"})
+
+
+def _kind(letter: Letter) -> str:
+    """What a remembered file id is good for, besides its bytes."""
+    return f"{letter.method} {letter.enclosed[0].filename}" if letter.method in _NAMED else letter.method
 
 
 def _reusable(letter: Letter) -> Enclosed | None:

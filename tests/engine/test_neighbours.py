@@ -12,7 +12,6 @@ from peik.events import Events
 from peik.ports import Request
 from peik.store.executor import InlineExecutor
 from peik.testing.simcarrier import SimCarrier
-from peik.testing.virtual import VirtualClock
 from tests.engine.story import BOT, Stage, call, play_closed
 
 NOTICED_S = 1.0
@@ -161,35 +160,5 @@ def test_a_takeover_needs_only_seconds() -> None:
             assert (await guest.desk.wait(letter_id, 60)).state is State.COMPLETED
             assert stage.clock.mono() - began <= TAKEN_OVER_S
             assert carrier.carried > 0
-
-    play_closed(story)
-
-
-class EarlyClock(VirtualClock):
-    """Time as a real loop tells it: a timer may fire half a millisecond early, and time passes while one thinks."""
-
-    _asked_at = -1.0
-    _passed_s = 0.0
-
-    def mono(self) -> float:
-        now = super().mono()
-        self._passed_s = self._passed_s + 0.0002 if now == self._asked_at else 0.0
-        self._asked_at = now
-        return now - 0.0005 + self._passed_s
-
-
-def test_no_instant_is_missed_between_two_looks_at_the_clock() -> None:
-    async def story(stage: Stage) -> None:
-        stage.is_alone = False
-        stage.clock = EarlyClock(asyncio.get_running_loop())
-        async with stage.open(), neighbour(stage) as (guest, _):
-            for number in range(30):
-                await text(guest, number + 1, "found at once")
-                await asyncio.sleep(0.55)
-                await guest.desk.hold_chat(BOT, 999, 0)  # a write that brings no letter: the owner looks, and rests
-                await asyncio.sleep(0.55)
-                letter_id = await text(guest, number + 100, "while it rests")
-                assert (await guest.desk.wait(letter_id, TAKEN_OVER_S)).state is State.COMPLETED, number
-                await asyncio.sleep(1 + number * 0.037 % 1)
 
     play_closed(story)

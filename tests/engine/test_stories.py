@@ -108,7 +108,7 @@ def test_an_idempotency_key_makes_a_repeat_the_same_letter() -> None:
     play(story)
 
 
-async def enclose(spool: FolderSpool, content: bytes, field: str) -> Enclosed:
+async def enclose(spool: FolderSpool, content: bytes, field: str, filename: str = "گزارش.txt") -> Enclosed:
     async def chunks():  # type: ignore[no-untyped-def]
         yield content
 
@@ -116,7 +116,7 @@ async def enclose(spool: FolderSpool, content: bytes, field: str) -> Enclosed:
     return Enclosed(
         field=field,
         blob=kept.blob,
-        filename="گزارش.txt",
+        filename=filename,
         content_type="text/plain",
         size_bytes=kept.size_bytes,
         digest=kept.digest,
@@ -134,6 +134,17 @@ def test_a_file_is_uploaded_once_and_sent_by_its_id_afterwards() -> None:
             assert sent.state is State.COMPLETED
         assert stage.carrier.uploads == 1
         assert not any(spool.path_of(blob).exists() for blob in blobs)
+
+    play(story)
+
+
+def test_the_same_bytes_under_another_name_are_another_file() -> None:
+    async def story(stage: Stage) -> None:
+        for chat, name in ((5, "invoice-1.txt"), (6, "invoice-2.txt"), (7, "invoice-1.txt")):
+            file = await enclose(stage.peik.spool, b"report", "document", name)
+            sent = await stage.ended(await stage.accept("sendDocument", params={"chat_id": chat}, enclosed=(file,)))
+            assert msgspec.json.decode(sent.result or "")["document"]["file_name"] == name
+        assert stage.carrier.uploads == 2
 
     play(story)
 
