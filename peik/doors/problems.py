@@ -32,6 +32,11 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     return _response(error.status_code, code, f"{phrase}. The API is described at /docs.", dict(error.headers or {}))
 
 
+async def on_gone(request: Request, error: Exception) -> Response:
+    """The client broke off in the middle of its request: nobody reads this, and nothing was accepted."""
+    return _response(400, "client_gone", "The request broke off before it was whole. Nothing was accepted.", {})
+
+
 async def on_surprise(request: Request, error: Exception) -> Response:
     return _response(500, "surprise", "Something went wrong inside Peik; its log says what. Nothing was promised.", {})
 

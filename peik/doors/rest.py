@@ -5,7 +5,7 @@ from collections import defaultdict
 import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from peik import __version__
@@ -35,6 +35,7 @@ def build(peik: Office, key: str) -> FastAPI:
     app = FastAPI(title="Peik", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(Problem, problems.on_problem)
     app.add_exception_handler(HTTPException, problems.on_http_error)
+    app.add_exception_handler(ClientDisconnect, problems.on_gone)
     app.add_exception_handler(Exception, problems.on_surprise)
     described = document(routes := all_routes(peik, key))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)

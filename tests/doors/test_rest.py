@@ -231,3 +231,19 @@ def test_the_api_describes_itself(tmp_path: Path, path: str) -> None:
             assert response.status == 200
 
     play(tmp_path, story)
+
+
+def test_a_client_that_breaks_off_leaves_neither_a_letter_nor_a_surprise(tmp_path: Path) -> None:
+    async def story(server: Server, sim: Sim) -> None:
+        host, port = server.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        head = "POST /v1/letters HTTP/1.1\r\nHost: peik\r\nX-Api-Key: test-key\r\nContent-Length: 1000\r\n\r\n"
+        writer.write(head.encode() + b'{"method": "sendMessage"')
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        status, letter = await server.call("POST", "/v1/letters?wait=10s", json=message())
+        assert (status, letter["id"]) == (200, "1")
+        await server.program.terminate()
+
+    play(tmp_path, story)
