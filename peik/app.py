@@ -7,8 +7,8 @@ import random
 import secrets
 import ssl
 import urllib.parse
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -33,6 +33,7 @@ from peik.errors import StartError, StoreUnavailable
 from peik.events import Events
 from peik.keyring import Keyring
 from peik.ports import BotRecord, Carrier, Poster, Retention
+from peik.store.database import OwnerLock
 from peik.store.executor import Executor, ThreadExecutor
 from peik.store.spool import FolderSpool
 from peik.store.sqlite import SqliteStore
@@ -100,6 +101,28 @@ async def running(
     finally:
         await asyncio.gather(*(each.close() for each in carriers))
         await store.close()
+
+
+@contextmanager
+def only_server(config: Config) -> Iterator[None]:
+    """The right to be the server of a store. Raises StartError, with the process that has it.
+
+    It is not the right to send: a program on `Peik.open` may have taken that over while the server was down. The server
+    then starts all the same, accepts, and sends again when that program ends.
+    """
+    path = config.sqlite_path.absolute()
+    lock = OwnerLock(path, suffix=".server")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise StartError(
+            f"{path.parent} cannot be written: {error.strerror}. Name another file in PEIK_STORE."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _carrier(address: RouteAddress, config: Config) -> BotApiCarrier:

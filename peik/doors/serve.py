@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import uvicorn
 import uvloop
 
-from peik.app import admin_key, running
+from peik.app import admin_key, only_server, running
 from peik.config import Config
 from peik.doors import rest
 from peik.errors import StartError
@@ -35,7 +35,7 @@ def serve(config: Config) -> int:
     """Run until a signal; the exit code."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     set_up(level=config.log_level, form=config.log_format)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, only_server(config):
         return runner.run(_serve(config))
 
 
@@ -46,7 +46,7 @@ async def _serve(config: Config) -> int:
     events.listen(EventLog(level=config.log_level))
     key, key_path = admin_key(config)
     listener = _listen(config)
-    async with running(config, events=events) as peik:
+    async with running(config, events=events, must_own=False) as peik:
         server = _Server(
             uvicorn.Config(
                 rest.build(peik, key),

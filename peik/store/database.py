@@ -123,10 +123,13 @@ def _number(connection: apsw.Connection, sql: str) -> int:
 
 
 class OwnerLock:
-    """The right to send for the bots of one file. The operating system takes it back when the process dies."""
+    """The right to send for the bots of one file. The operating system takes it back when the process dies.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path.with_name(path.name + ".owner")
+    Another `suffix` is another right: the one server of a file holds ".server", whether or not it is the one that sends.
+    """
+
+    def __init__(self, path: Path, *, suffix: str = ".owner") -> None:
+        self._path = path.with_name(path.name + suffix)
         self._file: IO[str] | None = None
 
     def acquire(self) -> None:
