@@ -27,6 +27,7 @@ BACKOFF_MS_LIMIT = 24 * 3600 * 1000
 TIMEOUT_MS_LIMIT = 3600 * 1000
 KEY_CHARS_MAX = 255
 DEAD_PAGE = 1000
+LIMIT_MAX = 100_000
 INBOUND = ("polling", "webhook", "off")
 
 
@@ -374,6 +375,7 @@ class Desk:
         if paused is not msgspec.UNSET:
             record = msgspec.structs.replace(record, paused=paused)
         if limits is not msgspec.UNSET:
+            _check_limits(limits)
             record = msgspec.structs.replace(record, limits=limits)
         await self._keep(record)
         return record
@@ -409,6 +411,12 @@ def _has_usual_terms(call: Call) -> bool:
         and call.hook is None
         and call.backoff is Backoff.EXPONENTIAL
     )
+
+
+def _check_limits(limits: Limits | None) -> None:
+    figures = {} if limits is None else msgspec.structs.asdict(limits)
+    if any(not 0 < figures[name] <= LIMIT_MAX for name in figures if name != "is_on"):
+        raise BadInput(code="bad_limits", detail=f"Every limit is above 0 and at most {LIMIT_MAX}.")
 
 
 def _check_inbound(inbound: str) -> None:

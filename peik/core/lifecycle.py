@@ -8,7 +8,7 @@ import enum
 import msgspec
 
 from peik.core.letter import Letter, OnUncertain, State
-from peik.core.methods import MethodClass, classify
+from peik.core.methods import classify
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
 from peik.core.retry import RESENDS_MAX, backoff_ms
 
@@ -135,7 +135,7 @@ def _after_doubt(letter: Letter, at_ms: int, entry: str) -> Settlement:
 def may_resend(letter: Letter) -> bool:
     """Whether a try that may have arrived may be followed by another. Idempotent writes always may."""
     _, kind = classify(letter.method)
-    return letter.on_uncertain is OnUncertain.RESEND or kind is MethodClass.WRITE
+    return letter.on_uncertain is OnUncertain.RESEND or (kind is not None and kind.is_repeatable)
 
 
 def end_unsent(letter: Letter, move: Move, reason: str, *, at_ms: int) -> Settlement:

@@ -11,7 +11,6 @@ from peik.doors.access import Access
 from peik.doors.bodies import decode, parse_id, read_body
 from peik.doors.replies import Route, json_response
 from peik.doors.views import bot_view
-from peik.errors import BadInput
 from peik.ports import BotRecord
 
 _SMALL_BODY = 64 * 1024
@@ -80,8 +79,4 @@ async def change_bot(desk: Desk, bot_id: int, body: BotChange) -> BotRecord:
 def _limits(body: LimitsBody | msgspec.UnsetType | None) -> Limits | msgspec.UnsetType | None:
     if body is None or body is msgspec.UNSET:
         return body
-    limits = Limits(**msgspec.structs.asdict(body))
-    figures = msgspec.structs.asdict(limits)
-    if any(not 0 < figures[name] <= 100_000 for name in figures if name != "is_on"):
-        raise BadInput(code="bad_limits", detail="Every limit is above 0 and at most 100000.")
-    return limits
+    return Limits(**msgspec.structs.asdict(body))

@@ -84,6 +84,3 @@ SELECT chat, same_as, shut_reason, shut_at, nullif(held_until, 0) FROM chats
 WHERE bot_id = :bot AND (:after IS NULL OR chat > :after)
     AND (same_as IS NOT NULL OR shut_reason IS NOT NULL OR held_until > 0)
 ORDER BY chat LIMIT :limit
-
--- name: open_chat
-UPDATE chats SET shut_reason = NULL, shut_at = NULL WHERE bot_id = ? AND chat = ?
