@@ -253,7 +253,7 @@ async def _start(office: Office, group: asyncio.TaskGroup) -> None:
         await _take_over(office, group)
     for token in tokens:
         if all(bot.token != token for bot in bots):
-            await office.desk.save_bot(token)
+            await office.desk.save_bot(token, inbound=office.config.inbound)
 
 
 async def _take_over(office: Office, group: asyncio.TaskGroup) -> None:

@@ -5,6 +5,7 @@ A row feeds the loader, the docs and the checks; below this module nothing reads
 
 import difflib
 import enum
+import math
 import os
 import tomllib
 import urllib.parse
@@ -43,7 +44,7 @@ class RouteAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"RouteAddress({self.name})"
 
 
-Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | None
+Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | Sequence[str] | None
 
 
 class Group(enum.StrEnum):
@@ -53,6 +54,7 @@ class Group(enum.StrEnum):
     WAYS = "The way to Telegram"
     ACCESS = "Bots and access"
     DELIVERY = "Delivery"
+    INBOX = "Inbox"
     BOUNDS = "Bounds and keeping"
     LOG = "Log"
     CLIENT = "Command line"
@@ -197,6 +199,37 @@ def _log_format(text: str) -> str:
     return text
 
 
+def _inbound(text: str) -> str:
+    if text not in ("polling", "webhook", "off"):
+        raise ValueError("it is polling, webhook or off")
+    return text
+
+
+def _missed(text: str) -> str:
+    if text not in ("process", "notify", "both", "drop"):
+        raise ValueError("it is process, notify, both or drop")
+    return text
+
+
+def _rate(text: str) -> float:
+    """So many a second: 0.5, 20/s, 30/m. 0 or off: no limit."""
+    if text.strip().lower() == "off":
+        return 0.0
+    figure, _, unit = text.partition("/")
+    per_s = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}.get(unit.strip().lower())
+    try:
+        rate = float(figure)
+    except ValueError:
+        rate = -1.0
+    if per_s is None or not 0 <= rate < math.inf:
+        raise ValueError("a rate looks like 20/s, 30/m or 100/h; off is no limit")
+    return rate / per_s
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 SETTINGS: tuple[Setting, ...] = (
     Setting(name="store", group=Group.PLACES, default="sqlite:///peik.db", parse=str, help="Where letters are kept: sqlite:///file."),
     Setting(name="host", group=Group.PLACES, default="127.0.0.1", parse=str, help="The address to listen on."),
@@ -213,6 +246,22 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="upload_timeout", group=Group.DELIVERY, default="500s", parse=parse_duration_s, help="The same for uploads, after the last byte was sent."),
     Setting(name="pace", group=Group.DELIVERY, default="on", parse=_flag, help="Keep to Telegram's limits. Off only for a local Bot API server or a benchmark."),
     Setting(name="grace", group=Group.DELIVERY, default="20s", parse=parse_duration_s, help="On SIGTERM: how long to wait for what is in flight."),
+    Setting(name="inbound", group=Group.INBOX, default="polling", parse=_inbound, help="How updates of the bots named in the settings come in when they are first seen: polling, webhook (needs PEIK_PUBLIC_URL) or off. Each bot can be changed later."),
+    Setting(name="public_url", group=Group.INBOX, default=None, parse=_root, help="Where Telegram can reach this Peik, for webhooks: https://bot.example.com."),
+    Setting(name="poll_timeout", group=Group.INBOX, default="50s", parse=parse_duration_s, help="How long one poll waits for updates; Telegram allows 50 s. Shorter where a network cuts silent connections."),
+    Setting(name="update_types", group=Group.INBOX, default="", parse=_names, help="Types of updates to ask Telegram for beyond those that this Peik knows, comma-separated."),
+    Setting(name="missed", group=Group.INBOX, default="process", parse=_missed, help="What becomes of messages that waited through an outage: process (hand them on), notify (tell the user instead), both, or drop. See missed.md."),
+    Setting(name="missed_after", group=Group.INBOX, default="60s", parse=parse_duration_s, help="How long a message must have waited to count as missed."),
+    Setting(name="texts", group=Group.INBOX, default=None, parse=Path, help="A TOML file with your own words for notices; `peik config texts` prints the built-in ones."),
+    Setting(name="handlers", group=Group.INBOX, default="32", parse=_positive, help="Updates handed on at once to one consumer's handlers, at most one per chat."),
+    Setting(name="handler_timeout", group=Group.INBOX, default="60s", parse=parse_duration_s, help="How long a handler or a push may take with one update."),
+    Setting(name="handler_attempts", group=Group.INBOX, default="5", parse=_positive, help="How often an update is given to a handler that fails, before it is a dead arrival."),
+    Setting(name="user_rate", group=Group.INBOX, default="off", parse=_rate, help="How many updates of one user are handed on: 30/m. What is too much waits; the user is told once."),
+    Setting(name="catch_up_rate", group=Group.INBOX, default="50/s", parse=_rate, help="How fast what waited through an outage is handed on, per consumer."),
+    Setting(name="keep_arrivals", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long arrivals are kept after every consumer had them."),
+    Setting(name="keep_unread", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long arrivals are kept that a consumer has not read."),
+    Setting(name="consumer_idle", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long a consumer other than the default one may be unused before it is forgotten."),
+    Setting(name="admin_chats", group=Group.ACCESS, default="", parse=_names, help="Chats that alerts go to, comma-separated: ids or @names."),
     Setting(name="upload_max", group=Group.BOUNDS, default=None, parse=parse_size_bytes, help="The largest file to accept; by default 50M for Telegram's own API root and 2000M for any other."),
     Setting(name="body_max", group=Group.BOUNDS, default="64M", parse=parse_size_bytes, help="The largest JSON request to accept."),
     Setting(name="wait_max", group=Group.BOUNDS, default="5m", parse=parse_duration_s, help="The longest ?wait= of a REST call."),
@@ -254,6 +303,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     upload_timeout: float
     pace: bool
     grace: float
+    inbound: str
+    public_url: str | None
+    poll_timeout: float
+    update_types: tuple[str, ...]
+    missed: str
+    missed_after: float
+    texts: Path | None
+    handlers: int
+    handler_timeout: float
+    handler_attempts: int
+    user_rate: float
+    catch_up_rate: float
+    keep_arrivals: float
+    keep_unread: float
+    consumer_idle: float
+    admin_chats: tuple[str, ...]
     upload_max: int | None
     body_max: int
     wait_max: float

@@ -29,6 +29,7 @@ KEY_CHARS_MAX = 255
 DEAD_PAGE = 1000
 LIMIT_MAX = 100_000
 INBOUND = ("polling", "webhook", "off")
+MISSED = ("process", "notify", "both", "drop")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -362,6 +363,7 @@ class Desk:
         paused: str | msgspec.UnsetType | None = msgspec.UNSET,
         limits: Limits | msgspec.UnsetType | None = msgspec.UNSET,
         inbound: str | None = None,
+        missed: str | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> BotRecord:
         """Pause, resume, rotate the token, set limits. What is not given stays."""
         record = self.bot(bot_id)
@@ -372,6 +374,9 @@ class Desk:
         if inbound is not None:
             _check_inbound(inbound)
             record = msgspec.structs.replace(record, inbound=inbound)
+        if missed is not msgspec.UNSET:
+            _check_missed(missed)
+            record = msgspec.structs.replace(record, missed=missed)
         if paused is not msgspec.UNSET:
             record = msgspec.structs.replace(record, paused=paused)
         if limits is not msgspec.UNSET:
@@ -422,6 +427,11 @@ def _check_limits(limits: Limits | None) -> None:
 def _check_inbound(inbound: str) -> None:
     if inbound not in INBOUND:
         raise BadInput(code="bad_inbound", detail=f"inbound is one of {', '.join(INBOUND)}.")
+
+
+def _check_missed(missed: str | None) -> None:
+    if missed is not None and missed not in MISSED:
+        raise BadInput(code="bad_missed", detail=f"missed is one of {', '.join(MISSED)}, or null for the setting.")
 
 
 def _settled(view: LetterView, move: Move) -> Settled:

@@ -117,6 +117,144 @@ class HookDropped(Event, frozen=True, kw_only=True):
     why: str
 
 
+# ---- the inbox ----
+
+
+class Arrived(Event, frozen=True, kw_only=True):
+    """Updates are stored. `last_number` is the bot's newest; readers look from where they stand."""
+
+    stored: int
+    duplicates: int
+    last_number: int
+
+
+class InboxRecovered(Event, frozen=True, kw_only=True):
+    """The first pass after a start is over: everything that Telegram had kept is here."""
+
+    found: int
+    stored: int
+    duplicates: int
+    expired: int | None  # None: the ids do not allow to know
+    took_s: float
+    away_s: float | None  # None: the first start
+
+
+class UpdatesExpired(Event, frozen=True, kw_only=True):
+    """Telegram threw updates away before we came for them."""
+
+    count: int
+
+
+class Intruder(Event, frozen=True, kw_only=True):
+    """Somebody else uses this token: another poller, a foreign webhook, updates that were taken by another hand."""
+
+    kind: str  # poller, webhook or gap
+    detail: str
+
+
+class SourceFailed(Event, frozen=True, kw_only=True):
+    """Updates cannot be had just now; it is tried again after `wait_s`. Told once until it works again."""
+
+    source: str  # polling or webhook
+    why: str
+    wait_s: float
+
+
+class SourceBack(Event, frozen=True, kw_only=True):
+    source: str
+    away_s: float
+
+
+class WebhookSet(Event, frozen=True, kw_only=True):
+    """Telegram now pushes this bot's updates to us."""
+
+
+class InboxNearExpiry(Event, frozen=True, kw_only=True):
+    """Nobody could fetch updates for long; so much is left of the time until Telegram drops the oldest."""
+
+    percent_left: int
+    expires_at_ms: int
+
+
+class OfflineTooLong(Event, frozen=True, kw_only=True):
+    """Peik was away for longer than Telegram keeps updates."""
+
+    away_s: float
+    expired: int | None  # None: the ids do not allow to know
+
+
+class ArrivalSettled(Event, frozen=True, kw_only=True):
+    """A consumer is done with an arrival: handled (`completed`), or given up (`failed`)."""
+
+    consumer: str
+    arrival_id: int
+    number: int
+    kind: str  # the type of the update
+    state: State
+    tries: int
+    reason: str | None = None
+
+
+class ArrivalDeferred(Event, frozen=True, kw_only=True):
+    """Handing an arrival on failed; it is tried again after `wait_s`."""
+
+    consumer: str
+    arrival_id: int
+    number: int
+    reason: str
+    tries: int
+    wait_s: float
+
+
+class ConsumerAway(Event, frozen=True, kw_only=True):
+    """A consumer cannot be reached; what comes for it is kept."""
+
+    consumer: str
+    why: str
+
+
+class ConsumerBack(Event, frozen=True, kw_only=True):
+    consumer: str
+    away_s: float
+
+
+class ConsumerExpired(Event, frozen=True, kw_only=True):
+    """A consumer that nobody used for long is forgotten; arrivals are not kept for it any more."""
+
+    consumer: str
+
+
+class UnreadNearEnd(Event, frozen=True, kw_only=True):
+    """The oldest arrival that a consumer has not read will soon be too old to be kept."""
+
+    consumer: str
+    oldest_at_ms: int
+    ends_at_ms: int
+
+
+class UnreadDropped(Event, frozen=True, kw_only=True):
+    """Arrivals that somebody had not read went because they were too old."""
+
+    count: int
+
+
+class UserLimited(Event, frozen=True, kw_only=True):
+    """A user writes more than the set limit; what is too much is handed on later."""
+
+    consumer: str
+    user_id: int
+
+
+class OutageSettled(Event, frozen=True, kw_only=True):
+    """What waited through an outage is dealt with by the bot's policy."""
+
+    policy: str
+    away_s: float
+    missed: int
+    handed: int
+    notices: int
+
+
 class Surprise(Event, frozen=True, kw_only=True):
     """Something that the code did not foresee; the work goes on elsewhere."""
 

@@ -123,6 +123,7 @@ class BotRecord(msgspec.Struct, frozen=True, kw_only=True):
     inbound: str = "off"
     paused: str | None = None
     limits: Limits | None = None
+    missed: str | None = None  # what becomes of messages that waited through an outage; None: as the settings say
     created_at_ms: int = 0
 
 

@@ -43,6 +43,7 @@ class BotChange(msgspec.Struct, forbid_unknown_fields=True):
     token: str | msgspec.UnsetType = msgspec.UNSET
     inbound: str | msgspec.UnsetType = msgspec.UNSET
     limits: LimitsBody | msgspec.UnsetType | None = msgspec.UNSET
+    missed: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BotRoutes:
@@ -73,6 +74,7 @@ async def change_bot(desk: Desk, bot_id: int, body: BotChange) -> BotRecord:
         inbound=None if body.inbound is msgspec.UNSET else body.inbound,
         paused=paused,
         limits=_limits(body.limits),
+        missed=body.missed,
     )
 
 

@@ -15,6 +15,7 @@ def bot_view(bot: BotRecord) -> dict[str, object]:
         "bot_id": str(bot.bot_id),
         "username": bot.username,
         "inbound": bot.inbound,
+        "missed": bot.missed,
         "paused": bot.paused,
         "limits": None if bot.limits is None else msgspec.structs.asdict(bot.limits),
         "created_at": rfc3339(bot.created_at_ms),

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.hook import SECRET_BYTES, Verdict, judge, next_try_ms, secret_of, signed_headers
-from peik.engine.bell import Bell
 from peik.errors import StoreUnavailable
 from peik.events import Event, Events, HookDropped, HookFailed, HookTold, Settled, StoreFailed, Surprise
 from peik.ports import Hook, HookDeferred, HookStore, LetterView, Posted, Poster

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from peik.bell import Bell
 from peik.clock import Clock
 from peik.core import breaker as rules
 from peik.core.breaker import Breaker, RouteState
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent, judge
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.engine.bell import Bell
 from peik.events import Events, RouteClosed, RouteOpened
 from peik.ports import Carrier, Request
 

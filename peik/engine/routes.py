@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.outcome import judge
 from peik.core.reply import Reply
-from peik.engine.bell import Bell
 from peik.engine.route import Route, RouteStatus
 from peik.events import Events, RouteChosen
 from peik.ports import Request

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, LaneKey, Letter
@@ -12,7 +13,6 @@ from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsen
 from peik.core.outcome import Uncertain, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
-from peik.engine.bell import Bell
 from peik.engine.chatbook import ChatBook
 from peik.engine.consequences import Consequences
 from peik.engine.enclosing import Enclosing

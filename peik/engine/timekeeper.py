@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.letter import State
 from peik.core.lifecycle import EXPIRED, Move
-from peik.engine.bell import Bell
 from peik.errors import StoreUnavailable
 from peik.events import Events, Settled, StoreFailed
 from peik.ports import LetterView, Retention, Store

@@ -65,7 +65,8 @@ class Peik:
 
         tokens = token if token is None or isinstance(token, str) else ",".join(token)
         told = {name: _setting(value) for name, value in settings.items()}
-        return cls(LocalCounter({"store": store, "bot_tokens": tokens, **told}))
+        # A program that only sends must not take the bot's updates: they are polled for once it has a handler.
+        return cls(LocalCounter({"store": store, "bot_tokens": tokens, "inbound": "off", **told}))
 
     @classmethod
     def connect(cls, url: str, *, key: str, ssl_context: ssl.SSLContext | None = None) -> Self:

@@ -103,7 +103,8 @@ def bots(connection: apsw.Connection) -> list[BotRecord]:
             inbound=row[3],
             paused=row[4],
             limits=None if row[5] is None else msgspec.json.decode(row[5], type=Limits),
-            created_at_ms=row[6],
+            missed=row[6],
+            created_at_ms=row[7],
         )
         for row in connection.execute(_SQL["bots"])
     ]

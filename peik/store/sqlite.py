@@ -382,6 +382,7 @@ class SqliteStore:
             record.inbound,
             record.paused,
             limits,
+            record.missed,
             record.created_at_ms,
         )
 

@@ -39,7 +39,7 @@ class Stage:
         self.is_alone = True
 
     def config(self) -> Config:
-        flags = {"store": f"sqlite:///{self._folder}/peik.db", "bot_tokens": TOKEN, **self._settings}
+        flags = {"store": f"sqlite:///{self._folder}/peik.db", "bot_tokens": TOKEN, "inbound": "off", **self._settings}
         return load(flags, environment={}, folder=self._folder)
 
     @asynccontextmanager

@@ -98,6 +98,7 @@ class Server:
             "PEIK_API_ROOT": api_root,
             "PEIK_PORT": "0",
             "BOT_TOKEN": TOKEN,
+            "PEIK_INBOUND": "off",
             **{f"PEIK_{name.upper()}": value for name, value in settings.items()},
         }
         self.url = ""
