@@ -13,6 +13,20 @@ Status = Literal["creator", "administrator", "member", "restricted", "left", "ki
 SUPERGROUP_BASE = -1_000_000_000_000  # supergroups and channels have ids below this
 
 
+# What an administrator may do, and what a restricted member may.
+RIGHTS = (
+    "is_anonymous", "can_manage_chat", "can_delete_messages", "can_manage_video_chats", "can_restrict_members",
+    "can_promote_members", "can_change_info", "can_invite_users", "can_post_stories", "can_edit_stories",
+    "can_delete_stories", "can_send_welcome_messages",
+)  # fmt: skip
+PERMISSIONS = (
+    "can_send_messages", "can_send_audios", "can_send_documents", "can_send_photos", "can_send_videos",
+    "can_send_video_notes", "can_send_voice_notes", "can_send_polls", "can_send_other_messages",
+    "can_add_web_page_previews", "can_react_to_messages", "can_edit_tag", "can_change_info", "can_invite_users",
+    "can_pin_messages", "can_manage_topics",
+)  # fmt: skip
+
+
 class User(msgspec.Struct, kw_only=True):
     """A person, or the face of a bot."""
 
@@ -51,6 +65,21 @@ class Member(msgspec.Struct, kw_only=True):
     @property
     def is_inside(self) -> bool:
         return self.status not in {"left", "kicked"}
+
+    def as_json(self, user: User) -> Json:
+        """A ChatMember. Each status has fields of its own, and strict libraries refuse one that lacks them."""
+        face: Json = {"user": user.as_json(), "status": self.status}
+        match self.status:
+            case "creator":
+                face["is_anonymous"] = False
+            case "administrator":
+                rights = dict.fromkeys(RIGHTS, True) | {"is_anonymous": False, "can_delete_messages": self.can_delete}
+                face |= {"can_be_edited": False, **rights, "can_pin_messages": self.can_pin}
+            case "restricted":
+                face |= {"is_member": True, "until_date": 0, **dict.fromkeys(PERMISSIONS, self.can_send)}
+            case "kicked":
+                face["until_date"] = 0
+        return face
 
 
 class Chat(msgspec.Struct, kw_only=True):

@@ -5,7 +5,7 @@ from peik.testing.chats import Chat
 from peik.testing.media import album_item
 from peik.testing.params import Json, integer, integers, mapping, number
 from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text
-from peik.testing.sends import IDS_MAX, Handler
+from peik.testing.sends import IDS_MAX, Handler, checklist
 from peik.testing.world import Call, World
 
 _CONTENT = (
@@ -42,13 +42,29 @@ def edit_markup(world: World, call: Call) -> object:
     return _edit(world, call, {}, needs="")
 
 
+def edit_checklist(world: World, call: Call) -> object:
+    return _edit(world, call, checklist(call.params), needs="")
+
+
 def edit_location(world: World, call: Call) -> object:
     place = {"latitude": number(call.params, "latitude"), "longitude": number(call.params, "longitude")}
-    return _edit(world, call, {"location": place}, needs="location")
+    return _edit(world, call, {"location": {**_live_location(world, call), **place}}, needs="")
 
 
 def stop_location(world: World, call: Call) -> object:
-    return _edit(world, call, {"location": {"is_stopped": True}}, needs="location")
+    place = {name: held for name, held in _live_location(world, call).items() if name != "live_period"}
+    return _edit(world, call, {"location": place}, needs="")
+
+
+def _live_location(world: World, call: Call) -> Json:
+    """The place as the message shows it. Raises if it is none, or no longer a live one."""
+    if call.params.get("inline_message_id"):
+        return {}
+    _, message = _own_message(world, call, "edit")
+    place = message.get("location")
+    if not isinstance(place, dict) or "live_period" not in place:
+        raise bad("message can't be edited")
+    return place
 
 
 def _edit(world: World, call: Call, change: Json, *, needs: str) -> object:
@@ -61,8 +77,6 @@ def _edit(world: World, call: Call, change: Json, *, needs: str) -> object:
         raise bad("there is no text in the message to edit")
     if needs == "media" and "text" in message:
         raise bad("there is no caption in the message to edit")
-    if needs == "location" and "location" not in message:
-        raise bad("message can't be edited")
     # Without reply_markup an edit removes the keyboard.
     change = {"entities": None, **change} if "text" in change else change
     change = {**change, "reply_markup": inline_keyboard(call.params)}
@@ -196,6 +210,7 @@ EDITS: dict[str, Handler] = {
     "editMessageReplyMarkup": edit_markup,
     "editMessageLiveLocation": edit_location,
     "stopMessageLiveLocation": stop_location,
+    "editMessageChecklist": edit_checklist,
     "stopPoll": stop_poll,
     "deleteMessage": delete_message,
     "deleteMessages": delete_messages,

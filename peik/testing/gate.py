@@ -7,7 +7,10 @@ from collections.abc import Callable, Coroutine
 from peik.testing.faults import Kind
 from peik.testing.options import MIB
 from peik.testing.telegram import Telegram
-from peik.testing.wire import Connection, Request
+from peik.testing.wire import Connection, Request, reset_on_close
+
+ACCEPTS_MAX = 100  # in one turn of the loop
+ACCEPT_PAUSE_S = 0.1
 
 
 class Gate:
@@ -28,7 +31,7 @@ class Gate:
         self._address: tuple[str, int] = ("", 0)
         self._anchor: socket.socket | None = None
         self._listener: socket.socket | None = None
-        self._serving: asyncio.Server | None = None
+        self._entering: set[socket.socket] = set()  # accepted, and no connection yet
         self._connections: set[Connection] = set()
 
     @property
@@ -45,25 +48,47 @@ class Gate:
         """Listen. From here on the kernel takes connections in, even before the event loop serves them."""
         if self._listener is None and self._anchor is not None:
             self._listener = _bound(*self._address)
+            self._listener.settimeout(0.0)
             self._listener.listen(1024)
-            self._spawn(self._serve(self._listener))
+            self._attend(self._listener)
 
-    async def _serve(self, listener: socket.socket) -> None:
-        if self._listener is not listener:
-            return  # shut again before we came to it
-        loop = asyncio.get_running_loop()
-        # Not serving yet when it comes back, so that `shut` always finds either a bare listener or a whole server.
-        self._serving = await loop.create_server(lambda: Connection(self), sock=listener, start_serving=False)
-        await self._serving.start_serving()
+    def _attend(self, listener: socket.socket) -> None:
+        if self._listener is listener:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take in who waits at the door.
+
+        Not by asyncio's Server: one that is closed between its accept and the task that follows forgets the socket, and
+        the client hangs where it should be reset.
+        """
+        for _ in range(ACCEPTS_MAX):
+            try:
+                peer, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no more files to be had: look again when some may have been closed
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listener)
+                loop.call_later(ACCEPT_PAUSE_S, self._attend, listener)
+                return
+            peer.settimeout(0.0)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._entering.add(peer)
+            self._spawn(self._take_in(peer))
+
+    async def _take_in(self, peer: socket.socket) -> None:
+        if peer not in self._entering:
+            return  # reset before we came to it
+        self._entering.discard(peer)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Connection(self), peer)
 
     def shut(self, *, for_good: bool) -> None:
         """Stop listening: from here on clients are refused."""
-        if self._serving is not None:
-            self._serving.close()
-            self._serving = None
-        elif self._listener is not None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
-        self._listener = None
+            self._listener = None
         if for_good:
             self.reset_all()
             if self._anchor is not None:
@@ -71,6 +96,10 @@ class Gate:
                 self._anchor = None
 
     def reset_all(self) -> None:
+        for peer in self._entering:
+            reset_on_close(peer)
+            peer.close()
+        self._entering.clear()
         for connection in list(self._connections):
             connection.reset()
 
@@ -81,7 +110,9 @@ class Gate:
         self._connections.add(connection)
         if not self._is_faulty or not faults.any_connection:
             return
-        if faults.connection(Kind.RESET_ON_ACCEPT) is not None:
+        if faults.is_live(Kind.DARK):
+            connection.reset()  # it was in the doorway when the light went out
+        elif faults.connection(Kind.RESET_ON_ACCEPT) is not None:
             self._telegram.counters.faults[Kind.RESET_ON_ACCEPT.value] += 1
             connection.reset()
         else:

@@ -88,6 +88,7 @@ class Counters:
         self.updates_filtered = 0
         self.updates_discarded = 0  # a cap of the queue was reached
         self.updates_expired = 0
+        self.downloads = 0  # of files, refused ones not counted
         self.pushes: Counter[str] = Counter()  # webhook pushes: "ok", "refused", "failed"
 
     def as_json(self) -> dict[str, object]:

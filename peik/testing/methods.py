@@ -1,6 +1,7 @@
 """The table of all methods: one row each for those with rules of their own, and a general truth for the rest (§8)."""
 
 from peik.testing.answer import Described, Refusal, bad, too_many
+from peik.testing.chats import RIGHTS, Member
 from peik.testing.edits import EDITS
 from peik.testing.media import store, taken
 from peik.testing.params import Json, integer, text_of
@@ -78,7 +79,9 @@ def chat_action(world: World, call: Call) -> object:
 
 def get_chat(world: World, call: Call) -> object:
     chat = known_chat(world, call.bot, call.params)
-    face = chat.as_json() | {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": {}}
+    gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
+    face = chat.as_json() | {"accent_color_id": 0, "max_reaction_count": 11}
+    face["accepted_gift_types"] = dict.fromkeys(gifts, True)
     if chat.pinned and chat.pinned[-1] in chat.messages:
         face["pinned_message"] = chat.messages[chat.pinned[-1]]
     return face
@@ -90,9 +93,9 @@ def get_member(world: World, call: Call) -> object:
     if user is None:
         raise bad("user not found")
     if chat.is_private:
-        return {"user": user.as_json(), "status": "member"}
+        return Member().as_json(user)
     member = world.member(chat, call.bot) if user.id == call.bot.id else chat.members.get(user.id)
-    return {"user": user.as_json(), "status": member.status if member else "left"}
+    return (member or Member(status="left")).as_json(user)
 
 
 def get_member_count(world: World, call: Call) -> object:
@@ -105,7 +108,7 @@ def get_administrators(world: World, call: Call) -> object:
     if chat.is_private:
         raise bad("there are no administrators in the private chat")
     high = {user_id: one for user_id, one in chat.members.items() if one.status in {"creator", "administrator"}}
-    return [{"user": world.users[user_id].as_json(), "status": one.status} for user_id, one in high.items()]
+    return [one.as_json(world.users[user_id]) for user_id, one in high.items()]
 
 
 def get_file(world: World, call: Call) -> object:
@@ -125,13 +128,15 @@ def upload_sticker(world: World, call: Call) -> object:
 
 
 def invite_link(world: World, call: Call) -> object:
+    """A new link, or the one that is named, changed or revoked."""
     chat = known_chat(world, call.bot, call.params)
-    link = f"https://t.me/+{world.chance.getrandbits(64):016x}"
+    link = text_of(call.params, "invite_link") or f"https://t.me/+{world.chance.getrandbits(64):016x}"
     world.note_applied(call, chat_id=chat.id, text=link)
     if call.method == "exportChatInviteLink":
         return link
     face: Json = {"invite_link": link, "creator": call.bot.user.as_json(), "creates_join_request": False}
-    return face | {"is_primary": False, "is_revoked": False, "name": text_of(call.params, "name")}
+    is_revoked = call.method == "revokeChatInviteLink"
+    return face | {"is_primary": False, "is_revoked": is_revoked, "name": text_of(call.params, "name")}
 
 
 def invoice_link(world: World, call: Call) -> object:
@@ -155,6 +160,26 @@ def refund(world: World, call: Call) -> object:
 def prepared(world: World, call: Call) -> object:
     world.note_applied(call)
     return {"id": f"{world.chance.getrandbits(48):x}", "expiration_date": int(call.now) + 86_400}
+
+
+def inline_message(world: World, call: Call) -> object:
+    world.note_applied(call)
+    return {"inline_message_id": f"{world.chance.getrandbits(128):032x}"}
+
+
+def story(world: World, call: Call) -> object:
+    world.note_applied(call)
+    number = integer(call.params, "story_id") or world.chance.randint(1, 1_000_000)
+    return {"chat": {"id": call.bot.id, "type": "private"}, "id": number}
+
+
+def managed_token(world: World, call: Call) -> object:
+    """The token of a bot that this one manages: any, since nobody keeps it."""
+    return f"{integer(call.params, 'user_id')}:{world.chance.getrandbits(140):035x}"
+
+
+def business_connection(world: World, call: Call) -> object:
+    raise bad("BUSINESS_CONNECTION_INVALID")
 
 
 def sticker_set(world: World, call: Call) -> object:
@@ -186,23 +211,23 @@ def remembered(default: object, field: str = "") -> Handler:
 
 # Writes of §8 B, D, E and F with nothing more to say than yes.
 _TRUTHS = (
-    "addStickerToSet", "answerChatJoinRequestQuery", "answerGuestQuery", "answerWebAppQuery", "approveChatJoinRequest",
-    "approveSuggestedPost", "banChatMember", "banChatSenderChat", "closeGeneralForumTopic", "convertGiftToStars",
-    "createNewStickerSet", "declineChatJoinRequest", "declineSuggestedPost", "deleteAllMessageReactions",
-    "deleteBusinessMessages", "deleteChatPhoto", "deleteChatStickerSet", "deleteEphemeralMessage",
-    "deleteMessageReaction", "deleteMyCommands", "deleteStickerFromSet", "deleteStickerSet", "deleteStory",
-    "editChatInviteLink", "editGeneralForumTopic", "editMessageChecklist", "editStory", "editUserStarSubscription",
-    "giftPremiumSubscription", "hideGeneralForumTopic", "leaveChat", "postStory", "promoteChatMember",
-    "readBusinessMessage", "removeBusinessAccountProfilePhoto", "removeChatVerification",
-    "removeMyProfilePhoto", "removeUserVerification", "reopenGeneralForumTopic", "replaceManagedBotToken",
-    "replaceStickerInSet", "repostStory", "restrictChatMember", "revokeChatInviteLink", "sendChatJoinRequestWebApp",
-    "sendGift", "sendMessageDraft", "sendRichMessageDraft", "setChatAdministratorCustomTitle", "setChatDescription",
-    "setChatMenuButton", "setChatPermissions", "setChatPhoto", "setChatStickerSet", "setChatTitle", "setGameScore",
-    "setMyCommands", "setMyDefaultAdministratorRights", "setMyDescription", "setMyName", "setMyShortDescription",
-    "setPassportDataErrors", "setStickerEmojiList", "setStickerKeywords", "setStickerMaskPosition",
-    "setStickerPositionInSet", "setStickerSetThumbnail", "setStickerSetTitle", "setUserEmojiStatus",
-    "transferBusinessAccountStars", "transferGift", "unbanChatMember", "unbanChatSenderChat", "unhideGeneralForumTopic",
-    "unpinAllForumTopicMessages", "unpinAllGeneralForumTopicMessages", "upgradeGift", "verifyChat", "verifyUser",
+    "addStickerToSet", "answerChatJoinRequestQuery", "approveChatJoinRequest", "approveSuggestedPost", "banChatMember",
+    "banChatSenderChat", "closeGeneralForumTopic", "convertGiftToStars", "createNewStickerSet",
+    "declineChatJoinRequest", "declineSuggestedPost", "deleteAllMessageReactions", "deleteBusinessMessages",
+    "deleteChatPhoto", "deleteChatStickerSet", "deleteEphemeralMessage", "deleteMessageReaction", "deleteMyCommands",
+    "deleteStickerFromSet", "deleteStickerSet", "deleteStory", "editEphemeralMessageCaption",
+    "editEphemeralMessageMedia", "editEphemeralMessageReplyMarkup", "editEphemeralMessageText", "editGeneralForumTopic",
+    "editUserStarSubscription", "giftPremiumSubscription", "hideGeneralForumTopic", "leaveChat", "promoteChatMember",
+    "readBusinessMessage", "removeBusinessAccountProfilePhoto", "removeChatVerification", "removeMyProfilePhoto",
+    "removeUserVerification", "reopenGeneralForumTopic", "replaceStickerInSet", "restrictChatMember",
+    "sendChatJoinRequestWebApp", "sendGift", "sendMessageDraft", "sendRichMessageDraft",
+    "setChatAdministratorCustomTitle", "setChatDescription", "setChatMenuButton", "setChatPermissions", "setChatPhoto",
+    "setChatStickerSet", "setChatTitle", "setGameScore", "setMyCommands", "setMyDefaultAdministratorRights",
+    "setMyDescription", "setMyName", "setMyShortDescription", "setPassportDataErrors", "setStickerEmojiList",
+    "setStickerKeywords", "setStickerMaskPosition", "setStickerPositionInSet", "setStickerSetThumbnail",
+    "setStickerSetTitle", "setUserEmojiStatus", "transferBusinessAccountStars", "transferGift", "unbanChatMember",
+    "unbanChatSenderChat", "unhideGeneralForumTopic", "unpinAllForumTopicMessages", "unpinAllGeneralForumTopicMessages",
+    "upgradeGift", "verifyChat", "verifyUser",
 )  # fmt: skip
 
 METHODS: dict[str, Handler] = {
@@ -229,18 +254,36 @@ METHODS: dict[str, Handler] = {
     "createChatInviteLink": invite_link,
     "createChatSubscriptionInviteLink": invite_link,
     "exportChatInviteLink": invite_link,
+    "editChatInviteLink": invite_link,
+    "editChatSubscriptionInviteLink": invite_link,
+    "revokeChatInviteLink": invite_link,
     "createInvoiceLink": invoice_link,
     "refundStarPayment": refund,
     "savePreparedInlineMessage": prepared,
     "savePreparedKeyboardButton": prepared,
+    "answerGuestQuery": inline_message,
+    "answerWebAppQuery": inline_message,
+    "postStory": story,
+    "repostStory": story,
+    "editStory": story,
+    "getManagedBotToken": managed_token,
+    "replaceManagedBotToken": managed_token,
+    "getBusinessConnection": business_connection,
     "getStickerSet": sticker_set,
     "getMyCommands": remembered([], "commands"),
     "getMyName": remembered({"name": ""}, "name"),
     "getMyDescription": remembered({"description": ""}, "description"),
     "getMyShortDescription": remembered({"short_description": ""}, "short_description"),
-    "getMyDefaultAdministratorRights": remembered({}),
+    "getMyDefaultAdministratorRights": remembered(dict.fromkeys(RIGHTS, False)),
     "getChatMenuButton": remembered({"type": "commands"}),
     "getUserProfilePhotos": remembered({"total_count": 0, "photos": []}),
+    "getUserProfileAudios": remembered({"total_count": 0, "audios": []}),
+    "getUserPersonalChatMessages": remembered([]),
+    "getUserGifts": remembered({"total_count": 0, "gifts": []}),
+    "getChatGifts": remembered({"total_count": 0, "gifts": []}),
+    "getBusinessAccountGifts": remembered({"total_count": 0, "gifts": []}),
+    "getBusinessAccountStarBalance": remembered({"amount": 0}),
+    "getManagedBotAccessSettings": remembered({"is_access_restricted": False}),
     "getUserChatBoosts": remembered({"boosts": []}),
     "getMyStarBalance": remembered({"amount": 0}),
     "getStarTransactions": remembered({"transactions": []}),

@@ -127,6 +127,19 @@ def press(world: World, bot: Bot, user: User, chat: Chat, message_id: int, data:
     return ask(world, bot, user, "callback", payload, chat_id=chat.id)
 
 
+# What a query says unless told otherwise. Strict libraries refuse one without these.
+USUAL: dict[str, Json] = {
+    "inline": {"query": "", "offset": ""},
+    "pre_checkout": {"currency": "XTR", "total_amount": 1, "invoice_payload": ""},
+    "shipping": {
+        "invoice_payload": "",
+        "shipping_address": dict.fromkeys(
+            ("country_code", "state", "city", "street_line1", "street_line2", "post_code"), ""
+        ),
+    },
+}
+
+
 def ask(world: World, bot: Bot, user: User, kind: str, payload: Json, *, chat_id: int | None = None) -> str:
     """A query that wants an answer: callback, inline, pre_checkout or shipping; its id."""
     now = world.now()
@@ -150,13 +163,12 @@ def set_standing(world: World, bot: Bot, chat: Chat, user: User, status: Status)
         chat.members[bot.id] = Member(status=status)
     if before == status:
         return None
-    face = bot.user.as_json()
     change: Json = {
         "chat": chat.as_json(),
         "from": user.as_json(),
         "date": now,
-        "old_chat_member": {"user": face, "status": before, **({"until_date": 0} if before == "kicked" else {})},
-        "new_chat_member": {"user": face, "status": status, **({"until_date": 0} if status == "kicked" else {})},
+        "old_chat_member": Member(status=before).as_json(bot.user),
+        "new_chat_member": Member(status=status).as_json(bot.user),
     }
     return world.push(bot, "my_chat_member", change, date=now)
 

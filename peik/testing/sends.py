@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from peik.testing.answer import bad
 from peik.testing.media import CAPTIONED, album_item, described, taken
-from peik.testing.params import Json, Params, flag, integer, integers, number, sequence, text_of
+from peik.testing.params import Json, Params, flag, integer, integers, mapping, number, sequence, text_of
 from peik.testing.posting import caption, charge, envelope, known_chat, message_text, post, writable_chat
 from peik.testing.world import Call, World
 
@@ -88,7 +88,9 @@ def _location(params: Params) -> Json:
         raise bad("latitude is empty")
     if longitude is None:
         raise bad("longitude is empty")
-    return {"latitude": latitude, "longitude": longitude}
+    place: Json = {"latitude": latitude, "longitude": longitude}
+    live_s = integer(params, "live_period")
+    return place | {"live_period": live_s} if live_s else place
 
 
 def send_contact(world: World, call: Call) -> object:
@@ -111,12 +113,14 @@ def send_poll(world: World, call: Call) -> object:
     poll: Json = {
         "id": str(world.chance.getrandbits(60)),
         "question": question,
-        "options": [{"text": text, "voter_count": 0} for text in texts],
+        "options": [{"persistent_id": str(place), "text": text, "voter_count": 0} for place, text in enumerate(texts)],
         "total_voter_count": 0,
         "is_closed": flag(call.params, "is_closed"),
         "is_anonymous": flag(call.params, "is_anonymous") if "is_anonymous" in call.params else True,
         "type": text_of(call.params, "type") or "regular",
         "allows_multiple_answers": flag(call.params, "allows_multiple_answers"),
+        "allows_revoting": flag(call.params, "allows_revoting"),
+        "members_only": flag(call.params, "members_only"),
     }
     return _post(world, call, {"poll": poll}, text=question)
 
@@ -156,6 +160,18 @@ def send_paid_media(world: World, call: Call) -> object:
     paid = [{"type": "photo" if "photo" in item else "video", **item} for item in items]
     content: Json = {"paid_media": {"star_count": stars, "paid_media": paid}, **caption(call.params)}
     return _post(world, call, content, text=str(content.get("caption", "")))
+
+
+def checklist(params: Params) -> Json:
+    given = mapping(params, "checklist", what="InputChecklist") or {}
+    tasks = sequence(given, "tasks", what="InputChecklistTask")
+    if not given.get("title") or not tasks:
+        raise bad("can't parse InputChecklist: it needs a title and tasks")
+    return {"checklist": {"title": given["title"], "tasks": tasks}}
+
+
+def send_checklist(world: World, call: Call) -> object:
+    return _post(world, call, checklist(call.params))
 
 
 def send_anything(world: World, call: Call) -> object:
@@ -250,6 +266,7 @@ SENDS: dict[str, Handler] = {
     "sendDice": send_dice,
     "sendInvoice": send_invoice,
     "sendGame": send_game,
+    "sendChecklist": send_checklist,
     "forwardMessage": forward_message,
     "forwardMessages": forward_messages,
     "copyMessage": copy_message,

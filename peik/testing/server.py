@@ -119,7 +119,10 @@ class SimServer:
         await self.stop()
 
     async def until(self, fact: Callable[[], bool], timeout: float = 10.0) -> None:
-        """Wait until the fact holds; it is asked again after every request and every push. Raises TimeoutError."""
+        """Wait until the fact holds; it is asked again after every request, every push and every end of a fault.
+
+        Raises TimeoutError.
+        """
         if fact():
             return
         told = self._loop.create_future()
@@ -164,6 +167,7 @@ class SimServer:
         self._fault_timer = None
         self.telegram.faults.sweep()
         self._heed_faults()
+        self._tell_watchers()
 
     # One request
 
@@ -186,7 +190,9 @@ class SimServer:
         elif request.verb not in {b"POST", b"GET"}:
             connection.answer(WRONG_VERB)
         elif route.is_file:
-            connection.answer(self.telegram.download(route.token_text, route.name))
+            plan = self.telegram.exchange(route.token_text, "download", {}) if is_faulty else PLAIN
+            answer = plan.answer or self.telegram.download(route.token_text, route.name, span=request.span)
+            self._later(plan.late_s + plan.slow_s, lambda: self._give(connection, answer, plan))
         else:
             params, files = forms.read(request.query, request.content_type, request.body)
             plan = self.telegram.exchange(route.token_text, route.name, params) if is_faulty else PLAIN

@@ -7,7 +7,7 @@ import msgspec
 
 from peik.core.reply import Fault, Reply
 from peik.ports import Request
-from peik.testing.answer import Answer, UploadedFile
+from peik.testing.answer import Answer, Pending, UploadedFile
 from peik.testing.exchange import Exchange, How
 from peik.testing.faults import Kind
 from peik.testing.telegram import Telegram
@@ -21,7 +21,9 @@ class SimCarrier:
         self._latency_s = latency_s
         self._loop = asyncio.get_running_loop()
         self._open: set[asyncio.Handle] = set()
+        self._parked: dict[Pending, tuple[Callable[[Reply], None], asyncio.Handle]] = {}
         self.uploads = 0
+        self._heed_faults(telegram.faults.changed)
 
     def start(self, request: Request, done: Callable[[Reply], None]) -> None:
         self._later(self._latency_s / 2, lambda: self._arrive(request, done))
@@ -34,14 +36,29 @@ class SimCarrier:
     async def close(self) -> None:
         for handle in self._open:
             handle.cancel()
+        for parked in self._parked:
+            parked.moved = None
+        self._parked.clear()
 
-    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+    def _heed_faults(self, others: Callable[[], None]) -> None:
+        """When it gets dark, open connections are reset: those on which a poll is parked, too."""
+
+        def changed() -> None:
+            others()
+            if self._telegram.faults.is_live(Kind.DARK):
+                for parked in list(self._parked):
+                    self._unpark(parked, Reply(fault=Fault.RESET, detail="closed by the peer"))
+
+        self._telegram.faults.changed = changed
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> asyncio.Handle:
         def now() -> None:
             self._open.discard(handle)
             act()
 
         handle = self._loop.call_later(delay_s, now)
         self._open.add(handle)
+        return handle
 
     def _arrive(self, request: Request, done: Callable[[Reply], None]) -> None:
         if self._telegram.faults.is_live(Kind.DARK, Kind.REFUSE):
@@ -64,13 +81,52 @@ class SimCarrier:
                 for one in request.enclosures
             }
             processed = self._telegram.call(request.token.reveal(), request.method, params, files)
-            assert isinstance(processed, Answer), "a sender never polls"
-            answer = answer or processed
+            if isinstance(processed, Pending):
+                if answer is None and exchange.how is How.ANSWER:
+                    self._park(processed, request, done)
+                    return
+            else:
+                answer = answer or processed
         if exchange.how is How.HANG:
             hung = Reply(fault=Fault.TIMEOUT, detail="no answer in time")
             self._later(request.timeout_s, lambda: done(hung))
             return
         self._later(exchange.slow_s + self._latency_s / 2, lambda: done(_reply(exchange.how, answer)))
+
+    def _park(self, parked: Pending, request: Request, done: Callable[[Reply], None]) -> None:
+        """Wait until the answer falls due, or the caller's patience ends; the poll stays parked then, as at Telegram."""
+        timer: asyncio.Handle
+
+        def look() -> None:
+            answer = self._telegram.ripe(parked)
+            if answer is None:
+                wait()
+            else:
+                reply = Reply(status=answer.status, body=answer.body)
+                self._later(self._latency_s / 2, lambda: self._unpark(parked, reply))
+                parked.moved = None
+
+        def wait() -> None:
+            nonlocal timer
+            timer = self._later(max(0.0, parked.due_at - self._telegram.now()), look)
+
+        def moved() -> None:
+            timer.cancel()
+            self._open.discard(timer)
+            wait()
+
+        gone = Reply(fault=Fault.TIMEOUT, detail="no answer in time")
+        self._parked[parked] = (done, self._later(request.timeout_s, lambda: self._unpark(parked, gone)))
+        parked.moved = moved
+        wait()
+
+    def _unpark(self, parked: Pending, reply: Reply) -> None:
+        done, patience = self._parked.pop(parked, (None, None))
+        if done is not None and patience is not None:
+            patience.cancel()
+            self._open.discard(patience)
+            parked.moved = None
+            done(reply)
 
 
 def _reply(how: How, answer: Answer | None) -> Reply:

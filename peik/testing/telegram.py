@@ -1,6 +1,7 @@
 """The simulated Telegram: a Bot API without sockets, clock or chance of its own, driven by calls, judged by its ledger."""
 
 import random
+import re
 from collections.abc import Callable
 
 from peik.core.problem import BadInput
@@ -83,16 +84,25 @@ class Telegram(World):
                 self.counters.lost_before += 1
         return plan
 
-    def download(self, token_text: str, path: str) -> Answer:
-        """What `/file/bot<token>/<path>` gives."""
+    def download(self, token_text: str, path: str, *, span: bytes = b"") -> Answer:
+        """What `/file/bot<token>/<path>` gives; with a Range header `bytes=n-` or `bytes=n-m`, the part."""
         try:
             stored = self.enter(token_text).files.by_path(path)
         except Refusal as refusal:
             return failure(refusal)
         if stored is None or stored.content is None:
             return failure(Refusal(404, "Not Found"))
-        headers = (("Content-Type", stored.content_type), ("Accept-Ranges", "none"))
-        return Answer(200, stored.content, headers)
+        self.counters.downloads += 1
+        headers = (("Content-Type", stored.content_type), ("Accept-Ranges", "bytes"))
+        content = stored.content
+        asked = re.fullmatch(rb"bytes=(\d+)-(\d*)", span)
+        if asked is None:
+            return Answer(200, content, headers)
+        first, last = int(asked[1]), min(int(asked[2] or len(content)), len(content) - 1)
+        if first > last:
+            return Answer(416, b"", (("Content-Range", f"bytes */{len(content)}"),))
+        part = ("Content-Range", f"bytes {first}-{last}/{len(content)}")
+        return Answer(206, content[first : last + 1], (*headers, part))
 
     # Webhook pushes: ask what is due, carry it out, tell how it went.
 
@@ -215,8 +225,10 @@ class Telegram(World):
         return people.press(self, one, person, self._chat(one, chat) or self.dialog(one, person), message_id, data)
 
     def ask(self, bot: BotRef, user: UserRef, kind: str, payload: Json | None = None) -> str:
-        """A person's inline, pre_checkout or shipping query; its id."""
-        return people.ask(self, self.bot(bot), self._user(user), kind, payload or {"query": "", "offset": ""})
+        """A person's inline, pre_checkout or shipping query; its id. The payload may leave out what is not in question."""
+        return people.ask(
+            self, self.bot(bot), self._user(user), kind, {**people.USUAL.get(kind, {}), **(payload or {})}
+        )
 
     def update(self, bot: BotRef, kind: str, payload: Json, *, date: float | None = None) -> Event | None:
         """Any other update, as it is."""

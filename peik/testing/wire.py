@@ -27,6 +27,7 @@ class Request(msgspec.Struct, frozen=True):
     content_type: bytes
     body: bytes
     keeps_alive: bool
+    span: bytes = b""  # the Range header
 
 
 class Host(Protocol):
@@ -59,6 +60,7 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._url = b""
         self._content_type = b""
+        self._span = b""
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._headers_bytes = 0
@@ -105,6 +107,8 @@ class Connection(asyncio.Protocol):
         # By length first: this runs for every header of every request.
         if length == 12 and name.lower() == b"content-type":
             self._content_type = value
+        elif length == 5 and name.lower() == b"range":
+            self._span = value
         elif length == 6 and name.lower() == b"expect":
             self._expects = value.lower() == b"100-continue"
 
@@ -132,7 +136,7 @@ class Connection(asyncio.Protocol):
         parts = self._body
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         keeps_alive = self._parser.should_keep_alive()
-        request = Request(self._parser.get_method(), path, query, self._content_type, body, keeps_alive)
+        request = Request(self._parser.get_method(), path, query, self._content_type, body, keeps_alive, self._span)
         if self._is_busy:
             self._waiting.append(request)
             if len(self._waiting) >= PIPELINE_MAX and not self._is_paused:
@@ -200,8 +204,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             peer = self._transport.get_extra_info("socket")
             if peer is not None:
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
+                reset_on_close(peer)
             self._transport.abort()
+
+
+def reset_on_close(peer: socket.socket) -> None:
+    """When this socket is closed, the other side sees a reset instead of an end."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
 
 
 _HEADS: dict[tuple[int, tuple[tuple[str, str], ...], bool], bytes] = {}

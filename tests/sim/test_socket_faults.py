@@ -1,11 +1,13 @@
 """Every fault as a client meets it on a socket: what comes, how it ends, and whether the message was really sent."""
 
 import asyncio
+import socket
+from collections.abc import Callable
 
 import pytest
 import uvloop
 
-from peik.testing import SimServer
+from peik.testing import Kind, SimServer
 from tests.sim.wires import Wire, send_bytes, story
 
 
@@ -23,6 +25,34 @@ def test_refused_connections_and_the_same_port_open_again():
                 assert (await wire.ask(send_bytes("after")))[0] == 200
 
     story(play())
+
+
+def test_who_waits_for_the_end_of_darkness_is_told_without_any_request():
+    async def play() -> None:
+        async with SimServer() as sim:
+            sim.telegram.outage(0.05)
+            await sim.until(lambda: not sim.telegram.faults.is_live(Kind.DARK), timeout=10)
+
+    story(play())
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_darkness_resets_a_connection_that_is_just_being_taken_in(run: Callable[..., None], turns: int):
+    async def play() -> None:
+        async with SimServer() as sim, asyncio.timeout(10):
+            loop = asyncio.get_running_loop()
+            # The kernel completes it at once; the loop takes it in within the next few turns.
+            with socket.create_connection((sim.host, sim.port)) as client:
+                client.setblocking(False)
+                client.send(send_bytes("in the doorway")[:20])  # a part, so that it cannot be answered before
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                sim.telegram.dark(True)
+                with pytest.raises(ConnectionResetError):
+                    await loop.sock_recv(client, 1)
+
+    run(play())
 
 
 def test_darkness_resets_what_is_open_and_ends_by_itself():
