@@ -22,6 +22,7 @@ _HOMES = {
     ),
     "peik.library.calls": ("Call",),
     "peik.library.front": ("Peik",),
+    "peik.library.handlers": ("Update",),
     "peik.library.letters": ("Letter", "QueueStats", "Receipt", "Refused"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

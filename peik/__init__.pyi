@@ -13,6 +13,7 @@ from peik.errors import TooLarge as TooLarge
 from peik.errors import Unavailable as Unavailable
 from peik.library.calls import Call as Call
 from peik.library.front import Peik as Peik
+from peik.library.handlers import Update as Update
 from peik.library.letters import Letter as Letter
 from peik.library.letters import QueueStats as QueueStats
 from peik.library.letters import Receipt as Receipt

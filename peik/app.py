@@ -1,58 +1,33 @@
-"""The one file that knows the concrete classes: it builds Peik, opens it, drains it and closes it."""
+"""Opens Peik, drains it and closes it. What it is built of is in `building`."""
 
 import asyncio
 import contextlib
 import os
 import random
 import secrets
-import ssl
-import urllib.parse
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-import msgspec
-
-from peik.carrier.botapi import BotApiCarrier
-from peik.carrier.dialling import Connect
+from peik.building import Office as Office
+from peik.building import build, carrier_to
+from peik.building_inbox import token_of
 from peik.carrier.poster import HttpPoster
-from peik.carrier.proxy import Proxy, through_http, through_socks5
+from peik.carrier.pusher import HttpPusher
 from peik.clock import Clock, SystemClock
-from peik.config import Config, RouteAddress, RouteKind
-from peik.core.problem import Problem
-from peik.core.token import Token
-from peik.desk import Defaults, Desk
-from peik.engine.courier import Courier
-from peik.engine.hooks import Hooks
+from peik.config import Config, RouteAddress
 from peik.engine.neighbours import Neighbours
-from peik.engine.route import Route
-from peik.engine.routes import Routes
-from peik.engine.sender import Sender, Terms
-from peik.engine.timekeeper import Timekeeper
 from peik.errors import StartError, StoreUnavailable
 from peik.events import Events
-from peik.keyring import Keyring
-from peik.ports import BotRecord, Carrier, Poster, Retention
+from peik.inbox.desk import Recovery
+from peik.inbox_ports import Pusher
+from peik.ports import Carrier, Poster
 from peik.store.database import OwnerLock
 from peik.store.executor import Executor, ThreadExecutor
 from peik.store.spool import FolderSpool
 from peik.store.sqlite import SqliteStore
 
 HOOKS_GRACE_S = 5.0  # for webhooks on their way when Peik ends; what does not come back is told again
-
-
-class Office(msgspec.Struct, frozen=True, kw_only=True):
-    """A running Peik as its doors see it."""
-
-    config: Config
-    clock: Clock
-    desk: Desk
-    courier: Courier
-    spool: FolderSpool
-    events: Events
-    store: SqliteStore
-    keyring: Keyring
-    hooks: Hooks
 
 
 @asynccontextmanager
@@ -66,6 +41,7 @@ async def running(
     executor: Callable[[str], Executor] = ThreadExecutor,
     make_carrier: Callable[[RouteAddress, Config], Carrier] | None = None,
     poster: Poster | None = None,
+    pusher: Pusher | None = None,
     must_own: bool = True,
     is_alone: bool = False,
 ) -> AsyncIterator[Office]:
@@ -83,21 +59,69 @@ async def running(
     spool = FolderSpool(path.with_name(path.name + ".files"))
     store = SqliteStore(path, clock=clock, is_owner=must_own, executor=executor, on_blobs_freed=spool.remove)
     await store.open()
-    make_carrier = make_carrier or _carrier
+    pusher = pusher or HttpPusher()
+    make_carrier = make_carrier or carrier_to
     carriers = [carrier or make_carrier(address, config) for address in config.routes]
     try:
-        office = _build(
+        office = build(
             config,
             events=events,
             clock=clock,
             carriers=carriers,
             chance=chance,
             poster=poster or HttpPoster(may_be_private=config.hooks_allow_private),
+            pusher=pusher,
             store=store,
             spool=spool,
         )
         async with _engine(office, is_alone=is_alone):
             yield office
+    finally:
+        await pusher.close()
+        await asyncio.gather(*(each.close() for each in carriers))
+        await store.close()
+
+
+async def recover_once(
+    config: Config, bot_id: int, *, clock: Clock | None = None, carrier: Carrier | None = None
+) -> Recovery:
+    """One pass over everything that Telegram has kept for a bot, by a process that does nothing else with the store.
+
+    Raises StartError if another process owns the store, Conflict if another program stands in the way, Unavailable if
+    Telegram or the store cannot be reached.
+    """
+    clock = clock or SystemClock()
+    path = config.sqlite_path.absolute()
+    spool = FolderSpool(path.with_name(path.name + ".files"))
+    store = SqliteStore(path, clock=clock, is_owner=True, executor=ThreadExecutor, on_blobs_freed=spool.remove)
+    await store.open()
+    carriers = [carrier or carrier_to(address, config) for address in config.routes]
+    try:
+        office = build(
+            config,
+            events=Events(),
+            clock=clock,
+            carriers=carriers,
+            chance=random.Random(),
+            poster=HttpPoster(may_be_private=config.hooks_allow_private),
+            pusher=HttpPusher(),
+            store=store,
+            spool=spool,
+        )
+        office.desk.open(await store.bots())
+        async with asyncio.TaskGroup() as group:
+            # An outage that ends with this pass is noted, so that the next start settles it.
+            await office.outages.start([], group)
+            watching = group.create_task(office.courier.routes.run())
+            try:
+                return await office.receiver.recover(office.desk.bot(bot_id))
+            finally:
+                watching.cancel()
+                office.outages.stop()
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
     finally:
         await asyncio.gather(*(each.close() for each in carriers))
         await store.close()
@@ -125,100 +149,6 @@ def only_server(config: Config) -> Iterator[None]:
         lock.release()
 
 
-def _carrier(address: RouteAddress, config: Config) -> BotApiCarrier:
-    api_root = address.api_root or config.api_root
-    # One connection per call in flight: a bot's calls never queue for a connection behind another's.
-    return BotApiCarrier(api_root, connections_max=max(256, config.in_flight * 4), connect=_connect(address, api_root))
-
-
-def _connect(address: RouteAddress, api_root: str) -> Connect | None:
-    """The way through a proxy. None: straight to the API root."""
-    if address.kind not in (RouteKind.HTTP, RouteKind.SOCKS5):
-        return None
-    proxy = Proxy(host=address.host, port=address.port, user=address.user, password=address.password)
-    parts = urllib.parse.urlsplit(api_root)
-    is_tls = parts.scheme == "https"
-    through = through_http if address.kind is RouteKind.HTTP else through_socks5
-    return through(
-        proxy,
-        host=parts.hostname or "",
-        port=parts.port or (443 if is_tls else 80),
-        ssl_context=ssl.create_default_context() if is_tls else None,
-    )
-
-
-def _build(
-    config: Config,
-    *,
-    events: Events,
-    clock: Clock,
-    carriers: Sequence[Carrier],
-    chance: random.Random,
-    poster: Poster,
-    store: SqliteStore,
-    spool: FolderSpool,
-) -> Office:
-    terms = Terms(
-        in_flight_max=config.in_flight,
-        timeout_s=config.timeout,
-        upload_timeout_s=config.upload_timeout,
-        is_paced=config.pace,
-    )
-    ways = [
-        Route(
-            address.name,
-            carrier,
-            kind=address.kind,
-            clock=clock,
-            chance=chance,
-            events=events,
-            probe_token=lambda: courier.probe_token(),
-            trial_s=config.route_trial,
-            is_watched=len(carriers) > 1,
-        )
-        for address, carrier in zip(config.routes, carriers, strict=True)
-    ]
-    routes = Routes(ways, clock=clock, events=events)
-    timekeeper = Timekeeper(
-        store=store,
-        clock=clock,
-        events=events,
-        retention=Retention(
-            completed_ms=int(config.keep_completed * 1000),
-            dead_ms=int(config.keep_dead * 1000),
-            log_ms=int(config.keep_log * 1000),
-        ),
-        remove_blobs=spool.remove,
-    )
-
-    def make_sender(bot: BotRecord) -> Sender:
-        return Sender(bot, store=store, routes=routes, spool=spool, clock=clock, events=events, terms=terms)
-
-    courier = Courier(clock=clock, events=events, make_sender=make_sender, routes=routes, timekeeper=timekeeper)
-    store.listen(courier)
-    desk = Desk(
-        store=store,
-        engine=courier,
-        clock=clock,
-        events=events,
-        defaults=Defaults(
-            attempts=config.attempts, backoff_ms=config.backoff_ms, hooks_may_be_private=config.hooks_allow_private
-        ),
-        expect=timekeeper.expect,
-    )
-    return Office(
-        config=config,
-        clock=clock,
-        desk=desk,
-        courier=courier,
-        spool=spool,
-        events=events,
-        store=store,
-        keyring=Keyring(store=store, clock=clock, events=events, hooks_may_be_private=config.hooks_allow_private),
-        hooks=Hooks(store=store, poster=poster, clock=clock, events=events),
-    )
-
-
 @asynccontextmanager
 async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
     try:
@@ -226,17 +156,29 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
             await _start(office, group)
             watching = None if is_alone else group.create_task(_neighbours(office, group).run())
             noting = group.create_task(office.keyring.run())
+            alerting = group.create_task(office.alerts.run())
             try:
                 yield
             finally:
                 if watching is not None:
                     watching.cancel()  # before the drain: nobody may take over now
                 noting.cancel()
-                await office.courier.drain(office.config.grace)
+                await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
+                office.outages.stop()
+                office.upkeep.stop()
+                office.inbox.end()
+                # Handlers may still send while they end, so the courier is the last to stop.
+                began_at = office.clock.mono()
+                await office.consumers.drain(office.config.grace)
+                left_s = office.config.grace - (office.clock.mono() - began_at)
+                await office.courier.drain(max(left_s, min(office.config.grace, HOOKS_GRACE_S)))
                 await office.hooks.drain(min(office.config.grace, HOOKS_GRACE_S))
                 office.hooks.stop()
                 office.courier.stop()
+                office.consumers.stop()
+                alerting.cancel()
                 await _note_keys(office)
+                await office.inbox.close()
     except BaseExceptionGroup as errors:
         # Whoever opened Peik wants to see the one thing that went wrong, as itself.
         if len(errors.exceptions) == 1:
@@ -246,14 +188,21 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
 
 async def _start(office: Office, group: asyncio.TaskGroup) -> None:
     bots = await office.store.bots()
-    tokens = [_token(text) for text in office.config.tokens()]
+    tokens = [token_of(text) for text in office.config.tokens()]
     office.desk.open(bots)
+    office.courier.open(group)
     await office.keyring.refresh()
     if await office.store.claim():
         await _take_over(office, group)
+    else:
+        await office.outages.start([], group)
+    if tokens and office.config.inbound == "webhook" and office.config.public_url is None:
+        raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
     for token in tokens:
         if all(bot.token != token for bot in bots):
-            await office.desk.save_bot(token, inbound=office.config.inbound)
+            known = office.desk.known(token.bot_id)  # under another token: how its updates come in stays
+            await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
+    office.consumers.start(group)
 
 
 async def _take_over(office: Office, group: asyncio.TaskGroup) -> None:
@@ -261,6 +210,11 @@ async def _take_over(office: Office, group: asyncio.TaskGroup) -> None:
     office.spool.sweep(await office.store.blobs())
     office.courier.start(office.desk.bots(), group)
     office.hooks.start(group)
+    await office.outages.start(office.desk.bots(), group)
+    office.outages.look_after(office.desk.bots)
+    office.upkeep.start(group)
+    office.receiver.start(office.desk.bots(), group)
+    office.consumers.own()
 
 
 async def _note_keys(office: Office) -> None:
@@ -275,19 +229,16 @@ def _neighbours(office: Office, group: asyncio.TaskGroup) -> Neighbours:
         office.courier.reread_all()
         await office.keyring.refresh()
         office.hooks.look()
+        await office.inbox.look()
+        if not office.store.is_owner:
+            await office.outages.look(office.consumers.handled_bots())  # before its arrivals are seen
+        office.consumers.look()
 
     async def take_over() -> None:
         await reread()
         await _take_over(office, group)
 
     return Neighbours(store=office.store, clock=office.clock, events=office.events, reread=reread, take_over=take_over)
-
-
-def _token(text: str) -> Token:
-    try:
-        return Token(text)
-    except Problem as problem:
-        raise StartError(f"PEIK_BOT_TOKENS: {problem.detail}") from None
 
 
 def admin_key(config: Config) -> tuple[str, Path | None]:

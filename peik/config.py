@@ -55,6 +55,7 @@ class Group(enum.StrEnum):
     ACCESS = "Bots and access"
     DELIVERY = "Delivery"
     INBOX = "Inbox"
+    GATEWAY = "Gateway"
     BOUNDS = "Bounds and keeping"
     LOG = "Log"
     CLIENT = "Command line"
@@ -262,6 +263,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="keep_unread", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long arrivals are kept that a consumer has not read."),
     Setting(name="consumer_idle", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long a consumer other than the default one may be unused before it is forgotten."),
     Setting(name="admin_chats", group=Group.ACCESS, default="", parse=_names, help="Chats that alerts go to, comma-separated: ids or @names."),
+    Setting(name="gateway_wait", group=Group.GATEWAY, default="4s", parse=parse_duration_s, help="How long a send through the gateway waits for Telegram's answer before it is answered with message_id 0. The letter goes on either way."),
+    Setting(name="gateway_open", group=Group.GATEWAY, default="on", parse=_flag, help="Serve bots that are not known yet: their token is checked with Telegram once. Off: only bots that were added before."),
+    Setting(name="file_cache", group=Group.GATEWAY, default="256M", parse=parse_size_bytes, help="How much room files fetched through /file/bot… may take on disk, beside the database; 0 keeps none."),
     Setting(name="upload_max", group=Group.BOUNDS, default=None, parse=parse_size_bytes, help="The largest file to accept; by default 50M for Telegram's own API root and 2000M for any other."),
     Setting(name="body_max", group=Group.BOUNDS, default="64M", parse=parse_size_bytes, help="The largest JSON request to accept."),
     Setting(name="wait_max", group=Group.BOUNDS, default="5m", parse=parse_duration_s, help="The longest ?wait= of a REST call."),
@@ -319,6 +323,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_unread: float
     consumer_idle: float
     admin_chats: tuple[str, ...]
+    gateway_wait: float
+    gateway_open: bool
+    file_cache: int
     upload_max: int | None
     body_max: int
     wait_max: float

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
@@ -10,7 +11,7 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.address import read_address
-from peik.core.call import read_call
+from peik.core.call import opened, read_call
 from peik.core.letter import Backoff, Chat, Draft, Enclosed, OnUncertain, Priority
 from peik.core.lifecycle import Move
 from peik.core.pace import Limits
@@ -56,6 +57,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 5
     backoff_ms: int = 2000
     hooks_may_be_private: bool = False
+    may_be_pushed: bool = True  # Telegram can reach us, so that updates may come by webhook
 
 
 class Engine(Protocol):
@@ -68,6 +70,8 @@ class Engine(Protocol):
     def remove(self, bot_id: int) -> None: ...
 
     def why(self, view: LetterView, head: int | None) -> str | None: ...
+
+    def watch(self, bot_id: int, letter_id: int, tell: Callable[[bytes], None] | None) -> None: ...
 
     def open_chat(self, bot_id: int, chat: Chat) -> None: ...
 
@@ -230,6 +234,34 @@ class Desk:
             finally:
                 self._forget(watched, ended)
 
+    async def answer(self, bot_id: int, letter_id: int, timeout_s: float) -> bytes | LetterView:
+        """Telegram's result to a letter that was accepted a moment ago, as soon as it comes; or the letter as `wait` gives
+        it, if there is no such result in time.
+
+        The result may be told before it is stored. A crash in between leaves the letter uncertain, as it would without
+        this; whoever waits knows more then than the store, and nothing that was promised is broken.
+        """
+        deadline = self._clock.mono() + timeout_s
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        told: list[bytes] = []
+
+        def tell(result: bytes) -> None:
+            if result != b"null" and not ended.done():  # else there is nothing to show, and the letter says why
+                told.append(result)
+                ended.set_result(None)
+
+        self._waiters[letter_id].append(ended)
+        self._engine.watch(bot_id, letter_id, tell)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await ended
+        except TimeoutError:
+            pass
+        finally:
+            self._engine.watch(bot_id, letter_id, None)
+            self._forget(letter_id, ended)
+        return told[0] if told else await self.wait(letter_id, max(0.0, deadline - self._clock.mono()))
+
     def _forget(self, letter_id: int, ended: asyncio.Future[None]) -> None:
         waiting = self._waiters[letter_id]
         waiting.remove(ended)
@@ -329,6 +361,10 @@ class Desk:
     def bots(self) -> list[BotRecord]:
         return list(self._bots.values())
 
+    def known(self, bot_id: int) -> BotRecord | None:
+        """The bot of this id, if there is one. For those who ask thousands of times a second."""
+        return self._bots.get(bot_id)
+
     def bot(self, bot_id: int | None) -> BotRecord:
         """The bot of this id, or the only one there is."""
         known = self._bots.get(bot_id) if bot_id is not None else None
@@ -344,9 +380,20 @@ class Desk:
             code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it: POST /v1/bots with its token."
         )
 
+    def known_bot(self, bot_id: int) -> BotRecord | None:
+        return self._bots.get(bot_id)
+
+    async def note_me(self, bot_id: int, me: str, username: str | None) -> None:
+        """Keep what Telegram says of a bot, for the time when it cannot be asked."""
+        record = self._bots.get(bot_id)
+        if record is not None and record.me != me:
+            record = msgspec.structs.replace(record, me=me, username=username)
+            await self._store.save_bot(record)
+            self._bots[bot_id] = record
+
     async def save_bot(self, token: Token, *, inbound: str = "off") -> tuple[BotRecord, bool]:
         """Add a bot, or give a known one its new token. The record, and whether it is new."""
-        _check_inbound(inbound)
+        self._check_inbound(inbound)
         known = self._bots.get(token.bot_id)
         if known is None:
             record = BotRecord(bot_id=token.bot_id, token=token, inbound=inbound, created_at_ms=self._clock.wall_ms())
@@ -372,7 +419,7 @@ class Desk:
                 raise BadInput(code="other_bot", detail=f"That token belongs to bot {token.bot_id}, not to {bot_id}.")
             record = msgspec.structs.replace(record, token=token, paused=None)
         if inbound is not None:
-            _check_inbound(inbound)
+            self._check_inbound(inbound)
             record = msgspec.structs.replace(record, inbound=inbound)
         if missed is not msgspec.UNSET:
             _check_missed(missed)
@@ -384,6 +431,15 @@ class Desk:
             record = msgspec.structs.replace(record, limits=limits)
         await self._keep(record)
         return record
+
+    def _check_inbound(self, inbound: str) -> None:
+        if inbound not in INBOUND:
+            raise BadInput(code="bad_inbound", detail=f"inbound is one of {', '.join(INBOUND)}.")
+        if inbound == "webhook" and not self._defaults.may_be_pushed:
+            raise BadInput(
+                code="no_public_url",
+                detail="For a webhook Telegram must know where to find this Peik: set PEIK_PUBLIC_URL, or use polling.",
+            )
 
     async def _keep(self, record: BotRecord) -> None:
         await self._store.save_bot(record)
@@ -422,11 +478,6 @@ def _check_limits(limits: Limits | None) -> None:
     figures = {} if limits is None else msgspec.structs.asdict(limits)
     if any(not 0 < figures[name] <= LIMIT_MAX for name in figures if name != "is_on"):
         raise BadInput(code="bad_limits", detail=f"Every limit is above 0 and at most {LIMIT_MAX}.")
-
-
-def _check_inbound(inbound: str) -> None:
-    if inbound not in INBOUND:
-        raise BadInput(code="bad_inbound", detail=f"inbound is one of {', '.join(INBOUND)}.")
 
 
 def _check_missed(missed: str | None) -> None:
@@ -477,9 +528,21 @@ def _labels(metadata: bytes | None) -> dict[str, str]:
     return {name: str(fields[name]) for name in ("user_id", "message_type") if fields.get(name) is not None}
 
 
+def _written(value: object) -> object:
+    """A parameter as a form would carry it, which is how Telegram reads it: a number and its text are one."""
+    value = opened(value)
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
+
+
 def _digest(call: Call, method: str) -> str:
-    """Equal for the same call, whatever the order of its parameters."""
-    params = msgspec.json.encode(msgspec.json.decode(call.params), order="sorted")
-    files = "".join(sorted(f"{one.field}={one.digest};" for one in call.enclosed))
-    whole = b"\0".join((method.encode(), params, files.encode()))
-    return hashlib.blake2b(whole, digest_size=16).hexdigest()
+    """Equal for the same call, whatever the order and the encoding of its parameters."""
+    given = msgspec.json.decode(call.params, type=dict[str, object])
+    params = msgspec.json.encode({name: _written(value) for name, value in given.items()}, order="sorted").decode()
+    files = []
+    for one in call.enclosed:
+        # Libraries name an attached file anew for every request (aiogram, python-telegram-bot): its content is what counts.
+        attached = rf'attach://{re.escape(one.field)}(?=["\\])'
+        params, uses = re.subn(attached, f"attach://{one.digest}", params)
+        files.append(one.digest if uses else f"{one.field}={one.digest}")
+    whole = "\0".join((method, params, ";".join(sorted(files))))
+    return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()

@@ -145,6 +145,14 @@ class UpdatesExpired(Event, frozen=True, kw_only=True):
     count: int
 
 
+class NumberingReset(Event, frozen=True, kw_only=True):
+    """Telegram numbers this bot's updates anew: after a silent week, or on another server. Nothing is lost by it."""
+
+    expected_id: int
+    first_id: int
+    epoch: int
+
+
 class Intruder(Event, frozen=True, kw_only=True):
     """Somebody else uses this token: another poller, a foreign webhook, updates that were taken by another hand."""
 
@@ -216,6 +224,20 @@ class ConsumerAway(Event, frozen=True, kw_only=True):
 class ConsumerBack(Event, frozen=True, kw_only=True):
     consumer: str
     away_s: float
+
+
+class ConsumerWaits(Event, frozen=True, kw_only=True):
+    """Another process has the handlers of this consumer. Those here begin when it ends."""
+
+    consumer: str
+
+
+class AnswerIgnored(Event, frozen=True, kw_only=True):
+    """The answer to a push held a call that cannot be one. The update itself counts as taken."""
+
+    consumer: str
+    arrival_id: int
+    why: str
 
 
 class ConsumerExpired(Event, frozen=True, kw_only=True):

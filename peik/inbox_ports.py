@@ -18,6 +18,7 @@ class InboxState(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 1  # of Telegram's numbering: rises when the ids begin anew
     server: str = ""  # whose numbering it is: the API root
     last_update_id: int | None = None  # the last of the last committed batch, never the highest
+    newest_update_id: int | None = None  # the highest of the epoch that is here, whichever way it came
     started_at_ms: int | None = None
     seen_at_ms: int | None = None  # when Telegram last answered a poll, or pushed
     received_at_ms: int | None = None  # when the last update came
@@ -114,6 +115,7 @@ class ArrivalFilter(msgspec.Struct, frozen=True, kw_only=True):
     first_number: int | None = None
     last_number: int | None = None
     text: str | None = None
+    is_original: bool = False  # leave replays out, as `replay` itself does
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,15 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     ended_at_ms: int
     last_number: int
     settled_at_ms: int | None = None
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the inbox has for the outbox: a notice to somebody, or a method in the answer to a push."""
+
+    method: str
+    params: bytes  # a JSON object
+    idempotency_key: str | None = None
+    metadata: bytes | None = None  # a JSON object
 
 
 class InboxTally(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +159,23 @@ class ArrivalsCleaned(msgspec.Struct, frozen=True, kw_only=True):
     gone: int
     unread: Mapping[int, int]  # per bot: how many went though somebody had not read them
     expired: tuple[Consumer, ...]  # consumers that nobody used
+
+
+class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a push: a status with the answer, or 0 and why there is none."""
+
+    status: int = 0
+    body: bytes = b""
+    retry_after_s: float | None = None
+    why: str = ""
+
+
+class Pusher(Protocol):
+    """Takes updates to bots over HTTP, on connections that stay. It answers with facts and never raises for the network."""
+
+    async def push(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> Pushed: ...
+
+    async def close(self) -> None: ...
 
 
 class InboxStore(Protocol):

@@ -1,6 +1,6 @@
 """What the layers may ask of each other. Small protocols; the concrete classes are known to `peik.app` alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -45,6 +45,32 @@ class Carrier(Protocol):
 
     async def close(self) -> None:
         """End idle connections, and fail what is still in flight with what is known of it."""
+
+
+class Interrupted(Exception):
+    """A download ended before its end. What came so far is right."""
+
+
+class Download(Protocol):
+    """A file on its way here. Nothing is read ahead of its reader by more than a bound."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """Names in lower case."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Its content. Raises Interrupted."""
+
+    def close(self) -> None: ...
+
+
+class Downloader(Protocol):
+    """Fetches files from a Bot API server. Like a carrier it answers with facts: no answer at all is a Reply."""
+
+    async def open(self, token: Token, path: str, *, headers: Mapping[str, str]) -> Download | Reply: ...
 
 
 class Spool(Protocol):
@@ -124,6 +150,7 @@ class BotRecord(msgspec.Struct, frozen=True, kw_only=True):
     paused: str | None = None
     limits: Limits | None = None
     missed: str | None = None  # what becomes of messages that waited through an outage; None: as the settings say
+    me: str | None = None  # what Telegram last answered to getMe, as JSON
     created_at_ms: int = 0
 
 

@@ -24,6 +24,7 @@ class AnswerReader:
 
     __slots__ = (
         "_body",
+        "_bytes_max",
         "_chunks",
         "_coding",
         "_is_framed",
@@ -31,13 +32,15 @@ class AnswerReader:
         "_parser",
         "_received",
         "_received_max",
+        "_retry_after",
         "_status",
         "keep_alive_s",
         "may_continue",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._parser = HttpResponseParser(self)
+        self._bytes_max = bytes_max
         self.keep_alive_s = float("inf")
         self.expect()
 
@@ -48,6 +51,7 @@ class AnswerReader:
         self._status = 0
         self._body = b""
         self.may_continue = True
+        self._retry_after: int | None = None
         self._begin_head()
 
     def _begin_head(self) -> None:
@@ -85,8 +89,8 @@ class AnswerReader:
 
     def _reply(self) -> Reply:
         if self._coding and self._body:
-            return Reply(status=self._status, body=_decoded(self._body, self._coding))
-        return Reply(status=self._status, body=self._body)
+            self._body = _decoded(self._body, self._coding)
+        return Reply(status=self._status, body=self._body, retry_after_s=self._retry_after)
 
     # What the parser tells us.
 
@@ -95,11 +99,13 @@ class AnswerReader:
             self.may_continue = False  # a second answer to one request
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Four names matter, and their lengths tell them from nearly all others: cheaper than lower-casing each.
+        # Five names matter, and their lengths tell them from nearly all others: cheaper than lower-casing each.
         match len(name):
             case 10 if name.lower() == b"keep-alive":
                 if (found := _KEEP_ALIVE.search(value)) is not None:
                     self.keep_alive_s = int(found[1]) - _KEEP_ALIVE_MARGIN_S
+            case 11 if name.lower() == b"retry-after":
+                self._retry_after = int(value) if value.isdigit() and len(value) < 10 else None
             case 14 if name.lower() == b"content-length":
                 self._is_framed = True
             case 16 if name.lower() == b"content-encoding":
@@ -109,7 +115,7 @@ class AnswerReader:
 
     def on_headers_complete(self) -> None:
         self._is_headed = True
-        self._received_max = ANSWER_BYTES_MAX
+        self._received_max = self._bytes_max
 
     def on_body(self, data: bytes) -> None:
         self._chunks.append(data)

@@ -45,7 +45,7 @@ class BotApiCarrier:
         self._connections_max = connections_max
         self._idle_s_max = idle_s_max
         self._connect_timeout_s = connect_timeout_s
-        root = _Root(api_root)
+        root = Root(api_root)
         if root.is_tls and ssl_context is None:
             ssl_context = ssl.create_default_context()
         self._connect = connect or direct(
@@ -299,7 +299,7 @@ class BotApiCarrier:
                     exchange.end(self._loop, Reply(fault=fault, left=False, detail="no connection came free in time"))
 
 
-class _Root:
+class Root:
     """Where a Bot API server is: the parts of its URL."""
 
     def __init__(self, api_root: str) -> None:
@@ -331,6 +331,16 @@ class _Root:
             self._path,
             token.encode(),
             path,
+            self._host_header,
+        )
+
+    def file_head(self, *, token: str, path: str) -> bytes:
+        """The head of a download up to its last header, each line ended."""
+        quoted = urllib.parse.quote(path, safe="/").encode()
+        return b"GET %b/file/bot%b/%b HTTP/1.1\r\nHost: %b\r\nAccept-Encoding: identity\r\nConnection: close\r\n" % (
+            self._path,
+            token.encode(),
+            quoted,
             self._host_header,
         )
 

@@ -4,27 +4,32 @@ import asyncio
 import itertools
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
-from peik.carrier.http import Connection, reason_of
+from peik.carrier.http import reason_of
 from peik.core.reply import Fault
 
 # RFC 8305 recommends 250 ms between two addresses of one host.
 _STAGGER_S = 0.25
 
-# How a connection is opened: the seam under which a proxy goes. It may raise OSError (with its kin) and UnicodeError.
-Connect = Callable[
-    [asyncio.AbstractEventLoop, Callable[[], Connection]],
-    Awaitable[tuple[asyncio.BaseTransport, Connection]],
-]
+Spoken = TypeVar("Spoken", bound=asyncio.BaseProtocol)
+
+
+class Connect(Protocol):
+    """How a connection is opened: the seam under which a proxy goes. It may raise OSError (with its kin) and UnicodeError."""
+
+    async def __call__(
+        self, loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], Spoken], /
+    ) -> tuple[asyncio.BaseTransport, Spoken]: ...
 
 
 def direct(*, host: str, port: int, ssl_context: ssl.SSLContext | None) -> Connect:
     """A way straight to the host, over IPv6 or IPv4, whichever answers first."""
 
     async def connect(
-        loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], Connection]
-    ) -> tuple[asyncio.BaseTransport, Connection]:
+        loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], Spoken]
+    ) -> tuple[asyncio.BaseTransport, Spoken]:
         # Resolved anew for each connection: a cached failure, or a cached address that died, would outlive the outage.
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         peer = await first_to_answer(loop, interleaved(found))

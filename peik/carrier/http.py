@@ -13,7 +13,7 @@ import termios
 from collections.abc import Callable
 from typing import Protocol
 
-from peik.carrier.answers import AnswerReader, Garbled
+from peik.carrier.answers import ANSWER_BYTES_MAX, AnswerReader, Garbled
 from peik.core.reply import Fault, Reply
 
 # POLLRDHUP is a FIN that the kernel has and nobody read yet. Only Linux tells it apart; elsewhere a FIN is POLLIN.
@@ -78,13 +78,20 @@ class Connection(asyncio.Protocol):
     _socket: socket.socket
     _poll: Callable[[int], list[tuple[int, int]]]
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool, *, idle_s_max: float) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: Pool,
+        *,
+        idle_s_max: float,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> None:
         self._loop = loop
         self._pool = pool
         self._idle_s_max = idle_s_max
         self._idle_until = float("inf")
         self._is_new = True
-        self._answers = AnswerReader()
+        self._answers = AnswerReader(answer_bytes_max)
         self._exchange: Exchange | None = None
         self._is_paused = False
         self._is_tls = False

@@ -13,8 +13,7 @@ from collections.abc import Callable, Generator
 
 import msgspec
 
-from peik.carrier.dialling import Connect, first_to_answer, interleaved
-from peik.carrier.http import Connection
+from peik.carrier.dialling import Connect, Spoken, first_to_answer, interleaved
 
 # Our handshakes fit into a packet. A proxy that says more than this before the tunnel is open is no proxy.
 HEAD_BYTES_MAX = 64 * 1024
@@ -153,8 +152,8 @@ def _ascii(host: str) -> bytes:
 
 def _through(proxy: Proxy, begin: Callable[[], Talk], host: str, ssl_context: ssl.SSLContext | None) -> Connect:
     async def connect(
-        loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], Connection]
-    ) -> tuple[asyncio.BaseTransport, Connection]:
+        loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], Spoken]
+    ) -> tuple[asyncio.BaseTransport, Spoken]:
         peer = await _reach(loop, proxy)
         try:
             await _converse(loop, peer, begin())

@@ -1,6 +1,9 @@
 """An arrival: an update that Peik promised to hand on. Values, and how Telegram's JSON is read into them."""
 
 import hashlib
+import json
+import re
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +21,8 @@ UPDATE_TYPES = (
 
 # What a consumer gets that does not say what it wants, as at Telegram (§1.2).
 OPTIONAL_TYPES = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
+
+UNKNOWN_TYPE = "unknown"  # an update that holds nothing but its id, or nothing that looks like a type
 
 DEFAULT_CONSUMER = "default"
 
@@ -81,13 +86,20 @@ def is_wanted(kind: str, allowed: frozenset[str] | None) -> bool:
 # ---- reading ----
 
 
+# Telegram's ids have 52 bits at most. What is larger is not Telegram's, and does not fit into a store either.
+_Number = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+_Instant = Annotated[int, msgspec.Meta(ge=0, le=2**43)]  # in seconds; it must still fit in milliseconds
+_UpdateId = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+_Name = Annotated[str, msgspec.Meta(max_length=128)]
+
+
 class _Id(msgspec.Struct):
-    id: int
+    id: _Number
 
 
 class _Message(msgspec.Struct):
     chat: _Id | None = None
-    message_id: int | None = None
+    message_id: _Number | None = None
 
 
 class _Body(msgspec.Struct, rename={"sender": "from"}):
@@ -98,42 +110,71 @@ class _Body(msgspec.Struct, rename={"sender": "from"}):
     user: _Id | None = None
     voter_chat: _Id | None = None
     message: _Message | None = None
-    message_id: int | None = None
-    date: int | None = None
-    edit_date: int | None = None
-    poll_id: str | None = None
+    message_id: _Number | None = None
+    date: _Instant | None = None
+    edit_date: _Instant | None = None
+    poll_id: _Name | None = None
 
 
 class _PollBody(msgspec.Struct):
-    id: str
+    id: _Name
 
 
 _decode_top = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_poll = msgspec.json.Decoder(_PollBody).decode
 _decode_many = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_id = msgspec.json.Decoder(int).decode
+_decode_id = msgspec.json.Decoder(_UpdateId).decode
+_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")  # it is shown, filtered by, and part of a path into JSON
 
 
-def read_updates(result: bytes) -> list[Update]:
-    """The updates of a getUpdates answer, in order. Raises BadInput if it is not a list of updates."""
+def read_updates(result: bytes) -> tuple[list[Update], int]:
+    """The updates of a getUpdates answer, in order, and how many things in it were none at all.
+
+    One that cannot be read must not keep the others from us. Raises BadInput if there is nothing to read in it.
+    """
     try:
         each = _decode_many(result)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise BadInput(code="bad_updates", detail="getUpdates was not answered with a list.") from None
-    return [read_update(bytes(one)) for one in each]
+    updates = []
+    for one in each:
+        try:
+            updates.append(read_update(bytes(one)))
+        except BadInput:
+            continue
+    if each and not updates:
+        raise BadInput(code="bad_updates", detail="getUpdates was answered with something that holds no updates.")
+    return updates, len(each) - len(updates)
 
 
 def read_update(text: bytes) -> Update:
     """One update, of whatever type, known or not. Raises BadInput if it is none at all."""
+    plain = _USUAL.match(text)
+    if plain is not None and plain[2] in _BODIED:
+        try:
+            body = _decode_body(text[plain.end() : -1])
+            payload = b"{" + text[plain.start(2) - 1 :]
+            return _filed(int(plain[1]), plain[2].decode(), body, None, payload, payload.decode())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # something about it is unusual
+    return _read_any(text)
+
+
+def _read_any(text: bytes) -> Update:
     try:
         top = _decode_top(text)
         update_id = _decode_id(top.pop("update_id"))
-        payload = msgspec.json.encode(top).decode()
+        payload = msgspec.json.encode(top)
+        words = payload.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
         raise BadInput(code="bad_update", detail="This is not an update: a JSON object with an update_id.") from None
-    kind = next((name for name in top if name in _KNOWN), next(iter(top), "unknown"))
+    kind = _kind(top)
     body, poll_id = _read_body(kind, top)
+    return _filed(update_id, kind, body, poll_id, payload, words)
+
+
+def _filed(update_id: int, kind: str, body: _Body | None, poll_id: str | None, payload: bytes, words: str) -> Update:
     date = None if body is None else body.edit_date or body.date
     sender = None if body is None else body.sender or body.user
     return Update(
@@ -143,12 +184,36 @@ def read_update(text: bytes) -> Update:
         user_id=None if sender is None else sender.id,
         message_id=_message_id(body),
         sent_at_ms=None if date is None else date * 1000,
-        payload=payload,
-        digest=hashlib.blake2b(payload.encode(), digest_size=8).digest(),
+        payload=words,
+        digest=hashlib.blake2b(payload, digest_size=8).digest(),
     )
 
 
+def mended(text: bytes) -> bytes | None:
+    """JSON that is broken in its characters only, made whole: half a surrogate, bytes that are not UTF-8, raw control
+    characters. None if it is not JSON at all. One such text of a user must not stop all that comes after it."""
+    try:
+        value = json.loads(text.decode(errors="replace"), strict=False)
+        whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    except (ValueError, RecursionError):
+        return None
+    return whole.encode()
+
+
 _KNOWN = frozenset(UPDATE_TYPES)
+
+# Telegram always writes an update like this: its id, and one object under its type. Then what is filed is a piece of what
+# came, and nothing has to be taken apart and put together again.
+_USUAL = re.compile(rb'\{"update_id":([1-9]\d{0,9}),\s*"([a-z_]+)":(?=\{)')
+_BODIED = frozenset(name.encode() for name in _KNOWN - {"poll"})
+
+
+def _kind(top: dict[str, msgspec.Raw]) -> str:
+    """The type: what we know, else what looks like a type that we shall know one day."""
+    for name in top:
+        if name in _KNOWN:
+            return name
+    return next((name for name in top if _TYPE.fullmatch(name)), UNKNOWN_TYPE)
 
 
 def _read_body(kind: str, top: dict[str, msgspec.Raw]) -> tuple[_Body | None, str | None]:
@@ -159,7 +224,7 @@ def _read_body(kind: str, top: dict[str, msgspec.Raw]) -> tuple[_Body | None, st
     try:
         poll_id = _decode_poll(raw).id if kind == "poll" else None
         return _decode_body(raw), poll_id
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None, None
 
 
@@ -183,3 +248,37 @@ def _message_id(body: _Body | None) -> int | None:
     if body.message is not None:
         return body.message.message_id
     return body.message_id
+
+
+# ---- what an update says of its chat ----
+
+
+class _Standing(msgspec.Struct):
+    status: str
+
+
+class _StandingChange(msgspec.Struct):
+    new_chat_member: _Standing
+
+
+class _StandingUpdate(msgspec.Struct):
+    my_chat_member: _StandingChange
+
+
+_decode_standing = msgspec.json.Decoder(_StandingUpdate).decode
+_SPOKEN = frozenset({"message", "edited_message", "channel_post", "edited_channel_post"})
+_INSIDE = frozenset({"creator", "administrator", "member"})
+_OUTSIDE = frozenset({"left", "kicked"})
+
+
+def opens_chat(update: Update) -> bool | None:
+    """Whether this shows that the bot can be written with in the chat of its lane. False: that it cannot. None: neither."""
+    if update.type in _SPOKEN:
+        return True
+    if update.type != "my_chat_member":
+        return None
+    try:
+        status = _decode_standing(update.payload).my_chat_member.new_chat_member.status
+    except msgspec.DecodeError:
+        return None
+    return True if status in _INSIDE else False if status in _OUTSIDE else None

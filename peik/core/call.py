@@ -15,6 +15,7 @@ PARAMS_BYTES_MAX = 1024 * 1024  # Telegram answers 413 above 1 MiB of parameters
 
 _Number = int | str | None
 _MessageId = int | str | dict[str, object] | None
+_Text = str | int | float | bool | None  # Telegram takes any plain value for a text, as it was written
 _NOTHING = msgspec.Raw(b"null")  # Raw itself takes null; a union with None would take nothing else
 _NUMBER_MAX = 2**63 - 1  # what Telegram and every store can hold
 
@@ -31,9 +32,9 @@ class _Params(msgspec.Struct):
     inline_message_id: str | None = None
     business_connection_id: str | None = None
     message_id: _MessageId = None
-    text: str | None = None
-    caption: str | None = None
-    parse_mode: str | None = None
+    text: _Text = None
+    caption: _Text = None
+    parse_mode: _Text = None
     entities: msgspec.Raw = _NOTHING
     caption_entities: msgspec.Raw = _NOTHING
     media: msgspec.Raw = _NOTHING
@@ -55,7 +56,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 _decode_params = msgspec.json.Decoder(_Params).decode
 _decode_object = msgspec.json.Decoder(dict[str, object]).decode
 _decode_any = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 # Sends that go to a story or to a connection instead of a chat.
 _CHATLESS_SENDS = frozenset({"postStory", "repostStory"})
@@ -90,7 +92,7 @@ def read_call(method: str, params: bytes) -> Reading:
         thread=_whole(fields.message_thread_id, "message_thread_id") or 0,
         weight=_weight(name, kind, fields),
         target=_target(name, given),
-        awaits=_reference_in(given) if b'"letter"' in params else None,  # rare, and cheap to see
+        awaits=_reference_in(given) if b"letter" in params else None,  # rare, and cheap to see
     )
 
 
@@ -127,15 +129,26 @@ def _chat_key(fields: _Params) -> Chat:
 
 
 def _addressee(fields: _Params) -> Chat:
-    if fields.chat_id is not None:
+    # Forms often carry empty fields; to Telegram they are not there.
+    if fields.chat_id not in _ABSENT:
         return chat_key(fields.chat_id)
-    if fields.user_id is not None:
-        return f"user:{fields.user_id}"
-    if fields.inline_message_id is not None:
+    if fields.user_id not in _ABSENT:
+        return f"user:{_plain(fields.user_id)}"
+    if fields.inline_message_id not in _ABSENT:
         return f"inline:{fields.inline_message_id}"
-    if fields.business_connection_id is not None:
+    if fields.business_connection_id not in _ABSENT:
         return f"business:{fields.business_connection_id}"
     return "bot"
+
+
+_ABSENT = (None, "")
+
+
+def _plain(value: object) -> object:
+    """A number as a number, however it was written: forms know only texts."""
+    if isinstance(value, str) and _is_number(value.strip().removeprefix("-")):
+        return int(value)
+    return value
 
 
 def _is_number(text: str) -> bool:
@@ -143,7 +156,7 @@ def _is_number(text: str) -> bool:
 
 
 def _whole(value: _Number, name: str) -> int | None:
-    if value is None:
+    if value is None or (isinstance(value, str) and not value.strip()):
         return None
     try:
         number = int(value)
@@ -156,7 +169,7 @@ def _whole(value: _Number, name: str) -> int | None:
 
 def _check_lengths(method: str, fields: _Params) -> None:
     # With entities or a parse mode only Telegram can count what is left of the text after parsing.
-    if fields.text is not None and fields.parse_mode is None and _is_null(fields.entities):
+    if isinstance(fields.text, str) and fields.parse_mode is None and _is_null(fields.entities):
         if len(fields.text) > TEXT_CHARS_MAX and method in ("sendMessage", "editMessageText"):
             raise BadInput(
                 code="text_too_long",
@@ -166,7 +179,7 @@ def _check_lengths(method: str, fields: _Params) -> None:
             raise BadInput(code="text_empty", detail="The text is empty; Telegram refuses empty messages.")
     # Premium business accounts may use captions as long as texts.
     is_plain = fields.parse_mode is None and _is_null(fields.caption_entities)
-    if fields.caption is not None and is_plain and len(fields.caption) > TEXT_CHARS_MAX:
+    if isinstance(fields.caption, str) and is_plain and len(fields.caption) > TEXT_CHARS_MAX:
         raise BadInput(code="caption_too_long", detail="The caption is longer than Telegram takes. Shorten it.")
 
 
@@ -186,12 +199,7 @@ def _is_null(raw: msgspec.Raw) -> bool:
 
 
 def _length(raw: msgspec.Raw) -> int:
-    value = _decode_any(raw)
-    if isinstance(value, str):  # forms carry nested JSON as strings
-        try:
-            value = _decode_any(value.encode())
-        except (msgspec.DecodeError, RecursionError):
-            return 1
+    value = opened(_decode_any(raw))
     return len(value) if isinstance(value, list) else 1
 
 
@@ -200,14 +208,33 @@ def _target(method: str, given: dict[str, object]) -> str | None:
     names = TARGETS.get(method)
     if names is None:
         return None
-    parts = {name: given[name] for name in names if name in given}
-    chat_id = parts.get("chat_id")
-    if isinstance(chat_id, int | str):
-        parts["chat_id"] = chat_key(chat_id)
-    message_id = parts.get("message_id")
-    if isinstance(message_id, str) and _is_number(message_id):
-        parts["message_id"] = int(message_id)
-    return f"{method}{_encode(parts).decode()}"
+    parts = {name: _same(name, given[name]) for name in names if given.get(name) not in _ABSENT}
+    return f"{method}{_encode_sorted(parts).decode()}"
+
+
+def _same(name: str, value: object) -> object:
+    """One value for all ways to write it."""
+    if name == "chat_id" and isinstance(value, int | str):
+        return chat_key(value)
+    if name in _OPAQUE:
+        return value
+    letter_id = _reference_of(opened(value)) if name in _MESSAGE_ID_NAMES else None
+    return _plain(value) if letter_id is None else {"letter": letter_id}
+
+
+_OPAQUE = frozenset(
+    {"inline_message_id", "business_connection_id"}
+)  # ids that are texts, even if they look like numbers
+
+
+def opened(value: object) -> object:
+    """What a text holds if it is a JSON object or array: forms carry nested parameters so. Anything else as it is."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
+    try:
+        return _decode_any(value.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return value
 
 
 # ---- letter references: {"letter": "<id>"} where a message id is due ----
@@ -215,7 +242,7 @@ def _target(method: str, given: dict[str, object]) -> str | None:
 
 def find_reference(params: bytes) -> int | None:
     """The letter that this call refers to, if any. Raises BadInput if it refers to several."""
-    if b'"letter"' not in params:  # nearly every call, and cheap to see
+    if b"letter" not in params:  # nearly every call, and cheap to see
         return None
     return _reference_in(_decode(params, _decode_object))
 
@@ -260,11 +287,11 @@ def _walk(value: object, found: set[int]) -> None:
         return
     for name, inner in value.items():
         if name in _MESSAGE_ID_NAMES:
-            letter_id = _reference_of(inner)
+            letter_id = _reference_of(opened(inner))
             if letter_id is not None:
                 found.add(letter_id)
         elif name == "reply_parameters":
-            _walk(inner, found)
+            _walk(opened(inner), found)
 
 
 def _replace(value: object, message_id: int) -> object:
@@ -272,10 +299,13 @@ def _replace(value: object, message_id: int) -> object:
         return value
     filled: dict[str, object] = {}
     for name, inner in value.items():
-        if name in _MESSAGE_ID_NAMES and _reference_of(inner) is not None:
+        if name in _MESSAGE_ID_NAMES and _reference_of(opened(inner)) is not None:
             filled[name] = message_id
         elif name == "reply_parameters":
-            filled[name] = _replace(inner, message_id)
+            known = opened(inner)
+            replaced = _replace(known, message_id)
+            # What came as a text goes as a text.
+            filled[name] = _encode(replaced).decode() if isinstance(inner, str) and known is not inner else replaced
         else:
             filled[name] = inner
     return filled

@@ -79,6 +79,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     words: str | None = None
     retry_after_s: float | None = None
+    parameters: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # of a refusal, as they came
 
 
 _encode = msgspec.json.Encoder().encode
@@ -106,7 +107,7 @@ def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
 
 
 def _after_refusal(letter: Letter, refused: Refused, at_ms: int) -> Settlement:
-    entry = _line(at_ms, refused, code=refused.code, words=refused.words)
+    entry = _line(at_ms, refused, code=refused.code, words=refused.words, parameters=refused.parameters)
     made = letter.attempts_made + 1
     bound = letter.attempts if refused.attempts_max is None else min(letter.attempts, refused.attempts_max)
     if refused.is_passing and made < bound:
@@ -192,9 +193,13 @@ def _line(
     code: int | None = None,
     words: str | None = None,
     retry_after_s: float | None = None,
+    parameters: bytes = b"",
 ) -> str:
     name = type(outcome).__name__.lower()
-    return _encode(Try(at=at_ms, outcome=name, code=code, words=words, retry_after_s=retry_after_s)).decode()
+    line = Try(at=at_ms, outcome=name, code=code, words=words, retry_after_s=retry_after_s)
+    if parameters:
+        line = msgspec.structs.replace(line, parameters=msgspec.Raw(parameters))
+    return _encode(line).decode()
 
 
 def carried_on(letter: Letter, settlement: Settlement) -> Letter:

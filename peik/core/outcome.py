@@ -34,6 +34,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     is_passing: bool = False
     attempts_max: int | None = None
     may_have_arrived: bool = False  # only part of a multi-send was refused
+    parameters: bytes = b""  # JSON as it came beside the words; nearly always nothing
 
 
 class Unsent(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,12 @@ class _Envelope(msgspec.Struct):
     parameters: _Parameters | None = None
 
 
+class _Beside(msgspec.Struct):
+    parameters: msgspec.Raw = msgspec.Raw(b"")
+
+
 _decode = msgspec.json.Decoder(_Envelope).decode
+_decode_beside = msgspec.json.Decoder(_Beside).decode
 
 # The HTTP layer of the Bot API server itself answers these with an empty body: a definite no (TELEGRAM.md §4).
 _HTTP_REFUSALS = frozenset({400, 413, 431, 501, 505})
@@ -96,7 +102,10 @@ def judge(reply: Reply, *, method: str, was_uncertain: bool = False, had_server_
         return Delivered(result=bytes(answer.result))
     code = answer.error_code or reply.status
     entry = look_up(code=code, words=answer.description, method=method)
-    return _apply(entry, answer, code=code, was_uncertain=was_uncertain, had_server_error=had_server_error)
+    outcome = _apply(entry, answer, code=code, was_uncertain=was_uncertain, had_server_error=had_server_error)
+    if isinstance(outcome, Refused) and answer.parameters is not None:
+        return msgspec.structs.replace(outcome, parameters=bytes(_decode_beside(reply.body).parameters))
+    return outcome
 
 
 def _judge_foreign(reply: Reply, *, had_server_error: bool) -> Outcome:

@@ -30,6 +30,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int = 0
     body: bytes = b""
+    retry_after_s: int | None = None  # of the header; what Telegram asks for is in the body as well
     fault: Fault | None = None
     left: bool = True
     detail: str = ""

@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -9,8 +10,10 @@ from starlette.requests import Request
 from peik.core.key import Key, Scope, digest_of
 from peik.desk import Call
 from peik.errors import BadInput, Denied, Forbidden, NotFound
+from peik.inbox_ports import ArrivalFilter, ArrivalView
 from peik.ports import LetterFilter, LetterView
 
+F = TypeVar("F", LetterFilter, ArrivalFilter)
 _ADMIN = "the admin key"
 
 
@@ -94,7 +97,12 @@ class Caller:
         if not self.key.serves(view.bot_id):
             raise NotFound(code="unknown_letter", detail=f"There is no letter {view.id} here (any more).")
 
-    def narrow(self, wanted: LetterFilter) -> LetterFilter:
+    def must_see_arrival(self, view: ArrivalView) -> None:
+        """The same for another bot's arrival."""
+        if not self.key.serves(view.arrival.bot_id):
+            raise NotFound(code="unknown_arrival", detail=f"There is no arrival {view.arrival.id} here (any more).")
+
+    def narrow(self, wanted: F) -> F:
         """The same filter, over the bots of this key only."""
         if self.key.bot_ids is None:
             return wanted

@@ -10,7 +10,7 @@ import typer
 
 from peik import __version__
 from peik.config import Config
-from peik.doors.commands import access, bots, chats, dead, letters, settings
+from peik.doors.commands import access, arrivals, bots, chats, consumers, dead, letters, settings
 from peik.doors.commands.exits import EXITS, Exit
 from peik.doors.commands.visit import asks, tell, write_problem
 from peik.doors.commands.words import shielded
@@ -24,6 +24,7 @@ app = typer.Typer(
     epilog="Exit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in EXITS.items()),
 )
 _RUN = "Run"
+_INBOX = "Updates"
 _PEOPLE = "Bots, chats, access"
 
 
@@ -89,6 +90,10 @@ def _sim_options(text: str) -> dict[str, object]:
 
 letters.register(app)
 app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
+app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
+app.add_typer(consumers.app, name="consumers", rich_help_panel=_INBOX)
+asks(app, rich_help_panel=_INBOX)(consumers.inbox)
+asks(app, rich_help_panel=_INBOX)(consumers.recover)
 app.add_typer(bots.app, name="bots", rich_help_panel=_PEOPLE)
 app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
 asks(app, rich_help_panel=_PEOPLE)(access.routes)

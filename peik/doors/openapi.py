@@ -1,72 +1,73 @@
 """The OpenAPI document of the REST door: one row per operation, schemas made from the very types that read the bodies."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
 from peik import __version__
 from peik.core.letter import State
 from peik.doors.bodies import BatchBody, LetterBody
-from peik.doors.queries import CHAT_PATTERN, LIMIT_DEFAULT, LIMIT_MAX, WORD_CHARS_MAX
+from peik.doors.openapi_inbox import INBOX_OPERATIONS, INBOX_SCHEMAS
+from peik.doors.openapi_shapes import (
+    BOT,
+    CURSOR,
+    ID,
+    LIMIT,
+    SECONDS,
+    TIME,
+    WORD,
+    Json,
+    Operation,
+    in_path,
+    in_query,
+    nullable,
+    shape,
+)
+from peik.doors.queries import CHAT_PATTERN
 from peik.doors.replies import Route
 from peik.doors.rest_bots import BotBody, BotChange
 from peik.doors.rest_keys import KeyBody
 from peik.doors.rest_letters import ChatBody, FilterBody, ResolveBody
 
-Json = dict[str, Any]
-
-_ID: Json = {"type": "string", "pattern": "^[0-9]{1,18}$"}
-_TIME: Json = {"type": "string", "format": "date-time"}
-
-
-def _nullable(schema: Json) -> Json:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _object(**properties: Json) -> Json:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-_LETTER = _object(
-    id=_ID,
-    bot_id=_ID,
+_LETTER = shape(
+    id=ID,
+    bot_id=ID,
     method={"type": "string"},
     chat_id={"type": "string"},
-    thread_id=_nullable({"type": "string"}),
+    thread_id=nullable({"type": "string"}),
     state={"type": "string", "enum": [str(state) for state in State]},
     priority={"type": "integer", "minimum": -1, "maximum": 2},
     progress={"type": "integer", "minimum": 0, "maximum": 100},
     attempts={"type": "integer"},
     attempts_made={"type": "integer"},
     uncertain_tries={"type": "integer"},
-    failed_reason=_nullable({"type": "string"}),
+    failed_reason=nullable({"type": "string"}),
     on_uncertain={"type": "string", "enum": ["resend", "hold"]},
     result={"description": "Telegram's own answer, once it has arrived."},
-    merged_into=_nullable(_ID),
+    merged_into=nullable(ID),
     params={"type": "object"},
-    metadata=_nullable({"type": "object"}),
+    metadata=nullable({"type": "object"}),
     history={"type": "array", "items": {"type": "object"}},
-    created_at=_TIME,
-    send_at=_nullable(_TIME),
-    expires_at=_nullable(_TIME),
-    finished_at=_nullable(_TIME),
+    created_at=TIME,
+    send_at=nullable(TIME),
+    expires_at=nullable(TIME),
+    finished_at=nullable(TIME),
 )
 _KEY: Json = {
-    "id": _ID,
+    "id": ID,
     "name": {"type": "string"},
     "scopes": {"type": "array", "items": {"type": "string", "enum": ["read", "send", "admin"]}},
-    "bot_ids": _nullable({"type": "array", "items": _ID}),
-    "created_at": _TIME,
-    "expires_at": _nullable(_TIME),
-    "last_used_at": _nullable(_TIME),
-    "webhook_url": _nullable({"type": "string"}),
+    "bot_ids": nullable({"type": "array", "items": ID}),
+    "created_at": TIME,
+    "expires_at": nullable(TIME),
+    "last_used_at": nullable(TIME),
+    "webhook_url": nullable({"type": "string"}),
 }
 _COUNTS: Json = {
     name: {"type": "integer"} for name in ("waiting", "active", "completed", "failed", "delayed", "cancelled")
 }
 _SCHEMAS: Json = {
-    "Problem": _object(
+    "Problem": shape(
         type={"type": "string"},
         title={"type": "string"},
         status={"type": "integer"},
@@ -74,84 +75,64 @@ _SCHEMAS: Json = {
         detail={"type": "string", "description": "What to do next; for people."},
     ),
     "Letter": _LETTER,
-    "Accepted": _object(id=_ID, state={"type": "string"}),
-    "AcceptedBatch": _object(ids={"type": "array", "items": _ID}),
-    "Letters": _object(
-        letters={"type": "array", "items": {"$ref": "#/components/schemas/Letter"}}, next_cursor=_nullable(_ID)
+    "Accepted": shape(id=ID, state={"type": "string"}),
+    "AcceptedBatch": shape(ids={"type": "array", "items": ID}),
+    "Letters": shape(
+        letters={"type": "array", "items": {"$ref": "#/components/schemas/Letter"}}, next_cursor=nullable(ID)
     ),
-    "Stats": _object(**_COUNTS, bots={"type": "object", "additionalProperties": _object(**_COUNTS)}),
-    "Bot": _object(
-        bot_id=_ID,
-        username=_nullable({"type": "string"}),
+    "Stats": shape(
+        **_COUNTS,
+        bots={"type": "object", "additionalProperties": shape(**_COUNTS)},
+        inbox={"type": "object", "description": "What waits for the consumers of arrivals, over all and per bot."},
+    ),
+    "Bot": shape(
+        bot_id=ID,
+        username=nullable({"type": "string"}),
         inbound={"type": "string", "enum": ["polling", "webhook", "off"]},
-        paused=_nullable({"type": "string"}),
-        limits=_nullable({"type": "object"}),
-        created_at=_TIME,
+        paused=nullable({"type": "string"}),
+        limits=nullable({"type": "object"}),
+        created_at=TIME,
     ),
-    "Bots": _object(bots={"type": "array", "items": {"$ref": "#/components/schemas/Bot"}}),
-    "Lanes": _object(lanes={"type": "array", "items": {"type": "object"}}),
-    "Chats": _object(chats={"type": "array", "items": {"type": "object"}}, next_cursor=_nullable({"type": "string"})),
-    "Chat": _object(bot_id=_ID, chat_id={"type": "string"}),
-    "Retried": _object(retried={"type": "integer"}),
-    "Cleared": _object(cleared={"type": "integer"}),
-    "Routes": _object(routes={"type": "array", "items": {"type": "object"}}),
-    "Key": _object(**_KEY),
+    "Bots": shape(bots={"type": "array", "items": {"$ref": "#/components/schemas/Bot"}}),
+    "Lanes": shape(lanes={"type": "array", "items": {"type": "object"}}),
+    "Chats": shape(chats={"type": "array", "items": {"type": "object"}}, next_cursor=nullable({"type": "string"})),
+    "Chat": shape(bot_id=ID, chat_id={"type": "string"}),
+    "Retried": shape(retried={"type": "integer"}),
+    "Cleared": shape(cleared={"type": "integer"}),
+    "Routes": shape(routes={"type": "array", "items": {"type": "object"}}),
+    "Key": shape(**_KEY),
     "NewKey": {
-        **_object(**_KEY, key={"type": "string", "description": "Shown now and never again."}),
+        **shape(**_KEY, key={"type": "string", "description": "Shown now and never again."}),
         "description": "With `webhook_secret` beside `key` if it has a webhook.",
     },
-    "Keys": _object(keys={"type": "array", "items": {"$ref": "#/components/schemas/Key"}}),
-    "WebhookSecret": _object(webhook_secret={"type": "string"}),
-    "Health": _object(status={"type": "string"}, version={"type": "string"}, parts={"type": "object"}),
+    "Keys": shape(keys={"type": "array", "items": {"$ref": "#/components/schemas/Key"}}),
+    "WebhookSecret": shape(webhook_secret={"type": "string"}),
+    "Health": shape(status={"type": "string"}, version={"type": "string"}, parts={"type": "object"}),
+    **INBOX_SCHEMAS,
 }
 
 
-def _path(name: str, schema: Json = _ID) -> Json:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def _query(name: str, schema: Json, text: str) -> Json:
-    return {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
-
-
-_SECONDS: Json = {"type": "number", "minimum": 0}
-_DURATION: Json = {"anyOf": [{"type": "string", "pattern": "^[0-9]{1,3}(ms|s|m)$"}, _SECONDS]}
-_WAIT = _query("wait", _DURATION, "Wait for the end, at most so long: 10s.")
-_LIMIT = _query("limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many.")
-_BOT = _query("bot_id", _ID, "The bot; may be left out when there is one.")
-_WORD: Json = {"type": "string", "minLength": 1, "maxLength": WORD_CHARS_MAX}
+_DURATION: Json = {"anyOf": [{"type": "string", "pattern": "^[0-9]{1,3}(ms|s|m)$"}, SECONDS]}
+_WAIT = in_query("wait", _DURATION, "Wait for the end, at most so long: 10s.")
 _FILTERS = [
-    _BOT,
-    _query("chat_id", _WORD, "A chat's number or @name."),
-    _query("user_id", _WORD, "As given in the letter's metadata."),
-    _query("message_type", _WORD, "As given in the letter's metadata."),
-    _query("method", _WORD, "A Bot API method."),
-    _query(
+    BOT,
+    in_query("chat_id", WORD, "A chat's number or @name."),
+    in_query("user_id", WORD, "As given in the letter's metadata."),
+    in_query("message_type", WORD, "As given in the letter's metadata."),
+    in_query("method", WORD, "A Bot API method."),
+    in_query(
         "since",
-        {"anyOf": [_TIME, _SECONDS | {"exclusiveMaximum": 1e11}]},
+        {"anyOf": [TIME, SECONDS | {"exclusiveMaximum": 1e11}]},
         "Accepted then or later; RFC 3339 or Unix seconds.",
     ),
-    _query("text", _WORD, "Words in the parameters."),
-    _query("error", _WORD, "Words in the reason of failure."),
+    in_query("text", WORD, "Words in the parameters."),
+    in_query("error", WORD, "Words in the reason of failure."),
 ]
-_STATE = _query("state", {"type": "string", "enum": [str(state) for state in State]}, "Where letters stand.")
-_CURSOR = _query("cursor", _ID, "The next_cursor of the page before.")
-
-
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client must know of one operation."""
-
-    answers: Mapping[int, str]  # status → schema; "" for no body
-    parameters: tuple[Json, ...] = ()
-    body: type | None = None
-    example: object = None
-    problems: tuple[int, ...] = ()
-    takes_files: bool = False
-    is_body_optional: bool = False
+_STATE = in_query("state", {"type": "string", "enum": [str(state) for state in State]}, "Where letters stand.")
 
 
 _HELLO = {"method": "sendMessage", "params": {"chat_id": 123456789, "text": "Hello"}}
-_OF_LETTER = (_path("letter_id"),)
+_OF_LETTER = (in_path("letter_id"),)
 
 OPERATIONS: dict[str, Operation] = {
     "acceptLetter": Operation(
@@ -179,7 +160,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "getLetter": Operation(answers={200: "Letter"}, parameters=(*_OF_LETTER, _WAIT), problems=(404, 422)),
     "listLetters": Operation(
-        answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, _CURSOR, _LIMIT), problems=(403, 422)
+        answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)
     ),
     "cancelLetter": Operation(answers={200: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
     "retryLetter": Operation(answers={202: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
@@ -190,9 +171,7 @@ OPERATIONS: dict[str, Operation] = {
         example={"arrived": True},
         problems=(404, 409, 413, 422, 503),
     ),
-    "listDead": Operation(
-        answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, _CURSOR, _LIMIT), problems=(403, 422)
-    ),
+    "listDead": Operation(answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)),
     "retryDead": Operation(
         answers={202: "Retried"},
         body=FilterBody,
@@ -203,17 +182,17 @@ OPERATIONS: dict[str, Operation] = {
     "clearDead": Operation(answers={200: "Cleared"}, parameters=tuple(_FILTERS), problems=(403, 422, 503)),
     "listLanes": Operation(
         answers={200: "Lanes"},
-        parameters=(_BOT, _query("chat_id", _WORD, "One chat."), _LIMIT),
+        parameters=(BOT, in_query("chat_id", WORD, "One chat."), LIMIT),
         problems=(403, 404, 422),
     ),
     "listChats": Operation(
         answers={200: "Chats"},
-        parameters=(_BOT, _query("cursor", _WORD, "The next_cursor of the page before."), _LIMIT),
+        parameters=(BOT, in_query("cursor", WORD, "The next_cursor of the page before."), LIMIT),
         problems=(403, 404, 422),
     ),
     "changeChat": Operation(
         answers={200: "Chat"},
-        parameters=(_path("bot_id"), _path("chat_id", {"type": "string", "pattern": CHAT_PATTERN})),
+        parameters=(in_path("bot_id"), in_path("chat_id", {"type": "string", "pattern": CHAT_PATTERN})),
         body=ChatBody,
         example={"reachable": True},
         problems=(403, 404, 413, 422, 503),
@@ -226,15 +205,15 @@ OPERATIONS: dict[str, Operation] = {
         problems=(403, 413, 422, 503),
     ),
     "listBots": Operation(answers={200: "Bots"}),
-    "getBot": Operation(answers={200: "Bot"}, parameters=(_path("bot_id"),), problems=(403, 404, 422)),
+    "getBot": Operation(answers={200: "Bot"}, parameters=(in_path("bot_id"),), problems=(403, 404, 422)),
     "changeBot": Operation(
         answers={200: "Bot"},
-        parameters=(_path("bot_id"),),
+        parameters=(in_path("bot_id"),),
         body=BotChange,
         example={"paused": True},
         problems=(403, 404, 413, 422, 503),
     ),
-    "removeBot": Operation(answers={204: ""}, parameters=(_path("bot_id"),), problems=(403, 404, 409, 422, 503)),
+    "removeBot": Operation(answers={204: ""}, parameters=(in_path("bot_id"),), problems=(403, 404, 409, 422, 503)),
     "makeKey": Operation(
         answers={201: "NewKey"},
         body=KeyBody,
@@ -242,10 +221,11 @@ OPERATIONS: dict[str, Operation] = {
         problems=(404, 409, 413, 422, 503),
     ),
     "listKeys": Operation(answers={200: "Keys"}),
-    "revokeKey": Operation(answers={204: ""}, parameters=(_path("key_id"),), problems=(404, 422, 503)),
+    "revokeKey": Operation(answers={204: ""}, parameters=(in_path("key_id"),), problems=(404, 422, 503)),
     "getWebhookSecret": Operation(answers={200: "WebhookSecret"}, problems=(503,)),
     "listRoutes": Operation(answers={200: "Routes"}),
     "getHealth": Operation(answers={200: "Health"}),
+    **INBOX_OPERATIONS,
 }
 
 
@@ -257,7 +237,7 @@ def document(routes: Iterable[Route]) -> Json:
     bodies = [operation.body for operation in OPERATIONS.values() if operation.body is not None]
     _, made = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     # What stays as bytes in our types is still an object to a client.
-    made["LetterBody"]["properties"] |= {"params": {"type": "object"}, "metadata": _nullable({"type": "object"})}
+    made["LetterBody"]["properties"] |= {"params": {"type": "object"}, "metadata": nullable({"type": "object"})}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -280,7 +260,7 @@ def document(routes: Iterable[Route]) -> Json:
 
 def _operation(operation_id: str, tag: str, text: str) -> Json:
     row = OPERATIONS[operation_id]
-    responses: Json = {str(status): _answer(schema) for status, schema in row.answers.items()}
+    responses: Json = {str(status): _answer(schema, row.media_type) for status, schema in row.answers.items()}
     is_open = operation_id == "getHealth"
     for status in (*(() if is_open else (401, 403)), *row.problems):
         responses[str(status)] = _problem()
@@ -298,12 +278,12 @@ def _operation(operation_id: str, tag: str, text: str) -> Json:
     return described
 
 
-def _answer(schema: str) -> Json:
+def _answer(schema: str, media_type: str) -> Json:
     if not schema:
         return {"description": "Done."}
     return {
         "description": schema,
-        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}},
+        "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{schema}"}}},
     }
 
 

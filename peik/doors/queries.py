@@ -8,6 +8,7 @@ from peik.core.call import chat_key
 from peik.core.letter import Chat, State
 from peik.doors.bodies import instant_ms, parse_id
 from peik.errors import BadInput
+from peik.inbox_ports import ArrivalFilter
 from peik.ports import LetterFilter
 
 LIMIT_DEFAULT = 50
@@ -15,21 +16,33 @@ LIMIT_MAX = 1000
 WORD_CHARS_MAX = 200
 CHAT_PATTERN = "^(-?[0-9]{1,15}|@[A-Za-z0-9_]{1,64})$"
 _FILTERS = ("state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "text", "error")
+ARRIVAL_FILTERS = (
+    "bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "first_number", "last_number", "text",
+)  # fmt: skip
 
 
 def read_filter(request: Request, *, also: tuple[str, ...] = ("cursor", "limit")) -> LetterFilter:
     """The filter of a list. An unknown name is refused: a mistyped filter must not mean "everything"."""
+    return filter_of(_given(request, _FILTERS, also))
+
+
+def read_arrival_filter(request: Request, *, also: tuple[str, ...] = ("cursor", "limit")) -> ArrivalFilter:
+    """The same for arrivals."""
+    return arrival_filter_of(_given(request, ARRIVAL_FILTERS, also))
+
+
+def _given(request: Request, filters: tuple[str, ...], also: tuple[str, ...]) -> dict[str, str]:
     query = request.query_params
-    unknown = set(query) - {*_FILTERS, *also}
+    unknown = set(query) - {*filters, *also}
     if unknown:
         raise BadInput(
             code="unknown_filter",
-            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join((*_FILTERS, *also))}.",
+            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join((*filters, *also))}.",
         )
-    for name in _FILTERS:
+    for name in filters:
         if not 0 < len(query.get(name, "-")) <= WORD_CHARS_MAX:
             raise BadInput(code="bad_filter", detail=f"{name} has 1 to {WORD_CHARS_MAX} characters.")
-    return filter_of({name: query[name] for name in _FILTERS if name in query})
+    return {name: query[name] for name in filters if name in query}
 
 
 def filter_of(given: dict[str, str]) -> LetterFilter:
@@ -41,10 +54,36 @@ def filter_of(given: dict[str, str]) -> LetterFilter:
         user_id=given.get("user_id"),
         message_type=given.get("message_type"),
         method=given.get("method"),
-        since_ms=_since(given.get("since")),
+        since_ms=_moment(given.get("since"), "since"),
         text=given.get("text"),
         error=given.get("error"),
     )
+
+
+def arrival_filter_of(given: dict[str, str]) -> ArrivalFilter:
+    """Which arrivals, from a query or a JSON body."""
+
+    def number(name: str) -> int | None:
+        return None if name not in given else parse_id(given[name], name)
+
+    return ArrivalFilter(
+        bot_id=number("bot_id"),
+        consumer=given.get("consumer"),
+        state=_state(given.get("state")),
+        type=given.get("type"),
+        chat=None if "chat_id" not in given else _lane(given["chat_id"]),
+        user_id=number("user_id"),
+        since_ms=_moment(given.get("since"), "since"),
+        until_ms=_moment(given.get("until"), "until"),
+        first_number=number("first_number"),
+        last_number=number("last_number"),
+        text=given.get("text"),
+    )
+
+
+def _lane(text: str) -> Chat:
+    """Updates name chats by number alone; what has no chat has a lane such as poll:7."""
+    return int(text) if re.fullmatch("-?[0-9]{1,15}", text) else text
 
 
 def _state(text: str | None) -> State | None:
@@ -56,13 +95,13 @@ def _state(text: str | None) -> State | None:
         raise BadInput(code="bad_state", detail=f"state is one of {', '.join(State)}.") from None
 
 
-def _since(text: str | None) -> int | None:
+def _moment(text: str | None, name: str) -> int | None:
     if text is None:
         return None
     try:
-        return instant_ms(float(text), "since")
+        return instant_ms(float(text), name)
     except ValueError:
-        return instant_ms(text, "since")
+        return instant_ms(text, name)
 
 
 def read_limit(request: Request) -> int:

@@ -15,12 +15,17 @@ from peik.doors import problems
 from peik.doors.access import Access
 from peik.doors.bodies import call_of, decode, decode_batch, decode_letter, parse_id, read_body, read_multipart, wait_s
 from peik.doors.docs_page import page
+from peik.doors.inbox_views import inbox_stats
 from peik.doors.openapi import document
 from peik.doors.replies import Endpoint, Route
+from peik.doors.rest_arrivals import ArrivalRoutes
 from peik.doors.rest_bots import BotBody, BotRoutes
+from peik.doors.rest_consumers import ConsumerRoutes
 from peik.doors.rest_keys import KeyRoutes
 from peik.doors.rest_letters import LetterRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
+from peik.doors.webhook import PATH as PUSH_PATH
+from peik.doors.webhook import webhook_door
 from peik.errors import Problem
 from peik.ports import LetterView
 
@@ -37,6 +42,8 @@ def build(peik: Office, key: str) -> FastAPI:
     app.add_exception_handler(HTTPException, problems.on_http_error)
     app.add_exception_handler(ClientDisconnect, problems.on_gone)
     app.add_exception_handler(Exception, problems.on_surprise)
+    # Routes are tried in order, and Telegram pushes thousands of times a second.
+    app.add_route(PUSH_PATH, webhook_door(peik.desk, peik.receiver.pushed), methods=_VERBS)
     described = document(routes := all_routes(peik, key))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
     for verb, path, endpoint, _, _ in routes:
@@ -54,6 +61,8 @@ def all_routes(peik: Office, key: str) -> tuple[Route, ...]:
         *_Routes(peik, access).table(),
         *LetterRoutes(peik.desk, access).table(),
         *BotRoutes(peik.desk, access).table(),
+        *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
+        *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
     )
 
@@ -112,7 +121,7 @@ class _Routes:
             body, enclosed = await read_multipart(request, spool, file_bytes_max=config.upload_bytes_max)
             try:
                 (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key, enclosed=enclosed))])
-            except BaseException:
+            except Exception:  # and not when cancelled: it may be accepted all the same, and needs its files then
                 spool.remove([one.blob for one in enclosed])
                 raise
             if accepted.is_repeat:
@@ -145,10 +154,12 @@ class _Routes:
         return _json({**letter_view(view), "why": await self._desk.why(view)})
 
     async def get_stats(self, request: Request) -> Response:
-        """How many letters stand where, over all and per bot."""
+        """How many letters stand where, over all and per bot, and what waits for the consumers of arrivals."""
         caller = self._admit(request, "read")
         tallies = await self._desk.tallies()
-        return _json(stats_view({bot_id: tally for bot_id, tally in tallies.items() if caller.sees(bot_id)}))
+        letters = stats_view({bot_id: tally for bot_id, tally in tallies.items() if caller.sees(bot_id)})
+        inbox = [tally for tally in await self._peik.inbox.tallies() if caller.sees(tally.consumer.bot_id)]
+        return _json({**letters, "inbox": inbox_stats(inbox)})
 
     # ---- bots ----
 

@@ -61,6 +61,17 @@ class Courier:
         sender = self._senders.get(view.bot_id)
         return None if sender is None else sender.why(view, head)
 
+    def is_chat_shut(self, bot_id: int, chat: Chat) -> bool:
+        """Whether letters to this chat fail at once, as far as this process knows."""
+        sender = self._senders.get(bot_id)
+        return sender is not None and sender.is_chat_shut(sender.chat_of(chat))
+
+    def watch(self, bot_id: int, letter_id: int, tell: Callable[[bytes], None] | None) -> None:
+        """Tell Telegram's yes to a letter as it comes in; None ends that."""
+        sender = self._senders.get(bot_id)
+        if sender is not None:
+            sender.watch(letter_id, tell)
+
     def open_chat(self, bot_id: int, chat: Chat) -> None:
         sender = self._senders.get(bot_id)
         if sender is not None:
@@ -111,9 +122,13 @@ class Courier:
 
     # ---- running ----
 
+    def open(self, group: asyncio.TaskGroup) -> None:
+        """Look after the routes, whether or not letters are sent here: calls that go straight through take them, too."""
+        self._shared.append(group.create_task(self._routes.run()))
+
     def start(self, bots: Sequence[BotRecord], group: asyncio.TaskGroup) -> None:
         self._group = group
-        self._shared = [group.create_task(self._routes.run()), group.create_task(self._timekeeper.run())]
+        self._shared.append(group.create_task(self._timekeeper.run()))
         for bot in bots:
             self.add(bot)
 

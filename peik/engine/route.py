@@ -72,6 +72,7 @@ class Route:
         self._bell = Bell()
         self._on_change: Callable[[], None] = lambda: None
         self._in_flight: dict[int, Callable[[Reply], None]] = {}
+        self._due: set[int] = set()  # of those, what should be answered soon
         self._started = 0
         self._heard_at = clock.mono() - WATCH_S  # at the start nothing is known, so ask at once
         self._closed_at = float("-inf")
@@ -109,15 +110,20 @@ class Route:
         if self._breaker.is_open:
             asyncio.get_running_loop().call_soon(done, _NOT_TRIED)
             return
-        if not self._in_flight:
+        # A poll is parked at Telegram until something comes: its silence says nothing, and it has its own time to end.
+        is_parked = request.method == "getUpdates"
+        if not is_parked and not self._due:
             self._heard_at = self._clock.mono()
             self._bell.ring()  # from now on silence counts
         self._started = number = self._started + 1
         self._in_flight[number] = done
+        if not is_parked:
+            self._due.add(number)
 
         def answered(reply: Reply) -> None:
             if reply.status:
                 self._heard_at = self._clock.mono()
+            self._due.discard(number)
             waiting = self._in_flight.pop(number, None)
             if waiting is not None:
                 waiting(reply)
@@ -132,6 +138,7 @@ class Route:
         """
         if self._breaker.is_open and self._clock.mono() >= self._heard_at + SILENCE_S:
             given_up, self._in_flight = self._in_flight, {}
+            self._due.clear()
             for done in given_up.values():
                 asyncio.get_running_loop().call_soon(done, _GIVEN_UP)
 
@@ -182,7 +189,7 @@ class Route:
     def _probe_at(self) -> float | None:
         if self._breaker.is_open:
             return self._breaker.probe_at
-        if self._in_flight:
+        if self._due:
             return self._heard_at + SILENCE_S
         if not self._is_watched:
             return None

@@ -1,7 +1,7 @@
 """One bot's sender: take, mark, send, judge, settle, tell. It acts in turns; a turn handles all that came since the last."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from peik.clock import Clock
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, LaneKey, Letter
 from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsent, settle
-from peik.core.outcome import Uncertain, judge
+from peik.core.outcome import Delivered, Uncertain, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.engine.chatbook import ChatBook
@@ -80,6 +80,7 @@ class Sender:
             ring=self._bell.ring,
         )
         self._flying: dict[int, Letter] = {}
+        self._eager: dict[int, Callable[[bytes], None]] = {}  # by letter: who wants Telegram's yes at once
         self._flying_bulk = 0
         self._replies: list[tuple[Letter, Reply, Route, float]] = []  # by which route, begun when
         self._stored: list[tuple[_Step, Marked]] = []
@@ -141,6 +142,16 @@ class Sender:
             now=self._clock.mono(),
             at_ms=self._clock.wall_ms(),
         )
+
+    def is_chat_shut(self, chat: Chat) -> bool:
+        return self._chats.is_known_shut(chat)
+
+    def watch(self, letter_id: int, tell: Callable[[bytes], None] | None) -> None:
+        """Tell Telegram's yes to a letter as it comes in, before it is stored; None ends that. See `Desk.answer`."""
+        if tell is None:
+            self._eager.pop(letter_id, None)
+        else:
+            self._eager[letter_id] = tell
 
     def open_chat(self, chat: Chat) -> None:
         """A person says that the chat can be reached again."""
@@ -449,6 +460,8 @@ class Sender:
             route.observe(letter.id, outcome, reply, began_at=began_at)
             outcome = self._consequences.apply(letter, outcome, now, at_ms)
             self._enclosing.landed(letter)
+            if letter.id in self._eager and isinstance(outcome, Delivered):
+                self._eager.pop(letter.id)(outcome.result)
             self._settle(letter, settle(letter, outcome, at_ms=at_ms))
 
     def _settle(self, letter: Letter, settlement: Settlement) -> None:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from peik.desk import Call
 from peik.library.files import Parcel
+from peik.library.handlers import Handlers
 from peik.library.letters import Letter, Page, QueueStats, Receipt
 from peik.ports import LetterFilter
 
@@ -15,6 +16,12 @@ class Counter(Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    def serve(self, handlers: Handlers) -> None:
+        """Hand updates to these from now on; called again when there are more of them."""
+
+    async def until_stopped(self) -> None:
+        """Until the process is told to end."""
 
     async def accept(self, calls: Sequence[Call]) -> list[Letter]:
         """All of them in one commit, or none. They are durable when this returns."""
@@ -39,3 +46,6 @@ class Counter(Protocol):
     async def clear_dead(self, wanted: LetterFilter) -> int: ...
 
     async def stats(self) -> QueueStats: ...
+
+    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
+        """(chat id, message id) of what the program has handled itself, over MTProto. How many were here."""

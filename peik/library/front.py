@@ -1,7 +1,7 @@
 """The library: `Peik.open` runs the courier in this process, `Peik.connect` asks one over REST. The same methods on both."""
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -20,6 +20,7 @@ from peik.library.calls import (
     id_of,
 )
 from peik.library.files import Content, File, is_content
+from peik.library.handlers import AnyHandler, Handlers
 from peik.library.letters import Letter, QueueStats, Receipt, Refused
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Peik:
     def __init__(self, counter: "Counter") -> None:
         self._counter = counter
         self._is_open = False
+        self._handlers = Handlers(self)
 
     @classmethod
     def open(
@@ -66,7 +68,8 @@ class Peik:
         tokens = token if token is None or isinstance(token, str) else ",".join(token)
         told = {name: _setting(value) for name, value in settings.items()}
         # A program that only sends must not take the bot's updates: they are polled for once it has a handler.
-        return cls(LocalCounter({"store": store, "bot_tokens": tokens, "inbound": "off", **told}))
+        settled = {"store": store, "bot_tokens": tokens, "inbound": "off", **told}
+        return cls(LocalCounter(settled, may_poll="inbound" not in told))
 
     @classmethod
     def connect(cls, url: str, *, key: str, ssl_context: ssl.SSLContext | None = None) -> Self:
@@ -83,6 +86,12 @@ class Peik:
     async def __aenter__(self) -> Self:
         await self._counter.open()
         self._is_open = True
+        try:
+            if self._handlers:
+                self._counter.serve(self._handlers)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -93,8 +102,10 @@ class Peik:
     async def close(self) -> None:
         """The same as leaving `async with`, for programs that open in one place and close in another."""
         if self._is_open:
-            self._is_open = False
-            await self._counter.close()
+            try:
+                await self._counter.close()  # handlers that are still at work may send until it is closed
+            finally:
+                self._is_open = False
 
     # ---- sending ----
 
@@ -267,6 +278,41 @@ class Peik:
         if receipt.state is State.FAILED and receipt.failed_reason != UNCERTAIN:
             raise Refused(receipt)
         return receipt
+
+    # ---- receiving ----
+
+    @overload
+    def on_update(self, handler: AnyHandler, /) -> AnyHandler: ...
+    @overload
+    def on_update(
+        self, *types: str, bot_id: int | None = None, consumer: str | None = None
+    ) -> Callable[[AnyHandler], AnyHandler]: ...
+    def on_update(self, *types: Any, bot_id: int | None = None, consumer: str | None = None) -> Any:
+        """Register an async function for updates: `@peik.on_update("message", "callback_query")`, or all without types.
+
+        An update is over when every handler that wants it has returned, one after another in the order in which they
+        were registered. If one raises, or the process dies, it is handed on again, five times in all (settings
+        `handler_attempts`, `handler_timeout`), and then kept as a dead arrival. Updates of one chat come one at a time
+        and in order; those of other chats meanwhile. Each `consumer` has a cursor of its own.
+        """
+        if len(types) == 1 and callable(types[0]):
+            self._register(types[0], (), bot_id, consumer)
+            return types[0]
+
+        def register(handler: AnyHandler) -> AnyHandler:
+            self._register(handler, types, bot_id, consumer)
+            return handler
+
+        return register
+
+    def _register(self, handler: Any, types: Sequence[str], bot_id: int | None, consumer: str | None) -> None:
+        self._handlers.add(handler, types, bot_id, consumer)
+        if self._is_open:
+            self._counter.serve(self._handlers)
+
+    async def run(self) -> None:
+        """Until SIGINT or SIGTERM, or until cancelled: for programs that only handle updates. Leave `async with` then."""
+        await self._at_counter().until_stopped()
 
     # ---- watching ----
 

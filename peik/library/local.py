@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,8 +13,11 @@ from peik.core.letter import Enclosed
 from peik.desk import Call
 from peik.errors import Unavailable
 from peik.events import Events
+from peik.inbox.consumers import Handling
 from peik.library.files import Parcel, chunks
+from peik.library.handlers import Handlers, types_of
 from peik.library.letters import Counts, Letter, Page, QueueStats, Receipt, decode_receipt
+from peik.library.stopping import until_stopped
 from peik.ops.log import EventLog, plain_log
 from peik.ports import Accepted, LetterFilter, LetterView
 from peik.shown import letter_view
@@ -22,8 +26,10 @@ from peik.shown import letter_view
 class LocalCounter:
     """One Peik on one store. It sends if this process owns the store, and else leaves that to the one that does."""
 
-    def __init__(self, settings: Mapping[str, str | None]) -> None:
+    def __init__(self, settings: Mapping[str, str | None], *, may_poll: bool = True) -> None:
+        """`may_poll`: a bot whose updates nobody fetches is polled once it has handlers."""
         self._settings = settings
+        self._may_poll = may_poll
 
     async def open(self) -> None:
         """Raises StartError with what to do."""
@@ -64,6 +70,27 @@ class LocalCounter:
             raise Unavailable(code="closed", detail="This Peik is closed. Open it again; what it accepted is safe.")
         return self._open_office
 
+    # ---- updates ----
+
+    def serve(self, handlers: Handlers) -> None:
+        office = self._office
+        for (bot_id, consumer), own in handlers.by_consumer(lambda asked: office.desk.bot(asked).bot_id).items():
+            handling = Handling(
+                handle=partial(handlers.handle, own),
+                allowed=types_of(own),
+                prepare=partial(self._prepare, office, bot_id),
+            )
+            office.consumers.handle(bot_id, consumer, handling)
+
+    async def _prepare(self, office: Office, bot_id: int) -> None:
+        if self._may_poll and office.desk.bot(bot_id).inbound == "off":
+            await office.desk.change_bot(bot_id, inbound="polling")
+
+    async def until_stopped(self) -> None:
+        await until_stopped([self._keeper])
+        if self._keeper.done():
+            await self._keeper  # whatever ended it is raised here
+
     # ---- letters in ----
 
     async def accept(self, calls: Sequence[Call]) -> list[Letter]:
@@ -72,12 +99,16 @@ class LocalCounter:
     async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter:
         office = self._office
         enclosed: list[Enclosed] = []
-        is_needed = False
+        is_asked = is_needed = False
         try:
             for parcel in parcels:
                 enclosed.append(await _enclose(office, parcel))  # noqa: PERF401  those before a failure are removed
+            is_asked = True
             (accepted,) = await office.desk.accept([msgspec.structs.replace(call, enclosed=tuple(enclosed))])
             is_needed = not accepted.is_repeat
+        except asyncio.CancelledError:
+            is_needed = is_asked  # it may be accepted all the same; if not, the files are swept away at the next start
+            raise
         finally:
             if not is_needed:
                 office.spool.remove([one.blob for one in enclosed])
@@ -117,6 +148,20 @@ class LocalCounter:
     async def stats(self) -> QueueStats:
         tallies = await self._office.desk.tallies()
         return QueueStats.of({bot_id: Counts(**msgspec.structs.asdict(tally)) for bot_id, tally in tallies.items()})
+
+    # ---- what comes in ----
+
+    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
+        return await self._office.inbox.note_handled(bot_id, messages)
+
+    @property
+    def office(self) -> Office:
+        """The running Peik itself, for parts of Peik that work within it. Raises Unavailable once it is closed."""
+        return self._office
+
+    async def ended(self) -> None:
+        """Returns when this Peik does not run any more, whoever closed it and whatever befell it."""
+        await asyncio.wait([self._keeper])
 
 
 def _letter(accepted: Accepted) -> Letter:

@@ -25,7 +25,9 @@ from peik.errors import (
     Unavailable,
 )
 from peik.library.files import Parcel, chunks
+from peik.library.handlers import Handlers
 from peik.library.letters import Letter, Page, QueueStats, Receipt, decode_page, decode_receipt, decode_stats
+from peik.library.stopping import until_stopped
 from peik.library.wire import ANSWER_TIMEOUT_S, Wire
 from peik.ports import LetterFilter
 from peik.shown import rfc3339
@@ -51,6 +53,18 @@ class RemoteCounter:
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.close()
+
+    # ---- updates ----
+
+    def serve(self, handlers: Handlers) -> None:
+        raise BadInput(
+            code="handlers_need_open",
+            detail="Handlers run in a program on Peik.open. From here, read the stream of arrivals over REST, or have "
+            "them pushed to an address.",
+        )
+
+    async def until_stopped(self) -> None:
+        await until_stopped()
 
     # ---- letters in ----
 
@@ -132,6 +146,11 @@ class RemoteCounter:
         return _read(decode_stats, await self._ask("GET", "/v1/stats"))
 
     # ---- asking ----
+
+    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
+        seen = [{"chat_id": chat_id, "message_id": message_id} for chat_id, message_id in messages]
+        reply = await self._ask("POST", "/v1/arrivals/seen", body=_encode({"bot_id": bot_id, "messages": seen}))
+        return _read(_decode_seen, reply).matched
 
     async def _ask(
         self,
@@ -233,6 +252,10 @@ class _Ids(msgspec.Struct):
     ids: list[str]
 
 
+class _Seen(msgspec.Struct):
+    matched: int
+
+
 class _Retried(msgspec.Struct):
     retried: int
 
@@ -250,6 +273,7 @@ class _Told(msgspec.Struct):
 
 _decode_letter = msgspec.json.Decoder(Letter).decode
 _decode_ids = msgspec.json.Decoder(_Ids).decode
+_decode_seen = msgspec.json.Decoder(_Seen).decode
 _decode_retried = msgspec.json.Decoder(_Retried).decode
 _decode_cleared = msgspec.json.Decoder(_Cleared).decode
 _decode_problem = msgspec.json.Decoder(_Told).decode

@@ -8,6 +8,7 @@ import structlog
 
 from peik import events
 from peik.core.letter import State
+from peik.shown import rfc3339
 
 _GLYPH = {
     State.COMPLETED: "<-",
@@ -98,6 +99,119 @@ class EventLog:
                 self._log.error("! webhook given up", letter=letter_id, endpoint=endpoint, tries=tries, why=why)
             case events.Surprise(bot_id=bot_id, where=where, error=error):
                 self._log.error("! surprise", bot=bot_id, where=where, error=error)
+            case _:
+                self._source(event)
+                self._consumer(event)
+
+    def _source(self, event: events.Event) -> None:
+        """Updates on their way in."""
+        bot_id = event.bot_id
+        match event:
+            case events.Arrived(stored=stored, duplicates=duplicates, last_number=last):
+                if self._shows_all:
+                    self._log.debug("+ arrived", bot=bot_id, stored=stored, duplicates=duplicates, last_number=last)
+            case events.InboxRecovered():
+                self._log.info(
+                    "+ recovered what Telegram kept",
+                    bot=bot_id,
+                    found=event.found,
+                    stored=event.stored,
+                    duplicates=event.duplicates,
+                    expired="unknown" if event.expired is None else event.expired,
+                    took_s=round(event.took_s, 2),
+                    away_s="first start" if event.away_s is None else round(event.away_s, 1),
+                )
+            case events.UpdatesExpired(count=count):
+                self._log.error("! Telegram dropped updates before we came", bot=bot_id, count=count)
+            case events.Intruder(kind=kind, detail=detail):
+                self._log.error("! somebody else uses this token", bot=bot_id, kind=kind, detail=detail)
+            case events.SourceFailed(source=source, why=why, wait_s=wait_s):
+                self._log.warning(
+                    "~ no updates can be had", bot=bot_id, source=source, why=why, wait_s=round(wait_s, 1)
+                )
+            case events.SourceBack(source=source, away_s=away_s):
+                self._log.info("+ updates come again", bot=bot_id, source=source, away_s=round(away_s, 1))
+            case events.NumberingReset(expected_id=expected, first_id=first, epoch=epoch):
+                self._log.warning(
+                    "# Telegram numbers updates anew", bot=bot_id, expected_id=expected, first_id=first, epoch=epoch
+                )
+            case events.WebhookSet():
+                self._log.info("+ Telegram pushes updates to us", bot=bot_id)
+            case events.InboxNearExpiry(percent_left=percent, expires_at_ms=at_ms):
+                self._log.error(
+                    "! Telegram will drop updates soon", bot=bot_id, percent_left=percent, expires_at=rfc3339(at_ms)
+                )
+            case events.OfflineTooLong(away_s=away_s, expired=expired):
+                shown = "unknown" if expired is None else expired
+                self._log.error("! offline for more than a day", bot=bot_id, away_s=round(away_s), expired=shown)
+
+    def _consumer(self, event: events.Event) -> None:
+        """Arrivals on their way on."""
+        bot_id = event.bot_id
+        match event:
+            case events.ArrivalSettled(state=State.FAILED):
+                self._log.warning(
+                    "! dead arrival",
+                    bot=bot_id,
+                    consumer=event.consumer,
+                    arrival=event.arrival_id,
+                    kind=event.kind,
+                    tries=event.tries,
+                    reason=event.reason,
+                )
+            case events.ArrivalSettled(consumer=consumer, arrival_id=arrival_id, kind=kind):
+                if self._shows_all:
+                    self._log.debug("<- handled", bot=bot_id, consumer=consumer, arrival=arrival_id, kind=kind)
+            case events.ArrivalDeferred(consumer=consumer, arrival_id=arrival_id):
+                self._log.warning(
+                    "~ handling failed",
+                    bot=bot_id,
+                    consumer=consumer,
+                    arrival=arrival_id,
+                    reason=event.reason,
+                    tries=event.tries,
+                    wait_s=round(event.wait_s, 1),
+                )
+            case events.ConsumerAway(consumer=consumer, why=why):
+                self._log.warning("# consumer is away; what comes is kept", bot=bot_id, consumer=consumer, why=why)
+            case events.ConsumerBack(consumer=consumer, away_s=away_s):
+                self._log.info("-> consumer is back", bot=bot_id, consumer=consumer, away_s=round(away_s, 1))
+            case events.ConsumerWaits(consumer=consumer):
+                self._log.info("# handlers wait for those of another process", bot=bot_id, consumer=consumer)
+            case events.AnswerIgnored(consumer=consumer, arrival_id=arrival_id, why=why):
+                self._log.warning(
+                    "! a call in the answer to a push is none",
+                    bot=bot_id,
+                    consumer=consumer,
+                    arrival=arrival_id,
+                    why=why,
+                )
+            case events.ConsumerExpired(consumer=consumer):
+                self._log.warning("x consumer forgotten: nobody used it", bot=bot_id, consumer=consumer)
+            case events.UnreadNearEnd(consumer=consumer, oldest_at_ms=oldest, ends_at_ms=ends):
+                self._log.error(
+                    "! unread arrivals will be dropped",
+                    bot=bot_id,
+                    consumer=consumer,
+                    oldest_at=rfc3339(oldest),
+                    ends_at=rfc3339(ends),
+                )
+            case events.UnreadDropped(count=count):
+                self._log.error("! unread arrivals dropped", bot=bot_id, count=count)
+            case events.UserLimited(consumer=consumer, user_id=user_id):
+                self._log.info("# user writes too fast", bot=bot_id, consumer=consumer, user=user_id)
+            case events.OutageSettled():
+                # Every restart is an outage of a few seconds, through which nobody waited.
+                self._log.log(
+                    logging.INFO if event.missed else logging.DEBUG,
+                    "# outage settled",
+                    bot=bot_id,
+                    policy=event.policy,
+                    away_s=round(event.away_s, 1),
+                    missed=event.missed,
+                    handed=event.handed,
+                    notices=event.notices,
+                )
 
     def _letter(self, event: events.Settled) -> None:
         if event.state is State.FAILED:

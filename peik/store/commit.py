@@ -1,8 +1,8 @@
-"""What one commit of the SQLite store does: letters in, settlements, marks, each kind in a few bulk statements.
+"""What one commit of the SQLite store does: letters in, settlements, marks, updates in, each kind in a few bulk statements.
 
-Order within a commit: letters in, then settlements, then marks. A letter that returns to its lane may so be marked again
-in the same commit, and a letter that somebody cancelled a moment before is not marked. Work of another kind sees all that
-was asked for before it.
+Order within a commit: letters in, then settlements, then marks, then updates. A letter that returns to its lane may so be
+marked again in the same commit, and a letter that somebody cancelled a moment before is not marked. Work of another kind
+sees all that was asked for before it.
 """
 
 from collections import Counter, defaultdict
@@ -16,6 +16,7 @@ from peik.core.lifecycle import Move, Settlement
 from peik.errors import Conflict, NotFound
 from peik.ports import Accepted, Stub
 from peik.store import reading
+from peik.store.inbox_intake import Intake
 from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed
 from peik.store.statements import Row, Value, insert_many, load, run_many
 
@@ -62,6 +63,7 @@ class Batch:
     def __init__(self, connection: apsw.Connection, *, epoch: int) -> None:
         self.connection = connection
         self.epoch = epoch
+        self.intake = Intake(connection)
         self.superseded: list[Stub] = []
         self.joined: list[Stub] = []
         self.blobs_freed: list[str] = []
@@ -144,6 +146,7 @@ class Batch:
         if self._marks:
             self._write_marks()
             self._marks = []
+        self.intake.flush()
         tally: list[Row] = [
             (bot_id, *(counts[column] for column in TALLY_COLUMNS)) for bot_id, counts in self._tally.items()
         ]

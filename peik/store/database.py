@@ -155,6 +155,17 @@ class OwnerLock:
         self._file = file
         return True
 
+    def is_taken(self) -> bool:
+        """Whether some process has it, this one included."""
+        try:
+            with self._path.open("r", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
     def release(self) -> None:
         if self._file is not None:
             self._file.close()

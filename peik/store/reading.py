@@ -104,7 +104,8 @@ def bots(connection: apsw.Connection) -> list[BotRecord]:
             paused=row[4],
             limits=None if row[5] is None else msgspec.json.decode(row[5], type=Limits),
             missed=row[6],
-            created_at_ms=row[7],
+            me=row[7],
+            created_at_ms=row[8],
         )
         for row in connection.execute(_SQL["bots"])
     ]

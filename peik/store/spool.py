@@ -8,7 +8,9 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
+from io import BufferedWriter
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -45,7 +47,7 @@ class FolderSpool:
         size = 0
         try:
             await asyncio.to_thread(self._make_folder)
-            with await asyncio.to_thread(path.open, "wb") as file:
+            with await _opened(path) as file:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > size_bytes_max:
@@ -97,6 +99,22 @@ class FolderSpool:
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True)
             _sync(self._folder.parent)  # a folder that is not durable itself keeps nothing
+
+
+async def _opened(path: Path) -> BinaryIO:
+    """A new file. Whoever is cancelled while it is opened leaves neither the file nor a handle behind."""
+    opening = asyncio.ensure_future(asyncio.to_thread(path.open, "wb"))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(lambda ended: _discard(ended, path))
+        raise
+
+
+def _discard(opened: asyncio.Future[BufferedWriter], path: Path) -> None:
+    with contextlib.suppress(OSError, asyncio.CancelledError):
+        opened.result().close()
+        path.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:

@@ -33,10 +33,11 @@ from peik.ports import (
     Sweep,
     Tally,
 )
-from peik.store import hooks, keys, people, reading, upkeep
+from peik.store import hooks, inbox_upkeep, keys, people, reading, upkeep
 from peik.store.commit import Batch, Slot
 from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
 from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
+from peik.store.inbox import SqliteInbox
 from peik.store.rows import letter_of_draft
 from peik.store.statements import load
 from peik.store.writer import Operation, Writer
@@ -48,6 +49,8 @@ _SQL = load("sqlite.sql")
 
 class SqliteStore:
     """See `peik.ports.Store`. Several processes may open one file; only one of them as owner."""
+
+    inbox: SqliteInbox  # from `open` on
 
     def __init__(
         self,
@@ -84,12 +87,13 @@ class SqliteStore:
         except (apsw.Error, OSError) as error:
             await self._abandon()
             raise StartError(f"Cannot open {self._path}: {translate(error)}") from error
-        except StartError:
+        except BaseException:  # cancelled, too: the file is for others then
             await self._abandon()
             raise
         self._connection = connection
         self._writer = Writer(connection, self._writing, epoch=epoch)
         self.epoch = epoch
+        self.inbox = SqliteInbox(write=self._write, collect=self._collect, read=self._read, clock=self._clock)
 
     def _open_for_writing(self) -> tuple[apsw.Connection, int]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,9 +118,9 @@ class SqliteStore:
         return connect(self._path, for_reading=True, busy_ms=self._busy_ms)
 
     async def _abandon(self) -> None:
-        self._lock.release()
         self._writing.close()
         self._reading.close()
+        self._lock.release()  # last: the writer may just be taking it
 
     async def close(self) -> None:
         """Waits for what is being written. Safe to kill instead: nothing acknowledged is lost."""
@@ -189,6 +193,19 @@ class SqliteStore:
             self._tell(batch)
 
         self._writer.submit(Operation(prepare, done))
+        return await future
+
+    async def _collect(self, add: Callable[[Batch], Callable[[], T]], *, weight: int) -> T:
+        """Add something that is written together with all of its kind in the next commit; its answer after that."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Ended[T]) -> None:
+            if ended.error is not None:
+                _fail(future, ended.error)
+            else:
+                _answer(future, ended.value())
+
+        self._writer.submit(Operation(add, done, weight=weight))
         return await future
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -383,6 +400,7 @@ class SqliteStore:
             record.paused,
             limits,
             record.missed,
+            record.me,
             record.created_at_ms,
         )
 
@@ -393,6 +411,8 @@ class SqliteStore:
         await self._write(work)
 
     async def remove_bot(self, bot_id: int) -> None:
+        """Its inbox goes with it: arrivals, read or not, consumers, outages. Letters that still wait keep the bot here."""
+
         def work(batch: Batch) -> None:
             waiting = reading.number(batch.connection, _SQL["waiting_of_bot"], (bot_id,))
             if waiting:
@@ -401,6 +421,7 @@ class SqliteStore:
                     detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
                 )
             batch.connection.execute(_SQL["remove_bot"], (bot_id,))
+            inbox_upkeep.forget_bot(batch.connection, bot_id)
 
         await self._write(work)
 

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +92,8 @@ class Shell:
 
     def _converse(self, process: "subprocess.Popen[bytes]", terminal: int, when: bytes, then: bytes) -> bytes:
         shown = b""
-        while select.select([terminal], [], [], ENDS_WITHIN_S)[0]:
+        deadline = time.monotonic() + ENDS_WITHIN_S  # for something that goes on talking as well
+        while time.monotonic() < deadline and select.select([terminal], [], [], ENDS_WITHIN_S)[0]:
             try:
                 shown += os.read(terminal, 65536)
             except OSError:  # how a terminal says that nobody writes any more

@@ -20,7 +20,8 @@ def test_help_names_every_command_and_every_exit_code(shell: Shell) -> None:
     ran = shell.peik("--help")
     assert ran.code == 0
     commands = (
-        "serve demo sim send status letters cancel resolve stats lanes dead bots chats routes keys config version"
+        "serve demo sim send status letters cancel resolve stats lanes dead arrivals consumers inbox recover "
+        "bots chats routes keys config version"
     )
     for name in commands.split():
         assert f"│ {name} " in ran.out

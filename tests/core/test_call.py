@@ -48,6 +48,7 @@ def refused(method: str = "sendMessage", **params: object) -> str:
         ("setBusinessAccountBio", {"business_connection_id": "xyz"}, "business:xyz"),
         ("postStory", {"business_connection_id": "xyz"}, "business:xyz"),
         ("setMyName", {"name": "Peik"}, "bot"),
+        ("editMessageText", {"chat_id": "", "user_id": "", "inline_message_id": "AbC"}, "inline:AbC"),
     ],
 )
 def test_a_call_goes_into_the_lane_of_its_chat_or_of_what_stands_for_it(
@@ -56,7 +57,7 @@ def test_a_call_goes_into_the_lane_of_its_chat_or_of_what_stands_for_it(
     assert read(method, **params).chat == chat
 
 
-@pytest.mark.parametrize(("given_thread", "thread"), [(None, 0), (0, 0), (9, 9), ("9", 9)])
+@pytest.mark.parametrize(("given_thread", "thread"), [(None, 0), (0, 0), (9, 9), ("9", 9), ("", 0)])
 def test_the_thread_is_a_number_and_none_is_0(given_thread: object, thread: int) -> None:
     assert read(chat_id=1, message_thread_id=given_thread).thread == thread
 
@@ -100,6 +101,8 @@ def test_a_call_weighs_the_messages_that_telegram_counts(method: str, params: di
         ({"chat_id": "@Name", "message_id": 7}, {"message_id": 7, "chat_id": "@name"}),
         ({"inline_message_id": "a"}, {"inline_message_id": "a"}),
         ({"chat_id": 5, "message_id": {"letter": "3"}}, {"chat_id": 5, "message_id": {"letter": "3"}}),
+        ({"chat_id": 5, "message_id": {"letter": "3"}}, {"chat_id": "5", "message_id": '{"letter": 3}'}),
+        ({"chat_id": 5, "message_id": 7}, {"chat_id": 5, "message_id": 7, "inline_message_id": ""}),
     ],
 )
 def test_edits_of_one_message_have_one_target(one: dict[str, object], other: dict[str, object]) -> None:
@@ -140,6 +143,10 @@ def test_what_another_call_would_not_wholly_replace_is_never_merged(method: str)
         ({"reply_to_message_id": {"letter": "12"}}, 12),
         ({"reply_parameters": {"message_id": {"letter": "12"}}}, 12),
         ({"message_id": {"letter": "12"}, "reply_parameters": {"message_id": {"letter": "12"}}}, 12),
+        ({"message_id": '{"letter": "12"}'}, 12),
+        ({"reply_parameters": '{"message_id": {"letter": "12"}}'}, 12),
+        ({"reply_parameters": '{"message_id": 12}', "text": "letter"}, None),
+        ({"reply_parameters": "{letter", "message_id": "{"}, None),
         ({"message_id": 12}, None),
         ({"reply_markup": {"letter": "12"}}, None),
         ({"caption": '"letter"'}, None),
@@ -176,6 +183,19 @@ def test_filling_puts_the_message_id_wherever_the_letter_was_named_and_changes_n
         "reply_parameters": {"message_id": 777, "quote": "سلام"},
         "reply_markup": {"letter": "12"},
     }
+
+
+def test_filling_reaches_into_the_texts_of_a_form_and_leaves_them_texts() -> None:
+    params = {"message_id": '{"letter": 12}', "reply_parameters": '{"message_id": {"letter": "12"}, "quote": "a"}'}
+    filled = msgspec.json.decode(fill_reference(msgspec.json.encode(params).decode(), 777))
+    assert filled["message_id"] == 777
+    assert msgspec.json.decode(filled["reply_parameters"]) == {"message_id": 777, "quote": "a"}
+    odd = {"message_id": {"letter": 1}, "reply_parameters": "{not JSON"}
+    assert msgspec.json.decode(fill_reference(msgspec.json.encode(odd).decode(), 5)) == odd | {"message_id": 5}
+
+
+def test_a_text_may_be_any_plain_value_as_telegram_takes_it() -> None:
+    assert read(chat_id=1, text=7) == read(chat_id=1, text="7")
 
 
 def test_readdressing_changes_the_chat_and_nothing_else() -> None:
@@ -218,7 +238,7 @@ def test_what_is_not_queued_is_refused_with_its_class(method: str) -> None:
         ({"chat_id": "@" + "n" * 1000}, "bad_params"),
         ({"chat_id": 1, "message_thread_id": "topic"}, "bad_params"),
         ({"chat_id": 1, "message_thread_id": 10**30}, "bad_params"),
-        ({"chat_id": 1, "text": 7}, "bad_params"),
+        ({"chat_id": 1, "text": [7]}, "bad_params"),
         ({"chat_id": 1, "text": "x", "note": "y" * PARAMS_BYTES_MAX}, "params_too_large"),
     ],
 )

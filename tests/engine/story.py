@@ -14,6 +14,7 @@ from peik import events
 from peik.app import Office, running
 from peik.config import Config, load
 from peik.desk import Call
+from peik.inbox_ports import Pusher
 from peik.ports import LetterView, Poster
 from peik.store.executor import InlineExecutor
 from peik.testing import Options, Telegram
@@ -36,6 +37,7 @@ class Stage:
         self.peik: Office
         self._seed = 0
         self.poster: Poster | None = None
+        self.pusher: Pusher | None = None
         self.is_alone = True
 
     def config(self) -> Config:
@@ -55,6 +57,7 @@ class Stage:
             carrier=self.carrier,
             chance=random.Random(self._seed),
             poster=self.poster,
+            pusher=self.pusher,
             executor=lambda name: InlineExecutor(),
             is_alone=self.is_alone,
         ) as self.peik:

@@ -1,10 +1,15 @@
 """The files of letters: durable and bounded when kept, removed when nobody needs them, never outside their folder."""
 
+import asyncio
 import hashlib
 import os
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from io import BufferedWriter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +57,39 @@ async def test_a_file_that_is_too_large_leaves_nothing_behind(tmp_path: Path) ->
     with pytest.raises(TooLarge) as caught:
         await FolderSpool(tmp_path).keep(chunks(b"12345", b"6"), size_bytes_max=5)
     assert caught.value.code == "file_too_large"
+    assert names(tmp_path) == set()
+
+
+class SlowDisk(ThreadPoolExecutor):
+    """A thread that has opened a file does not come back with it before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+        self.opened = threading.Event()
+        self.let_go = threading.Event()
+
+    def submit(self, work: Callable[..., Any], /, *given: Any, **more: Any) -> Future[Any]:
+        def run() -> Any:
+            result = work(*given, **more)
+            if isinstance(result, BufferedWriter):
+                self.opened.set()
+                self.let_go.wait(10)
+            return result
+
+        return super().submit(run)
+
+
+async def test_who_is_cancelled_while_a_file_is_opened_leaves_nothing_behind(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    asyncio.get_running_loop().set_default_executor(disk)
+    keeping = asyncio.create_task(FolderSpool(tmp_path).keep(chunks(b"some"), size_bytes_max=5))
+    while not disk.opened.is_set():  # noqa: ASYNC110  a thread's event
+        await asyncio.sleep(0.001)
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    disk.let_go.set()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    await asyncio.sleep(0)  # what the thread brought is taken in the loop's next turn
     assert names(tmp_path) == set()
 
 

@@ -51,7 +51,7 @@ def _how(chat: Document) -> str:
 @asks(app, "open")
 def open_chat(visit: Visit, chat: ChatId, bot: Bot = None) -> None:
     """Let letters go to a chat again that was out of reach or held."""
-    answer = visit.counter.change_chat(_bot(visit, bot), unshielded(chat), {"reachable": True, "held_until": None})
+    answer = visit.counter.change_chat(only_bot(visit, bot), unshielded(chat), {"reachable": True, "held_until": None})
     visit.say(answer, f"Letters go to {unshielded(chat)} again.")
 
 
@@ -64,12 +64,12 @@ def hold(
 ) -> None:
     """Send nothing to a chat until then; its letters wait."""
     at = moment(until, "--until")
-    answer = visit.counter.change_chat(_bot(visit, bot), unshielded(chat), {"held_until": at})
+    answer = visit.counter.change_chat(only_bot(visit, bot), unshielded(chat), {"held_until": at})
     visit.say({**answer, "held_until": at}, f"Nothing goes to {unshielded(chat)} until {at}.")
 
 
-def _bot(visit: Visit, bot: str | None) -> str:
-    """As given, or the only one there is: the path of a chat names its bot."""
+def only_bot(visit: Visit, bot: str | None) -> str:
+    """As given, or the only one there is, where a path names the bot."""
     if bot is not None:
         return bot
     found = visit.counter.bots()["bots"]

@@ -30,6 +30,7 @@ from peik.store.spool import FolderSpool
 from peik.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from peik.doors.commands.file_inbox import FileInbox
     from peik.keyring import Keyring
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class FileCounter:
             defaults=Defaults(attempts=config.attempts, backoff_ms=config.backoff_ms),
             expect=lambda at_ms: None,
         )
+        self._inbox: FileInbox | None = None
         self._runner = asyncio.Runner()
         try:
             self._run(self._open())
@@ -81,6 +83,16 @@ class FileCounter:
 
     def _run(self, work: Coroutine[object, object, T]) -> T:
         return self._runner.run(work)
+
+    @property
+    def inbox(self) -> "FileInbox":
+        if self._inbox is None:
+            from peik.doors.commands.file_inbox import FileInbox
+
+            self._inbox = FileInbox(
+                self._config, store=self._store, desk=self._desk, run=self._run, owner=lambda: self._owner
+            )
+        return self._inbox
 
     # ---- letters ----
 
@@ -169,7 +181,7 @@ class FileCounter:
         return {"cleared": self._run(self._desk.clear_dead(_filter(filters)))}
 
     def stats(self) -> Document:
-        return stats_view(self._run(self._desk.tallies()))
+        return {**stats_view(self._run(self._desk.tallies())), "inbox": self.inbox.stats()}
 
     # ---- lanes, chats, bots ----
 
@@ -288,6 +300,8 @@ class _NoEngine:
         if view.state is State.DELAYED and view.due_at_ms is not None:
             return "It is not due yet, and no Peik is running that could send it."
         return "No Peik is running: it goes out when `peik serve` is started."
+
+    def watch(self, bot_id: int, letter_id: int, tell: Callable[[bytes], None] | None) -> None: ...
 
     def open_chat(self, bot_id: int, chat: Chat) -> None: ...
 

@@ -1,6 +1,8 @@
 """`peik send`, `status`, `letters`, `cancel`, `resolve`, `stats` and `lanes`."""
 
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -273,10 +275,16 @@ def _watch(visit: Visit) -> None:
 
     from peik.doors.commands.printing import console
 
-    with Live(_counts(visit.counter.stats()), console=console(), auto_refresh=False) as live:
-        while True:
-            time.sleep(_WATCH_S)
-            live.update(_counts(visit.counter.stats()), refresh=True)
+    # Ctrl-C is noted and then heeded: an exception that comes while some object is being freed is only printed, and lost.
+    stop = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
+    try:
+        with Live(_counts(visit.counter.stats()), console=console(), auto_refresh=False) as live:
+            while not stop.wait(_WATCH_S):
+                live.update(_counts(visit.counter.stats()), refresh=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    raise KeyboardInterrupt
 
 
 def _counts(counted: Document) -> "RenderableType":

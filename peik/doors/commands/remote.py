@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
+from peik.doors.commands.remote_inbox import RestInbox
 from peik.errors import Problem, Unavailable
 
 HEALTH_S = 2.0
@@ -36,11 +37,12 @@ class RestCounter:
         self.place = url
         self._parts = urllib.parse.urlsplit(url)
         self._key = key
+        self.inbox = RestInbox(self.call)
 
     def is_there(self) -> bool:
         """Whether a Peik answers here. Asked without a key: who listens may be somebody else."""
         try:
-            health = self._call("GET", "/health", timeout_s=HEALTH_S, with_key=False)
+            health = self.call("GET", "/health", timeout_s=HEALTH_S, with_key=False)
         except Problem:
             return False
         parts = health.get("parts")
@@ -53,7 +55,7 @@ class RestCounter:
 
     def accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
         if not attached:
-            return self._call("POST", "/v1/letters", body=letter)
+            return self.call("POST", "/v1/letters", body=letter)
         check_files(attached)
         boundary = secrets.token_hex(16)
         parts = [_part(boundary, field, path) for field, path in attached]
@@ -77,81 +79,81 @@ class RestCounter:
             yield last
 
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": str(size)}
-        return self._call("POST", "/v1/letters", raw=whole(), headers=headers)
+        return self.call("POST", "/v1/letters", raw=whole(), headers=headers)
 
     def letter(self, letter_id: str) -> Document:
-        return self._call("GET", f"/v1/letters/{_quoted(letter_id)}")
+        return self.call("GET", f"/v1/letters/{_quoted(letter_id)}")
 
     def wait(self, letter_id: str, timeout_s: float) -> Document:
         deadline = time.monotonic() + timeout_s
         while True:
             wait_s = max(0.0, min(WAIT_S, deadline - time.monotonic()))
             query = {"wait": f"{wait_s:.3f}s"}
-            letter = self._call("GET", f"/v1/letters/{_quoted(letter_id)}", query, timeout_s=wait_s + ANSWER_S)
+            letter = self.call("GET", f"/v1/letters/{_quoted(letter_id)}", query, timeout_s=wait_s + ANSWER_S)
             if letter["finished_at"] is not None or time.monotonic() >= deadline:
                 return letter
 
     def letters(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
-        return self._call("GET", "/v1/letters", {**filters, **_page(cursor, limit)})
+        return self.call("GET", "/v1/letters", {**filters, **_page(cursor, limit)})
 
     def cancel(self, letter_id: str) -> Document:
-        return self._call("DELETE", f"/v1/letters/{_quoted(letter_id)}")
+        return self.call("DELETE", f"/v1/letters/{_quoted(letter_id)}")
 
     def retry(self, letter_id: str) -> Document:
-        return self._call("POST", f"/v1/letters/{_quoted(letter_id)}/retry")
+        return self.call("POST", f"/v1/letters/{_quoted(letter_id)}/retry")
 
     def resolve(self, letter_id: str, *, arrived: bool) -> Document:
-        return self._call("POST", f"/v1/letters/{_quoted(letter_id)}/resolve", body={"arrived": arrived})
+        return self.call("POST", f"/v1/letters/{_quoted(letter_id)}/resolve", body={"arrived": arrived})
 
     def retry_dead(self, filters: Filters) -> Document:
-        return self._call("POST", "/v1/dead/retry", body=dict(filters), timeout_s=None)
+        return self.call("POST", "/v1/dead/retry", body=dict(filters), timeout_s=None)
 
     def clear_dead(self, filters: Filters) -> Document:
-        return self._call("DELETE", "/v1/dead", filters, timeout_s=None)
+        return self.call("DELETE", "/v1/dead", filters, timeout_s=None)
 
     def stats(self) -> Document:
-        return self._call("GET", "/v1/stats")
+        return self.call("GET", "/v1/stats")
 
     # ---- lanes, chats, bots ----
 
     def lanes(self, bot_id: str | None, chat: str | None, *, limit: int) -> Document:
-        return self._call("GET", "/v1/lanes", _some(bot_id=bot_id, chat_id=chat, limit=str(limit)))
+        return self.call("GET", "/v1/lanes", _some(bot_id=bot_id, chat_id=chat, limit=str(limit)))
 
     def chats(self, bot_id: str | None, *, cursor: str | None, limit: int) -> Document:
-        return self._call("GET", "/v1/chats", _some(bot_id=bot_id, **_page(cursor, limit)))
+        return self.call("GET", "/v1/chats", _some(bot_id=bot_id, **_page(cursor, limit)))
 
     def change_chat(self, bot_id: str, chat: str, change: Document) -> Document:
-        return self._call("PATCH", f"/v1/chats/{_quoted(bot_id)}/{_quoted(chat)}", body=change)
+        return self.call("PATCH", f"/v1/chats/{_quoted(bot_id)}/{_quoted(chat)}", body=change)
 
     def bots(self) -> Document:
-        return self._call("GET", "/v1/bots")
+        return self.call("GET", "/v1/bots")
 
     def add_bot(self, token: str, inbound: str) -> Document:
-        return self._call("POST", "/v1/bots", body={"token": token, "inbound": inbound})
+        return self.call("POST", "/v1/bots", body={"token": token, "inbound": inbound})
 
     def change_bot(self, bot_id: str, change: Document) -> Document:
-        return self._call("PATCH", f"/v1/bots/{_quoted(bot_id)}", body=change)
+        return self.call("PATCH", f"/v1/bots/{_quoted(bot_id)}", body=change)
 
     def remove_bot(self, bot_id: str) -> None:
-        self._call("DELETE", f"/v1/bots/{_quoted(bot_id)}")
+        self.call("DELETE", f"/v1/bots/{_quoted(bot_id)}")
 
     # ---- routes and keys ----
 
     def routes(self) -> Document:
-        return self._call("GET", "/v1/routes")
+        return self.call("GET", "/v1/routes")
 
     def keys(self) -> Document:
-        return self._call("GET", "/v1/keys")
+        return self.call("GET", "/v1/keys")
 
     def create_key(self, wanted: Document) -> Document:
-        return self._call("POST", "/v1/keys", body=wanted)
+        return self.call("POST", "/v1/keys", body=wanted)
 
     def remove_key(self, key_id: str) -> None:
-        self._call("DELETE", f"/v1/keys/{_quoted(key_id)}")
+        self.call("DELETE", f"/v1/keys/{_quoted(key_id)}")
 
     # ---- one call ----
 
-    def _call(
+    def call(
         self,
         verb: str,
         path: str,

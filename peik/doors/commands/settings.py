@@ -1,4 +1,4 @@
-"""`peik config show|example`, and every setting as a flag of `peik serve`: all made from the one table of settings."""
+"""`peik config show|example|texts`, and every setting as a flag of `peik serve`: all made from the one table of settings."""
 
 import inspect
 import itertools
@@ -11,6 +11,7 @@ import typer
 from peik.config import RESERVED, SETTINGS, Config, Group, Setting, find, load, read
 from peik.doors.commands.visit import Visit, tell
 from peik.errors import StartError
+from peik.texts import built_in
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,6 +70,12 @@ def _shown(setting: Setting, text: str | None) -> str | None:
 def example() -> None:
     """Print an `.env` with every setting, its meaning and its default."""
     typer.echo(env_example(), nl=False)
+
+
+@app.command()
+def texts() -> None:
+    """Print the words of notices to users, as TOML: copy what you change into a file and name it in PEIK_TEXTS."""
+    typer.echo(built_in(), nl=False)
 
 
 def env_example() -> str:

@@ -114,16 +114,24 @@ class Visit:
             yield
 
     @contextlib.contextmanager
-    def progress(self, words: str, total: int) -> Iterator[Callable[[int], None]]:
+    def progress(self, words: str, total: int, *, is_bytes: bool = True) -> Iterator[Callable[[int], None]]:
         """A bar that grows by what its caller says, in a terminal only."""
         if self.is_json or total <= 0 or not sys.stderr.isatty():
             yield lambda done: None
             return
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         from peik.doors.commands.printing import console
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        amount = DownloadColumn() if is_bytes else MofNCompleteColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
         with Progress(*columns, console=console(stderr=True), transient=True) as bars:
             task = bars.add_task(words, total=total)
             yield lambda done: bars.advance(task, done)

@@ -293,13 +293,15 @@ WHERE l.due_at IS NOT NULL AND l.phase < 2 AND l.phase = 0 AND l.due_at > ?
 GROUP BY l.bot_id
 
 -- name: bots
-SELECT bot_id, token, username, inbound, paused, limits, missed, created_at FROM bots ORDER BY created_at, bot_id
+SELECT bot_id, token, username, inbound, paused, limits, missed, me, created_at FROM bots ORDER BY created_at, bot_id
 
 -- name: save_bot
-INSERT INTO bots (bot_id, token, username, inbound, paused, limits, missed, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO bots (bot_id, token, username, inbound, paused, limits, missed, me, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (bot_id) DO UPDATE SET
     token = excluded.token, username = coalesce(excluded.username, bots.username), inbound = excluded.inbound,
-    paused = excluded.paused, limits = excluded.limits, missed = excluded.missed
+    paused = excluded.paused, limits = excluded.limits, missed = excluded.missed,
+    me = excluded.me
 
 -- name: save_tally
 INSERT INTO tallies (bot_id) VALUES (?) ON CONFLICT (bot_id) DO NOTHING

@@ -4,6 +4,7 @@
 CREATE TABLE inboxes (
     bot_id          INTEGER PRIMARY KEY,
     epoch           INTEGER NOT NULL DEFAULT 1,
+    epoch_at        INTEGER NOT NULL,         -- when it began: for two days its updates may be those of the one before
     server          TEXT NOT NULL,
     last_update_id  INTEGER,                  -- the last of the last committed batch, never the highest
     started_at      INTEGER,
@@ -30,18 +31,20 @@ CREATE TABLE arrivals (
     digest       BLOB NOT NULL,
     payload      TEXT NOT NULL,
     replay_of    INTEGER,
-    only_for     INTEGER                      -- the consumer that a replay is for; NULL: all
+    only_for     INTEGER NOT NULL DEFAULT 0   -- the consumer that a replay is for; 0: all
 );
 
--- The order of a bot's arrivals: every reader pages along it, so that a page costs the same at any depth.
-CREATE UNIQUE INDEX arrivals_number ON arrivals (bot_id, number);
+-- The order of a bot's arrivals. A reader merges two walks along it, what is for all and what is for it alone: so a page
+-- costs the same at any depth, and a hundred thousand replays for somebody else are not even passed by.
+CREATE UNIQUE INDEX arrivals_number ON arrivals (bot_id, only_for, number);
 
 -- Telegram's own key: the second copy of an update is refused here. Replays are copies on purpose.
 CREATE UNIQUE INDEX arrivals_update ON arrivals (bot_id, epoch, update_id) WHERE replay_of IS NULL;
 
--- One chat's arrivals: for a lane that is read by itself, for people who look at a chat, and for finding the same payload
--- under another epoch's id without an index on the digest, which every insert would pay for.
-CREATE INDEX arrivals_lane ON arrivals (bot_id, lane, number);
+-- One chat's arrivals in the order of ids, which within a bot is that of numbers: for a lane that is read by itself, for
+-- people who look at a chat, and for finding the same payload under another epoch's id without an index on the digest,
+-- which every insert would pay for.
+CREATE INDEX arrivals_lane ON arrivals (bot_id, lane);
 
 -- Who reads. `watermark`: everything up to it is over for this reader.
 CREATE TABLE consumers (
@@ -109,10 +112,13 @@ CREATE TABLE outages (
     last_number  INTEGER NOT NULL,
     settled_at   INTEGER
 ) STRICT;
-CREATE INDEX outages_open ON outages (bot_id) WHERE settled_at IS NULL;
+CREATE INDEX outages_bot ON outages (bot_id);
 
 -- What a bot does with messages that waited through an outage: process, notify, both, drop; NULL as the settings say.
 ALTER TABLE bots ADD COLUMN missed TEXT;
+
+-- What Telegram last answered to getMe, as JSON: a bot that starts while Telegram cannot be reached is answered from here.
+ALTER TABLE bots ADD COLUMN me TEXT;
 
 -- The view of REQUIREMENTS S1.2, for programs that ask as they always did.
 CREATE VIEW bot_state AS
@@ -126,7 +132,7 @@ SELECT
 FROM inboxes;
 
 -- The view of REQUIREMENTS S1.2 and S1.3: `SELECT * FROM pending_messages WHERE status = 'pending'`. Status as the bot's
--- default consumer stands with it.
+-- default consumer stands with it. Both views keep to what SQLite 3.37 knows, as `telegram_message_logs` does.
 CREATE VIEW pending_messages AS
 SELECT
     a.id,
@@ -135,11 +141,12 @@ SELECT
     a.user_id,
     a.lane AS chat_id,
     a.message_id,
-    coalesce(
+    -- A type that no Bot API has yet may be written in any way; it must not spoil the whole answer.
+    CASE WHEN a.type GLOB '[a-z]*' AND a.type NOT GLOB '*[^a-z0-9_]*' AND json_valid(a.payload) THEN coalesce(
         json_extract(a.payload, '$.' || a.type || '.text'),
         json_extract(a.payload, '$.' || a.type || '.caption'),
         json_extract(a.payload, '$.' || a.type || '.data')
-    ) AS text,
+    ) END AS text,
     a.type AS message_type,
     CASE
         WHEN d.phase = 3 THEN 'failed'
@@ -154,4 +161,4 @@ SELECT
 FROM arrivals AS a
 JOIN consumers AS c ON c.bot_id = a.bot_id AND c.name = 'default'
 LEFT JOIN deliveries AS d ON d.consumer_id = c.id AND d.number = a.number
-WHERE a.only_for IS NULL OR a.only_for = c.id;
+WHERE a.only_for IN (0, c.id);

@@ -1,5 +1,6 @@
 """Opening a file: settings that make a commit durable, files that must not be touched, one owner at a time."""
 
+import asyncio
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from peik.errors import StartError
 from peik.store.database import APPLICATION_ID
+from peik.store.sqlite import SqliteStore
 from tests.store.acts import accept, draft, tally
 from tests.store.places import SqlitePlace
 from tests.store.sqlite import programs
@@ -139,3 +141,17 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path, turn
 def _end(process: "subprocess.Popen[str]") -> tuple[int, str]:
     said = process.communicate(timeout=20)[0]
     return process.returncode, said
+
+
+async def test_whoever_gives_up_while_it_is_opened_leaves_it_to_others(place: SqlitePlace) -> None:
+    given_up = SqliteStore(place.path, clock=place.clock)
+    for turns in range(6):
+        opening = asyncio.ensure_future(given_up.open())
+        for _ in range(turns):
+            await asyncio.sleep(0.002)
+        is_open = not opening.cancel()
+        await asyncio.wait([opening])
+        if is_open:
+            await given_up.close()
+        async with place.open():
+            pass

@@ -1,0 +1,233 @@
+"""Builds Peik: the one place, with `building_inbox`, that knows the concrete classes. It opens and starts nothing."""
+
+import random
+import ssl
+import urllib.parse
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from peik.building_inbox import alerts_of, consumers_of, outages_of, receiver_of, recover_by, upkeep_of
+from peik.carrier.botapi import BotApiCarrier
+from peik.carrier.dialling import Connect
+from peik.carrier.download import HttpDownloader
+from peik.carrier.parted import PartedCarrier
+from peik.carrier.proxy import Proxy, through_http, through_socks5
+from peik.clock import Clock
+from peik.config import Config, RouteAddress, RouteKind
+from peik.desk import Defaults, Desk
+from peik.engine.courier import Courier
+from peik.engine.hooks import Hooks
+from peik.engine.passage import Passage
+from peik.engine.route import Route
+from peik.engine.routes import Routes
+from peik.engine.sender import Sender, Terms
+from peik.engine.timekeeper import Timekeeper
+from peik.events import Events
+from peik.inbox.consumers import Consumers
+from peik.inbox.desk import InboxDesk
+from peik.inbox.outages import Outages
+from peik.inbox.receiver import Receiver
+from peik.inbox.upkeep import Upkeep
+from peik.inbox_ports import Pusher
+from peik.keyring import Keyring
+from peik.ops.alerts import Alerts
+from peik.ports import BotRecord, Carrier, Poster, Retention
+from peik.store.spool import FolderSpool
+from peik.store.sqlite import SqliteStore
+
+POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound
+
+
+class Office(msgspec.Struct, frozen=True, kw_only=True):
+    """A running Peik as its doors see it."""
+
+    config: Config
+    clock: Clock
+    desk: Desk
+    courier: Courier
+    spool: FolderSpool
+    events: Events
+    store: SqliteStore
+    keyring: Keyring
+    hooks: Hooks
+    outages: Outages
+    consumers: Consumers
+    receiver: Receiver
+    upkeep: Upkeep
+    alerts: Alerts
+    inbox: InboxDesk
+    passage: Passage
+
+
+def build(
+    config: Config,
+    *,
+    events: Events,
+    clock: Clock,
+    carriers: Sequence[Carrier],
+    chance: random.Random,
+    poster: Poster,
+    pusher: Pusher,
+    store: SqliteStore,
+    spool: FolderSpool,
+) -> Office:
+    terms = Terms(
+        in_flight_max=config.in_flight,
+        timeout_s=config.timeout,
+        upload_timeout_s=config.upload_timeout,
+        is_paced=config.pace,
+    )
+    ways = [
+        Route(
+            address.name,
+            carrier,
+            kind=address.kind,
+            clock=clock,
+            chance=chance,
+            events=events,
+            probe_token=lambda: courier.probe_token(),
+            trial_s=config.route_trial,
+            is_watched=len(carriers) > 1,
+        )
+        for address, carrier in zip(config.routes, carriers, strict=True)
+    ]
+    routes = Routes(ways, clock=clock, events=events)
+    timekeeper = Timekeeper(
+        store=store,
+        clock=clock,
+        events=events,
+        retention=Retention(
+            completed_ms=int(config.keep_completed * 1000),
+            dead_ms=int(config.keep_dead * 1000),
+            log_ms=int(config.keep_log * 1000),
+        ),
+        remove_blobs=spool.remove,
+    )
+
+    def make_sender(bot: BotRecord) -> Sender:
+        return Sender(bot, store=store, routes=routes, spool=spool, clock=clock, events=events, terms=terms)
+
+    courier = Courier(clock=clock, events=events, make_sender=make_sender, routes=routes, timekeeper=timekeeper)
+    store.listen(courier)
+    hands = Hands(courier)
+    desk = Desk(
+        store=store,
+        engine=hands,
+        clock=clock,
+        events=events,
+        defaults=Defaults(
+            attempts=config.attempts,
+            backoff_ms=config.backoff_ms,
+            hooks_may_be_private=config.hooks_allow_private,
+            may_be_pushed=config.public_url is not None,
+        ),
+        expect=timekeeper.expect,
+    )
+    outages = outages_of(config, events=events, clock=clock, store=store, desk=desk, routes=routes)
+    consumers = consumers_of(
+        config, events=events, clock=clock, store=store, desk=desk, routes=routes, outages=outages, pusher=pusher
+    )
+    receiver = receiver_of(
+        config, events=events, clock=clock, chance=chance, store=store, desk=desk, courier=courier, outages=outages
+    )
+    hands.join(receiver)
+    hands.join(consumers)
+    alerts = alerts_of(config, clock=clock, desk=desk)
+    events.listen(alerts)
+    return Office(
+        config=config,
+        clock=clock,
+        desk=desk,
+        courier=courier,
+        spool=spool,
+        events=events,
+        store=store,
+        keyring=Keyring(store=store, clock=clock, events=events, hooks_may_be_private=config.hooks_allow_private),
+        hooks=Hooks(store=store, poster=poster, clock=clock, events=events),
+        outages=outages,
+        consumers=consumers,
+        receiver=receiver,
+        upkeep=upkeep_of(config, events=events, clock=clock, store=store),
+        alerts=alerts,
+        inbox=InboxDesk(
+            store=store.inbox,
+            clock=clock,
+            events=events,
+            missed_after_s=config.missed_after,
+            runners=consumers,
+            outages=outages,
+            recover=lambda bot_id: recover_by(store, receiver, desk.bot(bot_id)),
+        ),
+        passage=Passage(
+            routes=routes,
+            downloaders={address.name: downloader_to(address, config) for address in config.routes},
+            clock=clock,
+            timeout_s=config.timeout,
+            upload_timeout_s=config.upload_timeout,
+        ),
+    )
+
+
+class Hand(Protocol):
+    """Somebody who acts for bots."""
+
+    def add(self, bot: BotRecord) -> None: ...
+
+    def remove(self, bot_id: int) -> None: ...
+
+
+class Hands:
+    """The desk's engine: what it says of bots goes to everybody who acts for them, and the rest to the courier."""
+
+    def __init__(self, courier: Courier) -> None:
+        self._courier = courier
+        self._all: list[Hand] = [courier]
+        self.chat_of = courier.chat_of
+        self.why = courier.why
+        self.watch = courier.watch
+        self.open_chat = courier.open_chat
+        self.hold_chat = courier.hold_chat
+
+    def join(self, hand: Hand) -> None:
+        self._all.append(hand)
+
+    def add(self, bot: BotRecord) -> None:
+        for hand in self._all:
+            hand.add(bot)
+
+    def remove(self, bot_id: int) -> None:
+        for hand in self._all:
+            hand.remove(bot_id)
+
+
+def carrier_to(address: RouteAddress, config: Config) -> Carrier:
+    api_root = address.api_root or config.api_root
+    connect = _connect(address, api_root)
+    return PartedCarrier(
+        # One connection per call in flight: a bot's calls never queue for a connection behind another's.
+        letters=BotApiCarrier(api_root, connections_max=max(256, config.in_flight * 4), connect=connect),
+        polls=BotApiCarrier(api_root, connections_max=POLLS_MAX, connect=connect),
+    )
+
+
+def downloader_to(address: RouteAddress, config: Config) -> HttpDownloader:
+    api_root = address.api_root or config.api_root
+    return HttpDownloader(api_root, connect=_connect(address, api_root))
+
+
+def _connect(address: RouteAddress, api_root: str) -> Connect | None:
+    """The way through a proxy. None: straight to the API root."""
+    if address.kind not in (RouteKind.HTTP, RouteKind.SOCKS5):
+        return None
+    proxy = Proxy(host=address.host, port=address.port, user=address.user, password=address.password)
+    parts = urllib.parse.urlsplit(api_root)
+    is_tls = parts.scheme == "https"
+    through = through_http if address.kind is RouteKind.HTTP else through_socks5
+    return through(
+        proxy,
+        host=parts.hostname or "",
+        port=parts.port or (443 if is_tls else 80),
+        ssl_context=ssl.create_default_context() if is_tls else None,
+    )

@@ -1,0 +1,206 @@
+"""What waited through an outage, what a policy does with it, and who is told: decisions only. Words are in `notice`."""
+
+import enum
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from peik.core.arrival import Arrival
+from peik.core.spans import Span, spans_of
+from peik.core.wish import Wish, read_standing, read_wish
+
+
+class Policy(enum.StrEnum):
+    """What becomes of messages that waited through an outage."""
+
+    PROCESS = "process"
+    NOTIFY = "notify"
+    BOTH = "both"
+    DROP = "drop"
+
+
+class Nature(enum.Enum):
+    """What an update is to the person behind it."""
+
+    WISH = "wish"  # a message: somebody wants something, and can ask again
+    PRESS = "press"  # of a button: the same, and Telegram shows an answer for a moment
+    FLEETING = "fleeting"  # a query that cannot be answered any more once it was missed
+    FACT = "fact"  # something happened, whoever was there to see it
+
+
+class Deed(enum.Enum):
+    HAND_ON = "hand on"
+    TELL = "tell"
+    TELL_AND_HAND_ON = "tell and hand on"
+    LEAVE = "leave"  # neither
+
+
+# TELEGRAM.md §1.1: these live for 30 and 150 seconds, and an answer is taken for 10 or 20 of them.
+_NATURES = {
+    "message": Nature.WISH,
+    "edited_message": Nature.WISH,
+    "callback_query": Nature.PRESS,
+    "inline_query": Nature.FLEETING,
+    "shipping_query": Nature.FLEETING,
+    "pre_checkout_query": Nature.FLEETING,
+}
+
+# The whole rule. Facts are handed on whatever the policy: nobody can make them happen again.
+DEEDS: dict[tuple[Policy, Nature], Deed] = {
+    (Policy.PROCESS, Nature.WISH): Deed.HAND_ON,
+    (Policy.PROCESS, Nature.PRESS): Deed.HAND_ON,
+    (Policy.NOTIFY, Nature.WISH): Deed.TELL,
+    (Policy.NOTIFY, Nature.PRESS): Deed.TELL,
+    (Policy.BOTH, Nature.WISH): Deed.TELL_AND_HAND_ON,
+    (Policy.BOTH, Nature.PRESS): Deed.TELL_AND_HAND_ON,
+    (Policy.DROP, Nature.WISH): Deed.LEAVE,
+    (Policy.DROP, Nature.PRESS): Deed.LEAVE,
+    **{(policy, Nature.FLEETING): Deed.LEAVE for policy in Policy},
+    **{(policy, Nature.FACT): Deed.HAND_ON for policy in Policy},
+}
+
+
+class Absence(msgspec.Struct, frozen=True, kw_only=True):
+    """When Peik or its default consumer was away."""
+
+    began_at_ms: int
+    ended_at_ms: int
+    recovered_from_ms: int | None = None  # the source was away until then: what it fetched may be as old as the absence
+    missed_after_ms: int
+
+
+def is_missed(arrival: Arrival, absence: Absence) -> bool:
+    """Whether it waited too long while somebody was away. What a person replays on purpose never did."""
+    if arrival.replay_of is not None:
+        return False
+    since_ms = arrival.sent_at_ms
+    if since_ms is None:
+        # Nobody can know when a button was pressed that was fetched after an absence.
+        recovered_from_ms = absence.recovered_from_ms
+        is_recovered = recovered_from_ms is not None and arrival.received_at_ms >= recovered_from_ms
+        since_ms = absence.began_at_ms if is_recovered else arrival.received_at_ms
+    return absence.ended_at_ms - max(since_ms, absence.began_at_ms) > absence.missed_after_ms
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """One chat's notice: of its first message, or of its first press if it has no messages, and how many more there are."""
+
+    first: Wish
+    more: int
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done about a range of arrivals. `over` are not handed on."""
+
+    over: list[Span]
+    notices: list[Notice]
+    missed: int
+    handed: int
+
+
+class _Told:
+    """What one chat has missed."""
+
+    __slots__ = ("count", "first", "numbers")
+
+    def __init__(self, first: Wish) -> None:
+        self.first = first
+        self.count = 0
+        self.numbers: list[int] = []
+
+    def add(self, wish: Wish) -> None:
+        self.count += 1
+        self.numbers.append(wish.number)
+
+
+class Ledger:
+    """Takes a bot's open arrivals in the order of their numbers, and says in the end what becomes of them."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        absence: Absence,
+        *,
+        bot_id: int,
+        username: str | None = None,
+        earlier: Sequence[Absence] = (),
+    ) -> None:
+        self._policy = policy
+        self._absence = absence
+        self._earlier = earlier  # settled before: what was missed then has been dealt with, and nobody is told twice
+        self._bot_id = bot_id
+        self._username = username
+        self._chats: dict[int, _Told] = {}
+        self._gone: set[int] = set()  # chats that the bot was thrown out of, or that blocked it
+        self._left: list[int] = []
+        self._missed = 0
+        self.presses: list[Wish] = []  # to be answered, if that is still possible
+
+    @property
+    def chats(self) -> int:
+        """How many chats, at most, a notice will go to."""
+        return len(self._chats) + len(self.presses)
+
+    def add(self, arrival: Arrival) -> None:
+        if arrival.type == "my_chat_member" and self._policy is not Policy.PROCESS:
+            self._note_standing(arrival)
+        if not is_missed(arrival, self._absence) or self._is_dealt_with(arrival):
+            return
+        self._missed += 1
+        nature = _NATURES.get(arrival.type, Nature.FACT)
+        wish: Wish | None = None
+        if nature in (Nature.WISH, Nature.PRESS) and self._policy is not Policy.PROCESS:
+            wish = read_wish(
+                arrival, bot_id=self._bot_id, username=self._username, began_at_ms=self._absence.began_at_ms
+            )
+            nature = Nature.FACT if wish is None else nature
+        match DEEDS[self._policy, nature]:
+            case Deed.LEAVE:
+                self._left.append(arrival.number)
+            case Deed.TELL | Deed.TELL_AND_HAND_ON:
+                assert wish is not None
+                self._note(wish, arrival.type)
+            case Deed.HAND_ON:
+                pass
+
+    def _is_dealt_with(self, arrival: Arrival) -> bool:
+        return any(
+            arrival.received_at_ms <= earlier.ended_at_ms and is_missed(arrival, earlier) for earlier in self._earlier
+        )
+
+    def _note(self, wish: Wish, kind: str) -> None:
+        self._gone.discard(wish.chat)  # who writes has unblocked the bot
+        if kind == "callback_query":
+            self.presses.append(wish)
+        elif not wish.may_tell:
+            pass
+        elif kind == "message":
+            self._chats.setdefault(wish.chat, _Told(wish)).add(wish)
+        elif wish.chat in self._chats:
+            # An edit shares the fate of the message that it changes, and is not one more.
+            self._chats[wish.chat].numbers.append(wish.number)
+
+    def _note_standing(self, arrival: Arrival) -> None:
+        standing = read_standing(arrival)
+        if standing is not None:
+            chat, is_inside = standing
+            (self._gone.discard if is_inside else self._gone.add)(chat)
+
+    def close(self, answered: Collection[int] = ()) -> Verdict:
+        """The end of the range. `answered`: the numbers of presses whose sender has been told by an alert.
+
+        Where nobody can be told, what came is handed on instead: nothing is lost in silence.
+        """
+        over = list(self._left)
+        is_instead = self._policy is Policy.NOTIFY
+        for press in self.presses:
+            if press.number in answered:
+                over += [press.number] if is_instead else []
+            elif press.may_tell:
+                self._chats.setdefault(press.chat, _Told(press)).add(press)
+        notices = []
+        for chat, told in self._chats.items():
+            if chat not in self._gone:
+                notices.append(Notice(first=told.first, more=told.count - 1))
+                over += told.numbers if is_instead else []
+        return Verdict(over=spans_of(over), notices=notices, missed=self._missed, handed=self._missed - len(over))

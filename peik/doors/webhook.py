@@ -1,0 +1,59 @@
+"""The webhook door: where Telegram pushes updates. It answers 200 only after a commit, and never 410.
+
+Telegram shows no key of the API; it shows the secret that its bot's webhook was set with.
+"""
+
+import hmac
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik.core.arrival import Update, mended, read_update
+from peik.desk import Desk
+from peik.doors.bodies import read_body
+from peik.doors.replies import Endpoint
+from peik.errors import BadInput, Denied, NotFound, Problem
+from peik.inbox.pushed import Pushed
+
+PATH = "/webhook/{bot_id}"
+BODY_BYTES_MAX = 1 << 20  # Telegram's own bound for an update is half of it (TELEGRAM.md §1.1)
+_SECRET = "x-telegram-bot-api-secret-token"  # noqa: S105  the name of the header
+
+
+def webhook_door(desk: Desk, pushed: Pushed) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        if request.method != "POST":
+            raise HTTPException(405, headers={"Allow": "POST"})
+        bot_id = _bot_id(request.path_params["bot_id"], desk)
+        shown = request.headers.get(_SECRET, "").encode()
+        if not hmac.compare_digest(shown, (await pushed.secret(bot_id)).encode()):
+            raise Denied(code="wrong_secret", detail="This is not the secret of this bot's webhook.")
+        await pushed.take_in(bot_id, _read(await read_body(request, bytes_max=BODY_BYTES_MAX)))
+        return Response()
+
+    return answer
+
+
+def _bot_id(text: str, desk: Desk) -> int:
+    """The bot, if it wants its updates here. Who asks for any other learns nothing about it."""
+    if text.isascii() and text.isdecimal() and len(text) < 20:
+        bot = desk.known(int(text))
+        if bot is not None and bot.inbound == "webhook":
+            return bot.bot_id
+    raise NotFound(code="no_webhook", detail="No bot here has its updates pushed to this address.")
+
+
+def _read(body: bytes) -> Update:
+    try:
+        return read_update(body)
+    except BadInput as problem:
+        # A refusal would make Telegram try it again for a day, and keep back everything of that chat behind it. So what
+        # can be mended is taken in.
+        whole = mended(body)
+        if whole is not None:
+            try:
+                return read_update(whole)
+            except BadInput:
+                pass
+        raise Problem(code=problem.code, detail=problem.detail) from None

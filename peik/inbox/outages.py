@@ -1,0 +1,322 @@
+"""Who was away, and since when: outages from the moment somebody comes back until what waited is settled.
+
+It says while that lasts that the default consumer's arrivals are held. What is done about them is in `settling`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
+
+from peik.bell import Bell
+from peik.clock import Clock
+from peik.core.missed import Absence, Policy
+from peik.errors import NotFound, StoreUnavailable
+from peik.events import Events, OutageSettled, StoreFailed, Surprise
+from peik.inbox.settling import Settled, Settling
+from peik.inbox_ports import InboxStore, Outage
+from peik.ports import BotRecord
+
+SOURCE = "source"
+RETRY_S = 2.0
+OTHERS_S = 60.0  # for another process to settle what it began; it may be dead
+OTHERS_LOOK_S = 0.5
+
+T = TypeVar("T")
+
+
+class _Away:
+    """One bot's outage that is not settled yet."""
+
+    def __init__(self, bot_id: int, *, began_at_ms: int, back_at_ms: int) -> None:
+        self.bot_id = bot_id
+        self.began_at_ms = began_at_ms
+        self.back_at_ms = back_at_ms
+        self.recovered_from_ms: int | None = None
+        self.expected: set[str] = set()
+        self.ids: list[int] = []
+        self.is_closing = False
+        self.late: list[Callable[[], None]] = []  # what was said while it was being closed: it is about the next one
+        self.kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.bell = Bell()
+
+
+class Outages:
+    """`expect` says that somebody is coming back, `over` that he has caught up. When all have, the outage is settled."""
+
+    def __init__(
+        self,
+        *,
+        store: InboxStore,
+        clock: Clock,
+        events: Events,
+        settling: Settling,
+        bot: Callable[[int], BotRecord | None],
+        policy: str,
+        missed_after_s: float,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._events = events
+        self._settling = settling
+        self._bot = bot
+        self._policy = policy
+        self._missed_after_ms = int(missed_after_s * 1000)
+        self._aways: dict[int, _Away] = {}
+        self._elsewhere: set[int] = set()  # bots whose outage another process settles just now
+        self._unheard: set[int] = set()  # bots whose source has not caught up since the start: it was away with us
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rings: list[Callable[[int], None]] = []
+
+    async def start(self, bots: Sequence[BotRecord], group: asyncio.TaskGroup) -> None:
+        """Take up what a process before us left unsettled, as if its source were expected again.
+
+        Without bots: another process owns the store and looks after its sources; only who reads here is looked after.
+        """
+        self._group = group
+        self._elsewhere.clear()
+        self._unheard = {bot.bot_id for bot in bots if bot.inbound != "off"}
+        for bot in bots:
+            left = await self._persistently(partial(self._store.outages, bot.bot_id, is_open=True))
+            if not left:
+                continue
+            away = self._take_up(bot.bot_id, left)
+            away.recovered_from_ms = min(outage.ended_at_ms for outage in left)
+            if bot.bot_id in self._unheard:
+                away.expected.add(SOURCE)
+
+    def _take_up(self, bot_id: int, left: Sequence[Outage]) -> _Away:
+        began_at_ms = min(outage.began_at_ms for outage in left)
+        away = self._aways.get(bot_id) or self._begin(bot_id, began_at_ms=began_at_ms)
+        away.began_at_ms = min(away.began_at_ms, began_at_ms)
+        away.ids = sorted({*away.ids, *(outage.id for outage in left)})
+        return away
+
+    def look_after(self, bots: Callable[[], Sequence[BotRecord]]) -> None:
+        """For the owner: from now on it also settles what a process beside it began to, and died over."""
+        assert self._group is not None
+        task = self._group.create_task(self._look_after(bots))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_after(self, bots: Callable[[], Sequence[BotRecord]]) -> None:
+        while True:
+            await asyncio.sleep(OTHERS_S)
+            for bot in bots():
+                left = await self._persistently(partial(self._store.outages, bot.bot_id, is_open=True))
+                away = self._aways.get(bot.bot_id)
+                before_ms = self._clock.wall_ms() - int(OTHERS_S * 1000)
+                orphans = [
+                    one for one in left if one.ended_at_ms < before_ms and (away is None or one.id not in away.ids)
+                ]
+                # Who still lives and is slow is not disturbed: nobody is told twice, and an outage is closed once.
+                if orphans and not (away is not None and away.is_closing):
+                    self._take_up(bot.bot_id, orphans)
+
+    def stop(self) -> None:
+        """What is not settled is taken up at the next start."""
+        self._group = None
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def look(self, bot_ids: Collection[int]) -> None:
+        """Another process wrote: what it is about to settle for these bots is held here as well."""
+        if self._group is None:
+            return
+        was_held = {bot_id for bot_id in bot_ids if self.holds(bot_id)}
+        for bot_id in bot_ids:
+            if await self._others(bot_id):
+                self._elsewhere.add(bot_id)
+            else:
+                self._elsewhere.discard(bot_id)
+        for bot_id in was_held:
+            if not self.holds(bot_id):
+                self._ring(bot_id)
+
+    async def _others(self, bot_id: int) -> bool:
+        away = self._aways.get(bot_id)
+        ours = [] if away is None else away.ids
+        return any(outage.id not in ours for outage in await self._store.outages(bot_id, is_open=True))
+
+    # ---- for those who come and go ----
+
+    def expect(self, bot_id: int, who: str, since_ms: int) -> None:
+        """Somebody was away since then and begins to catch up. Who comes while an outage is open has a part in it."""
+        if self._group is None:
+            return  # Peik ends
+        away = self._aways.get(bot_id) or self._begin(bot_id, began_at_ms=since_ms)
+        if away.is_closing:
+            away.late.append(partial(self.expect, bot_id, who, since_ms))
+            return
+        away.began_at_ms = min(away.began_at_ms, since_ms)
+        away.expected.add(who)
+        if bot_id in self._unheard:
+            # What it fetches waited through the same outage. A consumer that is back sooner does not end it alone.
+            away.expected.add(SOURCE)
+        if SOURCE in away.expected and away.recovered_from_ms is None:
+            away.recovered_from_ms = self._clock.wall_ms()
+
+    async def kept(self, bot_id: int) -> None:
+        """Until what was expected is durable, so that a crash from now on forgets no outage. Ask before the first poll."""
+        while (away := self._aways.get(bot_id)) is not None:
+            if not away.is_closing:
+                await asyncio.shield(away.kept)
+                return
+            await asyncio.shield(away.over)  # what was expected meanwhile belongs to the next one
+
+    def over(self, bot_id: int, who: str) -> None:
+        """He has caught up. Who was not expected changes nothing."""
+        if who == SOURCE:
+            self._unheard.discard(bot_id)
+        away = self._aways.get(bot_id)
+        if away is None:
+            return
+        if away.is_closing:
+            away.late.append(partial(self.over, bot_id, who))
+            return
+        away.expected.discard(who)
+        away.bell.ring()
+
+    def forget(self, bot_id: int) -> None:
+        """Nobody will catch up for this bot any more: it was removed, or its updates are turned off."""
+        self._unheard.discard(bot_id)
+        away = self._aways.get(bot_id)
+        if away is None:
+            return
+        if away.is_closing:
+            away.late.append(partial(self.forget, bot_id))
+            return
+        away.expected.clear()
+        away.bell.ring()
+
+    # ---- for those who hand on ----
+
+    def holds(self, bot_id: int) -> bool:
+        """Whether the default consumer has to wait: what it would get may not be meant for it."""
+        is_open = bot_id in self._aways or bot_id in self._elsewhere
+        return is_open and self._policy_of(self._bot(bot_id)) is not Policy.PROCESS
+
+    def when_released(self, ring: Callable[[int], None]) -> None:
+        """`ring` is called with a bot's id when its arrivals are not held any more."""
+        self._rings.append(ring)
+
+    # ---- one outage ----
+
+    def _begin(self, bot_id: int, *, began_at_ms: int) -> _Away:
+        assert self._group is not None
+        away = _Away(bot_id, began_at_ms=began_at_ms, back_at_ms=self._clock.wall_ms())
+        self._aways[bot_id] = away
+        task = self._group.create_task(self._see_through(away))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return away
+
+    async def _see_through(self, away: _Away) -> None:
+        settled = Settled()
+        try:
+            await self._keep(away)
+            is_settled = False
+            while not is_settled or away.expected:  # somebody may come back while it is being settled
+                while away.expected:
+                    await away.bell.wait()
+                await self._wait_for_others(away)
+                settled = await self._persistently(partial(self._settle, away))
+                is_settled = True
+            away.is_closing = True
+            for outage_id in away.ids:
+                close = partial(self._store.settle_outage, outage_id, at_ms=self._clock.wall_ms())
+                await self._persistently(close)
+        except NotFound:
+            pass  # the bot was removed, and everything that waited went with it
+        except Exception as error:  # noqa: BLE001 - one bot's surprise must not hold its arrivals for ever
+            self._events.tell(Surprise(bot_id=away.bot_id, where="outages", error=repr(error)))
+        finally:
+            del self._aways[away.bot_id]
+            if not away.kept.done():
+                away.kept.set_result(None)
+            for again in away.late:
+                again()
+            away.over.set_result(None)
+        self._release(away, settled)
+
+    async def _keep(self, away: _Away) -> None:
+        if not away.ids:
+            away.ids = await self._persistently(partial(self._open, away))
+        away.kept.set_result(None)
+
+    async def _open(self, away: _Away) -> list[int]:
+        # A commit that was said to have failed may have been made all the same.
+        for outage in await self._store.outages(away.bot_id, is_open=True):
+            if outage.ended_at_ms == away.back_at_ms:
+                return [outage.id]
+        state = await self._store.inbox(away.bot_id)
+        outage = await self._store.open_outage(
+            away.bot_id,
+            began_at_ms=away.began_at_ms,
+            ended_at_ms=away.back_at_ms,
+            last_number=0 if state is None else state.last_number,
+        )
+        return [outage.id]
+
+    async def _wait_for_others(self, away: _Away) -> None:
+        """What another process settles was the same absence, most likely: who comes second sees what it told whom."""
+        deadline = self._clock.mono() + OTHERS_S
+        while self._clock.mono() < deadline and min(await self._open_ids(away)) < min(away.ids):  # noqa: ASYNC110
+            await asyncio.sleep(OTHERS_LOOK_S)
+
+    async def _open_ids(self, away: _Away) -> list[int]:
+        left = await self._persistently(partial(self._store.outages, away.bot_id, is_open=True))
+        return [*away.ids, *(outage.id for outage in left)]
+
+    async def _settle(self, away: _Away) -> Settled:
+        bot = self._bot(away.bot_id)
+        now = self._clock.wall_ms()
+        if bot is None or now - away.began_at_ms <= self._missed_after_ms:
+            return Settled()
+        absence = self._absence(away.began_at_ms, now, away.recovered_from_ms)
+        before = await self._store.outages(away.bot_id, is_open=False)
+        earlier = [
+            self._absence(outage.began_at_ms, outage.settled_at_ms, outage.ended_at_ms)
+            for outage in before
+            if outage.settled_at_ms is not None and outage.settled_at_ms > away.began_at_ms
+        ]
+        return await self._settling.settle(bot, away.ids[0], self._policy_of(bot), absence, earlier)
+
+    def _absence(self, began_at_ms: int, ended_at_ms: int, recovered_from_ms: int | None) -> Absence:
+        return Absence(
+            began_at_ms=began_at_ms,
+            ended_at_ms=ended_at_ms,
+            recovered_from_ms=recovered_from_ms,
+            missed_after_ms=self._missed_after_ms,
+        )
+
+    def _release(self, away: _Away, settled: Settled) -> None:
+        self._events.tell(
+            OutageSettled(
+                bot_id=away.bot_id,
+                policy=self._policy_of(self._bot(away.bot_id)),
+                away_s=(self._clock.wall_ms() - away.began_at_ms) / 1000,
+                missed=settled.missed,
+                handed=settled.handed,
+                notices=settled.notices,
+            )
+        )
+        self._ring(away.bot_id)
+
+    def _ring(self, bot_id: int) -> None:
+        for ring in self._rings:
+            ring(bot_id)
+
+    def _policy_of(self, bot: BotRecord | None) -> Policy:
+        return Policy((None if bot is None else bot.missed) or self._policy)
+
+    async def _persistently(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Again and again while the store does not answer: what waited goes on waiting."""
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable as error:
+                self._events.tell(StoreFailed(what="an outage", why=error.detail))
+                await asyncio.sleep(RETRY_S)

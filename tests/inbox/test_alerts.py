@@ -1,0 +1,242 @@
+"""Alerts to the people who run Peik: once per matter, with what to do, and never in anybody's way."""
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+from peik import events
+from peik.core.letter import State
+from peik.errors import BadInput, StoreUnavailable
+from peik.events import ConsumerExpired, UnreadDropped, UnreadNearEnd
+from peik.inbox_ports import ArrivalFilter
+from peik.ops.alerts import QUEUE_MAX, RULES, Alerts
+from peik.testing.virtual import VirtualClock, run_virtual
+from tests.engine.story import BOT, TOKEN, Stage, play
+from tests.inbox.test_outages import begin, fetch
+
+ADMIN = 99
+
+
+class Desk:
+    """Where alerts are handed in."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str]] = []
+        self.keys: set[str] = set()
+        self.failures: list[Exception] = []
+
+    async def send(self, chat: str, text: str, idempotency_key: str) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.sent.append((chat, text))
+        self.keys.add(idempotency_key)
+
+
+def listening(story: Callable[[Alerts, Desk], Coroutine[Any, Any, None]], *, chats: tuple[str, ...] = ("1",)) -> None:
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk()
+        alerts = Alerts(chats=chats, clock=clock, send=desk.send)
+        running = asyncio.create_task(alerts.run())
+        await story(alerts, desk)
+        running.cancel()
+
+    run_virtual(main)
+
+
+def dead(number: int) -> events.ArrivalSettled:
+    return events.ArrivalSettled(
+        bot_id=5, consumer="default", arrival_id=number, number=number, kind="message", state=State.FAILED, tries=5,
+        reason="KeyError",
+    )  # fmt: skip
+
+
+_EXAMPLES: list[tuple[events.Event, str]] = [
+    (events.OfflineTooLong(bot_id=5, away_s=90_000, expired=None), "offline for 25 hours.*cannot be known"),
+    (events.OfflineTooLong(bot_id=5, away_s=90_000, expired=7), "It dropped 7"),
+    (events.InboxNearExpiry(bot_id=5, percent_left=25, expires_at_ms=0), "25 % is left.*1970-01-01 00:00 UTC"),
+    (events.UpdatesExpired(bot_id=5, count=3), "dropped 3 updates"),
+    (events.Intruder(bot_id=5, kind="poller", detail="409"), "Another program polls.*409"),
+    (events.ConsumerExpired(bot_id=5, consumer="stats"), "consumer stats was not used"),
+    (events.UnreadNearEnd(bot_id=5, consumer="x", oldest_at_ms=0, ends_at_ms=0), "raise PEIK_KEEP_UNREAD"),
+    (events.UnreadDropped(bot_id=5, count=9), "9 updates that nobody had read"),
+    (dead(8), "1 update could not be handled by default.*KeyError"),
+    (events.BotPaused(bot_id=5, reason="Unauthorized."), "bot 5 is paused.*Unauthorized"),
+]
+
+
+@pytest.mark.parametrize(("event", "words"), _EXAMPLES)
+def test_an_alert_says_what_happened_and_what_to_do(event: events.Event, words: str) -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        alerts([event])
+        await asyncio.sleep(1.0)
+        ((chat, text),) = desk.sent
+        assert chat == "1"
+        assert re.search(words, text), text
+        alerts([event])
+        await asyncio.sleep(10.0)
+        assert len(desk.sent) == 1
+
+    listening(story)
+
+
+def test_every_rule_has_an_example_here() -> None:
+    assert {rule.event for rule in RULES} == {type(event) for event, _ in _EXAMPLES} | {events.SourceFailed}
+
+
+def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        for percent in (75, 50, 50, 25):
+            alerts([events.InboxNearExpiry(bot_id=5, percent_left=percent, expires_at_ms=0)])
+        for kind in ("poller", "gap", "poller"):
+            alerts([events.Intruder(bot_id=5, kind=kind, detail="")])
+        await asyncio.sleep(1.0)
+        assert [chat for chat, _ in desk.sent] == ["1", "@ops"] * 5
+        assert len(desk.keys) == len(desk.sent)
+        await asyncio.sleep(3600.0)
+        alerts([events.Intruder(bot_id=5, kind="poller", detail="")])
+        await asyncio.sleep(1.0)
+        assert len(desk.sent) == 12
+
+    listening(story, chats=("1", "@ops"))
+
+
+def test_a_source_that_fails_is_an_alert_after_five_minutes_and_only_then() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        failed = events.SourceFailed(bot_id=5, source="polling", why="no route", wait_s=5.0)
+        alerts([failed])
+        await asyncio.sleep(299.0)
+        alerts([events.SourceBack(bot_id=5, source="polling", away_s=299.0)])
+        await asyncio.sleep(600.0)
+        assert desk.sent == []
+        alerts([failed])
+        await asyncio.sleep(299.0)
+        assert desk.sent == []
+        await asyncio.sleep(2.0)
+        assert "no updates by polling for 5 minutes: no route" in desk.sent[0][1]
+
+    listening(story)
+
+
+def test_dead_arrivals_are_told_at_once_and_then_counted() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        alerts([dead(1)])
+        await asyncio.sleep(1.0)
+        for number in range(2, 42):
+            alerts([dead(number)])
+            await asyncio.sleep(1.0)
+        assert len(desk.sent) == 1
+        await asyncio.sleep(600.0)
+        assert len(desk.sent) == 2
+        assert "40 updates could not be handled" in desk.sent[1][1]
+        await asyncio.sleep(6000.0)
+        assert len(desk.sent) == 2
+        alerts([msgspec.structs.replace(dead(50), state=State.COMPLETED)])
+        await asyncio.sleep(1.0)
+        assert len(desk.sent) == 2
+
+    listening(story)
+
+
+def test_a_desk_that_cannot_take_an_alert_now_is_asked_again_and_one_that_never_can_is_not() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        desk.failures = [StoreUnavailable(code="x", detail="full"), StoreUnavailable(code="x", detail="full")]
+        alerts([events.UpdatesExpired(bot_id=5, count=1)])
+        await asyncio.sleep(60.0)
+        assert len(desk.sent) == 1
+        desk.failures = [BadInput(code="x", detail="no such chat")]
+        alerts([events.UnreadDropped(bot_id=5, count=1)])
+        await asyncio.sleep(60.0)
+        alerts([events.UnreadDropped(bot_id=6, count=1)])
+        await asyncio.sleep(60.0)
+        assert [text.partition(":")[2].strip()[:5] for _, text in desk.sent] == ["bot 5", "bot 6"]
+
+    listening(story)
+
+
+def test_a_flood_of_alerts_is_cut_and_says_so() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        alerts([events.UnreadDropped(bot_id=bot_id, count=1) for bot_id in range(QUEUE_MAX + 30)])
+        await asyncio.sleep(1.0)
+        assert len(desk.sent) == QUEUE_MAX
+        alerts([events.UpdatesExpired(bot_id=5, count=1)])
+        await asyncio.sleep(1.0)
+        assert "30 more alerts could not be sent" in desk.sent[-1][1]
+
+    listening(story)
+
+
+def test_without_chats_nothing_is_kept() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        alerts([dead(1)])
+        await asyncio.sleep(1.0)
+        assert (desk.sent, alerts._matters) == ([], {})
+
+    listening(story, chats=())
+
+
+# ---- the whole way ----
+
+
+def test_an_alert_is_a_letter_of_the_first_bot() -> None:
+    async def story(stage: Stage) -> None:
+        stage.peik.events.tell(events.UpdatesExpired(bot_id=BOT, count=3))
+        await asyncio.sleep(1.0)
+        assert stage.texts(ADMIN) == [
+            f"Peik: bot {BOT}: Telegram dropped 3 updates before Peik could fetch them. They cannot be had any more."
+        ]
+
+    play(story, admin_chats=str(ADMIN))
+
+
+# ---- upkeep ----
+
+HOUR_S = 3600.0
+
+
+def test_what_is_unread_is_told_of_before_it_goes_and_when_it_went() -> None:
+    async def story(stage: Stage) -> None:
+        await begin(stage)
+        stage.telegram.write(TOKEN, 11, "is anybody there?")
+        await fetch(stage)
+        await asyncio.sleep(39 * HOUR_S)
+        assert stage.events_of(UnreadNearEnd) == []
+        await asyncio.sleep(2 * HOUR_S)
+        (near,) = stage.events_of(UnreadNearEnd)
+        assert (near.consumer, near.ends_at_ms - near.oldest_at_ms) == ("default", 50 * HOUR_S * 1000)
+        assert stage.events_of(UnreadDropped) == []
+        await asyncio.sleep(10 * HOUR_S)
+        assert [(event.bot_id, event.count) for event in stage.events_of(UnreadDropped)] == [(BOT, 1)]
+        assert len(stage.events_of(UnreadNearEnd)) == 1
+
+    play(story, keep_unread="50h")
+
+
+def test_a_consumer_that_nobody_uses_is_forgotten_and_told_of() -> None:
+    async def story(stage: Stage) -> None:
+        await begin(stage)
+        inbox = stage.peik.store.inbox
+        consumer = await inbox.ensure_consumer(BOT, "stats", at_ms=stage.clock.wall_ms())
+        await inbox.touch_consumers({consumer.id: stage.clock.wall_ms()})
+        await asyncio.sleep(1.9 * HOUR_S)
+        assert stage.events_of(ConsumerExpired) == []
+        await asyncio.sleep(HOUR_S)
+        assert [event.consumer for event in stage.events_of(ConsumerExpired)] == ["stats"]
+        assert [one.name for one in await inbox.consumers(BOT)] == ["default"]
+
+    play(story, consumer_idle="2h")
+
+
+def test_what_everybody_has_read_goes_without_a_word() -> None:
+    async def story(stage: Stage) -> None:
+        await begin(stage)
+        inbox = stage.peik.store.inbox
+        assert await inbox.count_arrivals(ArrivalFilter(bot_id=BOT)) == 4
+        await asyncio.sleep(52 * HOUR_S)
+        assert await inbox.count_arrivals(ArrivalFilter(bot_id=BOT)) == 0
+        assert stage.events_of(UnreadDropped) == []
+
+    play(story, keep_arrivals="50h")

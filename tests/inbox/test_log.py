@@ -1,0 +1,89 @@
+"""The log: every event has its line, and the numbers of a recovery can be read from one."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from peik import events
+from peik.core.letter import State
+from peik.core.lifecycle import Move
+from peik.ops.log import EventLog
+
+
+class Lines:
+    """A log that keeps its lines as (level, words, fields)."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def log(self, level: int, words: str, **fields: Any) -> None:
+        self.lines.append(({10: "debug", 20: "info"}[level], words, fields))
+
+    def __getattr__(self, level: str) -> Any:
+        return lambda words, **fields: self.lines.append((level, words, fields))
+
+
+def shown(event: events.Event, *, level: str = "debug") -> list[tuple[str, str, dict[str, Any]]]:
+    lines = Lines()
+    EventLog(level=level, log=lines)([event])  # type: ignore[arg-type]
+    return lines.lines
+
+
+def every_event() -> list[type[events.Event]]:
+    found = [one for one in vars(events).values() if isinstance(one, type) and issubclass(one, events.Event)]
+    return [one for one in found if one is not events.Event]
+
+
+def example(kind: type[events.Event]) -> events.Event:
+    """One of this kind, made of the simplest values."""
+    plain: dict[Any, Any] = {int: 1, str: "x", float: 1.0}
+    values = {
+        field.name: plain.get(field.type, 1)
+        for field in msgspec.structs.fields(kind)
+        if field.required and field.type is not State
+    }
+    if "state" in kind.__struct_fields__:
+        values["state"] = State.COMPLETED
+    if kind is events.Settled:
+        values["move"] = next(iter(Move))
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", every_event(), ids=lambda kind: kind.__name__)
+def test_every_event_has_one_line_that_begins_with_its_sign(kind: type[events.Event]) -> None:
+    ((_, words, _),) = shown(example(kind))
+    assert words.split()[0] in ("->", "<-", "~", "!", "#", "+", "x")
+
+
+def test_a_recovery_says_how_many_were_found_stored_duplicate_and_expired_and_how_long_it_took() -> None:
+    event = events.InboxRecovered(
+        bot_id=5, found=10, stored=7, duplicates=3, expired=None, took_s=0.1234, away_s=3600.04
+    )
+    assert shown(event, level="info") == [
+        (
+            "info",
+            "+ recovered what Telegram kept",
+            {
+                "bot": 5, "found": 10, "stored": 7, "duplicates": 3, "expired": "unknown", "took_s": 0.12,
+                "away_s": 3600.0,
+            },
+        )
+    ]  # fmt: skip
+    first = msgspec.structs.replace(event, expired=4, away_s=None)
+    fields = shown(first)[0][2]
+    assert (fields["expired"], fields["away_s"]) == (4, "first start")
+
+
+def test_what_goes_as_it_should_is_told_at_debug_level_only() -> None:
+    handled = events.ArrivalSettled(
+        bot_id=5, consumer="default", arrival_id=1, number=1, kind="message", state=State.COMPLETED, tries=1
+    )
+    assert (shown(handled, level="info"), len(shown(handled))) == ([], 1)
+    assert shown(msgspec.structs.replace(handled, state=State.FAILED), level="info")[0][:2] == (
+        "warning",
+        "! dead arrival",
+    )
+    nobody = events.OutageSettled(bot_id=5, policy="both", away_s=3.0, missed=0, handed=0, notices=0)
+    assert shown(nobody)[0][0] == "debug"
+    assert shown(msgspec.structs.replace(nobody, missed=2))[0][0] == "info"
