@@ -57,6 +57,29 @@ async def _exchange(host: str, port: int, head: bytes, payload: bytes) -> bytes:
         writer.close()
 
 
+# ---- what bots get ----
+
+
+class Person(msgspec.Struct):
+    id: int
+    first_name: str = ""
+
+
+class Message(msgspec.Struct, rename={"sender": "from"}):
+    chat: Person
+    sender: Person | None = None
+    text: str = ""
+
+
+class Update(msgspec.Struct):
+    update_id: int
+    message: Message | None = None
+
+
+class _Result(msgspec.Struct):
+    result: msgspec.Raw
+
+
 # ---- Peik ----
 
 
@@ -139,6 +162,20 @@ class PeikCalls:
         body = await self._ask("GET", f"/v1/letters/{letter_id}{query}", timeout_s=60.0)
         return msgspec.json.decode(body, type=Fate)
 
+    async def updates(self, token: str, *, offset: int, timeout_s: int) -> list[Update]:
+        """A long poll, as any bot does it whose API root is Peik. It keeps asking while Peik is down."""
+        asked = {"offset": offset, "timeout": timeout_s}
+        while True:
+            try:
+                body = await ask(self.url, "POST", f"/bot{token}/getUpdates", asked, timeout_s=timeout_s + _ASK_S)
+                return _result(body, list[Update])
+            except Unanswered:
+                pass
+            except Declined as refusal:
+                if refusal.status < 500:
+                    raise
+            await asyncio.sleep(_RETRY_S)
+
     async def _ask(self, verb: str, path: str, body: object = None, timeout_s: float = _ASK_S) -> bytes:
         return await ask(self.url, verb, path, body, key=self.key, timeout_s=timeout_s)
 
@@ -164,26 +201,6 @@ class Counters(msgspec.Struct):
     faults: dict[str, int]
 
 
-class Person(msgspec.Struct):
-    id: int
-    first_name: str = ""
-
-
-class Message(msgspec.Struct, rename={"sender": "from"}):
-    chat: Person
-    sender: Person | None = None
-    text: str = ""
-
-
-class Update(msgspec.Struct):
-    update_id: int
-    message: Message | None = None
-
-
-class _Result(msgspec.Struct):
-    result: msgspec.Raw
-
-
 class SimCalls:
     """`url` is Telegram as bots see it, and may be dark; `control_url` always answers."""
 
@@ -204,12 +221,6 @@ class SimCalls:
 
     async def counters(self) -> Counters:
         return _result(await ask(self.control_url, "GET", "/sim/counters"), Counters)
-
-    async def updates(self, token: str, *, offset: int, timeout_s: int) -> list[Update]:
-        """A long poll, as any bot does it."""
-        asked = {"offset": offset, "timeout": timeout_s}
-        body = await ask(self.url, "POST", f"/bot{token}/getUpdates", asked, timeout_s=timeout_s + _ASK_S)
-        return _result(body, list[Update])
 
 
 def _result(body: bytes, kind: type[T]) -> T:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -14,6 +15,8 @@ import uvloop
 from peik.app import admin_key, only_server, running
 from peik.config import Config
 from peik.doors import rest
+from peik.doors.gateway import Gateway
+from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
 from peik.errors import StartError
 from peik.events import Events
 from peik.ops.log import EventLog, set_up
@@ -23,7 +26,7 @@ from peik.ops.log import EventLog, set_up
 _SWITCH_INTERVAL_S = 0.0005
 
 
-class _Server(uvicorn.Server):
+class _Server(GuardedServer):
     """uvicorn without its own signal handling: the order of closing is ours."""
 
     @contextlib.contextmanager
@@ -34,9 +37,17 @@ class _Server(uvicorn.Server):
 def serve(config: Config) -> int:
     """Run until a signal; the exit code."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    _allow_open_files()
     set_up(level=config.log_level, form=config.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, only_server(config):
         return runner.run(_serve(config))
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets us have: each polled bot holds a connection, and the usual 1,024 are soon gone."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # then as it was
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(config: Config) -> int:
@@ -46,15 +57,18 @@ async def _serve(config: Config) -> int:
     events.listen(EventLog(level=config.log_level))
     key, key_path = admin_key(config)
     listener = _listen(config)
+    GuardedProtocol.connections_max = raise_file_limit()
     async with running(config, events=events, must_own=False) as peik:
         server = _Server(
             uvicorn.Config(
-                rest.build(peik, key),
-                http="httptools",
+                Gateway(peik, rest.build(peik, key)),
+                http=GuardedProtocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,  # paths may hold tokens
                 log_config=None,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=int(max(1, config.grace)),
             )
         )
@@ -62,6 +76,7 @@ async def _serve(config: Config) -> int:
         _greet(host, port, str(key_path) if key_path else None, len(peik.desk.bots()))
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        peik.inbox.end()  # streams and long polls would keep their connections open for all of the grace
         server.should_exit = True
         await serving
     return 0

@@ -1,0 +1,248 @@
+"""Clients without manners: they are ended in time, and nobody else notices."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import uvicorn
+
+from peik.doors.listening import (
+    BODY_BYTES_PER_S_MIN,
+    BODY_PAUSE_S_MAX,
+    HEAD_BYTES_MAX,
+    HEAD_S_MAX,
+    KEEP_ALIVE_S,
+    GuardedProtocol,
+    GuardedServer,
+    sweep,
+)
+from tests.doors.gateways import Client, play
+from tests.processes.programs import TOKEN, Server, Sim
+
+IDLE = 3000
+
+
+async def read_all(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[..., Any]) -> None:
+    """An application that answers early to /early, and otherwise when it has the whole body."""
+    size = 0
+    while scope["path"] != "/early":
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size += len(message["body"])
+        if not message["more_body"]:
+            break
+    body = b"%d" % size
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Peer:
+    """One raw connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def say(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self) -> bytes:
+        async with asyncio.timeout(5):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            return head + await self._reader.readexactly(
+                int(head.lower().split(b"content-length: ")[1].split(b"\r")[0])
+            )
+
+    async def is_ended(self) -> bool:
+        async with asyncio.timeout(5):
+            try:
+                return await self._reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Stage:
+    def __init__(self, server: GuardedServer, port: int) -> None:
+        self._server = server
+        self._port = port
+        self.peers: list[Peer] = []
+
+    async def connect(self) -> Peer:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self._port))
+        self.peers.append(peer)
+        return peer
+
+    async def peer(self, *said: bytes) -> Peer:
+        peer = await self.connect()
+        for data in said:
+            await peer.say(data)
+        await self.seen()
+        return peer
+
+    async def seen(self) -> None:
+        """Until the server has read what was said: another client's whole exchange takes longer than that."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    def pass_time(self, seconds: float) -> None:
+        sweep(self._server.server_state.connections, asyncio.get_running_loop().time() + seconds)
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Stage]:
+    config = uvicorn.Config(
+        read_all,
+        http=GuardedProtocol,
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+    )
+    server = GuardedServer(config)
+    listener = socket.create_server(("127.0.0.1", 0))  # who connects before it is served waits in the backlog
+    serving = asyncio.create_task(server._serve([listener]))
+    stage = Stage(server, listener.getsockname()[1])
+    await stage.seen()
+    try:
+        yield stage
+    finally:
+        for peer in stage.peers:
+            peer.close()
+        server.should_exit = True
+        await serving
+
+
+POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+
+LATE = {
+    "nothing at all": ((), HEAD_S_MAX),
+    "half a head": ((b"POST /bot1:a/getMe HTTP/1.1\r\nHost: x\r\nX-a: b",), HEAD_S_MAX),
+    "half a body": ((POST, b"x" * 90_000), BODY_PAUSE_S_MAX),
+    "half a second request": ((b"GET / HTTP/1.1\r\n\r\n", b"GET / HT"), HEAD_S_MAX),
+    "half a body after its answer": ((POST.replace(b" / ", b" /early "), b"x" * 99), BODY_PAUSE_S_MAX),
+}
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_a_client_that_keeps_us_waiting_is_ended_in_time_and_not_before(what: str) -> None:
+    said, patience_s = LATE[what]
+
+    async def story() -> None:
+        async with listening() as stage:
+            slow = await stage.peer(*said)
+            whole = await stage.peer(b"GET / HTTP/1.1\r\n\r\n")
+            stage.pass_time(patience_s - 2)
+            await slow.say(b"\r" if what == "half a head" else b"")
+            if what == "half a body":
+                await slow.say(b"x" * 5_000)
+                await stage.seen()
+                stage.pass_time(patience_s - 2)
+                await slow.say(b"x" * 5_000)
+                assert (await slow.answer()).endswith(b"100000")
+                return
+            stage.pass_time(patience_s + 2)
+            if "second" in what or "answer" in what:
+                await slow.answer()
+            assert await slow.is_ended()
+            assert (await whole.answer()).endswith(b"0")
+
+    asyncio.run(story())
+
+
+def test_empty_lines_do_not_keep_a_connection() -> None:
+    async def story() -> None:
+        async with listening() as stage:
+            idle = await stage.peer(b"GET / HTTP/1.1\r\n\r\n")
+            await idle.answer()
+            await idle.say(b"\r\n")
+            await stage.seen()
+            stage.pass_time(KEEP_ALIVE_S + 1)
+            assert await idle.is_ended()
+
+    asyncio.run(story())
+
+
+def test_a_body_that_only_crawls_is_ended_however_steadily_it_comes() -> None:
+    async def story() -> None:
+        async with listening() as stage:
+            slow = await stage.peer(POST, b"x" * 100)
+            stage.pass_time(BODY_PAUSE_S_MAX - 1)
+            await slow.say(b"x")
+            await stage.seen()
+            stage.pass_time(BODY_PAUSE_S_MAX - 1)  # heard of a moment ago, and too little in all
+            fast = await stage.peer(POST, b"x" * int(BODY_BYTES_PER_S_MIN * 2 * BODY_PAUSE_S_MAX))
+            stage.pass_time(BODY_PAUSE_S_MAX - 1)
+            await fast.say(b"x" * (100_000 - int(BODY_BYTES_PER_S_MIN * 2 * BODY_PAUSE_S_MAX)))
+            assert (await fast.answer()).endswith(b"100000")
+            stage.pass_time(BODY_PAUSE_S_MAX + 1)
+            assert await slow.is_ended()
+
+    asyncio.run(story())
+
+
+def test_a_head_without_end_is_not_collected() -> None:
+    async def story() -> None:
+        async with listening() as stage:
+            flood = await stage.peer(b"GET / HTTP/1.1\r\n")
+            with contextlib.suppress(ConnectionError):
+                for number in range(1 + HEAD_BYTES_MAX // 1000 * 2):
+                    await flood.say(b"x-%d: %b\r\n" % (number, b"y" * 1000))
+                    await asyncio.sleep(0)
+            assert await flood.is_ended()
+
+    asyncio.run(story())
+
+
+def test_connections_over_the_bound_are_turned_away_and_those_within_go_on() -> None:
+    async def story() -> None:
+        async with listening() as stage:
+            held = [await stage.peer() for _ in range(3)]
+            GuardedProtocol.connections_max = 5  # the stage itself has one more at times
+            try:
+                last = await stage.peer()
+                await stage.connect()
+                another = await stage.connect()
+                assert await another.is_ended()
+            finally:
+                GuardedProtocol.connections_max = 1 << 30
+            for peer in (*held, last):
+                await peer.say(b"GET / HTTP/1.1\r\n\r\n")
+                assert (await peer.answer()).endswith(b"0")
+
+    asyncio.run(story())
+
+
+def test_thousands_of_idle_connections_cost_little_and_others_go_on(tmp_path: Path) -> None:
+    async def story(bot: Client, sim: Sim, peik: Server) -> None:
+        await bot.call("sendMessage", chat_id=5, text="warm")
+        process = psutil.Process(peik.pid)
+        before = process.memory_info().rss
+        place = peik.url.removeprefix("http://").split(":")
+        idle = []
+        for at in range(0, IDLE, 200):
+            idle += await asyncio.gather(*(asyncio.open_connection(*place) for _ in range(at, at + 200)))
+        for number, (_, writer) in enumerate(idle):
+            if number % 2:  # half of them in the middle of a head
+                writer.write(b"GET /bot" + TOKEN.encode())
+        async with asyncio.timeout(5):
+            for number in range(5):
+                assert (await bot.call("sendMessage", chat_id=6, text=str(number))).result["message_id"]
+        each = (process.memory_info().rss - before) / IDLE
+        assert each < 16_000, f"{each:.0f} bytes per idle connection"
+        for _, writer in idle:
+            writer.transport.abort()
+
+    play(tmp_path, story, pace="off")
