@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLIENTS := tests/clients/node_modules/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit bench-quick proof clean
+.PHONY: help setup serve demo test lint types imports unit compatibility bench-quick bench proof clean
 
 help:  ## Show this list.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 setup: $(READY)  ## Make .venv with Peik and its tools in it.
 
@@ -17,6 +18,11 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY)
+
+# The bot libraries of Node that the tests run. Without a Node of its own the machine gets one from PyPI, in .venv.
+$(CLIENTS): $(READY) tests/clients/package.json tests/clients/package-lock.json
+	$(BIN)/python tests/clients/node.py
+	@touch $(CLIENTS)
 
 serve: setup  ## Run Peik on http://127.0.0.1:8081 (settings: PEIK_…).
 	$(BIN)/peik serve
@@ -36,14 +42,21 @@ types: setup  ## Check types with mypy, strict.
 imports: setup  ## Check that imports point down.
 	$(BIN)/lint-imports
 
-unit: setup  ## Run the tests.
+unit: setup $(CLIENTS)  ## Run the tests.
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+compatibility: setup $(CLIENTS)  ## Run six bot libraries against Peik and write down in the docs what they did.
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/clients --compatibility docs/compatibility.json
+	$(BIN)/python docs/generate.py
 
 bench-quick: setup  ## Measure accept and drain against bare SQLite and a bare aiohttp loop, in under two minutes.
 	$(BIN)/python -m bench.quick
+
+bench: setup  ## The same in five rounds, for figures that are quoted.
+	$(BIN)/python -m bench.quick --rounds 5
 
 proof: setup  ## A bad day at Telegram with real processes and the real pace; about four minutes.
 	$(BIN)/python -m proofs.bad_day
 
 clean:  ## Remove what setup and tests made.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build *.egg-info tests/clients/node_modules

@@ -1,5 +1,6 @@
 """Writes the reference pages from the tables of the code, so that they cannot be wrong. Run it after changing a table."""
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from peik.doors.commands.settings import env_example
 FOLDER = Path(__file__).parent / "reference"
 CLI_PAGE = Path(__file__).parent / "cli.md"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
+COMPATIBILITY = Path(__file__).parent / "compatibility.json"
+COMPATIBILITY_PAGE = Path(__file__).parent / "compatibility.md"
 CLI_MARK = "<!-- What follows is written by docs/generate.py from the commands themselves. -->"
 COMMAND = ".venv/bin/python docs/generate.py"
 
@@ -233,6 +236,56 @@ def _words_of(parameter: Any) -> str:
     return (parameter.help or "").replace("\\[", "[").replace("|", "\\|")
 
 
+# ---- bot libraries ----
+
+_ROUTE_WORDS = {
+    "peik": (
+        "## Through Peik",
+        (
+            "The bots' API root is a Peik that has never heard of them; behind it is the simulated Telegram. In *Telegram dark* "
+            "that is gone for five seconds while people write; in *Peik killed* Peik dies by `kill -9` and is started again. "
+            "Afterwards everybody who wrote had an answer."
+        ),
+    ),
+    "direct": (
+        "## Straight at Telegram",
+        "The same programs with the simulated Telegram as their API root: the measure for the table above.",
+    ),
+}
+
+
+def compatibility_page(recorded: str) -> str:
+    """docs/compatibility.md, of what a run of tests/clients wrote down."""
+    found: dict[str, Any] = json.loads(recorded)
+    parts = [
+        "*Written by `make compatibility` from a run of the tests. Do not edit this page.*",
+        "# Bot libraries",
+        (
+            "Each row is a real bot, written as its library's own guide teaches, and run in Peik's test suite with that version "
+            "of the library. Only the API root differs between the tables. *yes* means: seen in that run, both with long polling "
+            "and with a webhook. A call that gets no answer at all is made again by each bot; most libraries do that for their "
+            "polls only, and the program shows how the rest is done."
+        ),
+    ]
+    routes = next(iter(found.values()))["routes"]
+    for route in sorted(routes, key=list(_ROUTE_WORDS).index):
+        deeds = list(routes[route])
+        rows = [
+            (
+                f"[{name}](../tests/clients/bots/{one['program']})",
+                one["version"],
+                *(_seen(one["routes"][route][deed]) for deed in deeds),
+            )
+            for name, one in found.items()
+        ]
+        parts += [*_ROUTE_WORDS[route], _table(("library", "version", *deeds), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _seen(modes: Sequence[str]) -> str:
+    return {0: "no", 1: f"only {'/'.join(modes)}", 2: "yes"}[len(modes)]
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
@@ -240,7 +293,8 @@ def main() -> None:
         sys.stdout.write(f"docs/reference/{name}\n")
     CLI_PAGE.write_text(cli_page(CLI_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     ENV_EXAMPLE.write_text(env_example(), encoding="utf-8")
-    sys.stdout.write("docs/cli.md\n.env.example\n")
+    COMPATIBILITY_PAGE.write_text(compatibility_page(COMPATIBILITY.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.stdout.write("docs/cli.md\n.env.example\ndocs/compatibility.md\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,303 @@
+"""What the adapters of MTProto clients share: whose notes go where, and one recovery from the first page to the last end.
+
+It knows no client library. An adapter brings `Hands`, which run a client's own handlers.
+"""
+
+import asyncio
+from collections import Counter as Tally
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from peik.app import Office
+from peik.bell import Bell
+from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival
+from peik.core.letter import State
+from peik.core.problem import BadInput
+from peik.core.token import Token
+from peik.errors import Conflict, Problem, Unavailable
+from peik.events import ArrivalDeferred, ArrivalSettled, ConsumerWaits, Event, OutageSettled
+from peik.inbox.consumers import Handling
+from peik.inbox_ports import ArrivalFilter
+from peik.integrations.notes import Message, Notes, Watch
+from peik.integrations.tl import TRANSLATED, Json
+from peik.library.front import Peik
+from peik.library.local import LocalCounter
+from peik.ops.log import plain_log
+
+HANDOVER_S = 3.0  # for the run before us to end, if it has not quite
+OWNER_LOOK_S = 0.1
+LOOK_S = 1.0  # between two looks at what is left, if nothing rings before
+HANDLER_TIMEOUT = "1h"  # a client sets its handlers no limit; a download may take its time here too
+
+Settings = Mapping[str, str | float | bool]
+
+
+class Hands(Protocol):
+    """The handlers of one client."""
+
+    @property
+    def bot_id(self) -> int | None:
+        """Whose they are, if the client knows by now."""
+
+    async def prepare(self) -> None:
+        """Before a recovery: let the client catch up by itself as far as it can."""
+
+    async def hand(self, kind: str, body: Json, bot_id: int) -> bool:
+        """Run them for one update of the Bot API. False: they had it. Raises what they raise, BadInput if it cannot be
+        translated, Absent if the client does not run."""
+
+
+Attach = Callable[[Any, Watch, Callable[[], Awaitable[None]]], Hands]
+
+
+def attach(client: Any, make: Attach, *, peik: Peik, bot_id: int | None) -> None:
+    """Note what this client handles in `peik`, from now on."""
+    bridge = _bridge_of(client, make)
+    bridge.bot_id = bot_id or bridge.bot_id
+    bridge.use(peik)
+
+
+async def recover(
+    client: Any,
+    make: Attach,
+    bot_token: str,
+    *,
+    store: str | None,
+    policy: str | None,
+    peik: Peik | None,
+    settings: Settings,
+) -> int:
+    """See `recover_missed_messages` of the adapters."""
+    token = Token(bot_token)
+    bridge = _bridge_of(client, make)
+    bridge.bot_id = token.bot_id
+    if peik is not None:
+        bridge.use(peik)
+    elif not bridge.has_peik:
+        bridge.use_own(lambda: Peik.open(store, token=bot_token, **{"handler_timeout": HANDLER_TIMEOUT, **settings}))
+    async with bridge.recovering:
+        return await _run(bridge, await bridge.office(), token, policy=policy)
+
+
+# ---- one client and its Peik ----
+
+
+class _Bridge:
+    def __init__(self) -> None:
+        self.hands: Hands
+        self.bot_id: int | None = None
+        self.recovering = asyncio.Lock()
+        self.count: _Count | None = None  # of the recovery that goes on
+        self._peik: Peik | None = None
+        self._open_own: Callable[[], Peik] | None = None
+        self._opening = asyncio.Lock()
+        self._heard: Office | None = None
+        self.watch = Watch(Notes(self._write))
+
+    @property
+    def has_peik(self) -> bool:
+        return self._peik is not None or self._open_own is not None
+
+    def use(self, peik: Peik) -> None:
+        """One that somebody else opens and closes."""
+        self._peik, self._open_own = peik, None
+
+    def use_own(self, open_own: Callable[[], Peik]) -> None:
+        self._open_own = open_own
+
+    async def peik(self) -> Peik:
+        """Ours is opened when it is first needed, and again if the client was stopped and started meanwhile."""
+        async with self._opening:
+            if self._peik is None:
+                assert self._open_own is not None
+                self._peik = await self._open_own().__aenter__()
+            return self._peik
+
+    async def office(self) -> Office:
+        counter = _counter(await self.peik())
+        if not isinstance(counter, LocalCounter):
+            raise BadInput(
+                code="not_here",
+                detail="What was missed can be handed over by a Peik in this process only: use Peik.open, or give store=. "
+                "With Peik.connect, note_handled works, and the gateway's getUpdates gives what was missed.",
+            )
+        office = counter.office
+        if self._heard is not office:
+            self._heard = office
+            office.events.listen(self._listen)
+        return office
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        if self.count is not None:
+            for event in events:
+                self.count.hear(event)
+
+    async def handle(self, arrival: Arrival, _: int) -> None:
+        """One arrival, at the client's handlers; also when it is tried again after the recovery is over."""
+        assert self.bot_id is not None
+        count = self.count or _Count(self.bot_id)
+        try:
+            if arrival.type not in TRANSLATED:
+                raise BadInput(code="not_translated", detail=f"Updates of type {arrival.type} are not handed over.")
+            body = _decode(arrival.payload)[arrival.type]
+            is_new = await self.hands.hand(arrival.type, body, self.bot_id)
+        except BadInput:
+            count.left[arrival.type] += 1
+        except Exception:
+            count.failed.add(arrival.number)
+            raise
+        else:
+            count.failed.discard(arrival.number)
+            count.processed += is_new
+
+    async def _write(self, messages: Sequence[Message]) -> None:
+        bot_id = self.bot_id or self.hands.bot_id
+        if bot_id is None:
+            raise BadInput(code="which_bot", detail="Whose messages are these? Give note_handled a bot_id.")
+        await _counter(await self.peik()).note_handled(bot_id, messages)
+
+    async def stop(self) -> None:
+        """The client has stopped: the last notes, and the end of our own Peik."""
+        await self.watch.flush()
+        if self._open_own is not None and self._peik is not None:
+            peik, self._peik = self._peik, None
+            await peik.close()
+
+
+def _bridge_of(client: Any, make: Attach) -> _Bridge:
+    """The one bridge of a client, kept with it: its hooks are set once."""
+    bridge: _Bridge | None = vars(client).get("_peik_bridge")
+    if bridge is None:
+        bridge = _Bridge()
+        bridge.hands = make(client, bridge.watch, bridge.stop)
+        vars(client)["_peik_bridge"] = bridge
+    return bridge
+
+
+def _counter(peik: Peik) -> Any:
+    return peik._at_counter()  # noqa: SLF001  the integrations are a part of Peik
+
+
+# ---- one recovery ----
+
+
+class _Count:
+    """What one recovery came to, and a bell for who waits for its end."""
+
+    def __init__(self, bot_id: int) -> None:
+        self._bot_id = bot_id
+        self.bell = Bell()
+        self.fetched = 0
+        self.processed = 0
+        self.failed: set[int] = set()  # their numbers; they are tried again
+        self.left: Tally[str] = Tally()  # what cannot be handed over, by type
+        self.settled = 0  # told or dropped instead, by the bot's policy
+        self.heard = 0  # events: if there are none for a while, nothing goes on
+        self.is_elsewhere = False
+
+    def hear(self, event: Event) -> None:
+        if event.bot_id != self._bot_id:
+            return
+        match event:
+            case OutageSettled(missed=missed, handed=handed):
+                self.settled += missed - handed
+            case ConsumerWaits(consumer=consumer) if consumer == DEFAULT_CONSUMER:
+                self.is_elsewhere = True
+            case ArrivalSettled() | ArrivalDeferred():
+                pass
+            case _:
+                return
+        self.heard += 1
+        self.bell.ring()
+
+    def tell(self) -> None:
+        found = self.processed + len(self.failed) + self.settled
+        left = {"left": ",".join(f"{kind}:{count}" for kind, count in sorted(self.left.items()))} if self.left else {}
+        plain_log().info(
+            "<- missed messages recovered",
+            bot=self._bot_id,
+            found=found,
+            processed=self.processed,
+            failed=len(self.failed),
+            settled_by_policy=self.settled,
+            fetched=self.fetched,
+            **left,
+        )
+
+
+async def _run(bridge: _Bridge, office: Office, token: Token, *, policy: str | None) -> int:
+    """Fetch, then hand on, until nothing that was there has not had its turn."""
+    bot_id = token.bot_id
+    if office.desk.known(bot_id) is None:
+        await office.desk.save_bot(token)
+    if policy is not None:
+        await office.desk.change_bot(bot_id, missed=policy)
+    await bridge.hands.prepare()
+    await bridge.watch.settle()
+    count = bridge.count = _Count(bot_id)
+    try:
+        trouble = await _fetch(office, bot_id, count)
+        state = await office.store.inbox.inbox(bot_id)
+        office.consumers.handle(
+            bot_id, DEFAULT_CONSUMER, Handling(handle=bridge.handle, allowed=frozenset(UPDATE_TYPES))
+        )
+        await _all_had_their_turn(office, bot_id, count, last_number=0 if state is None else state.last_number)
+    finally:
+        bridge.count = None
+    count.tell()
+    if trouble is not None:
+        raise trouble
+    return count.processed
+
+
+async def _fetch(office: Office, bot_id: int, count: _Count) -> Problem | None:
+    """One pass. If there can be none now, what is here already is handed on before that is said."""
+    if not await _owns(office):
+        plain_log().info("~ another process owns the store, and fetches", bot=bot_id)
+        return None
+    consumers = await office.inbox.consumers(bot_id)
+    # The client had its updates over MTProto for as long as its handlers were seen: that is no outage.
+    served_until_ms = next((one.seen_at_ms for one in consumers if one.name == DEFAULT_CONSUMER), None)
+    try:
+        report = await office.receiver.recover(office.desk.bot(bot_id), served_until_ms=served_until_ms)
+        count.fetched = report.found
+    except (Unavailable, Conflict) as problem:
+        return None if problem.code == "pushed" else problem  # what Telegram pushes to Peik comes by itself
+    return None
+
+
+async def _owns(office: Office) -> bool:
+    """Whether this process owns the store, after a moment in which it may come to."""
+    until = office.clock.mono() + HANDOVER_S
+    while not office.store.is_owner and office.clock.mono() < until:  # noqa: ASYNC110  nobody rings for it
+        await asyncio.sleep(OWNER_LOOK_S)
+    return office.store.is_owner
+
+
+async def _all_had_their_turn(office: Office, bot_id: int, count: _Count, *, last_number: int) -> None:
+    """Until nothing waits any more, or all that waits stands behind something that failed and is put off."""
+    here = ArrivalFilter(bot_id=bot_id, consumer=DEFAULT_CONSUMER, last_number=last_number)
+    waiting = msgspec.structs.replace(here, state=State.WAITING)
+    put_off = msgspec.structs.replace(here, state=State.DELAYED)
+    heard = -1
+    patient_until = office.clock.mono() + HANDOVER_S
+    while await office.inbox.count(waiting):
+        in_hand = office.consumers.in_hand(bot_id, DEFAULT_CONSUMER)
+        if count.is_elsewhere and not count.processed and not in_hand and office.clock.mono() >= patient_until:
+            raise Conflict(
+                code="handled_elsewhere",
+                detail=f"Another program on this store handles the updates of bot {bot_id}. Stop it first.",
+            )
+        if heard == count.heard and not in_hand and await office.inbox.count(put_off):
+            return
+        heard = count.heard
+        await count.bell.wait(office.clock.mono() + LOOK_S)
+
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def bot_id_of(bot_token: str) -> int:
+    return Token(bot_token).bot_id

@@ -1,0 +1,173 @@
+"""aiogram reads strictly: a missing field is an error. So it can judge the shape of all that the simulated Telegram says."""
+
+import asyncio
+import random
+import time
+from typing import Any
+
+import aiogram.methods
+import pytest
+from aiogram import Bot
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.telegram import TelegramAPIServer
+from aiogram.exceptions import ClientDecodeError, TelegramAPIError
+from aiogram.methods import TelegramMethod
+from aiogram.types import (
+    AcceptedGiftTypes,
+    BotCommand,
+    BufferedInputFile,
+    ChatPermissions,
+    InputChecklist,
+    InputChecklistTask,
+    InputMediaPhoto,
+    InputPaidMediaPhoto,
+    InputSticker,
+    LabeledPrice,
+    Update,
+)
+
+from peik.testing import Limits, Options, SimServer, Telegram, UploadedFile
+
+pytestmark = pytest.mark.clients
+
+TOKEN = "700042:AAE-secret"
+USER = 7
+FORUM = -1001234567890
+
+# They end the session, or wait; and these have nothing to show in a simulated Telegram.
+LEFT_OUT = {"GetUpdates", "LogOut", "Close"}
+ALWAYS_REFUSED = {"GetStickerSet", "GetBusinessConnection"}
+
+
+def file() -> BufferedInputFile:
+    return BufferedInputFile(b"leaves", "tea.bin")
+
+
+def usual() -> dict[str, Any]:
+    """A good value for each parameter that some method demands. Other texts are "x", other numbers 1."""
+    uploads = ("animation", "audio", "document", "video", "voice", "video_note", "live_photo", "photo")
+    return dict.fromkeys(uploads, file()) | {
+        "accepted_gift_types": AcceptedGiftTypes(
+            unlimited_gifts=True,
+            limited_gifts=True,
+            unique_gifts=True,
+            premium_subscription=True,
+            gifts_from_channels=True,
+        ),
+        "chat_id": FORUM,
+        "checklist": InputChecklist(title="Tea", tasks=[InputChecklistTask(id=1, text="water")]),
+        "commands": [BotCommand(command="tea", description="Makes tea")],
+        "from_chat_id": FORUM,
+        "media": [InputMediaPhoto(media=file()), InputMediaPhoto(media=file())],
+        "options": ["tea", "coffee"],
+        "permissions": ChatPermissions(can_send_messages=True),
+        "prices": [LabeledPrice(label="tea", amount=3)],
+        "sticker": InputSticker(sticker=file(), format="static", emoji_list=["🫖"]),
+        "url": "",
+        "user_id": USER,
+    }
+
+
+async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
+    """What a method needs to find before it: a message to edit, a query to answer, a topic to close."""
+    text = {"message_id": (await bot.send_message(FORUM, "tea")).message_id}
+    photo = await bot.send_photo(FORUM, file(), caption="tea")
+    live = (await bot.send_location(FORUM, 1.0, 2.0, live_period=600)).message_id
+    poll = (await bot.send_poll(FORUM, "Tea?", ["yes", "no"])).message_id
+    gone = (await bot.send_message(FORUM, "gone")).message_id
+    topics = [(await bot.create_forum_topic(FORUM, name)).message_thread_id for name in ("one", "two", "three")]
+    await bot.close_forum_topic(FORUM, topics[1])
+    return {
+        "AnswerCallbackQuery": {"callback_query_id": telegram.press(TOKEN, USER, gone, "x", chat=FORUM)},
+        "AnswerInlineQuery": {"inline_query_id": telegram.ask(TOKEN, USER, "inline"), "results": []},
+        "AnswerPreCheckoutQuery": {"pre_checkout_query_id": telegram.ask(TOKEN, USER, "pre_checkout", {})},
+        "AnswerShippingQuery": {"shipping_query_id": telegram.ask(TOKEN, USER, "shipping", {})},
+        "CopyMessage": text,
+        "CopyMessages": {"message_ids": [text["message_id"]]},
+        "CloseForumTopic": {"message_thread_id": topics[0]},
+        "DeleteForumTopic": {"message_thread_id": topics[2]},
+        "DeleteMessage": {"message_id": gone},
+        "DeleteMessages": {"message_ids": [gone]},
+        "EditForumTopic": {"message_thread_id": topics[0], "name": "other"},
+        "EditMessageCaption": {"chat_id": FORUM, "message_id": photo.message_id, "caption": "coffee"},
+        "EditMessageChecklist": text,
+        "EditMessageLiveLocation": {"chat_id": FORUM, "message_id": live, "latitude": 3.0},
+        "EditMessageMedia": {"chat_id": FORUM, "message_id": photo.message_id, "media": InputMediaPhoto(media=file())},
+        "EditMessageReplyMarkup": {"inline_message_id": "x"},
+        "EditMessageText": {"chat_id": FORUM, **text, "text": "coffee"},
+        "EditEphemeralMessageMedia": {"media": InputMediaPhoto(media=file())},
+        "ForwardMessage": text,
+        "ForwardMessages": {"message_ids": [text["message_id"]]},
+        "GetFile": {"file_id": photo.photo[-1].file_id if photo.photo else ""},
+        "PinChatMessage": text,
+        "ReopenForumTopic": {"message_thread_id": topics[1]},
+        "SendPaidMedia": {"media": [InputPaidMediaPhoto(media=file())]},
+        "SendSticker": {"sticker": file()},
+        "SetMessageReaction": text,
+        "StopMessageLiveLocation": {"chat_id": FORUM, "message_id": live},
+        "StopPoll": {"message_id": poll},
+        "UnpinAllChatMessages": {"chat_id": USER},  # the next one is to find something
+        "UploadStickerFile": {"sticker": file()},
+    }
+
+
+def demanded(method: type[TelegramMethod[Any]], given: dict[str, Any]) -> dict[str, Any]:
+    fields = {name: str(field.annotation) for name, field in method.model_fields.items() if field.is_required()}
+    return {name: given.get(name, "x" if "str" in kind else 1) for name, kind in fields.items()}
+
+
+def test_aiogram_can_read_the_answer_to_every_method_it_knows() -> None:
+    async def story() -> None:
+        options = Options(mode="local", limits=Limits(on=False))
+        async with SimServer(options=options, seed=7) as sim:
+            sim.telegram.chat("supergroup", "Tea", chat_id=FORUM, is_forum=True, bots=[TOKEN])
+            sim.telegram.kick(TOKEN, FORUM, status="administrator")
+            sim.telegram.write(TOKEN, USER, "hello")
+            async with Bot(TOKEN, session=AiohttpSession(api=TelegramAPIServer.from_base(sim.url))).context() as bot:
+                own, failed = await particular(bot, sim.telegram), dict[str, str]()
+                for name in sorted(_names() - LEFT_OUT):
+                    method = getattr(aiogram.methods, name)
+                    # Unchecked: what we send is not in question here, only what we get.
+                    call = method.model_construct(**demanded(method, usual()) | own.get(name, {}))
+                    try:
+                        await bot(call)
+                    except (ClientDecodeError, TelegramAPIError) as error:
+                        failed[name] = str(error)
+                assert failed.keys() == ALWAYS_REFUSED, failed
+
+    asyncio.run(story())
+
+
+def _names() -> set[str]:
+    found = {name for name in aiogram.methods.__all__ if issubclass(getattr(aiogram.methods, name), TelegramMethod)}
+    assert len(found) > 150
+    return found - {"TelegramMethod"}
+
+
+def test_aiogram_can_read_every_update_that_people_cause() -> None:
+    telegram = Telegram(now=time.time, chance=random.Random(7))
+    telegram.chat("group", "Tea", chat_id=-5, bots=[TOKEN])
+    telegram.chat("channel", "News", chat_id=-1009, bots=[TOKEN])
+    said = telegram.write(TOKEN, USER, "/start")
+    telegram.edit(TOKEN, USER, int(str(said["message_id"])), "/help")
+    for kind in ("photo", "document", "audio", "video", "animation", "voice", "video_note", "sticker"):
+        telegram.upload(TOKEN, USER, kind, UploadedFile(filename="tea.bin", content=b"leaves"))
+    posted = telegram.write(TOKEN, USER, "news", chat=-1009)
+    telegram.edit(TOKEN, -1009, int(str(posted["message_id"])), "old news")
+    telegram.press(TOKEN, USER, int(str(said["message_id"])), "yes")
+    for query in ("inline", "pre_checkout", "shipping"):
+        telegram.ask(TOKEN, USER, query)
+    telegram.block(TOKEN, USER)
+    telegram.unblock(TOKEN, USER)
+    for status in ("administrator", "restricted", "kicked", "left", "creator", "member"):
+        telegram.kick(TOKEN, -5, status=status)
+    telegram.migrate(-5)
+
+    answer = telegram.call(TOKEN, "getUpdates", {})
+    updates = answer.json()["result"]
+    assert isinstance(updates, list)
+    kinds = {Update.model_validate(update).event_type for update in updates}
+    assert kinds == {
+        "message", "edited_message", "channel_post", "edited_channel_post", "callback_query", "inline_query",
+        "pre_checkout_query", "shipping_query", "my_chat_member",
+    }  # fmt: skip
