@@ -54,6 +54,13 @@ CEILINGS: tuple[Line, ...] = (
     Line(name="stub", title="the stub itself, raw pipelined", unit="calls/s"),
     Line(name="bare_idle_p50_ms", title="bare commit and aiohttp call, idle, p50", unit="ms"),
     Line(name="bare_idle_p99_ms", title="bare commit and aiohttp call, idle, p99", unit="ms"),
+    Line(name="direct_send_p50_ms", title="a send straight to the stub, p50", unit="ms"),
+    Line(name="direct_reads", title="reads straight to the stub, 32 at once", unit="calls/s"),
+    Line(name="bare_aiohttp_poll", title="getUpdates with aiohttp, storing nothing, 10 ms away", unit="updates/s"),
+    Line(name="bare_carrier_poll", title="the same with Peik's own HTTP client", unit="updates/s"),
+    Line(name="bare_aiohttp_poll_at_once", title="getUpdates with aiohttp, storing nothing, 0 ms", unit="updates/s"),
+    Line(name="bare_carrier_poll_at_once", title="the same with Peik's own HTTP client", unit="updates/s"),
+    Line(name="page_small_ms", title="next page of 100 arrivals, 100 stored", unit="ms"),
 )
 
 # What DESIGN.md documents of the same ceilings on the machine of the peers: how this machine compares with that one.
@@ -150,6 +157,45 @@ LINES: tuple[Line, ...] = (
         title="database per waiting letter, 1,000,000 waiting",
         unit="bytes",
         goals=(Goal(absolute=400, is_most=True),),
+    ),
+    Line(
+        name="gateway_added_p50_ms",
+        title="a send through the gateway, added, p50",
+        unit="ms",
+        ceiling="direct_send_p50_ms",
+        goals=(Goal(absolute=1, is_most=True),),
+    ),
+    Line(
+        name="gateway_added_p99_ms",
+        title="a send through the gateway, added, p99",
+        unit="ms",
+        goals=(Goal(absolute=5, is_most=True),),
+    ),
+    Line(
+        name="gateway_reads",
+        title="reads passed through the gateway, 32 at once",
+        unit="calls/s",
+        ceiling="direct_reads",
+    ),
+    Line(
+        name="recover",
+        title="take over 10,000 updates, 100 a page, 10 ms away",
+        unit="updates/s",
+        ceiling="bare_aiohttp_poll",
+        goals=(Goal(factor=0.8, of="bare_aiohttp_poll"),),
+    ),
+    Line(
+        name="recover_at_once",
+        title="the same from a Telegram without distance",
+        unit="updates/s",
+        ceiling="bare_aiohttp_poll_at_once",
+        goals=(Goal(factor=0.8, of="bare_aiohttp_poll_at_once"),),
+    ),
+    Line(
+        name="page_large_ms",
+        title="next page of 100 arrivals, 100,000 stored",
+        unit="ms",
+        ceiling="page_small_ms",
     ),
     Line(name="log_mb", title="write-ahead log beside it (bounded)", unit="MB"),
 )

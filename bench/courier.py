@@ -135,7 +135,8 @@ def idle_latency(folder: Path, stub: Stub) -> Figures:
 
 def config(folder: Path, stub: Stub) -> Config:
     """Default settings but for the place, the bot and the pace; nothing is taken from the environment."""
-    flags = {"store": f"sqlite:///{folder}/peik.db", "api_root": stub.root, "bot_tokens": TOKEN, "pace": "off"}
+    flags = {"store": f"sqlite:///{folder}/peik.db", "api_root": stub.root, "bot_tokens": TOKEN}
+    flags |= {"pace": "off", "inbound": "off"}
     return load(flags, environment={}, folder=folder)
 
 

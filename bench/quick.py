@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from bench import ceilings, courier, server, table
+from bench import ceilings, courier, gateway, inbox, server, table
 from bench.figures import Figures, Spread
 from bench.stub import Stub, running_stub
 
@@ -41,6 +41,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     courier.deliver_as_accepted,
     ceilings.idle_commit_and_post,
     courier.idle_latency,
+    gateway.gateway,
+    inbox.recover,
+    inbox.read_page,
 )
 
 

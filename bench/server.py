@@ -41,7 +41,7 @@ def serve_million(folder: Path, stub: Stub) -> Figures:
 
 
 def _backlog(folder: Path, letters: int, *, suffix: str) -> Figures:
-    with _serving(folder) as (process, url, key):
+    with serving(folder, f"http://127.0.0.1:{_closed_port()}") as (process, url, key):
         time.sleep(REST_S)
         idle = _rss(process)
         empty = _database_bytes(folder)
@@ -83,16 +83,18 @@ async def _post_all(url: str, key: str, letters: int) -> float:
 
 
 @contextlib.contextmanager
-def _serving(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
-    """A server with default settings, whose Telegram is a port that nobody listens on."""
+def serving(folder: Path, api_root: str, **settings: str) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
+    """A server with default settings but for these: the process, its address and its key."""
     key = secrets.token_urlsafe(16)
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "PEIK_STORE": f"sqlite:///{folder}/peik.db",
         "PEIK_PORT": "0",
-        "PEIK_API_ROOT": f"http://127.0.0.1:{_closed_port()}",
+        "PEIK_API_ROOT": api_root,
         "PEIK_BOT_TOKENS": TOKEN,
+        "PEIK_INBOUND": "off",
         "PEIK_ADMIN_KEY": key,
+        **settings,
     }
     command = [sys.executable, "-c", "from peik.doors.cli import main; main()", "serve"]
     log = folder / "serve.log"
