@@ -91,26 +91,27 @@ class Tokens:
             return refusal
         if (asked := self._asked.get(token)) is not None:
             return await asyncio.shield(asked)
-        self._count_check()
+        at = self._count_check()
         mine: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         self._asked[token] = mine
         refusal = AWAY  # what the others hear if this one is cancelled
         try:
-            refusal = await self._ask(token)
+            refusal = await self._ask(token, at)
             return refusal
         finally:
             del self._asked[token]
             mine.set_result(refusal)
 
-    def _count_check(self) -> None:
+    def _count_check(self) -> float:
         now = self._now()
         self._checks = [at for at in self._checks if at > now - 60]
         if len(self._checks) >= CHECKS_PER_MINUTE:
             wait_s = int(self._checks[0] + 60 - now) + 1
             raise Turned(failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s))
         self._checks.append(now)
+        return now
 
-    async def _ask(self, token: Token) -> Answer | None:
+    async def _ask(self, token: Token, at: float) -> Answer | None:
         reply = await self._passage.carry(token, "getMe", b"{}", patience=_QUESTION)
         match judge(reply, method="getMe"):
             case Delivered(result=result):
@@ -124,7 +125,11 @@ class Tokens:
                 return of_reply(reply)
             case Refused() | Moved():
                 return self._remember(token, reply)
-            case Unsent() | Uncertain():
+            case Unsent():
+                if at in self._checks:
+                    self._checks.remove(at)  # Telegram never heard of it, and its patience is what is counted
+                return AWAY
+            case Uncertain():
                 return AWAY
 
     def _remember(self, token: Token, reply: Reply) -> Answer:
