@@ -3,7 +3,7 @@
 import random
 import ssl
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from peik.carrier.parted import PartedCarrier
 from peik.carrier.proxy import Proxy, through_http, through_socks5
 from peik.clock import Clock
 from peik.config import Config, RouteAddress, RouteKind
+from peik.core.token import Token
 from peik.desk import Defaults, Desk
 from peik.engine.courier import Courier
 from peik.engine.hooks import Hooks
@@ -73,37 +74,15 @@ def build(
     store: SqliteStore,
     spool: FolderSpool,
 ) -> Office:
+    routes = _routes(
+        config, carriers, clock=clock, chance=chance, events=events, probe_token=lambda: courier.probe_token()
+    )
+    timekeeper = _timekeeper(config, store=store, clock=clock, events=events, spool=spool)
     terms = Terms(
         in_flight_max=config.in_flight,
         timeout_s=config.timeout,
         upload_timeout_s=config.upload_timeout,
         is_paced=config.pace,
-    )
-    ways = [
-        Route(
-            address.name,
-            carrier,
-            kind=address.kind,
-            clock=clock,
-            chance=chance,
-            events=events,
-            probe_token=lambda: courier.probe_token(),
-            trial_s=config.route_trial,
-            is_watched=len(carriers) > 1,
-        )
-        for address, carrier in zip(config.routes, carriers, strict=True)
-    ]
-    routes = Routes(ways, clock=clock, events=events)
-    timekeeper = Timekeeper(
-        store=store,
-        clock=clock,
-        events=events,
-        retention=Retention(
-            completed_ms=int(config.keep_completed * 1000),
-            dead_ms=int(config.keep_dead * 1000),
-            log_ms=int(config.keep_log * 1000),
-        ),
-        remove_blobs=spool.remove,
     )
 
     def make_sender(bot: BotRecord) -> Sender:
@@ -168,6 +147,41 @@ def build(
             upload_timeout_s=config.upload_timeout,
         ),
     )
+
+
+def _routes(
+    config: Config,
+    carriers: Sequence[Carrier],
+    *,
+    clock: Clock,
+    chance: random.Random,
+    events: Events,
+    probe_token: Callable[[], Token | None],
+) -> Routes:
+    ways = [
+        Route(
+            address.name,
+            carrier,
+            kind=address.kind,
+            clock=clock,
+            chance=chance,
+            events=events,
+            probe_token=probe_token,
+            trial_s=config.route_trial,
+            is_watched=len(carriers) > 1,
+        )
+        for address, carrier in zip(config.routes, carriers, strict=True)
+    ]
+    return Routes(ways, clock=clock, events=events)
+
+
+def _timekeeper(config: Config, *, store: SqliteStore, clock: Clock, events: Events, spool: FolderSpool) -> Timekeeper:
+    retention = Retention(
+        completed_ms=int(config.keep_completed * 1000),
+        dead_ms=int(config.keep_dead * 1000),
+        log_ms=int(config.keep_log * 1000),
+    )
+    return Timekeeper(store=store, clock=clock, events=events, retention=retention, remove_blobs=spool.remove)
 
 
 class Hand(Protocol):

@@ -380,8 +380,10 @@ class Desk:
             code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it: POST /v1/bots with its token."
         )
 
-    def known_bot(self, bot_id: int) -> BotRecord | None:
-        return self._bots.get(bot_id)
+    async def receive_for(self, bot_id: int) -> None:
+        """Somebody wants a bot's updates: one that was only sent for until now is polled. A webhook stays what it is."""
+        if self.bot(bot_id).inbound == "off":
+            await self.change_bot(bot_id, inbound="polling")
 
     async def note_me(self, bot_id: int, me: str, username: str | None) -> None:
         """Keep what Telegram says of a bot, for the time when it cannot be asked."""

@@ -27,6 +27,7 @@ __all__ = [
     "StoreUnavailable",
     "TooLarge",
     "Unavailable",
+    "described",
 ]
 
 
@@ -61,3 +62,10 @@ class StoreUnavailable(Unavailable):
 
 class StartError(Exception):
     """Peik cannot start as it was told to."""
+
+
+def described(error: BaseException) -> str:
+    """What somebody met who did not foresee it, in one line."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(described(inner) for inner in error.exceptions)
+    return f"{type(error).__name__}: {error}"

@@ -228,11 +228,6 @@ async def _enclose(field: str, file: UploadFile, spool: FolderSpool, bytes_max: 
             yield chunk
 
     kept = await spool.keep(chunks(), size_bytes_max=bytes_max)
-    return Enclosed(
-        field=field,
-        blob=kept.blob,
-        filename=file.filename or field,
-        content_type=file.content_type or "application/octet-stream",
-        size_bytes=kept.size_bytes,
-        digest=kept.digest,
+    return kept.as_enclosed(
+        field, filename=file.filename or field, content_type=file.content_type or "application/octet-stream"
     )

@@ -57,7 +57,7 @@ class GatewayInbox:
     async def get_updates(self, ask: Ask) -> Answer:
         """What this consumer has not acknowledged yet; it waits for something if there is nothing."""
         fields = ask.given.fields()
-        await self._receive(ask.bot)
+        await self._desk.receive_for(ask.bot.bot_id)
         try:
             arrivals = await self._inbox.updates(
                 ask.bot.bot_id,
@@ -77,7 +77,7 @@ class GatewayInbox:
         url = _text(fields, "url")
         if not url:
             return await self.delete_webhook(ask)
-        await self._receive(ask.bot)
+        await self._desk.receive_for(ask.bot.bot_id)
         await self._drop_pending(ask, fields)
         before = await self._known(ask)
         connections = _whole(fields, "max_connections", 0) or CONNECTIONS_DEFAULT
@@ -124,12 +124,6 @@ class GatewayInbox:
     async def stay(self, ask: Ask) -> Answer:
         """`close` and `logOut`: said by a bot that leaves or moves. Peik's own session with Telegram goes on."""
         return success(_TRUE)
-
-    async def _receive(self, bot: BotRecord) -> None:
-        """Whoever asks for updates wants them fetched: a bot that was only sent for until now is received for, too."""
-        known = self._desk.known_bot(bot.bot_id)
-        if known is not None and known.inbound == "off":
-            await self._desk.change_bot(bot.bot_id, inbound="polling")
 
     async def _drop_pending(self, ask: Ask, fields: Mapping[str, object]) -> None:
         """All that is here is over for this consumer. Nothing is deleted, and no other consumer notices."""

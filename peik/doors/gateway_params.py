@@ -354,13 +354,8 @@ async def _read_form(
             if part.name in enclosed:
                 spare.append(kept.blob)
                 continue
-            enclosed[part.name] = Enclosed(
-                field=part.name,
-                blob=kept.blob,
-                filename=part.filename or "file",
-                content_type=part.content_type,
-                size_bytes=kept.size_bytes,
-                digest=kept.digest,
+            enclosed[part.name] = kept.as_enclosed(
+                part.name, filename=part.filename or "file", content_type=part.content_type
             )
     except BaseException:
         spool.remove([one.blob for one in enclosed.values()] + spare)

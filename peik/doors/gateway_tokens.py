@@ -63,14 +63,14 @@ class Tokens:
             token = Token(text)
         except BadInput:
             raise Turned(MALFORMED) from None
-        known = self._desk.known_bot(token.bot_id)
+        known = self._desk.known(token.bot_id)
         is_ours = known is not None and hmac.compare_digest(known.token.reveal(), token.reveal())
         if known is not None and is_ours and not self._is_doubted(token.bot_id):
             return known
         if not is_ours and not self._is_open:
             raise Turned(UNAUTHORIZED)
         refusal = await self._check(token)
-        admitted = self._desk.known_bot(token.bot_id)
+        admitted = self._desk.known(token.bot_id)
         if is_ours and admitted is not None and refusal is AWAY:
             return (
                 admitted  # Telegram doubted it once, and cannot be asked now: what comes is kept, and nothing is lost
@@ -115,7 +115,7 @@ class Tokens:
         reply = await self._passage.carry(token, "getMe", b"{}", patience=_QUESTION)
         match judge(reply, method="getMe"):
             case Delivered(result=result):
-                if self._desk.known_bot(token.bot_id) is None:
+                if self._desk.known(token.bot_id) is None:
                     await self._desk.save_bot(token, inbound="off")
                 else:
                     await self._desk.change_bot(token.bot_id, token=token)  # it was rotated

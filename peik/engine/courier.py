@@ -11,6 +11,7 @@ from peik.core.token import Token
 from peik.engine.routes import Routes
 from peik.engine.sender import Sender
 from peik.engine.timekeeper import Timekeeper
+from peik.errors import described
 from peik.events import Event, Events, Settled, Surprise
 from peik.ports import BotRecord, LetterView, Stub
 
@@ -160,7 +161,7 @@ class Courier:
             try:
                 await self._senders[bot_id].run()
             except Exception as error:  # noqa: BLE001  it is told, and the other bots go on
-                self._events.tell(Surprise(bot_id=bot_id, where="sender", error=_describe(error)))
+                self._events.tell(Surprise(bot_id=bot_id, where="sender", error=described(error)))
             await asyncio.sleep(RESTART_S)
             self._senders[bot_id] = self._make_sender(self._senders[bot_id].bot)
 
@@ -185,9 +186,3 @@ def _merged(stub: Stub) -> Settled:
         state=State.COMPLETED,
         merged_into=stub.into,
     )
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_describe(inner) for inner in error.exceptions)
-    return f"{type(error).__name__}: {error}"

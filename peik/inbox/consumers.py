@@ -13,9 +13,10 @@ import msgspec
 from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.course import Terms
-from peik.errors import StoreUnavailable
+from peik.errors import StoreUnavailable, described
 from peik.events import Arrived, ConsumerWaits, Event, Events, StoreFailed, Surprise
-from peik.inbox.delivery import NoOutages, Outages, Taker, TellLimited, tell_nobody
+from peik.inbox.away import NoOutages, Outages
+from peik.inbox.delivery import Taker, TellLimited, tell_nobody
 from peik.inbox.handling import Handle, InProcess, patience_of
 from peik.inbox.pushing import PATIENCE, Accept, Push
 from peik.inbox.runner import Bounds, Runner
@@ -293,7 +294,7 @@ class Consumers:
             handling = self._handlings[key]
             await self._supervise(consumer, lambda again: self._handler_runner(again, handling))
         except Exception as error:  # noqa: BLE001  it is told, and tried again while the program wants it
-            self._events.tell(Surprise(bot_id=bot_id, where="handlers", error=_describe(error)))
+            self._events.tell(Surprise(bot_id=bot_id, where="handlers", error=described(error)))
             await asyncio.sleep(RESTART_S)
         finally:
             lock.release()
@@ -374,7 +375,7 @@ class Consumers:
                 try:
                     await make(consumer).run()
                 except Exception as error:  # noqa: BLE001  it is told, and the other consumers go on
-                    self._events.tell(Surprise(bot_id=consumer.bot_id, where="consumer", error=_describe(error)))
+                    self._events.tell(Surprise(bot_id=consumer.bot_id, where="consumer", error=described(error)))
                 else:
                     return
                 await asyncio.sleep(RESTART_S)
@@ -402,9 +403,3 @@ def _is_pushed(consumer: Consumer) -> bool:
 def _way(consumer: Consumer) -> tuple[object, ...]:
     """What a push depends on: another way is another runner."""
     return (consumer.url, consumer.secret, consumer.allowed, consumer.connections_max)
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_describe(inner) for inner in error.exceptions)
-    return f"{type(error).__name__}: {error}"

@@ -1,6 +1,5 @@
 """What handing on one arrival means to those who do it: a taker, its verdict, and what the verdict costs. Values only."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -58,34 +57,6 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
 def line_of(failed: Failed, *, at_ms: int) -> str:
     line = _Line(at=at_ms, outcome="failed", code=failed.code, words=failed.words[:WORDS_MAX], traceback=failed.trace)
     return msgspec.json.encode(line).decode()
-
-
-class Outages(Protocol):
-    """Who wants to know that the default consumer was away, and may hold its arrivals until that is dealt with."""
-
-    def expect(self, bot_id: int, who: str, since_ms: int) -> None: ...
-
-    def over(self, bot_id: int, who: str) -> None: ...
-
-    async def kept(self, bot_id: int) -> None:
-        """Until what was expected is durable."""
-
-    def holds(self, bot_id: int) -> bool: ...
-
-    def when_released(self, ring: Callable[[int], None]) -> None: ...
-
-
-class NoOutages:
-    def expect(self, bot_id: int, who: str, since_ms: int) -> None: ...
-
-    def over(self, bot_id: int, who: str) -> None: ...
-
-    async def kept(self, bot_id: int) -> None: ...
-
-    def holds(self, bot_id: int) -> bool:
-        return False
-
-    def when_released(self, ring: Callable[[int], None]) -> None: ...
 
 
 class TellLimited(Protocol):

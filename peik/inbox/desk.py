@@ -13,7 +13,8 @@ from peik.core.letter import State
 from peik.core.spans import Progress
 from peik.errors import BadInput, Conflict, NotFound
 from peik.events import Arrived, Events
-from peik.inbox.reading import NoOutages, NoRunners, Outages, Readers, Runners, types_of
+from peik.inbox.away import NoOutages, Outages
+from peik.inbox.reading import NoRunners, Readers, Runners, types_of
 from peik.inbox.streams import Stream
 from peik.inbox.waiting import Waiting
 from peik.inbox_ports import (

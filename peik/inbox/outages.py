@@ -13,11 +13,11 @@ from peik.clock import Clock
 from peik.core.missed import Absence, Policy
 from peik.errors import NotFound, StoreUnavailable
 from peik.events import Events, OutageSettled, StoreFailed, Surprise
+from peik.inbox.away import SOURCE
 from peik.inbox.settling import Settled, Settling
 from peik.inbox_ports import InboxStore, Outage
 from peik.ports import BotRecord
 
-SOURCE = "source"
 RETRY_S = 2.0
 OTHERS_S = 60.0  # for another process to settle what it began; it may be dead
 OTHERS_LOOK_S = 0.5

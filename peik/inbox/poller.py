@@ -27,11 +27,12 @@ from peik.events import (
     UpdatesExpired,
 )
 from peik.inbox.asking import Way, ask, words_of
+from peik.inbox.away import SOURCE, Outages
 from peik.inbox.conflicts import Conflicts
 from peik.inbox.contact import Contact, SourceStatus
 from peik.inbox.desk import Recovery
 from peik.inbox.intake import Intake
-from peik.inbox.recovery import SOURCE, Outages, Pass
+from peik.inbox.recovery import Pass
 from peik.inbox_ports import InboxStore
 from peik.ports import BotRecord
 

@@ -13,6 +13,7 @@ import msgspec
 from peik.clock import Clock
 from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival, is_wanted, number_near
 from peik.errors import Conflict, StoreUnavailable
+from peik.inbox.away import Outages
 from peik.inbox.waiting import Waiting
 from peik.inbox_ports import ArrivalFilter, Consumer, ConsumerKind, InboxStore
 
@@ -23,25 +24,6 @@ OFFSET_AHEAD_MAX = 10  # an offset further above the newest update is no offset 
 KEPT_MAX = 1000  # a larger negative offset counts numbers, and not what this consumer would see
 TOUCH_S = 20.0
 TYPES_MAX = 100
-
-
-class Outages(Protocol):
-    """What a reader tells of having been away, and asks before it takes what waited meanwhile."""
-
-    def expect(self, bot_id: int, who: str, since_ms: int) -> None: ...
-
-    def over(self, bot_id: int, who: str) -> None: ...
-
-    def holds(self, bot_id: int) -> bool: ...
-
-
-class NoOutages:
-    def expect(self, bot_id: int, who: str, since_ms: int) -> None: ...
-
-    def over(self, bot_id: int, who: str) -> None: ...
-
-    def holds(self, bot_id: int) -> bool:
-        return False
 
 
 class Runners(Protocol):

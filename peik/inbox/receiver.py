@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from peik.errors import Conflict, NotFound
 from peik.events import Events, Surprise
+from peik.inbox.away import Outages
 from peik.inbox.contact import SourceStatus
 from peik.inbox.desk import Recovery
 from peik.inbox.poller import Poller
 from peik.inbox.pushed import Pushed
-from peik.inbox.recovery import Outages
 from peik.inbox.webhook_keeper import WebhookKeeper
 from peik.ports import BotRecord
 

@@ -1,40 +1,10 @@
 """One pass over everything that Telegram has kept for a bot: what it counts, and who is told that it is over."""
 
-from typing import Protocol
-
 from peik.clock import Clock
 from peik.core.gap import is_over_a_day
 from peik.events import Events, InboxRecovered, OfflineTooLong
 from peik.inbox.desk import Recovery
 from peik.inbox_ports import TakenIn
-
-SOURCE = "source"  # who was away
-
-
-class Outages(Protocol):
-    """Who settles what waited while a source was away."""
-
-    def expect(self, bot_id: int, who: str, began_at_ms: int, /) -> None:
-        """It was away since then, and begins to catch up."""
-
-    async def kept(self, bot_id: int, /) -> None:
-        """Returns when that is durable. Asked before anything is confirmed to Telegram."""
-
-    def over(self, bot_id: int, who: str, /) -> None:
-        """It has caught up."""
-
-    def forget(self, bot_id: int, /) -> None:
-        """It will never catch up: the bot was removed, or its updates are turned off."""
-
-
-class NoOutages:
-    def expect(self, bot_id: int, who: str, began_at_ms: int, /) -> None: ...
-
-    async def kept(self, bot_id: int, /) -> None: ...
-
-    def over(self, bot_id: int, who: str, /) -> None: ...
-
-    def forget(self, bot_id: int, /) -> None: ...
 
 
 class Pass:

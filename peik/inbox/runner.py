@@ -28,13 +28,12 @@ from peik.events import (
     Surprise,
     UserLimited,
 )
+from peik.inbox.away import NoOutages, Outages
 from peik.inbox.delivery import (
     WORDS_MAX,
     Away,
     Done,
     Failed,
-    NoOutages,
-    Outages,
     Patience,
     Taker,
     TellLimited,

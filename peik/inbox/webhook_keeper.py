@@ -13,10 +13,10 @@ from peik.core.outcome import Delivered, Limited, Outcome, Refused
 from peik.errors import StoreUnavailable
 from peik.events import Events, StoreFailed, WebhookSet
 from peik.inbox.asking import Way, WebhookInfo, ask, read_info, webhook_url, words_of
+from peik.inbox.away import SOURCE, Outages
 from peik.inbox.conflicts import WEBHOOK_S, Intruders
 from peik.inbox.contact import Contact, SourceStatus
 from peik.inbox.poller import PollTerms
-from peik.inbox.recovery import SOURCE, Outages
 from peik.inbox_ports import InboxStore
 from peik.ports import BotRecord
 

@@ -5,10 +5,8 @@ brings a function, and gets updates that are over when the function has returned
 """
 
 import asyncio
-import contextlib
-import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -24,6 +22,7 @@ from peik.errors import BadInput, Problem
 from peik.inbox.consumers import Handling
 from peik.library.front import Peik
 from peik.library.local import LocalCounter
+from peik.library.stopping import until_stopped
 
 Message = Mapping[str, Any]
 
@@ -172,16 +171,7 @@ async def _enclosed(office: Office, uploads: Sequence[Upload]) -> tuple[Enclosed
     try:
         for upload in uploads:
             kept = await office.spool.keep(_read(upload), size_bytes_max=office.config.upload_bytes_max)
-            enclosed.append(
-                Enclosed(
-                    field=upload.field,
-                    blob=kept.blob,
-                    filename=upload.filename,
-                    content_type=upload.content_type,
-                    size_bytes=kept.size_bytes,
-                    digest=kept.digest,
-                )
-            )
+            enclosed.append(kept.as_enclosed(upload.field, filename=upload.filename, content_type=upload.content_type))
     except BaseException:
         office.spool.remove([one.blob for one in enclosed])
         raise
@@ -212,18 +202,18 @@ async def hand_on(peik: Peik, feeds: Sequence[Feed], *, handle_signals: bool) ->
     counter, office = counter_of(peik), _office_of(peik)
     for feed in feeds:
         await _receive(office, feed.token)
-    stop = asyncio.Event()
-    with _stopped_by_signals(stop) if handle_signals else contextlib.nullcontext():
-        try:
-            for feed in feeds:
-                handling = Handling(handle=_taking(feed), allowed=feed.allowed, at_once=feed.at_once)
-                office.consumers.handle(feed.token.bot_id, feed.consumer, handling)
-            await _first_of(stop.wait(), counter.ended())
-        finally:
-            leaving = (
-                office.consumers.leave(feed.token.bot_id, feed.consumer, grace_s=office.config.grace) for feed in feeds
-            )
-            await asyncio.gather(*leaving)
+    ended = asyncio.ensure_future(counter.ended())
+    try:
+        for feed in feeds:
+            handling = Handling(handle=_taking(feed), allowed=feed.allowed, at_once=feed.at_once)
+            office.consumers.handle(feed.token.bot_id, feed.consumer, handling)
+        await (until_stopped([ended]) if handle_signals else asyncio.wait([ended]))
+    finally:
+        ended.cancel()
+        leaving = (
+            office.consumers.leave(feed.token.bot_id, feed.consumer, grace_s=office.config.grace) for feed in feeds
+        )
+        await asyncio.gather(*leaving)
 
 
 def _taking(feed: Feed) -> Callable[[Arrival, int], Awaitable[None]]:
@@ -235,33 +225,7 @@ def _taking(feed: Feed) -> Callable[[Arrival, int], Awaitable[None]]:
 
 async def _receive(office: Office, token: Token) -> None:
     """Whoever handles a bot's updates wants them fetched."""
-    known = office.desk.known(token.bot_id)
-    if known is None:
+    if office.desk.known(token.bot_id) is None:
         await office.desk.save_bot(token, inbound="polling")
-    elif known.inbound == "off":
-        await office.desk.change_bot(token.bot_id, inbound="polling")
-
-
-async def _first_of(*waits: Awaitable[Any]) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-@contextmanager
-def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """As bot libraries do by themselves: Ctrl-C and SIGTERM end the bot in order."""
-    loop = asyncio.get_running_loop()
-    heard = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; a loop in another thread
-            loop.add_signal_handler(number, stop.set)
-            heard.append(number)
-    try:
-        yield
-    finally:
-        for number in heard:
-            loop.remove_signal_handler(number)
+    else:
+        await office.desk.receive_for(token.bot_id)

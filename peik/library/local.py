@@ -83,8 +83,8 @@ class LocalCounter:
             office.consumers.handle(bot_id, consumer, handling)
 
     async def _prepare(self, office: Office, bot_id: int) -> None:
-        if self._may_poll and office.desk.bot(bot_id).inbound == "off":
-            await office.desk.change_bot(bot_id, inbound="polling")
+        if self._may_poll:
+            await office.desk.receive_for(bot_id)
 
     async def until_stopped(self) -> None:
         await until_stopped([self._keeper])
@@ -175,11 +175,4 @@ def _receipt(view: LetterView, **more: Any) -> Receipt:
 
 async def _enclose(office: Office, parcel: Parcel) -> Enclosed:
     kept = await office.spool.keep(chunks(parcel), size_bytes_max=office.config.upload_bytes_max)
-    return Enclosed(
-        field=parcel.field,
-        blob=kept.blob,
-        filename=parcel.filename,
-        content_type=parcel.content_type,
-        size_bytes=kept.size_bytes,
-        digest=kept.digest,
-    )
+    return kept.as_enclosed(parcel.field, filename=parcel.filename, content_type=parcel.content_type)

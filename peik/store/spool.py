@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from peik.core.letter import Enclosed
 from peik.errors import StoreUnavailable, TooLarge
 
 _BLOB = re.compile(r"[0-9a-f]{32}")  # the only names that this folder knows; nothing else can be reached by one
@@ -24,6 +25,17 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
     blob: str
     size_bytes: int
     digest: str
+
+    def as_enclosed(self, field: str, *, filename: str, content_type: str) -> Enclosed:
+        """The file as one of a call."""
+        return Enclosed(
+            field=field,
+            blob=self.blob,
+            filename=filename,
+            content_type=content_type,
+            size_bytes=self.size_bytes,
+            digest=self.digest,
+        )
 
 
 class FolderSpool:

@@ -12,9 +12,9 @@ from peik import events
 from peik.core.arrival import Arrival
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
+from peik.inbox.away import NoOutages, Outages
 from peik.inbox.intake import Intake
 from peik.inbox.poller import Poller, PollTerms
-from peik.inbox.recovery import NoOutages, Outages
 from peik.inbox_ports import ArrivalFilter, InboxState
 from peik.ports import BotRecord, Request
 from peik.store.executor import InlineExecutor

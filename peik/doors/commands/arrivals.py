@@ -22,14 +22,14 @@ from peik.doors.commands.arrival_filters import (
 )
 from peik.doors.commands.counter import Document
 from peik.doors.commands.filters import Bot, Cursor, Limit, Yes
+from peik.doors.commands.many import PAGE, count_pages, counted, is_confirmed, refuse_both
 from peik.doors.commands.visit import Visit, asks
 from peik.doors.commands.words import unshielded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_COUNTED_MAX = 10_000
-_PAGE = 1000
+_NOUN = "dead arrival"
 _REPLAY_PAGE = 500
 
 app = typer.Typer(no_args_is_help=True, help="Updates that came in: look, hand on again, acknowledge.")
@@ -167,13 +167,13 @@ def retry(
         made = visit.counter.inbox.retry(arrival_id, consumer)
         visit.say(made, f"Arrival {arrival_id} is handed on once more, as arrival {made['id']}.")
         return
-    _refuse_both(wanted, is_all=is_all)
-    if not _ask(visit, wanted, "Hand {} on once more?", is_sure=yes):
+    refuse_both(wanted, is_all=is_all)
+    if not is_confirmed(visit, "Hand {} on once more?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
         visit.say({"retried": 0}, "There are no such dead arrivals.")
         return
     with visit.waiting("Handing dead arrivals on once more…"):
         answer = visit.counter.inbox.retry_dead(wanted)
-    visit.say(answer, f"{_dead(answer['retried'])} handed on once more.")
+    visit.say(answer, f"{counted(answer['retried'], _NOUN)} handed on once more.")
 
 
 @asks(app)
@@ -197,48 +197,18 @@ def clear(
         consumer=consumer, bot=bot, kind=kind, chat=chat, user=user,
         since=since, until=until, first=first, last=last, text=text,
     )  # fmt: skip
-    _refuse_both(wanted, is_all=is_all)
-    if not _ask(visit, wanted, "Forget {} for good?", is_sure=yes):
+    refuse_both(wanted, is_all=is_all)
+    if not is_confirmed(visit, "Forget {} for good?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
         visit.say({"cleared": 0}, "There are no such dead arrivals.")
         return
     with visit.waiting("Clearing dead arrivals away…"):
         answer = visit.counter.inbox.clear_dead(wanted)
-    visit.say(answer, f"{_dead(answer['cleared'])} cleared away.")
-
-
-def _refuse_both(wanted: dict[str, str], *, is_all: bool) -> None:
-    if wanted and is_all:
-        raise typer.BadParameter("--all means all of them; leave it out where you say which.")
-
-
-def _ask(visit: Visit, wanted: dict[str, str], question: str, *, is_sure: bool) -> bool:
-    """Show how many it is about and ask; False if there are none."""
-    if is_sure:
-        return True
-    count = _count(visit, wanted)
-    if not count:
-        return False
-    words = f"more than {_COUNTED_MAX:,} dead arrivals" if count > _COUNTED_MAX else _dead(count)
-    visit.confirm(question.format(words), is_sure=is_sure)
-    return True
+    visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
 def _count(visit: Visit, wanted: dict[str, str]) -> int:
-    """How many dead arrivals a filter finds, counted up to a bound: nobody should wait for the exact number."""
-    count, cursor = 0, None
-    while count <= _COUNTED_MAX:
-        page = visit.counter.inbox.arrivals({**wanted, "state": State.FAILED}, cursor=cursor, limit=_PAGE)
-        found, more = page["arrivals"], page["next_cursor"]
-        assert isinstance(found, list)
-        count += len(found)
-        if more is None:
-            break
-        cursor = str(more)
-    return count
-
-
-def _dead(count: object) -> str:
-    return "1 dead arrival" if count == 1 else f"{count:,} dead arrivals"
+    failed = {**wanted, "state": State.FAILED}
+    return count_pages(lambda cursor: visit.counter.inbox.arrivals(failed, cursor=cursor, limit=PAGE), "arrivals")
 
 
 # ---- again, and done ----

@@ -20,10 +20,10 @@ from peik.doors.commands.filters import (
     filters,
 )
 from peik.doors.commands.letters import show_letters, status
+from peik.doors.commands.many import PAGE, count_pages, counted, is_confirmed, refuse_both
 from peik.doors.commands.visit import Visit, asks
 
-_COUNTED_MAX = 10_000
-_PAGE = 1000
+_NOUN = "dead letter"
 
 app = typer.Typer(no_args_is_help=True, help="Letters that failed: look, send again, clear away.")
 
@@ -76,13 +76,13 @@ def retry(
             raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
         visit.say(visit.counter.retry(letter_id), f"Letter {letter_id} is sent again, at the end of its lane.")
         return
-    _refuse_both(wanted, is_all=is_all)
-    if not _ask(visit, wanted, "Send {} again?", is_sure=yes):
+    refuse_both(wanted, is_all=is_all)
+    if not is_confirmed(visit, "Send {} again?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
         visit.say({"retried": 0}, "There are no such dead letters.")
         return
     with visit.waiting("Sending dead letters again…"):
         answer = visit.counter.retry_dead(wanted)
-    visit.say(answer, f"{_letters(answer['retried'])} sent again.")
+    visit.say(answer, f"{counted(answer['retried'], _NOUN)} sent again.")
 
 
 @asks(app)
@@ -101,50 +101,21 @@ def clear(
 ) -> None:
     """Clear dead letters away: those of a filter, or all. Asks first. A line of each stays in the message log."""
     wanted = filters(bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error)
-    _refuse_both(wanted, is_all=is_all)
-    if not _ask(visit, wanted, "Clear {} away for good?", is_sure=yes):
+    refuse_both(wanted, is_all=is_all)
+    if not is_confirmed(visit, "Clear {} away for good?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
         visit.say({"cleared": 0}, "There are no such dead letters.")
         return
     with visit.waiting("Clearing dead letters away…"):
         answer = visit.counter.clear_dead(wanted)
-    visit.say(answer, f"{_letters(answer['cleared'])} cleared away.")
-
-
-def _refuse_both(wanted: dict[str, str], *, is_all: bool) -> None:
-    if wanted and is_all:
-        raise typer.BadParameter("--all means all of them; leave it out where you say which.")
-
-
-def _ask(visit: Visit, wanted: dict[str, str], question: str, *, is_sure: bool) -> bool:
-    """Show how many it is about and ask; False if there are none."""
-    if is_sure:
-        return True
-    count = _count(visit, wanted)
-    if not count:
-        return False
-    words = f"more than {_COUNTED_MAX:,} dead letters" if count > _COUNTED_MAX else _letters(count)
-    visit.confirm(question.format(words), is_sure=is_sure)
-    return True
+    visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
 def _count(visit: Visit, wanted: dict[str, str]) -> int:
     """How many dead letters a filter finds, counted up to a bound: nobody should wait for the exact number."""
     if not set(wanted) - {"bot_id"}:
-        counted = visit.counter.stats()
-        bots = counted["bots"]
+        stats = visit.counter.stats()
+        bots = stats["bots"]
         assert isinstance(bots, dict)
-        return int(bots.get(wanted["bot_id"], {"failed": 0})["failed"] if wanted else str(counted["failed"]))
-    count, cursor = 0, None
-    while count <= _COUNTED_MAX:
-        page = visit.counter.letters({**wanted, "state": State.FAILED}, cursor=cursor, limit=_PAGE)
-        found, more = page["letters"], page["next_cursor"]
-        assert isinstance(found, list)
-        count += len(found)
-        if more is None:
-            break
-        cursor = str(more)
-    return count
-
-
-def _letters(count: object) -> str:
-    return "1 dead letter" if count == 1 else f"{count:,} dead letters"
+        return int(bots.get(wanted["bot_id"], {"failed": 0})["failed"] if wanted else str(stats["failed"]))
+    failed = {**wanted, "state": State.FAILED}
+    return count_pages(lambda cursor: visit.counter.letters(failed, cursor=cursor, limit=PAGE), "letters")

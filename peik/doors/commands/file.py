@@ -132,13 +132,8 @@ class FileCounter:
                     yield chunk
 
         kept = await self._spool.keep(chunks(), size_bytes_max=self._config.upload_bytes_max)
-        return Enclosed(
-            field=field,
-            blob=kept.blob,
-            filename=path.name,
-            content_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream",
-            size_bytes=kept.size_bytes,
-            digest=kept.digest,
+        return kept.as_enclosed(
+            field, filename=path.name, content_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         )
 
     def letter(self, letter_id: str) -> Document:
