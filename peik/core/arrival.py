@@ -26,7 +26,7 @@ UNKNOWN_TYPE = "unknown"  # an update that holds nothing but its id, or nothing 
 
 DEFAULT_CONSUMER = "default"
 
-_WIRE_IDS = 2**31 - 1  # official ids are int32, and several libraries keep them so
+WIRE_ID_MAX = 2**31 - 1  # official ids are int32, and several libraries keep them so
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +69,13 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 def wire_id(number: int) -> int:
     """A number as it may be shown to bots: from 1 up, under 2³¹, and round again after two thousand million."""
-    return (number - 1) % _WIRE_IDS + 1
+    return (number - 1) % WIRE_ID_MAX + 1
 
 
 def number_near(shown: int, *, near: int) -> int:
     """The number behind a wire id, of all that it can stand for the one nearest to `near`."""
-    number = shown + (near - shown) // _WIRE_IDS * _WIRE_IDS
-    return min((number, number + _WIRE_IDS), key=lambda one: abs(one - near))
+    number = shown + (near - shown) // WIRE_ID_MAX * WIRE_ID_MAX
+    return min((number, number + WIRE_ID_MAX), key=lambda one: abs(one - near))
 
 
 def is_wanted(kind: str, allowed: frozenset[str] | None) -> bool:

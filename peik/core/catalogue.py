@@ -49,6 +49,8 @@ _FINAL, _PASSING = Verdict.FINAL, Verdict.PASSING
 _NOT_A_SEND = r"^(?!send)"
 
 CATALOGUE: tuple[Entry, ...] = (
+    # -- quotes the text of the message, and so whatever somebody wrote into it: no row below may be found in there
+    _row(400, r"^(bad request: )?can't parse entities", _FINAL, _M, "The markup is broken: escape it, or send plain text."),
     # -- already so: the world is as the caller wants it
     _row(400, r"message is not modified", Verdict.ALREADY_SO, _M, "The message already looks like this."),
     _row(400, r"message to delete not found", Verdict.ALREADY_SO_ON_REPEAT, _M, "The message is not there.", methods=r"^delete"),
@@ -74,13 +76,13 @@ CATALOGUE: tuple[Entry, ...] = (
     _row(403, r"", _FINAL, _M, "Telegram forbids this bot to do that there.", methods=_NOT_A_SEND),
     _row(403, r"", _FINAL, _C, "Telegram forbids this bot to write there."),
     _row(400, r"have no write access to the chat|chat_write_forbidden|need administrator rights in the channel chat|chat_restricted|allow_payment_required", _FINAL, _C, "The bot may not write there; give it the right."),
-    # -- the whole bot
+    # -- the whole bot. Words that stop all of it count only where Telegram itself speaks, and not where it quotes
     _row(401, r"", _FINAL, _B, "Telegram does not accept the token: revoked or mistyped. Letters are kept; set the new token."),
     _row(404, r"method not found", _FINAL, _M, "This Bot API server does not know the method; it may be older than the method."),
     _row(404, r"", _FINAL, _B, "Telegram does not know this token. Letters are kept; set the right token."),
     _row(421, r"", _FINAL, _B, "This Bot API server does not serve this bot."),
-    _row(400, r"logged out", _FINAL, _B, "The bot is logged out from this Bot API server."),
-    _row(400, r"frozen_method_invalid", _FINAL, _B, "Telegram has frozen this account."),
+    _row(400, r"^(bad request: )?logged out", _FINAL, _B, "The bot is logged out from this Bot API server."),
+    _row(400, r"^(bad request: )?frozen_method_invalid", _FINAL, _B, "Telegram has frozen this account."),
     _row(409, r"", _PASSING, _M, "Two programs use this token at once."),
     # -- passing faults under code 400
     _row(400, r"wrong file_id or the file is temporarily unavailable|wrong file identifier|wrong remote file identifier", _PASSING, _M, "The file id is not usable now; it may belong to another bot.", attempts_max=3),
@@ -92,7 +94,7 @@ CATALOGUE: tuple[Entry, ...] = (
     _row(400, r"message thread not found|topic_deleted", _FINAL, _M, "The topic is gone."),
     _row(400, r"message to be replied not found|reply_message_id_invalid", _FINAL, _M, "Set allow_sending_without_reply to send it anyway."),
     _row(400, r"quote_text_invalid", _FINAL, _M, "The quoted text is not in the message."),
-    _row(400, r"can't parse entities|entity_bounds_invalid", _FINAL, _M, "The markup is broken: escape it, or send plain text."),
+    _row(400, r"entity_bounds_invalid", _FINAL, _M, "The markup is broken: escape it, or send plain text."),
     _row(400, r"too long|message_too_long|message text is empty|button_data_invalid|button_url_invalid|reply_markup_invalid|can't parse|expected an array|chat_id is empty|text buttons are unallowed", _FINAL, _M, "The request is not well-formed."),
     _row(400, r"message to edit not found|message can't be edited|message_id_invalid|there is no text in the message|message is not a poll", _FINAL, _M, "That message cannot be edited."),
     _row(400, r"message can't be deleted", _FINAL, _M, "Older than 48 hours, or no right to delete it."),

@@ -98,14 +98,26 @@ def judge(reply: Reply, *, method: str, was_uncertain: bool = False, had_server_
         answer = _decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _judge_foreign(reply, had_server_error=had_server_error)
+    code = answer.error_code or reply.status
+    if not _is_consistent(reply.status, code, is_yes=answer.ok):
+        return _judge_foreign(reply, had_server_error=had_server_error)
     if answer.ok:
         return Delivered(result=bytes(answer.result))
-    code = answer.error_code or reply.status
     entry = look_up(code=code, words=answer.description, method=method)
     outcome = _apply(entry, answer, code=code, was_uncertain=was_uncertain, had_server_error=had_server_error)
     if isinstance(outcome, Refused) and answer.parameters is not None:
         return msgspec.structs.replace(outcome, parameters=bytes(_decode_beside(reply.body).parameters))
     return outcome
+
+
+def _is_consistent(status: int, code: int, *, is_yes: bool) -> bool:
+    """Whether status and body can be of one answer. Telegram's status is its error_code; some mirrors say 200 to all.
+
+    A yes or a final no that came with a 429 or a 5xx was written by somebody in between, or is half of another answer.
+    """
+    if is_yes:
+        return status < 300
+    return 400 <= code <= 599 and (code == status or not (status == 429 or status >= 500))
 
 
 def _judge_foreign(reply: Reply, *, had_server_error: bool) -> Outcome:
@@ -139,9 +151,9 @@ def _apply(entry: Entry, answer: _Envelope, *, code: int, was_uncertain: bool, h
             wait_s = min(max(asked_s, 0.0), RETRY_AFTER_S_MAX)
             return Limited(retry_after_s=wait_s, may_have_arrived=had_server_error)
         case Verdict.MOVED:
-            if parameters.migrate_to_chat_id is None:
-                return refused
-            return Moved(to_chat_id=parameters.migrate_to_chat_id)
+            new = parameters.migrate_to_chat_id
+            # A supergroup's id is negative and has 52 bits at most. To anywhere else nobody wants his letters taken.
+            return Moved(to_chat_id=new) if new is not None and -(2**53) < new < 0 else refused
         case Verdict.PASSING:
             return msgspec.structs.replace(refused, is_passing=True, attempts_max=entry.attempts_max)
         case Verdict.PARTIAL:

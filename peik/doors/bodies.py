@@ -92,7 +92,7 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
         return decode(body)
     except msgspec.ValidationError as error:
         raise BadInput(code="bad_request", detail=f"{error}.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(code="bad_json", detail=f"The body is not valid JSON: {error}.") from None
 
 
@@ -141,7 +141,8 @@ def instant_ms(value: _Time, name: str) -> int | None:
             raise _bad_time(name) from None
         if moment.tzinfo is None:
             raise _bad_time(name)
-        return int(moment.timestamp() * 1000)
+        value = moment.timestamp()
+    # One that no calendar can show would be stored, and every list with it in it would fail from then on.
     if not 0 <= value < 1e11:
         raise _bad_time(name)
     return int(value * 1000)
@@ -174,7 +175,7 @@ async def read_multipart(
     bound = file_bytes_max + 2 * 1024 * 1024
     _refuse_announced(request, bound)
     try:
-        form = await MultiPartParser(
+        form = await _WholeForm(
             request.headers, _bounded(request, bound), max_files=50, max_fields=100, max_part_size=1024 * 1024
         ).parse()
     except MultiPartException as error:
@@ -192,6 +193,23 @@ async def read_multipart(
         return letter, tuple(enclosed)
     finally:
         await form.close()
+
+
+class _WholeForm(MultiPartParser):
+    """Starlette's parser, for forms that come to their end: a letter must not be accepted without half of its files."""
+
+    _has_ended = False
+
+    def on_end(self) -> None:
+        self._has_ended = True
+
+    async def parse(self) -> FormData:
+        form = await super().parse()
+        if not self._has_ended:
+            for file in self._files_to_close_on_error:
+                file.close()
+            raise MultiPartException("it breaks off before its last boundary")
+        return form
 
 
 async def _bounded(request: Request, bytes_max: int) -> AsyncGenerator[bytes, None]:

@@ -59,9 +59,9 @@ _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 def read_place(path: str) -> Place | None:
     """`/bot<token>/<method>` or `/bot<token>/test/<method>`, the token perhaps with `@consumer`; None for anything else."""
     token, slash, method = path.removeprefix("/bot").partition("/")
+    token, at, consumer = token.partition("@")
     if not slash or not token:
         return None
-    token, at, consumer = token.partition("@")
     if at and _CONSUMER.fullmatch(consumer) is None:
         return None
     if method.startswith("test/"):
@@ -219,8 +219,7 @@ class Gateway:
         bot = ask.bot
         answer = await self._pass(bot, "getMe", MethodClass.READ, ask.given)
         if answer.status == 200:
-            result = msgspec.json.decode(answer.body, type=_Result).result
-            await self._tokens.learn(bot.bot_id, bytes(result))
+            await self._tokens.learn(bot.bot_id, _result_of(answer.body))
         elif answer.status >= 500 and bot.me is not None:
             return success(bot.me.encode())
         return answer
@@ -233,6 +232,14 @@ def _place_of(error: BaseException) -> str:
 
 class _Result(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _result_of(body: bytes) -> bytes:
+    """The result in an answer; nothing if it only begins like one."""
+    try:
+        return bytes(msgspec.json.decode(body, type=_Result).result)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return b""
 
 
 _JSON = (b"content-type", b"application/json")

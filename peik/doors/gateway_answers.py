@@ -122,19 +122,26 @@ def of_reply(reply: Reply) -> Answer:
         return Answer(200, reply.body)
     try:
         known = _decode_refusal(reply.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # A page of some server in between. Bots must not take it for an answer of Telegram's, whatever its status.
-        code = reply.status if reply.status >= 400 else 502
-        if code == 429:
-            wait_s = math.ceil(RETRY_AFTER_S_DEFAULT if reply.retry_after_s is None else reply.retry_after_s)
-            return failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s)
-        return failure(code, _PHRASES.get(code, "Bad Gateway"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _of_foreign(reply)
+    if reply.status != 200 and (known.ok or not 400 <= reply.status <= 599):
+        return _of_foreign(reply)
     asked_s = known.parameters.retry_after if known.parameters is not None else None
     headers = () if asked_s is None else ((b"retry-after", b"%d" % max(0, round(asked_s))),)
     return Answer(reply.status, reply.body, headers)
 
 
+def _of_foreign(reply: Reply) -> Answer:
+    """A page of some server in between. Bots must not take it for an answer of Telegram's, whatever its status."""
+    code = reply.status if 400 <= reply.status <= 599 else 502
+    if code == 429:
+        wait_s = math.ceil(RETRY_AFTER_S_DEFAULT if reply.retry_after_s is None else reply.retry_after_s)
+        return failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s)
+    return failure(code, _PHRASES.get(code, "Bad Gateway"))
+
+
 _PHRASES = {
+    400: "Bad Request",  # Telegram's server says it without a body to what is no JSON, or no HTTP
     413: "Request Entity Too Large",
     500: "Internal Server Error",
     502: "Bad Gateway",

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from peik.core.call import PARAMS_BYTES_MAX
@@ -22,6 +22,7 @@ from peik.store.spool import FolderSpool
 FILES_MAX = 50
 FIELDS_MAX = 1000
 PART_HEAD_BYTES_MAX = 16 * 1024
+BOUNDARY_BYTES_MAX = 256  # RFC 2046 allows 70; the parser takes no more than this
 KEY_PARAMETER = "peik_idempotency_key"
 _KEY_BYTES = KEY_PARAMETER.encode()
 
@@ -234,7 +235,7 @@ class _Form:
 
     def __init__(self, content_type: bytes, chunks: AsyncIterator[bytes]) -> None:
         boundary = parse_options_header(content_type)[1].get(b"boundary")
-        if not boundary:
+        if not boundary or len(boundary) > BOUNDARY_BYTES_MAX:
             raise Unreadable(400, "Bad Request: boundary not found")
         self._chunks = chunks
         self._events: deque[_Part | bytes | None] = deque()
@@ -279,7 +280,7 @@ class _Form:
                 return False
             try:
                 self._parser.write(chunk)
-            except MultipartParseError:
+            except FormParserError:
                 raise Unreadable(400, "Bad Request: can't parse the form") from None
         return True
 

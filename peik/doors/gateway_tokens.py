@@ -150,8 +150,8 @@ class Tokens:
     async def learn(self, bot_id: int, me: bytes) -> None:
         """Keep what getMe said, so that a bot can start while Telegram is away."""
         try:
-            known = _decode_me(me)
-        except msgspec.DecodeError:
+            known, text = _decode_me(me), me.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         if known.id == bot_id:
-            await self._desk.note_me(bot_id, me.decode(), known.username)
+            await self._desk.note_me(bot_id, text, known.username)

@@ -149,7 +149,7 @@ INBOX_OPERATIONS: dict[str, Operation] = {
                 "name": "Last-Event-ID",
                 "in": "header",
                 "required": False,
-                "schema": ID,
+                "schema": {"type": "string", "pattern": "^[0-9]{0,18}$"},  # empty as if it were not there
                 "description": "The last event that was handled. With a consumer it acknowledges everything up to it.",
             },
         ),

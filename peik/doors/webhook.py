@@ -13,7 +13,7 @@ from peik.core.arrival import Update, mended, read_update
 from peik.desk import Desk
 from peik.doors.bodies import read_body
 from peik.doors.replies import Endpoint
-from peik.errors import BadInput, Denied, NotFound, Problem
+from peik.errors import BadInput, Denied, Problem
 from peik.inbox.pushed import Pushed
 
 PATH = "/webhook/{bot_id}"
@@ -27,7 +27,8 @@ def webhook_door(desk: Desk, pushed: Pushed) -> Endpoint:
             raise HTTPException(405, headers={"Allow": "POST"})
         bot_id = _bot_id(request.path_params["bot_id"], desk)
         shown = request.headers.get(_SECRET, "").encode()
-        if not hmac.compare_digest(shown, (await pushed.secret(bot_id)).encode()):
+        # Who does not know the secret learns nothing, not even whether the bot is here.
+        if bot_id is None or not hmac.compare_digest(shown, (await pushed.secret(bot_id)).encode()):
             raise Denied(code="wrong_secret", detail="This is not the secret of this bot's webhook.")
         await pushed.take_in(bot_id, _read(await read_body(request, bytes_max=BODY_BYTES_MAX)))
         return Response()
@@ -35,13 +36,13 @@ def webhook_door(desk: Desk, pushed: Pushed) -> Endpoint:
     return answer
 
 
-def _bot_id(text: str, desk: Desk) -> int:
-    """The bot, if it wants its updates here. Who asks for any other learns nothing about it."""
+def _bot_id(text: str, desk: Desk) -> int | None:
+    """The bot, if it wants its updates here."""
     if text.isascii() and text.isdecimal() and len(text) < 20:
         bot = desk.known(int(text))
         if bot is not None and bot.inbound == "webhook":
             return bot.bot_id
-    raise NotFound(code="no_webhook", detail="No bot here has its updates pushed to this address.")
+    return None
 
 
 def _read(body: bytes) -> Update:

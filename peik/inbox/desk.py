@@ -7,7 +7,7 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.address import read_address
-from peik.core.arrival import DEFAULT_CONSUMER, Arrival, number_near
+from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, number_near
 from peik.core.gap import expires_at_ms
 from peik.core.letter import State
 from peik.core.spans import Progress
@@ -267,6 +267,8 @@ class InboxDesk:
         returns. Numbers that are not there yet cannot be acknowledged."""
         consumer = await self._named(bot_id, name)
         if update_id is not None:
+            if not 0 <= update_id <= WIRE_ID_MAX:
+                raise BadInput(code="bad_update_id", detail="No update was ever handed on under this id.")
             up_to = number_near(update_id, near=consumer.progress.watermark)
         if up_to is None:
             raise BadInput(code="which_number", detail="Say up to which number, or up to which update_id.")

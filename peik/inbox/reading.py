@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival, is_wanted, number_near
+from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, WIRE_ID_MAX, Arrival, is_wanted, number_near
 from peik.errors import Conflict, StoreUnavailable
 from peik.inbox.away import Outages
 from peik.inbox.waiting import Waiting
@@ -107,7 +107,7 @@ class Readers:
     async def _moved(self, consumer: Consumer, offset: int | None) -> Consumer:
         """The consumer after it said how far it is. Nothing is deleted by it, and progress never goes back."""
         watermark = consumer.progress.watermark
-        if not offset:
+        if not offset or offset > WIRE_ID_MAX + 1:  # no bot was ever given the id before such a one
             return consumer
         if offset < 0:
             return await self._keep_last(consumer, -offset)

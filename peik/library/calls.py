@@ -189,9 +189,8 @@ def _instant_ms(value: When | None, name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, datetime.datetime):
-        if value.tzinfo is not None:
-            return int(value.timestamp() * 1000)
-    elif 0 <= value < 1e11:
+        value = value.timestamp() if value.tzinfo is not None else -1
+    if 0 <= value < 1e11:
         return int(value * 1000)
     raise BadInput(code="bad_time", detail=f"{name} must be a datetime with its time zone, or Unix seconds.")
 

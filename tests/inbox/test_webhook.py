@@ -525,9 +525,9 @@ def test_forged_oversized_and_broken_calls_are_refused_and_an_update_of_tomorrow
             assert await post(path, whole, {}) == 401
             assert await post(path, whole, wrong) == 401
             assert await post(path, whole, {"X-Telegram-Bot-Api-Secret-Token": "é"}) == 401
-            assert await post("/webhook/42", whole, right) == 404
-            assert await post("/webhook/" + "9" * 400, whole, right) == 404
-            assert await post("/webhook/\u0667", whole, right) == 404
+            assert await post("/webhook/42", whole, right) == 401
+            assert await post("/webhook/" + "9" * 400, whole, right) == 401
+            assert await post("/webhook/\u0667", whole, right) == 401
             assert await post(path, b'{"update_id":', right) == 400
             assert await post(path, b"[1,2]", right) == 400
             assert await post(path, b'{"message":{}}', right) == 400
@@ -543,7 +543,7 @@ def test_forged_oversized_and_broken_calls_are_refused_and_an_update_of_tomorrow
             assert [kind for kind, _ in await stored(tmp_path)] == ["dream_shared", "message"]
             status, _ = await server.call("PATCH", f"/v1/bots/{BOT}", json={"inbound": "off"})
             assert status == 200
-            assert await post(path, whole, right) == 404
+            assert await post(path, whole, right) == 401
 
     asyncio.run(story())
 
