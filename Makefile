@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLIENTS := tests/clients/node_modules/.ready
+SEEDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit compatibility bench-quick bench proof clean
+.PHONY: help setup serve demo test lint types imports unit world mutants compatibility bench-quick bench proof clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,7 +31,7 @@ serve: setup  ## Run Peik on http://127.0.0.1:8081 (settings: PEIK_…).
 demo: setup  ## Watch Peik deliver through an outage and a crash; needs no token and no network.
 	$(BIN)/peik demo
 
-test: setup lint types imports unit  ## The whole gate: lint, types, import rules, all tests.
+test: setup lint types imports unit world  ## The whole gate: lint, types, import rules, all tests, 300 seeded lives.
 
 lint: setup  ## Check style with ruff.
 	$(BIN)/ruff check .
@@ -43,7 +44,14 @@ imports: setup  ## Check that imports point down.
 	$(BIN)/lint-imports
 
 unit: setup $(CLIENTS)  ## Run the tests.
+	@$(BIN)/python tests/faults/tools.py
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+world: setup  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
+	$(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
+
+mutants: setup  ## Plant bugs one by one and see each of them caught; about ten minutes.
+	$(BIN)/python -m proofs.mutants
 
 compatibility: setup $(CLIENTS)  ## Run six bot libraries against Peik and write down in the docs what they did.
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/clients --compatibility docs/compatibility.json

@@ -189,6 +189,7 @@ class Desk:
             user_id=labels.get("user_id"),
             message_type=labels.get("message_type"),
             hook=self._hook(call.hook),
+            is_too_late=_is_too_late(call, at_ms),
         )
 
     def _hook(self, hook: int | str | None) -> int | str | None:
@@ -500,6 +501,11 @@ def _settled(view: LetterView, move: Move) -> Settled:
     )
 
 
+def _is_too_late(call: Call, at_ms: int) -> bool:
+    """Under a key the store decides: whoever asks again after an answer was lost must hear what became of the first."""
+    return call.expires_at_ms is not None and call.expires_at_ms <= at_ms
+
+
 def _check_terms(call: Call, at_ms: int) -> None:
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
         ("attempts", call.attempts, 1, ATTEMPTS_MAX),
@@ -509,7 +515,7 @@ def _check_terms(call: Call, at_ms: int) -> None:
     for name, value, least, most in bounds:
         if value is not None and not least <= value <= most:
             raise BadInput(code=f"bad_{name}", detail=f"{name} must be between {least} and {most}.")
-    if call.expires_at_ms is not None and call.expires_at_ms <= at_ms:
+    if _is_too_late(call, at_ms) and call.idempotency_key is None:
         raise BadInput(code="already_expired", detail="expires_at is in the past.")
     if call.send_at_ms is not None and call.expires_at_ms is not None and call.send_at_ms >= call.expires_at_ms:
         raise BadInput(code="expires_before_sent", detail="expires_at is before send_at: it could never be sent.")

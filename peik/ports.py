@@ -247,7 +247,8 @@ class Store(Protocol):
 
     # letters in
     async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
-        """All of them in one commit, or none. Raises Conflict if an idempotency key was used with another body."""
+        """All of them in one commit, or none. Raises Conflict if an idempotency key was used with another body, BadInput
+        for one that is too late and no repeat."""
 
     # the sender's
     def advance(

@@ -89,6 +89,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     message_type: str | None = None
     hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
+    is_too_late: bool = False  # it had expired when it came: it can only be the repeat of one that was in time
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):

@@ -191,6 +191,17 @@ class Pace:
         else:
             self._bulk_turn_at = now + BULK_TURN * interval_s * weight
 
+    def left_late(self, chat: Chat, now: float, *, spent_at: float, weight: int) -> None:
+        """A try that was counted a while ago is made only now (its mark took long to store): it counts as of now."""
+        pace = self._chats.get(chat)
+        if pace is None or weight == 0 or not self._limits.is_on:
+            return
+        pace.bucket.empty_at = max(pace.bucket.empty_at, now + self._chat_interval(pace, now) * weight)
+        if pace.recent is not None:
+            for _ in range(min(weight, pace.recent.count(spent_at))):
+                pace.recent.remove(spent_at)
+            pace.recent.extend([now] * weight)
+
     def limited(self, chat: Chat, now: float, *, retry_after_s: float) -> Scope:
         """Learn from a 429 and hold the smallest scope to blame: the chat, or the bot when the chat does not explain it."""
         until = now + retry_after_s

@@ -200,10 +200,11 @@ class _Routes:
         return [route_view(status, is_in_use=is_in_use) for status, is_in_use in statuses]
 
     async def get_health(self, request: Request) -> Response:
-        """200 as soon as calls are accepted durably, whether or not Telegram can be reached."""
+        """200 while Peik is alive, whether or not Telegram can be reached; `status` is ok while calls can be stored."""
         routes = self._peik.courier.routes
+        trouble = self._peik.store.trouble()
         parts = {
-            "store": {"status": "ok"},
+            "store": {"status": "ok"} if trouble is None else {"status": trouble.code, "why": trouble.detail},
             "telegram": {
                 "status": "unreachable" if routes.is_open else "ok",
                 "route": routes.in_use.name,
@@ -211,7 +212,8 @@ class _Routes:
                 "routes": [{name: view[name] for name in ("name", "state", "in_use")} for view in self._route_views()],
             },
         }
-        return _json({"status": "ok", "version": __version__, "parts": parts})
+        status = "ok" if trouble is None else "failing"
+        return _json({"status": status, "version": __version__, "parts": parts})
 
 
 def _letter(view: LetterView) -> Response:

@@ -13,6 +13,7 @@ from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsen
 from peik.core.outcome import Delivered, Uncertain, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
+from peik.core.retry import BACKOFF_MS_MAX
 from peik.engine.chatbook import ChatBook
 from peik.engine.consequences import Consequences
 from peik.engine.enclosing import Enclosing
@@ -25,6 +26,7 @@ from peik.errors import StoreUnavailable
 from peik.events import Event, Events, Recovered, Settled, StoreFailed, StoreRecovered
 from peik.ports import BotRecord, LetterView, Marked, Request, Spool, Store
 
+LATE_S = 0.5  # a store that takes longer than this must not make sends come closer together than the pace wants
 STORE_RETRY_S = 1.0
 ENDED_PER_TURN_MAX = 512  # letters of a shut chat that may end in one turn, so that others are not kept waiting
 FLYING_S = 0.5
@@ -50,6 +52,7 @@ class _Step(msgspec.Struct, frozen=True):
 
     settlements: Sequence[tuple[Settlement, Letter]]
     marks: Sequence[Letter]
+    taken_at: float  # when the pace allowed the tries
 
 
 class Sender:
@@ -198,15 +201,30 @@ class Sender:
                 await self._bell.wait(self._wake_at(now))
 
     async def _begin(self) -> None:
-        """Take up what an owner before us left behind: holds, the last minute's sends, and what was in flight."""
-        now, at_ms = self._clock.mono(), self._clock.wall_ms()
+        """Take up what an owner before us left behind. A store that fails just now is asked until it answers."""
+        while True:
+            try:
+                await self._take_up()
+            except StoreUnavailable as error:
+                self._events.tell(StoreFailed(bot_id=self._bot_id, what="what was left behind", why=error.detail))
+                await asyncio.sleep(STORE_RETRY_S)
+            else:
+                return
+
+    async def _take_up(self) -> None:
+        """Holds, the last minute's sends, and what was in flight. All is read before any of it counts."""
         await self._chats.load()
+        bot_held_until = await self._store.bot_held_until(self._bot_id)
+        recent = await self._store.recent_tries(self._bot_id, since_ms=self._clock.wall_ms() - 60_000)
+        left = await self._store.left_in_flight(self._bot_id)
+        now, at_ms = self._clock.mono(), self._clock.wall_ms()
         for chat, until_ms in self._chats.holds():
             self._pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
-        self._pace.hold_bot(now + (await self._store.bot_held_until(self._bot_id) - at_ms) / 1000)
-        for sent in await self._store.recent_tries(self._bot_id, since_ms=at_ms - 60_000):
-            self._pace.remember(sent.chat, now - (at_ms - sent.at_ms) / 1000, weight=sent.weight)
-        left = await self._store.left_in_flight(self._bot_id)
+        self._pace.hold_bot(now + (bot_held_until - at_ms) / 1000)
+        for sent in recent:
+            # A clock that was put back shows sends of the future: they count as of now, and never hold a chat for longer.
+            ago_s = max(0.0, (at_ms - sent.at_ms) / 1000)
+            self._pace.remember(sent.chat, now - ago_s, weight=sent.weight)
         for letter in left:
             self._pace.remember(letter.chat, now, weight=letter.weight)
         if left:
@@ -291,7 +309,7 @@ class Sender:
             self._flying[letter.id] = letter
             self._flying_bulk += not letter.is_interactive
             if letter.awaits is not None or letter.enclosed:
-                self._group.create_task(self._prepare(letter))
+                self._group.create_task(self._prepare(letter, now))
             else:
                 marks.append(letter)
         if ended:
@@ -308,8 +326,10 @@ class Sender:
         if letter.id in self._flying:
             return now + FLYING_S  # its chat moved while it was in flight: it stands in two lanes until it lands
         chat_at = self._pace.chat_ready_at(letter.chat, now, weight=letter.weight)
-        if letter.due_at_ms > at_ms:
-            return max(chat_at, now + (letter.due_at_ms - at_ms) / 1000)
+        ahead_ms = letter.due_at_ms - at_ms
+        # No backoff is longer than this. What seems to be was set before the wall clock was put back, and is due.
+        if 0 < ahead_ms <= max(BACKOFF_MS_MAX, letter.backoff_ms):
+            return max(chat_at, now + ahead_ms / 1000)
         return chat_at
 
     def _end_early(self, letter: Letter, at_ms: int) -> bool:
@@ -327,7 +347,7 @@ class Sender:
         self._settlements.append((end_unsent(letter, move, reason, at_ms=at_ms), letter))
         self._lanes.leave(letter.lane)
 
-    async def _prepare(self, letter: Letter) -> None:
+    async def _prepare(self, letter: Letter, taken_at: float) -> None:
         """What cannot be done at once: find the message id that a letter refers to, or the id of a file of its."""
         try:
             ready = await self._prepared(letter)
@@ -338,7 +358,7 @@ class Sender:
             ready = None
         if ready is not None:
             self._flying[ready.id] = ready
-            self._write(_Step([], [ready]))
+            self._write(_Step([], [ready], taken_at))
         self._bell.ring()
 
     async def _prepared(self, letter: Letter) -> Letter | None:
@@ -376,7 +396,7 @@ class Sender:
         if self._settlements and now >= self._store_retry_at:
             settlements, self._settlements = self._settlements, []
         if settlements or marks:
-            self._write(_Step(settlements, marks))
+            self._write(_Step(settlements, marks, now))
 
     def _write(self, step: _Step) -> None:
         self._unstored += 1
@@ -402,8 +422,11 @@ class Sender:
             for settlement, letter in step.settlements:
                 self._lanes.settled(letter.lane)
                 told.append(_settled(settlement, letter))
+            is_late = now - step.taken_at > LATE_S
             for letter in step.marks:
                 if marked.taken is None or letter.id in marked.taken:
+                    if is_late:
+                        self._pace.left_late(letter.chat, now, spent_at=step.taken_at, weight=letter.weight)
                     self._send(letter)
                 else:
                     self._skip(letter)

@@ -37,7 +37,8 @@ class Timekeeper:
 
     def expect(self, at_ms: int) -> None:
         """Somebody accepted a letter that is due, or expires, then."""
-        if at_ms < self._look_at_ms:
+        # The second: the wall clock was set forward, past the look that is planned.
+        if at_ms < self._look_at_ms or self._look_at_ms < self._clock.wall_ms():
             self._look_at_ms = at_ms
             self._bell.ring()
 

@@ -269,8 +269,10 @@ class Runner:
         if self._is_blocked():
             return None
         at = self._course.next_timer()
-        if self._away_since_ms is not None:
-            at = None if self._course.in_hand else self._away_until
+        if self._away_since_ms is not None and self._course.in_hand:
+            at = None
+        elif self._away_since_ms is not None and self._clock.mono() < self._away_until:
+            at = self._away_until  # after it, with nothing to try the taker with, only the bell can bring something
         return None if at is None else at + HAIR_S
 
     async def _carry(self, handing: Handing) -> None:

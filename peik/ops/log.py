@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import structlog
 
 from peik import events
+from peik.clock import Clock, SystemClock
 from peik.core.letter import State
 from peik.shown import rfc3339
+
+SAME_S = 60.0  # the same trouble is told again after so long
 
 _GLYPH = {
     State.COMPLETED: "<-",
@@ -51,13 +54,23 @@ def plain_log() -> structlog.typing.FilteringBoundLogger:
 class EventLog:
     """A listener that writes. Letters that go as they should are told at debug level only: there may be thousands a second."""
 
-    def __init__(self, *, level: str, log: structlog.typing.FilteringBoundLogger | None = None) -> None:
+    def __init__(
+        self, *, level: str, log: structlog.typing.FilteringBoundLogger | None = None, clock: Clock | None = None
+    ) -> None:
         self._log = log or structlog.get_logger("peik")
         self._shows_all = level == "debug"
+        self._clock = clock or SystemClock()
+        self._said_at: dict[events.Event, float] = {}
 
     def __call__(self, told: Sequence[events.Event]) -> None:
         for event in told:
             self._tell(event)
+
+    def _is_news(self, event: events.Event) -> bool:
+        """Whoever needs the store asks it every second or two; of an hour with a full disk the log needs sixty lines."""
+        now = self._clock.mono()
+        self._said_at = {one: at for one, at in self._said_at.items() if now - at < SAME_S}
+        return self._said_at.setdefault(event, now) == now
 
     def _tell(self, event: events.Event) -> None:
         match event:
@@ -85,7 +98,8 @@ class EventLog:
             case events.RouteChosen(route=route):
                 self._log.info("-> letters go by", route=route)
             case events.StoreFailed(what=what, why=why):
-                self._log.error("! the store does not answer", what=what, why=why)
+                if self._is_news(event):
+                    self._log.error("! the store does not answer", what=what, why=why)
             case events.StoreRecovered():
                 self._log.info("-> the store is back")
             case events.Recovered(bot_id=bot_id, count=count):

@@ -13,7 +13,7 @@ import msgspec
 
 from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State
 from peik.core.lifecycle import Move, Settlement
-from peik.errors import Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound
 from peik.ports import Accepted, Stub
 from peik.store import reading
 from peik.store.inbox_intake import Intake
@@ -116,6 +116,8 @@ class Batch:
         slot = Slot(draft, at_ms)
         slot.repeat_of = self._keys.get(key)
         if slot.repeat_of is None:
+            if draft.is_too_late:
+                raise BadInput(code="already_expired", detail="expires_at is in the past.")
             self._slots.append(slot)
             self._keys[key] = slot
         else:

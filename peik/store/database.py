@@ -43,7 +43,8 @@ def _turn_on_wal(connection: apsw.Connection, busy_ms: int) -> None:
     """Two processes that make a new file at once deny each other this step, and SQLite does not wait by itself here."""
     for is_last in [False] * (busy_ms // _WAL_RETRY_MS) + [True]:
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            # Read to its end: this is a commit of its own, and only the end tells whether the disk took it.
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
         except apsw.BusyError:
             if is_last:
                 raise
@@ -57,11 +58,34 @@ def data_version(connection: apsw.Connection) -> int:
     return _number(connection, "PRAGMA data_version")
 
 
+def places(connection: apsw.Connection) -> list[tuple[int, int]]:
+    """Which files stand where the database and its log were opened. Raises CantOpenError if one is gone.
+
+    An open file lives on after it was moved, removed or replaced, and SQLite does not look in WAL mode.
+    """
+    try:
+        stats = [os.stat(name) for name in (connection.filename, connection.filename_wal)]  # noqa: PTH116  on every commit
+    except OSError as error:
+        raise apsw.CantOpenError(f"{Path(error.filename).name} is gone: put it back, or start Peik anew") from error
+    return [(stat.st_dev, stat.st_ino) for stat in stats]
+
+
 def check(path: Path, *, busy_ms: int = BUSY_MS) -> None:
     """Refuse a file that is newer than this Peik, or not ours, before a single byte of it is changed."""
     if not path.exists() or path.stat().st_size == 0:
         return
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        _look(path, apsw.SQLITE_OPEN_READONLY, busy_ms)
+    except apsw.ReadOnlyError as error:
+        # A process died in the one commit that is not in the WAL: the one that turns it on. The first who opens the file
+        # to write undoes it, and nobody can read before that.
+        if getattr(error, "extendedresult", 0) != apsw.SQLITE_READONLY_ROLLBACK:
+            raise
+        _look(path, apsw.SQLITE_OPEN_READWRITE, busy_ms)
+
+
+def _look(path: Path, flags: int, busy_ms: int) -> None:
+    connection = apsw.Connection(str(path), flags=flags)
     try:
         connection.set_busy_timeout(busy_ms)
         _check_ours(connection, path)
@@ -100,7 +124,8 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # SQLite itself has ended it if the disk failed; the first error says why
+                connection.execute("ROLLBACK")
             raise
 
 

@@ -57,7 +57,7 @@ def adopt_marks(connection: apsw.Connection, bot_id: int, epoch: int) -> list[Le
 
 
 def recent_tries(connection: apsw.Connection, bot_id: int, since_ms: int) -> list[Sent]:
-    rows = connection.execute(_SQL["recent_tries"], (since_ms, bot_id))
+    rows = connection.execute(_SQL["recent_tries"], {"since": since_ms, "bot": bot_id})
     return [Sent(chat=row[0], weight=row[1], at_ms=row[2]) for row in rows]
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from peik.core.letter import Enclosed
 from peik.errors import StoreUnavailable, TooLarge
+from peik.store.folders import make_folder, sync_folder
 
 _BLOB = re.compile(r"[0-9a-f]{32}")  # the only names that this folder knows; nothing else can be reached by one
 _ORPHAN_S = 3600.0  # a file that no letter names may belong to a letter that is being accepted right now
@@ -43,6 +44,7 @@ class FolderSpool:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._is_made = False  # and durable, as far as this process knows
         self._stuck: set[str] = set()  # what could not be removed; it is tried again with the next
 
     def path_of(self, blob: str) -> Path:
@@ -71,7 +73,7 @@ class FolderSpool:
                     await asyncio.to_thread(file.write, chunk)
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
-            await asyncio.to_thread(_sync, self._folder)
+            await asyncio.to_thread(sync_folder, self._folder)
         except BaseException as error:
             with contextlib.suppress(OSError):  # the first error says more; `sweep` removes what is left
                 path.unlink(missing_ok=True)
@@ -108,9 +110,9 @@ class FolderSpool:
         return removed
 
     def _make_folder(self) -> None:
-        if not self._folder.is_dir():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            _sync(self._folder.parent)  # a folder that is not durable itself keeps nothing
+        if not self._is_made or not self._folder.is_dir():
+            make_folder(self._folder)  # one that is not durable itself keeps nothing
+            self._is_made = True
 
 
 async def _opened(path: Path) -> BinaryIO:
@@ -127,11 +129,3 @@ def _discard(opened: asyncio.Future[BufferedWriter], path: Path) -> None:
     with contextlib.suppress(OSError, asyncio.CancelledError):
         opened.result().close()
         path.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

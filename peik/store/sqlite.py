@@ -37,6 +37,7 @@ from peik.store import hooks, inbox_upkeep, keys, people, reading, upkeep
 from peik.store.commit import Batch, Slot
 from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
 from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
+from peik.store.folders import make_folder
 from peik.store.inbox import SqliteInbox
 from peik.store.rows import letter_of_draft
 from peik.store.statements import load
@@ -70,6 +71,7 @@ class SqliteStore:
         self._on_blobs_freed = on_blobs_freed
         self._listener: StoreListener | None = None
         self._lock = OwnerLock(path)
+        self._opened: list[apsw.Connection] = []
 
     def listen(self, listener: StoreListener) -> None:
         self._listener = listener
@@ -84,6 +86,7 @@ class SqliteStore:
             connection, epoch = await run_in(self._writing, self._open_for_writing)
             self._data_version = await run_in(self._writing, lambda: data_version(connection))
             self._reader = await run_in(self._reading, self._open_for_reading)
+            self._writer = Writer(connection, self._writing, epoch=epoch)
         except (apsw.Error, OSError) as error:
             await self._abandon()
             raise StartError(f"Cannot open {self._path}: {translate(error)}") from error
@@ -91,35 +94,35 @@ class SqliteStore:
             await self._abandon()
             raise
         self._connection = connection
-        self._writer = Writer(connection, self._writing, epoch=epoch)
         self.epoch = epoch
         self.inbox = SqliteInbox(write=self._write, collect=self._collect, read=self._read, clock=self._clock)
 
     def _open_for_writing(self) -> tuple[apsw.Connection, int]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent)
         if not self._path.exists():
             self._path.touch(mode=0o600)  # it will hold tokens; the files that SQLite puts beside it follow suit
         if self._is_owner:
             self._lock.acquire()
         check(self._path, busy_ms=self._busy_ms)
         connection = connect(self._path, busy_ms=self._busy_ms)
-        try:
-            migrate(connection, self._path)
-            return connection, self._new_epoch(connection) if self._is_owner else 0
-        except BaseException:
-            connection.close()
-            raise
+        self._opened.append(connection)
+        migrate(connection, self._path)
+        return connection, self._new_epoch(connection) if self._is_owner else 0
 
     def _new_epoch(self, connection: apsw.Connection) -> int:
         (row,) = connection.execute(_SQL["new_epoch"], (self._clock.wall_ms(),))
         return int(row[0])
 
     def _open_for_reading(self) -> apsw.Connection:
-        return connect(self._path, for_reading=True, busy_ms=self._busy_ms)
+        connection = connect(self._path, for_reading=True, busy_ms=self._busy_ms)
+        self._opened.append(connection)
+        return connection
 
     async def _abandon(self) -> None:
         self._writing.close()
         self._reading.close()
+        while self._opened:  # whichever step it was that failed
+            self._opened.pop().close()
         self._lock.release()  # last: the writer may just be taking it
 
     async def close(self) -> None:
@@ -171,6 +174,11 @@ class SqliteStore:
             raise translate(error) from error
         is_foreign, self._data_version = version != self._data_version, version
         return is_foreign
+
+    def trouble(self) -> StoreUnavailable | None:
+        """Why nothing can be stored now, as far as the last commit tells."""
+        error = self._writer.trouble
+        return error if isinstance(error, StoreUnavailable) else None
 
     # ---- the two ways in ----
 

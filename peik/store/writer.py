@@ -5,19 +5,21 @@ one bad row never fails its neighbours. If the store itself has failed, all of t
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import apsw
 
 from peik.store.commit import Batch
-from peik.store.database import is_unavailable
+from peik.store.database import is_unavailable, places, translate
 from peik.store.executor import Ended, Executor
 
 T = TypeVar("T")
 
 _LETTERS_PER_COMMIT_MAX = 10_000  # a bound on how long one commit keeps the others waiting
 _BATCHES_AHEAD = 2  # one runs, one is ready: the writer never idles while there is work
+_TROUBLE_S = 10.0  # longer than any engine waits before it tries again
 
 
 class Operation(Generic[T]):
@@ -39,10 +41,20 @@ class Writer:
     def __init__(self, connection: apsw.Connection, executor: Executor, *, epoch: int) -> None:
         self._connection = connection
         self._executor = executor
+        self._places = places(connection)
         self.epoch = epoch  # what is marked from now on is marked under it; 0: this process does not send
         self._waiting: list[Operation[object]] = []
         self._running = 0
+        self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why nothing can be stored, if the last commit was not made; but one who stays away because of it would never
+        learn that it is over, so that it is forgotten after a while."""
+        if self._trouble is None or self._loop.time() - self._trouble[1] > _TROUBLE_S:
+            return None
+        return self._trouble[0]
 
     def submit(self, operation: Operation[T]) -> None:
         self._waiting.append(operation)  # type: ignore[arg-type]
@@ -89,6 +101,8 @@ class Writer:
         try:
             answers = self._transaction(operations)
         except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+            if is_unavailable(error):
+                self._trouble = (translate(error), self._loop.time())  # its words alone: it holds the whole batch
             # Locked, full, read-only: trying the halves would only wait again, once for each.
             if len(operations) == 1 or is_unavailable(error):
                 return [Ended(None, error) for _ in operations]
@@ -99,13 +113,34 @@ class Writer:
     def _transaction(self, operations: list[Operation[object]]) -> list[object]:
         connection = self._connection
         batch = Batch(connection, epoch=self.epoch)
+        changes = connection.total_changes()
         connection.execute("BEGIN IMMEDIATE")
         try:
             readers = [operation.prepare(batch) for operation in operations]
             batch.flush()
+            if places(connection) != self._places:
+                raise apsw.CantOpenError("the file was replaced while it was open: put it back, or start Peik anew")
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+            if isinstance(error, apsw.IOError):
+                _write_over(connection)
             raise
+        if connection.total_changes() != changes:  # a commit of nothing touches no disk
+            self._trouble = None
         return [read() for read in readers]
+
+
+def _write_over(connection: apsw.Connection) -> None:
+    """Make sure that a commit whose sync failed stays undone: all of it stands in the log, and whoever opens the file after
+    a crash would take it for made. A commit without meaning takes its place, synced or not. (A power cut may still bring
+    back either: nobody knows what such a disk has kept.)"""
+    with contextlib.suppress(apsw.Error):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(f"PRAGMA user_version = {connection.pragma('user_version')}")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")

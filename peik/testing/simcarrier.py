@@ -1,6 +1,7 @@
 """A carrier to a simulated Telegram in the same process: no sockets, so that it runs in virtual time and repeats exactly."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 
 import msgspec
@@ -16,9 +17,12 @@ from peik.testing.telegram import Telegram
 class SimCarrier:
     """Obeys the same port as the real one, and the faults of the simulated Telegram."""
 
-    def __init__(self, telegram: Telegram, *, latency_s: float = 0.05) -> None:
+    def __init__(
+        self, telegram: Telegram, *, latency_s: float = 0.05, context: contextvars.Context | None = None
+    ) -> None:
         self._telegram = telegram
         self._latency_s = latency_s
+        self._context = context  # where what is under way goes on, whatever becomes of the sender
         self._loop = asyncio.get_running_loop()
         self._open: set[asyncio.Handle] = set()
         self._parked: dict[Pending, tuple[Callable[[Reply], None], asyncio.Handle]] = {}
@@ -56,7 +60,7 @@ class SimCarrier:
             self._open.discard(handle)
             act()
 
-        handle = self._loop.call_later(delay_s, now)
+        handle = self._loop.call_later(delay_s, now, context=self._context)
         self._open.add(handle)
         return handle
 

@@ -296,3 +296,22 @@ def test_a_restart_does_not_give_a_private_chat_a_second_burst() -> None:
     for _ in range(3):
         pace.remember(7, START - 0.1, weight=1)
     assert pace.chat_ready_at(7, START) > START + 0.5
+
+
+def test_a_try_that_is_made_late_counts_from_then_on() -> None:
+    """A slow disk stands between the pace and the wire: sends must not come closer together than the pace wants."""
+    pace = new_pace()
+    for _ in range(20):
+        pace.spend(GROUP, START, weight=1, interactive=False)
+    pace.left_late(GROUP, START + 9, spent_at=START, weight=1)
+    assert pace.chat_ready_at(GROUP, START + 9) == pytest.approx(START + 61.2)
+    for _ in range(19):
+        pace.left_late(GROUP, START + 9, spent_at=START, weight=1)
+    assert pace.chat_ready_at(GROUP, START + 9) == pytest.approx(START + 9 + 61.2)
+
+
+def test_a_person_does_not_get_two_at_once_because_the_first_was_late() -> None:
+    pace = new_pace(Limits(private_burst=1))
+    pace.spend(PERSON, START, weight=1, interactive=True)
+    pace.left_late(PERSON, START + 5, spent_at=START, weight=1)
+    assert pace.chat_ready_at(PERSON, START + 5) == pytest.approx(START + 5 + 1.02)

@@ -87,3 +87,27 @@ def test_what_goes_as_it_should_is_told_at_debug_level_only() -> None:
     nobody = events.OutageSettled(bot_id=5, policy="both", away_s=3.0, missed=0, handed=0, notices=0)
     assert shown(nobody)[0][0] == "debug"
     assert shown(msgspec.structs.replace(nobody, missed=2))[0][0] == "info"
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 5.0
+
+    def mono(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+def test_a_store_that_fails_for_an_hour_is_told_of_once_a_minute() -> None:
+    lines, clock = Lines(), Hand()
+    log = EventLog(level="info", log=lines, clock=clock)  # type: ignore[arg-type]
+    for _ in range(3600):
+        log([events.StoreFailed(what="updates", why="full"), events.StoreFailed(what="an outage", why="full")])
+        clock.now += 1.0
+    assert len(lines.lines) == 2 * 60
+    log([events.StoreFailed(what="updates", why="read-only")])
+    assert lines.lines[-1][2]["why"] == "read-only"

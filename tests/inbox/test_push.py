@@ -284,3 +284,22 @@ def test_what_waited_for_a_bot_that_was_away_is_dealt_with_by_policy(policy: str
         assert len({got.text for got in bots.got if got.at_s >= HOUR_S}) == count
 
     tell(story, missed=policy)
+
+
+def test_a_bot_that_is_away_with_nothing_left_for_it_is_waited_for_in_peace() -> None:
+    """Somebody acknowledged what waited for it. There was nothing to try it with, and the runner spun."""
+
+    async def story(stage: Stage, bots: Bots) -> None:
+        bots.answer = lambda got: Pushed(why="refused")
+        await written(stage, "one")
+        await told(stage, events.ConsumerAway)
+        state = (await stage.peik.inbox.inbox(BOT)).state
+        assert state is not None
+        await stage.peik.inbox.acknowledge(BOT, "default", up_to=state.last_number)
+        await asyncio.sleep(HOUR_S)  # in a spin time would stand still
+        bots.answer = ok
+        await written(stage, "two")
+        await all_over(stage)
+        assert bots.texts[-1] == "two"
+
+    tell(story)

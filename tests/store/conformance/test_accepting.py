@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from peik.core.letter import Draft, Letter, State
-from peik.errors import Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound
 from peik.ports import Accepted
 from tests.store.acts import HOUR, NOW, SENT, accept, all_lanes, attempt, draft, find, front, state, tally
 from tests.store.places import BOT, OTHER_BOT, Place, Recorder
@@ -115,6 +116,18 @@ async def test_an_empty_batch_is_no_work(place: Place) -> None:
 
 
 # ---- idempotency keys ----
+
+
+async def test_what_comes_too_late_is_taken_only_as_a_repeat(place: Place) -> None:
+    async with place.open() as store:
+        given = draft(idempotency_key="k", digest="d", expires_at_ms=NOW + 5)
+        (first,) = await accept(store, given)
+        late = msgspec.structs.replace(given, is_too_late=True)
+        (again,) = await store.accept([late], at_ms=NOW + 10)
+        assert (again.letter_id, again.is_repeat) == (first, True)
+        with pytest.raises(BadInput) as caught:
+            await accept(store, msgspec.structs.replace(late, idempotency_key="other"))
+    assert caught.value.code == "already_expired"
 
 
 async def test_a_repeat_answers_with_the_letter_that_the_key_made(place: Place) -> None:

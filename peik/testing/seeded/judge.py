@@ -1,0 +1,299 @@
+"""The invariants of DESIGN.md §7, looked at whenever something happens that could break one, and once more at the end."""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from peik.core.methods import classify
+from peik.core.reply import Reply
+from peik.ports import Request
+from peik.testing.ledger import Delivery, Ledger
+from peik.testing.seeded.network import Try
+from peik.testing.seeded.promises import Promise, Promises
+from peik.testing.seeded.witness import Row, Witness
+
+# What Telegram itself tolerates (TELEGRAM.md §3.1). Peik's own figures are a little below them.
+CHAT_PER_S = 1.0
+CHAT_BURST = 5
+GROUP_PER_MIN = 20
+BULK_PER_S = 30
+MINUTE_S = 60.0
+HOLD_SLACK_S = 1.5  # in a group: a letter of another thread may have been on its way to the wire when the 429 came
+
+
+class Wrong(Exception):
+    """An invariant is broken."""
+
+
+class Judge:
+    """Raises nothing: what is wrong is kept in `wrong`, and the world stops at its next step."""
+
+    def __init__(
+        self, promises: Promises, witness: Witness, *, now: Callable[[], float], step: Callable[[], int]
+    ) -> None:
+        self._promises = promises
+        self._witness = witness
+        self._now = now
+        self._step = step
+        self.wrong: list[str] = []
+        self.repeats = 0
+        self._holds: dict[tuple[str, int, object], tuple[float, float]] = {}
+        self._tries: dict[tuple[int, int], list[Try]] = {}
+
+    def note(self, what: str) -> None:
+        self.wrong.append(what)
+
+    # ---- a try leaves ----
+
+    def left(self, one: Try) -> Promise | None:
+        """A process sends a request to Telegram."""
+        promise = self._promise_of(one.request)
+        if promise is None:
+            return None
+        promise.tries += 1
+        row = self._row(promise)
+        if row is None:
+            self.note(f"{promise.name} was sent, and the store does not know it")
+        elif not row.is_marked:
+            self.note(f"{promise.name} was sent without a mark")
+        elif row.phase != 0:
+            self.note(f"{promise.name} was sent in phase {row.phase}")
+        params = msgspec.json.decode(one.request.params)
+        self._check_file(one, promise, params)
+        self._check_hold(one, promise, params)
+        chat = params.get("chat_id")
+        one.is_bulk = promise.priority <= 0
+        if isinstance(chat, int):
+            self._tries.setdefault((promise.bot_id, chat), []).append(one)
+        return promise
+
+    def _check_file(self, one: Try, promise: Promise, params: dict[str, object]) -> None:
+        """A file goes with its letter, whole; or by the id that Telegram gave it."""
+        if promise.method != "sendDocument" or isinstance(params.get("document"), str):
+            return
+        contents = [one.path.read_bytes() for one in one.request.enclosures]
+        if contents != [promise.name.encode()]:
+            self.note(f"{promise.name} was sent with {contents!r}")
+
+    def _row(self, promise: Promise) -> Row | None:
+        if promise.letter_id is not None:
+            return self._witness.letter(promise.letter_id)
+        return self._witness.named(promise.bot_id, promise.chat, promise.name)
+
+    def _promise_of(self, request: Request) -> Promise | None:
+        _, kind = classify(request.method)
+        if kind is None or not kind.is_queued:
+            return None
+        params = msgspec.json.decode(request.params)
+        return self._promises.of_text(str(params.get("text") or params.get("caption") or ""))
+
+    def _check_hold(self, one: Try, promise: Promise, params: dict[str, object]) -> None:
+        chat = params.get("chat_id")
+        since, until = self._holds.get((one.process.name, promise.bot_id, chat), (0.0, 0.0))
+        slack_s = HOLD_SLACK_S if isinstance(chat, int) and chat < 0 else 0.0
+        if since + slack_s <= self._now() < until - 0.01:
+            self.note(f"{promise.name} was sent to {chat} {until - self._now():.2f} s before a hold ended")
+
+    # ---- the pace ----
+
+    def _check_pace(self) -> None:
+        """Over all that has left by now. What did not reach Telegram, or was refused by it, does not count there either."""
+        for (_, chat), tries in self._tries.items():
+            left = [one.started_at for one in tries if one.reply is None or _may_count(one.reply)]
+            wrong = _crowded(left) if chat < 0 else _hurried(left)
+            if wrong:
+                self.note(f"{wrong} to chat {chat}")
+        for bot_id in {bot_id for bot_id, _ in self._tries}:
+            bulk = [one for (own, _), tries in self._tries.items() if own == bot_id for one in tries if one.is_bulk]
+            if _rushed(sorted(one.started_at for one in bulk if one.reply is None or _may_count(one.reply))):
+                self.note(f"more than {BULK_PER_S} letters of bulk of {bot_id} in a second")
+        horizon = self._now() - 2 * MINUTE_S
+        self._tries = {key: [one for one in tries if one.started_at > horizon] for key, tries in self._tries.items()}
+
+    # ---- its answer is heard ----
+
+    def told(self, one: Try) -> None:
+        """A process hears what became of its request."""
+        promise = self._promise_of(one.request)
+        reply = one.reply
+        if promise is None or reply is None:
+            return
+        promise.last_status = reply.status or None
+        if reply.status == 429:
+            wait_s = _retry_after(reply)
+            chat = msgspec.json.decode(one.request.params).get("chat_id")
+            key = (one.process.name, promise.bot_id, chat)
+            known = self._holds.get(key, (0.0, 0.0))
+            self._holds[key] = max(known, (self._now(), self._now() + wait_s), key=lambda hold: hold[1])
+            promise.doubts += 1  # soon after a 5xx it counts as one
+        elif 400 <= reply.status < 500:
+            promise.refusals += 1
+        elif reply.status != 200 and reply.left:
+            promise.doubts += 1
+
+    # ---- it takes effect ----
+
+    def delivered(self, delivery: Delivery) -> None:
+        promise = self._promises.of_text(delivery.text)
+        if promise is None:
+            return  # a notice or an alert of Peik's own
+        is_first = not promise.deliveries
+        promise.deliveries.append(self._step())
+        if is_first:
+            self._check_order(promise)
+            return
+        self.repeats += 1
+        if promise.is_at_most_once and not promise.is_retried:
+            self.note(f"{promise.name} may arrive at most once, and arrived {len(promise.deliveries)} times")
+
+    def _check_order(self, promise: Promise) -> None:
+        if not promise.keeps_order:
+            return
+        for other in self._promises.by_lane[promise.lane]:
+            if other is promise or other.deliveries or not other.keeps_order or other.acked_at is None:
+                continue
+            if other.acked_at < promise.asked_at and not self._is_over(other):
+                self.note(f"{promise.name} overtook {other.name} in {promise.lane}")
+
+    def _is_over(self, promise: Promise) -> bool:
+        """Whether it needs no turn any more: it ended, or Telegram's no to it is about to be stored."""
+        if promise.last_status is not None and 400 <= promise.last_status < 500 and promise.last_status != 429:
+            return True
+        row = self._row(promise)
+        return row is not None and row.phase >= 2
+
+    # ---- its sender is told ----
+
+    def acknowledged(self, promise: Promise) -> None:
+        """From now on it must never be lost: so it is in the store at this moment."""
+        if not self.is_stored(promise):
+            self.note(f"{promise.name} was accepted, and is not in the store")
+
+    def is_stored(self, promise: Promise) -> bool:
+        return self._row(promise) is not None
+
+    # ---- at any time ----
+
+    def look(self) -> None:
+        """Whatever was acknowledged is in the store, and the pace was kept."""
+        self._check_pace()
+        known = self._witness.known_ids()
+        for promise in self._promises:
+            if promise.letter_id is not None and promise.letter_id not in known:
+                self.note(f"{promise.name} was accepted as {promise.letter_id}, and is gone")
+
+    # ---- at the end ----
+
+    def verdict(self, *, deaths: int) -> Iterator[str]:
+        """What is wrong with how it all ended. `deaths`: how often a process died with tries in hand."""
+        rows = {row.id: row for row in self._witness.letters()}
+        yield from self._last_edits(rows)
+        named = {found.name: row for row in rows.values() if (found := self._promises.of_text(row.text)) is not None}
+        for promise in self._promises:
+            row = rows.get(promise.letter_id) if promise.letter_id is not None else named.get(promise.name)
+            yield from self._end_of(promise, row, deaths)
+
+    def _end_of(self, promise: Promise, row: Row | None, deaths: int) -> Iterator[str]:
+        if row is None:
+            if promise.acked_at is not None:
+                yield f"{promise.name} was accepted, and is not in the store"
+            elif promise.deliveries:
+                yield f"{promise.name} was delivered, and is not in the store"
+            return
+        arrived = len(promise.deliveries)
+        if row.phase < 2:
+            yield f"{promise.name} has not ended: phase {row.phase}"
+        if row.phase == 2 and not arrived and not promise.is_retried and row.merged_into is None:
+            yield f"{promise.name} is completed, and never arrived"
+        if row.phase == 3:
+            yield from self._why_failed(promise, row)
+        if row.phase == 4 and not promise.is_retried:
+            yield f"{promise.name} was cancelled, and nobody asked for it"
+        if row.merged_into is not None and row.merged_into <= row.id:
+            yield f"{promise.name} gave way to an older edit"
+        if promise.is_hooked and not promise.heard:
+            yield f"nobody was told how {promise.name} ended"
+        if arrived > 1 + row.uncertain_tries and not promise.is_retried:
+            yield f"{promise.name} arrived {arrived} times, with {row.uncertain_tries} uncertain tries"
+        if row.uncertain_tries > promise.doubts + deaths and not promise.is_retried:
+            yield f"{promise.name} has {row.uncertain_tries} uncertain tries where there were {promise.doubts}"
+
+    def _last_edits(self, rows: dict[int, Row]) -> Iterator[str]:
+        """Of several edits of one message the last that was asked for is what it shows in the end."""
+        wanted: dict[str, Promise] = {}
+        shown: dict[str, Promise] = {}
+        for promise in self._promises:
+            if promise.target is None or promise.is_retried:
+                continue
+            name = promise.target.name
+            row = None if promise.letter_id is None else rows.get(promise.letter_id)
+            if row is not None and row.phase == 2 and row.merged_into is None:
+                wanted[name] = promise
+            if promise.deliveries and (name not in shown or shown[name].deliveries[-1] < promise.deliveries[-1]):
+                shown[name] = promise
+        for name, promise in wanted.items():
+            if name not in shown or shown[name].asked_at < promise.asked_at:
+                yield f"{name} does not show its last edit, {promise.name}"
+
+    def _why_failed(self, promise: Promise, row: Row) -> Iterator[str]:
+        reason = row.failed_reason or ""
+        match reason:
+            case "uncertain":
+                if not promise.is_at_most_once and row.uncertain_tries <= 10:
+                    yield f"{promise.name} failed as uncertain after {row.uncertain_tries} uncertain tries"
+            case "expired":
+                if promise.expires_at_ms is None:
+                    yield f"{promise.name} expired, and had no end"
+            case _ if reason.startswith("it refers to letter"):
+                if promise.target is None or _is_sure(promise.target):
+                    yield f"{promise.name} failed although its letter arrived: {reason}"
+            case _:
+                if not promise.refusals and not reason.startswith(("Forbidden", "Bad Request")):
+                    yield f"{promise.name} failed without a refusal: {reason}"
+
+
+def _is_sure(promise: Promise) -> bool:
+    """Whether Peik itself knows that it arrived, and nobody has touched it since."""
+    return bool(promise.deliveries) and not promise.is_retried and not promise.is_at_most_once
+
+
+def _may_count(reply: Reply) -> bool:
+    return reply.left and not 400 <= reply.status < 500
+
+
+def _crowded(left: list[float]) -> str | None:
+    for place in range(GROUP_PER_MIN, len(left)):
+        if left[place] - left[place - GROUP_PER_MIN] < MINUTE_S - 0.1:
+            return f"{GROUP_PER_MIN + 1} messages in a minute"
+    return None
+
+
+def _rushed(left: list[float]) -> bool:
+    return any(left[place] - left[place - BULK_PER_S] < 0.9 for place in range(BULK_PER_S, len(left)))
+
+
+def _hurried(left: list[float]) -> str | None:
+    """A leaky bucket: n messages in a row need n - burst seconds."""
+    for last in range(CHAT_BURST, len(left)):
+        for first in range(last - CHAT_BURST + 1):
+            count, took_s = last - first + 1, left[last] - left[first]
+            if took_s < (count - CHAT_BURST) / CHAT_PER_S - 0.1:
+                return f"{count} messages in {took_s:.2f} s"
+    return None
+
+
+class WatchedLedger(Ledger):
+    """Telegram's own record of what took effect; the judge looks over its shoulder."""
+
+    def __init__(self, tell: Callable[[Delivery], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def add(self, delivery: Delivery) -> None:
+        super().add(delivery)
+        self._tell(delivery)
+
+
+def _retry_after(reply: Reply) -> float:
+    parameters = msgspec.json.decode(reply.body).get("parameters", {})
+    return float(parameters.get("retry_after", 0))

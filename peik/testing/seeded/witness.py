@@ -1,0 +1,105 @@
+"""Looks into the store's file from outside, with a connection of its own, and sees what is committed at this very moment."""
+
+import contextvars
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from peik.core.arrival import Update, read_update
+from peik.testing.updates import Event
+
+SCHEMA = 3
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter as the store has it. `phase`: 0 in its lane, 1 apart, 2 completed, 3 failed, 4 cancelled."""
+
+    id: int
+    phase: int
+    is_marked: bool
+    uncertain_tries: int
+    attempts_made: int
+    failed_reason: str | None
+    merged_into: int | None = None
+    text: str
+
+
+_LETTERS = """
+SELECT l.id, l.phase, m.letter_id IS NOT NULL, l.uncertain_tries, l.attempts_made, l.failed_reason, l.params, l.merged_into
+FROM letters AS l LEFT JOIN marks AS m ON m.letter_id = l.id
+"""
+
+
+class Witness:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: apsw.Connection | None = None
+
+    def close(self) -> None:
+        """Before the power is cut: a file that is open keeps its place in memory."""
+        if self._connection is not None:
+            self._connection.close(True)  # noqa: FBT003
+            self._connection = None
+
+    def look(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Nobody's look: what is opened for it belongs to no process, whoever's code is just running."""
+        return contextvars.Context().run(self._look, sql, values)
+
+    def _look(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            if not self._path.exists():
+                return []
+            # By the same SQLite as Peik's: two of them in one process do not see each other's locks. For reading only: one
+            # that may write would put the log into the file when it is closed, and leave a power cut nothing to lose.
+            self._connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            if self._connection.execute("PRAGMA user_version").get < SCHEMA:
+                return []  # a process died before it had made all tables, so nothing can have been promised
+            return list(self._connection.execute(sql, values))
+        except (apsw.ReadOnlyError, apsw.CantOpenError):
+            return []  # it died in the very first commit, and the next who writes undoes that
+
+    def letter(self, letter_id: int) -> Row | None:
+        rows = self._letters("WHERE l.id = ?", letter_id)
+        return rows[0] if rows else None
+
+    def named(self, bot_id: int, chat: int, name: str) -> Row | None:
+        """The letter whose text begins with this name."""
+        found = self._letters("WHERE l.bot_id = ? AND l.params LIKE ?", bot_id, f'%"{name} %')
+        return found[-1] if found else None
+
+    def letters(self) -> list[Row]:
+        return self._letters("")
+
+    def _letters(self, where: str, *values: Any) -> list[Row]:
+        return [
+            Row(
+                id=row[0],
+                phase=row[1],
+                is_marked=bool(row[2]),
+                uncertain_tries=row[3],
+                attempts_made=row[4],
+                failed_reason=row[5],
+                merged_into=row[7],
+                text=_text_of(row[6]),
+            )
+            for row in self.look(f"{_LETTERS} {where} ORDER BY l.id", *values)
+        ]
+
+    def known_ids(self) -> set[int]:
+        return {row[0] for row in self.look("SELECT id FROM letters")}
+
+    def numbers_of(self, bot_id: int, update: Update) -> list[int]:
+        """Under which numbers an update is stored; replays do not count."""
+        sql = "SELECT number FROM arrivals WHERE bot_id = ? AND lane = ? AND digest = ? AND replay_of IS NULL"
+        return [row[0] for row in self.look(sql, bot_id, update.lane, update.digest)]
+
+    def has(self, bot_id: int, event: Event) -> bool:
+        return bool(self.numbers_of(bot_id, read_update(event.body)))
+
+
+def _text_of(params: str) -> str:
+    decoded = msgspec.json.decode(params)
+    return str(decoded.get("text") or decoded.get("caption") or "")
