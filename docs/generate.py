@@ -12,12 +12,15 @@ from peik.core.letter import State
 from peik.core.lifecycle import MOVES
 from peik.core.methods import TARGETS, MethodClass, known_methods
 from peik.doors.commands.settings import env_example
+from peik.testing.seeded.deeds import DEEDS
 
 FOLDER = Path(__file__).parent / "reference"
 CLI_PAGE = Path(__file__).parent / "cli.md"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
 COMPATIBILITY = Path(__file__).parent / "compatibility.json"
 COMPATIBILITY_PAGE = Path(__file__).parent / "compatibility.md"
+WORLD = Path(__file__).parent / "world.json"
+MUTANTS = Path(__file__).parent / "mutants.json"
 CLI_MARK = "<!-- What follows is written by docs/generate.py from the commands themselves. -->"
 COMMAND = ".venv/bin/python docs/generate.py"
 
@@ -27,6 +30,7 @@ def pages() -> dict[str, str]:
     return {
         "errors.md": _page("Telegram's errors", *_errors()),
         "methods.md": _page("Methods", *_methods()),
+        "proof.md": _page("The proof in figures", *_proof()),
         "settings.md": _page("Settings", *_settings()),
         "states.md": _page("The life of a letter", *_states()),
     }
@@ -284,6 +288,52 @@ def compatibility_page(recorded: str) -> str:
 
 def _seen(modes: Sequence[str]) -> str:
     return {0: "no", 1: f"only {'/'.join(modes)}", 2: "yes"}[len(modes)]
+
+
+# ---- the seeded world ----
+
+
+def _proof() -> Iterator[str]:
+    """Of the last long run of the world, and of the mutants; both wrote down what they saw."""
+    world: dict[str, Any] = json.loads(WORLD.read_text(encoding="utf-8"))
+    yield "What this is about: [the proof](../world.md)."
+    yield "## The last long run"
+    yield (
+        f"`make world SEEDS={world['seeds']}`: {world['seeds']:,} lives of {world['deeds']} deeds each, "
+        f"{world['wrong']} with a broken invariant."
+    )
+    rows = [(name, f"{count:,}", f"{count / world['seeds']:.1f}") for name, count in world["counts"].items()]
+    yield _table(("what", "in all", "in each life"), rows)
+    yield "## What can happen"
+    weights = sum(weight for weight, _ in DEEDS)
+    yield _table(
+        ("deed", "of all", "what it is"),
+        [
+            (_code(deed.__name__), f"{weight / weights:.0%}", (deed.__doc__ or "").strip().partition("\n")[0])
+            for weight, deed in DEEDS
+        ],
+    )
+    yield "## Mutants"
+    mutants: list[dict[str, Any]] = json.loads(MUTANTS.read_text(encoding="utf-8"))
+    by_world = sum(one["caught_by"] == "world" for one in mutants)
+    yield (
+        f"`make mutants` plants {len(mutants)} bugs, one at a time, in a copy of the source. All are caught: {by_world} by the "
+        f"world, {len(mutants) - by_world} by the suites."
+    )
+    yield _table(
+        ("mutant", "the promise it breaks", "caught by"),
+        [(_code(one["name"]), one["promise"], _catcher(one)) for one in mutants],
+    )
+
+
+def _catcher(mutant: dict[str, Any]) -> str:
+    if mutant["caught_by"] == "world":
+        return f"{mutant['where']}: {_one_line(mutant['words'])}"
+    return _code(mutant["where"].removeprefix("tests/"))
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split()).replace("|", "\\|")[:120]
 
 
 def main() -> None:

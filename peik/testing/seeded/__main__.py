@@ -18,6 +18,7 @@ from peik.testing.seeded.shrink import shrunk
 
 LOG_TAIL = 40
 SHOWN_MAX = 3  # of failing seeds, in full
+TOLD = 10  # lines of progress where there is no terminal
 
 _COLUMNS = (
     TextColumn("seeds"),
@@ -44,13 +45,17 @@ def main(
         raise typer.Exit(_one(first, deeds, only, shows_log=log))
     counts: Counter[str] = Counter()
     failed: list[Life] = []
-    with Progress(*_COLUMNS, console=Console(stderr=True)) as progress:
+    errors = Console(stderr=True)
+    with Progress(*_COLUMNS, console=errors, disable=not errors.is_terminal) as progress:
         task = progress.add_task("", total=seeds, wrong=0)
-        for life in lives(range(first, first + seeds), deeds, jobs or os.cpu_count() or 1):
+        for done, life in enumerate(lives(range(first, first + seeds), deeds, jobs or os.cpu_count() or 1), start=1):
             counts.update(life.counts)
             if life.wrong:
                 failed.append(life)
+                errors.print(f"seed {life.seed}: {life.wrong[0][:200]}", markup=False, highlight=False)
             progress.update(task, advance=1, wrong=len(failed))
+            if not errors.is_terminal and done % max(1, seeds // TOLD) == 0:
+                errors.print(f"{done} of {seeds} seeds, {len(failed)} wrong")
     _show(counts, seeds)
     if report is not None:
         document = {

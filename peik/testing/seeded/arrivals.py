@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,12 @@ def verdict(queue: WatchedQueue, witness: "Witness", program: "Program", *, hand
     """What is wrong with a bot's inbox when all is quiet. `handed_all`: nothing was to be kept from the program."""
     bot_id = program.bot_id
     lines: dict[QueueId, int] = {}
+    twins = Counter(read_update(event.body).digest for event in queue.all)
     for place, event in enumerate(queue.all):
-        found = witness.numbers_of(bot_id, read_update(event.body))
+        update = read_update(event.body)
+        found = witness.numbers_of(bot_id, update)
+        if twins[update.digest] > 1 and len(found) <= twins[update.digest]:
+            continue  # the same thing happened twice within a second
         if len(found) > 1 or (not found and id(event) not in queue.given_up):
             yield f"update {place} ({event.id}) of {bot_id} is stored {len(found)} times"
         for number in found:

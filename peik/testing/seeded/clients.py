@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 RETRY_S_MAX = 600.0
+FAILS = 0.05  # how often a program fails with an update
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -146,7 +147,7 @@ class Program:
         self._offset = 0
         self._wait_s = RETRY_S
         self._bell = asyncio.Event()
-        self.handed: dict[int, int] = {}  # by number: how often
+        self.handed: dict[int, int] = {}  # by number: how often it was done with it
         self.acked: set[int] = set()  # numbers that Peik has said to be over
         self.payloads: dict[int, bytes] = {}
         self.order: list[int] = []  # numbers as they came first
@@ -201,6 +202,7 @@ class Program:
         for update in _decode(answer.body, type=_Updates).result:
             number = _decode(update, type=_Numbered).update_id
             self._take(number, bytes(update))
+            self._done(number)
             await self._answer(number, bytes(update))
             self._offset = number + 1
 
@@ -211,24 +213,29 @@ class Program:
         number = _decode(body, type=_Numbered).update_id
         self._take(number, body)
         await self._answer(number, body)
-        if self._chance.random() < 0.03:
+        if self._chance.random() < FAILS:
             return 500
+        self._done(number)
         return 200
 
     async def handle(self, node: "Node", number: int, body: bytes) -> None:
         """In the process of Peik itself."""
-        self._take(_decode(body, type=_Numbered).update_id, body)
-        if self._chance.random() < 0.03:
+        shown = _decode(body, type=_Numbered).update_id
+        self._take(shown, body)
+        if self._chance.random() < FAILS:
             raise ValueError("a handler that fails now and then")
+        self._done(shown)
 
     def _take(self, number: int, body: bytes) -> None:
         world = self._world
         world.note(f"program {self.bot_id} gets {number}")
         if number in self.acked:
             world.judge.note(f"update {number} of {self.bot_id} was handed on after it had been acknowledged")
-        if number not in self.handed:
+        if number not in self.payloads:
             self.payloads[number] = body
             self.order.append(number)
+
+    def _done(self, number: int) -> None:
         self.handed[number] = self.handed.get(number, 0) + 1
 
     async def _answer(self, number: int, body: bytes) -> None:

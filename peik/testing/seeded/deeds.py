@@ -13,6 +13,8 @@ from peik.testing.seeded.world import FORUM, GROUP, OLD_GROUP, SERVERS, World
 
 HOUR_S = 3600.0
 PEOPLE = 5
+KEYS_S = 40 * HOUR_S  # a life is shorter than idempotency keys are kept,
+JUMPY_S = 20 * HOUR_S  # also by a clock that has jumped by a day
 
 Deed = Callable[[World, random.Random], Coroutine[Any, Any, None]]
 
@@ -52,6 +54,17 @@ async def letters(world: World, chance: random.Random) -> None:
         )
         assert promise is not None
         backend.order(promise, door)
+        if promise.key is not None and chance.random() < 0.05:
+            # The same key for another bot is another letter.
+            twin = world.promise(
+                bot_id=_other(world, bot_id), chat=chat, thread=thread, priority=priority, key=promise.key
+            )
+            assert twin is not None
+            backend.order(twin, door)
+
+
+def _other(world: World, bot_id: int) -> int:
+    return next(other for other in world.tokens if other != bot_id)
 
 
 def _later(world: World, chance: random.Random, likely: float) -> int | None:
@@ -154,11 +167,13 @@ def _key(world: World) -> dict[str, str]:
 
 
 async def people_write(world: World, chance: random.Random) -> None:
+    """People write to the bots, and change what they wrote."""
     for _ in range(chance.randint(1, 5)):
         _write(world, chance, chance.randint(1, PEOPLE))
 
 
 async def crowd_writes(world: World, chance: random.Random) -> None:
+    """Many write at once: more than one page of updates."""
     for _ in range(chance.randint(90, 160)):
         _write(world, chance, chance.randint(1, PEOPLE))
 
@@ -173,15 +188,18 @@ def _write(world: World, chance: random.Random, user: int) -> None:
 
 
 async def people_ask(world: World, chance: random.Random) -> None:
+    """Queries that must be answered soon, and expire soon."""
     for _ in range(chance.randint(1, 3)):
         world.telegram.ask(_bot(world, chance), chance.randint(1, PEOPLE), chance.choice(["inline", "pre_checkout"]))
 
 
 async def block(world: World, chance: random.Random) -> None:
+    """Somebody stops a bot."""
     world.telegram.block(_bot(world, chance), chance.randint(1, PEOPLE))
 
 
 async def unblock(world: World, chance: random.Random) -> None:
+    """Somebody lets a bot in again."""
     world.telegram.unblock(_bot(world, chance), chance.randint(1, PEOPLE))
 
 
@@ -189,15 +207,21 @@ async def unblock(world: World, chance: random.Random) -> None:
 
 
 async def time_passes(world: World, chance: random.Random) -> None:
+    """Nothing happens for a while."""
     await asyncio.sleep(chance.choice([0.1, 0.5, 1.0, 3.0, 10.0, 40.0]))
 
 
 async def much_time_passes(world: World, chance: random.Random) -> None:
+    """Nothing happens for minutes, or an hour."""
     await asyncio.sleep(chance.choice([100.0, 200.0, HOUR_S if len(world.nodes) == 1 else 200.0]))
 
 
 async def clock_jumps(world: World, chance: random.Random) -> None:
+    """The wall clock of the machine is set, back or forward, by up to a day."""
+    if world.clock.mono() > JUMPY_S:
+        return
     world.counts["clock jumps"] += 1
+    world.judge.has_jumped = True
     world.clock.wall_offset_s = chance.choice([-HOUR_S, 0.0, 0.0, 60.0, HOUR_S, 24 * HOUR_S])
 
 
@@ -205,6 +229,7 @@ async def clock_jumps(world: World, chance: random.Random) -> None:
 
 
 async def bad_network(world: World, chance: random.Random) -> None:
+    """From now on connections are refused, requests and answers lost, reset or late."""
     weather = world.weather
     weather.refused = chance.choice([0.0, 0.0, 0.3])
     weather.lost_before = chance.choice([0.0, 0.1, 0.4])
@@ -214,6 +239,7 @@ async def bad_network(world: World, chance: random.Random) -> None:
 
 
 async def partition(world: World, chance: random.Random) -> None:
+    """Nothing gets through to Telegram, or to Peik, for a while."""
     world.counts["partitions"] += 1
     world.weather.is_cut = True
     await asyncio.sleep(chance.choice([0.5, 5.0, 40.0, 200.0]))
@@ -221,16 +247,19 @@ async def partition(world: World, chance: random.Random) -> None:
 
 
 async def good_network(world: World, chance: random.Random) -> None:
+    """The network and Telegram are well again."""
     world.weather.clear()
     world.telegram.faults.clear()
 
 
 async def dark(world: World, chance: random.Random) -> None:
+    """Telegram refuses every connection for a while."""
     world.counts["outages"] += 1
     world.telegram.outage(chance.choice([1.0, 5.0, 30.0, 90.0, 600.0]))
 
 
 async def telegram_fails(world: World, chance: random.Random) -> None:
+    """5xx, 429, silence, garbage, half answers, late effects: of one method or of all."""
     kinds = ["error", "hang", "lose_before", "lose_after", "garbage", "truncate", "flood", "slow", "late"]
     methods = [None, "sendMessage", "sendMessage", "getUpdates", "setWebhook", "deleteWebhook", "getWebhookInfo"]
     world.counts["faults"] += 1
@@ -261,6 +290,7 @@ async def rotate(world: World, chance: random.Random) -> None:
 
 
 async def switch(world: World, chance: random.Random) -> None:
+    """A bot is switched between polling, webhook and nothing."""
     way = chance.choice(["polling", "polling", "webhook", "webhook", "off"])
     await _patch(world, _bot(world, chance), b'{"inbound":"%b"}' % way.encode())
 
@@ -322,17 +352,23 @@ async def power_cut(world: World, chance: random.Random) -> None:
 
 
 async def restart(world: World, chance: random.Random) -> None:
+    """A process is told to end, ends in good order, and another starts."""
     node = chance.choice(world.nodes)
     if node.process is None:
         return
     world.counts["restarts"] += 1
     await node.stop()
+    if not world.is_disk_well:
+        world.counts["ends that could not be stored"] += 1
     await _down(world, chance, node)
 
 
 async def _down(world: World, chance: random.Random, node: Node) -> None:
     waits_s = [0.0, 0.5, 0.5, 5.0, 5.0, 5.0, 20.0, 100.0, 100.0, 100.0, 2 * HOUR_S, 30 * HOUR_S]
-    await asyncio.sleep(chance.choice(waits_s if len(world.nodes) == 1 else waits_s[:8]))
+    wait_s = chance.choice(waits_s if len(world.nodes) == 1 else waits_s[:8])
+    if world.clock.mono() + wait_s > (JUMPY_S if world.judge.has_jumped else KEYS_S):
+        wait_s = 5.0  # a sender that repeats after its key is forgotten would be a new one
+    await asyncio.sleep(wait_s)
     for _ in range(chance.randint(0, 3)):
         _write(world, chance, chance.randint(1, PEOPLE))
     if len(world.nodes) == 1 and chance.random() < 0.15:
@@ -357,16 +393,19 @@ async def freeze(world: World, chance: random.Random) -> None:
 
 
 async def disk_fails(world: World, chance: random.Random) -> None:
+    """From now on writes and syncs fail, seldom or always."""
     world.counts["disk failures"] += 1
     world.disk.fails = chance.choice([0.003, 0.03, 0.3, 1.0])
 
 
 async def disk_fills(world: World, chance: random.Random) -> None:
+    """There is no room left on the disk, or little."""
     world.counts["full disks"] += 1
     world.disk.room_bytes = chance.choice([0, 5_000, 50_000])
 
 
 async def disk_is_well(world: World, chance: random.Random) -> None:
+    """The disk works again."""
     world.heal_disk()
 
 
@@ -374,6 +413,7 @@ async def disk_is_well(world: World, chance: random.Random) -> None:
 
 
 async def program_dies(world: World, chance: random.Random) -> None:
+    """A bot's own program is away for a while, and forgets how far it was."""
     program = chance.choice(world.programs)
     program.up(False)  # noqa: FBT003
     await asyncio.sleep(chance.choice([0.5, 5.0, 80.0]))
@@ -381,6 +421,7 @@ async def program_dies(world: World, chance: random.Random) -> None:
 
 
 async def recover(world: World, chance: random.Random) -> None:
+    """Somebody asks for everything that Telegram has kept."""
     try:
         office = next(
             (node.office for node in world.nodes if node.office is not None and node.office.store.is_owner), None

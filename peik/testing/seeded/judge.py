@@ -18,6 +18,8 @@ CHAT_BURST = 5
 GROUP_PER_MIN = 20
 BULK_PER_S = 30
 MINUTE_S = 60.0
+LATE_MS = 3000  # a mark may be on its way to the disk when the time is over
+BACKOFF_S = 1.9  # the least that a letter waits after a try in doubt
 HOLD_SLACK_S = 1.5  # in a group: a letter of another thread may have been on its way to the wire when the 429 came
 
 
@@ -29,12 +31,20 @@ class Judge:
     """Raises nothing: what is wrong is kept in `wrong`, and the world stops at its next step."""
 
     def __init__(
-        self, promises: Promises, witness: Witness, *, now: Callable[[], float], step: Callable[[], int]
+        self,
+        promises: Promises,
+        witness: Witness,
+        *,
+        now: Callable[[], float],
+        step: Callable[[], int],
+        wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._promises = promises
         self._witness = witness
         self._now = now
         self._step = step
+        self._wall_ms = wall_ms
+        self.has_jumped = False  # the wall clock was set
         self.wrong: list[str] = []
         self.repeats = 0
         self._holds: dict[tuple[str, int, object], tuple[float, float]] = {}
@@ -51,6 +61,7 @@ class Judge:
         if promise is None:
             return None
         promise.tries += 1
+        promise.unheard += 1
         row = self._row(promise)
         if row is None:
             self.note(f"{promise.name} was sent, and the store does not know it")
@@ -59,6 +70,7 @@ class Judge:
         elif row.phase != 0:
             self.note(f"{promise.name} was sent in phase {row.phase}")
         params = msgspec.json.decode(one.request.params)
+        self._check_time(promise)
         self._check_file(one, promise, params)
         self._check_hold(one, promise, params)
         chat = params.get("chat_id")
@@ -66,6 +78,17 @@ class Judge:
         if isinstance(chat, int):
             self._tries.setdefault((promise.bot_id, chat), []).append(one)
         return promise
+
+    def _check_time(self, promise: Promise) -> None:
+        if self._now() < promise.not_before:
+            self.note(f"{promise.name} was tried again without a pause")
+        if self.has_jumped:
+            return  # by a clock that was set, anything may be early or late
+        wall_ms = self._wall_ms()
+        if promise.send_at_ms is not None and wall_ms < promise.send_at_ms:
+            self.note(f"{promise.name} was sent {promise.send_at_ms - wall_ms} ms too early")
+        if promise.expires_at_ms is not None and wall_ms > promise.expires_at_ms + LATE_MS:
+            self.note(f"{promise.name} was sent {wall_ms - promise.expires_at_ms} ms after its end")
 
     def _check_file(self, one: Try, promise: Promise, params: dict[str, object]) -> None:
         """A file goes with its letter, whole; or by the id that Telegram gave it."""
@@ -99,16 +122,24 @@ class Judge:
     def _check_pace(self) -> None:
         """Over all that has left by now. What did not reach Telegram, or was refused by it, does not count there either."""
         for (_, chat), tries in self._tries.items():
-            left = [one.started_at for one in tries if one.reply is None or _may_count(one.reply)]
-            wrong = _crowded(left) if chat < 0 else _hurried(left)
-            if wrong:
-                self.note(f"{wrong} to chat {chat}")
+            for left in self._in_one_memory(tries):
+                wrong = _crowded(left) if chat < 0 else _hurried(left)
+                if wrong:
+                    self.note(f"{wrong} to chat {chat}")
         for bot_id in {bot_id for bot_id, _ in self._tries}:
             bulk = [one for (own, _), tries in self._tries.items() if own == bot_id for one in tries if one.is_bulk]
             if _rushed(sorted(one.started_at for one in bulk if one.reply is None or _may_count(one.reply))):
                 self.note(f"more than {BULK_PER_S} letters of bulk of {bot_id} in a second")
         horizon = self._now() - 2 * MINUTE_S
         self._tries = {key: [one for one in tries if one.started_at > horizon] for key, tries in self._tries.items()}
+
+    def _in_one_memory(self, tries: list[Try]) -> Iterator[list[float]]:
+        """When tries left that one pace knows of. By a clock that was set, a new process cannot tell how old the last are."""
+        by_process: dict[str, list[float]] = {}
+        for one in tries:
+            if one.reply is None or _may_count(one.reply):
+                by_process.setdefault(one.process.name if self.has_jumped else "", []).append(one.started_at)
+        yield from by_process.values()
 
     # ---- its answer is heard ----
 
@@ -118,6 +149,7 @@ class Judge:
         reply = one.reply
         if promise is None or reply is None:
             return
+        promise.unheard -= 1
         promise.last_status = reply.status or None
         if reply.status == 429:
             wait_s = _retry_after(reply)
@@ -127,9 +159,10 @@ class Judge:
             self._holds[key] = max(known, (self._now(), self._now() + wait_s), key=lambda hold: hold[1])
             promise.doubts += 1  # soon after a 5xx it counts as one
         elif 400 <= reply.status < 500:
-            promise.refusals += 1
+            promise.refusals += reply.status not in (401, 404)  # those are of the bot, and no letter dies of them
         elif reply.status != 200 and reply.left:
             promise.doubts += 1
+            promise.not_before = self._now() + BACKOFF_S
 
     # ---- it takes effect ----
 
@@ -215,7 +248,7 @@ class Judge:
             yield f"nobody was told how {promise.name} ended"
         if arrived > 1 + row.uncertain_tries and not promise.is_retried:
             yield f"{promise.name} arrived {arrived} times, with {row.uncertain_tries} uncertain tries"
-        if row.uncertain_tries > promise.doubts + deaths and not promise.is_retried:
+        if row.uncertain_tries > promise.doubts + promise.unheard + deaths and not promise.is_retried:
             yield f"{promise.name} has {row.uncertain_tries} uncertain tries where there were {promise.doubts}"
 
     def _last_edits(self, rows: dict[int, Row]) -> Iterator[str]:
@@ -232,7 +265,10 @@ class Judge:
             if promise.deliveries and (name not in shown or shown[name].deliveries[-1] < promise.deliveries[-1]):
                 shown[name] = promise
         for name, promise in wanted.items():
-            if name not in shown or shown[name].asked_at < promise.asked_at:
+            last = shown.get(name)
+            if last is not None and (last.doubts or last.unheard):
+                continue  # a try in doubt may take effect long after it was given up
+            if last is None or last.asked_at < promise.asked_at:
                 yield f"{name} does not show its last edit, {promise.name}"
 
     def _why_failed(self, promise: Promise, row: Row) -> Iterator[str]:

@@ -31,9 +31,11 @@ class Promise(msgspec.Struct, kw_only=True):
     is_retried: bool = False  # a person sent it again, or took it back: it has left its place in the order
 
     tries: int = 0  # requests that left a process
+    unheard: int = 0  # tries of whose end no process has heard
     doubts: int = 0  # tries that ended without a verdict, as far as the process could know
     refusals: int = 0
     last_status: int | None = None
+    not_before: float = 0.0  # after a try that ended in doubt it waits
     heard: int = 0  # how often that was told
     deliveries: list[int] = msgspec.field(default_factory=list)  # the steps at which it took effect
 
@@ -43,7 +45,8 @@ class Promise(msgspec.Struct, kw_only=True):
 
     @property
     def keeps_order(self) -> bool:
-        return self.send_at_ms is None and not self.is_retried
+        """Not one that was scheduled, or waits for the letter that it refers to, or was sent again: they have another place."""
+        return self.send_at_ms is None and self.target is None and not self.is_retried
 
 
 class Promises:

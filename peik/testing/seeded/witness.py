@@ -10,7 +10,7 @@ import msgspec
 from peik.core.arrival import Update, read_update
 from peik.testing.updates import Event
 
-SCHEMA = 3
+SCHEMA = 4  # the version at which all tables are there
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,7 +60,7 @@ class World:
         self.doors = Doors(self.weather, chance=self.chance_for("doors"), tally=self.tally)
         self.witness = Witness(folder / "peik.db")
         self.promises = Promises()
-        self.judge = Judge(self.promises, self.witness, now=clock.mono, step=self.step)
+        self.judge = Judge(self.promises, self.witness, now=clock.mono, step=self.step, wall_ms=clock.wall_ms)
         self.disk = Disk(folder, self.chance_for("disk"), who=_who)
         self.telegram = self._make_telegram()
         self.tokens = {7000001 + place: f"{7000001 + place}:AA{'secret'[place:]}seed{seed}" for place in range(2)}
@@ -248,10 +248,21 @@ class World:
         self.note("the power is cut")
         self.disk.cut_power()
 
+    @property
+    def is_disk_well(self) -> bool:
+        return not self.disk.fails and self.disk.room_bytes is None
+
     def heal_disk(self) -> None:
         self.disk.fails = 0.0
         self.disk.room_bytes = None
         self.disk.is_read_only = False
+
+    def look(self) -> None:
+        """What must be so at any time."""
+        self.judge.look()
+        owners = [node.name for node in self.nodes if node.office is not None and node.office.store.is_owner]
+        if len(owners) > 1:
+            self.judge.note(f"{' and '.join(owners)} both own the store")
 
     # ---- the end ----
 
