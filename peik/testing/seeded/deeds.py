@@ -146,9 +146,9 @@ async def retry_dead(world: World, chance: random.Random) -> None:
     if office is None:
         return
     for promise in world.promises:
-        row = None if promise.letter_id is None else world.witness.letter(promise.letter_id)
-        if promise.bot_id == bot_id and row is not None and row.phase in (0, 3):
-            promise.is_retried = True  # one that still waits may be dead before the request is there
+        # Whatever has not ended well may be dead before the request is there.
+        if promise.bot_id == bot_id and not world.judge.is_over_for_good(promise):
+            promise.is_retried = True
     body = b'{"bot_id":"%d"}' % bot_id
     try:
         answer = await world.ask(

@@ -202,6 +202,10 @@ class Judge:
         if not self.is_stored(promise):
             self.note(f"{promise.name} was accepted, and is not in the store")
 
+    def is_over_for_good(self, promise: Promise) -> bool:
+        row = self._row(promise)
+        return row is not None and row.phase in (2, 4)
+
     def is_stored(self, promise: Promise) -> bool:
         return self._row(promise) is not None
 
