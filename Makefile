@@ -7,7 +7,7 @@ CLIENTS := tests/clients/node_modules/.ready
 SEEDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world mutants compatibility bench-quick bench proof clean
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,6 +49,10 @@ unit: setup $(CLIENTS)  ## Run the tests.
 
 world: setup  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
 	$(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
+
+stores: setup  ## Tell the stories of stores on PostgreSQL and Redis, too; brings the servers where it may.
+	@$(BIN)/python -m tests.store.redis_server
+	PEIK_STORES=all $(BIN)/python -m pytest -n 2 --dist worksteal tests/store
 
 mutants: setup  ## Plant bugs one by one and see each of them caught; about ten minutes.
 	$(BIN)/python -m proofs.mutants

@@ -3,12 +3,16 @@
 import asyncio
 import gc
 import inspect
+import os
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 STORY_S_MAX = 20.0
+
+# Their servers come with `make stores`.
+collect_ignore = [] if os.environ.get("PEIK_STORES") else ["postgres", "redis"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""Where the stores of the conformance suite live. A new store joins the suite with one more class in PLACES."""
+"""Where the stores of the conformance suite live. A new store joins the suite with one more class in `all_places`."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -96,6 +96,3 @@ class SqlitePlace:
     def unseat(self) -> None:
         # Somebody removed the lock's file: the next owner locks another one of the same name.
         self.path.with_name(self.path.name + ".owner").unlink()
-
-
-PLACES = (SqlitePlace,)

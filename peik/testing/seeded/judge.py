@@ -80,7 +80,7 @@ class Judge:
         return promise
 
     def _check_time(self, promise: Promise) -> None:
-        if self._now() < promise.not_before:
+        if self._now() < promise.not_before and not promise.is_retried:
             self.note(f"{promise.name} was tried again without a pause")
         if self.has_jumped:
             return  # by a clock that was set, anything may be early or late

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.places import PLACES, Place
+from tests.store.all_places import PLACES
+from tests.store.places import Place
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: place.__name__)

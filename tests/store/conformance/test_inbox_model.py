@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from peik.core.letter import State
 from peik.inbox_ports import ArrivalFilter, ArrivalRetention, Burial, Consumer, Deferral
+from tests.store.all_places import PLACES
 from tests.store.inbox_acts import DAY, HOUR, message, open_inbox, states, take
-from tests.store.places import BOT, PLACES
+from tests.store.places import BOT
 
 KEEP = ArrivalRetention(read_ms=3 * DAY, unread_ms=8 * DAY, idle_ms=1000 * DAY, handled_ms=1000 * DAY)
 NAMES = ("default", "a", "b")

@@ -15,8 +15,9 @@ from peik.core.lifecycle import Move, end_unsent, settle
 from peik.core.outcome import Outcome
 from peik.ports import Retention
 from tests.store.acts import BROKE_OFF, LATER, NEVER, NO_NETWORK, SENT, advance, all_lanes, draft, find, tally
+from tests.store.all_places import PLACES
 from tests.store.conformance.model import Known, Model
-from tests.store.places import BOT, PLACES
+from tests.store.places import BOT
 
 KEEP = Retention(completed_ms=3000, dead_ms=6000, log_ms=10_000)
 CHATS = (1, 2, "@a")

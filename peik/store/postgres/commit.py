@@ -1,0 +1,230 @@
+"""What one commit of the PostgreSQL store does: letters in, settlements, marks, updates in, each kind in a few statements.
+
+Order within a commit: letters in, then settlements, then marks, then updates. A letter that returns to its lane may so be
+marked again in the same commit, and a letter that somebody cancelled a moment before is not marked. Work of another kind
+sees all that was asked for before it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from peik.core.letter import Draft, Letter, State
+from peik.core.lifecycle import Settlement
+from peik.errors import BadInput
+from peik.ports import Accepted, Stub
+from peik.store.commit import _UNTRIED, IDEMPOTENCY_MS, Slot, _check_same_call
+from peik.store.postgres import chats, lease, letters_in, reading
+from peik.store.postgres.inbox_intake import Intake
+from peik.store.postgres.queries import load
+from peik.store.postgres.session import Session
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
+
+_SQL = load("letters.sql")
+
+Key = tuple[int, str]  # (bot, idempotency key)
+
+
+class Batch:
+    """Everything that goes into one transaction. Filled by the operations, written by `flush`."""
+
+    def __init__(self, session: Session, *, epoch: int, step: int, locked: Iterable[int]) -> None:
+        self.session = session
+        self.epoch = epoch
+        self.intake = Intake(session)
+        self.superseded: list[Stub] = []
+        self.joined: list[Stub] = []
+        self.blobs_freed: list[str] = []
+        self.marked: list[Letter] = []
+        self._step = step
+        self._locked = set(locked)
+        self._known: dict[Key, tuple[str, int]] = {}
+        self._slots: list[Slot] = []
+        self._keys: dict[Key, Slot] = {}
+        self._settlements: list[Settlement] = []
+        self._marks: list[tuple[Letter, int]] = []
+        self._taken: set[int] = set()
+        self._tally: dict[int, Counter[str]] = defaultdict(Counter)
+
+    @property
+    def marks_taken(self) -> frozenset[int] | None:
+        """The letters whose marks took; None: all."""
+        return None if len(self._taken) == len(self.marked) else frozenset(self._taken)
+
+    def count(self, bot_id: int, before: int, after: int, letters: int = 1) -> None:
+        """A letter went from one phase to another."""
+        if before != after:
+            self._tally[bot_id][TALLY_COLUMNS[before]] -= letters
+            self._tally[bot_id][TALLY_COLUMNS[after]] += letters
+
+    def uncount(self, bot_id: int, column: str) -> None:
+        """A letter is gone altogether."""
+        self._tally[bot_id][column] -= 1
+
+    async def lock(self, bots: Iterable[int]) -> None:
+        """From here on nobody else changes letters of these bots. What was read of them before must be read again."""
+        wanted = set(bots) - self._locked
+        if wanted:
+            await self.session.rows(_SQL["lock_bots"], bots=sorted(wanted))
+            self._locked |= wanted
+
+    # ---- filling ----
+
+    async def look_up(self, keys: Sequence[tuple[int, str, int]]) -> None:
+        """Which of the keys (bot, key, at) that this commit brings are taken: one look for all of them."""
+        bots, names, ats = zip(*keys, strict=True)
+        for bot_id, key, digest, letter_id in await self.session.rows(
+            _SQL["find_keys"], bots=bots, keys=names, ats=ats
+        ):
+            self._known[bot_id, key] = (digest, letter_id)
+
+    async def add_drafts(self, drafts: Sequence[Draft], at_ms: int) -> list[Slot | Accepted]:
+        """For each draft its slot, or the letter that the same key made before."""
+        answers: list[Slot | Accepted] = []
+        for draft in drafts:
+            if draft.idempotency_key is None:
+                slot = Slot(draft, at_ms)
+                self._slots.append(slot)
+                answers.append(slot)
+            else:
+                answers.append(await self._under_key((draft.bot_id, draft.idempotency_key), draft, at_ms))
+        return answers
+
+    async def _under_key(self, key: Key, draft: Draft, at_ms: int) -> Slot | Accepted:
+        if key in self._known:
+            digest, letter_id = self._known[key]
+            _check_same_call(draft, digest)
+            state = await reading.state(self.session, letter_id, at_ms)
+            return Accepted(letter_id=letter_id, state=state, is_repeat=True)
+        slot = Slot(draft, at_ms)
+        slot.repeat_of = self._keys.get(key)
+        if slot.repeat_of is None:
+            if draft.is_too_late:
+                raise BadInput(code="already_expired", detail="expires_at is in the past.")
+            self._slots.append(slot)
+            self._keys[key] = slot
+        else:
+            _check_same_call(draft, slot.repeat_of.draft.digest)
+        return slot
+
+    def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], at_ms: int) -> None:
+        self._settlements.extend(settlements)
+        self._marks.extend((letter, at_ms) for letter in marks)
+
+    # ---- writing ----
+
+    async def flush(self) -> None:
+        """Write what was added until now. Done before other work of the same commit, and at its end."""
+        if self._slots:
+            await self._write_letters()
+            self._slots, self._keys = [], {}
+        if self._settlements:
+            await self._write_settlements()
+            self._settlements = []
+        if self._marks:
+            await self._write_marks()
+            self._marks = []
+        await self.intake.flush()
+        if self._tally:
+            bots = sorted(self._tally)
+            counted = [[self._tally[bot_id][column] for bot_id in bots] for column in TALLY_COLUMNS]
+            await self.session.run(_SQL["tally"], bots, *counted)
+            self._tally.clear()
+
+    async def _write_letters(self) -> None:
+        await letters_in.write(self.session, self._slots)
+        for one in await letters_in.supersede(self.session, self._slots):
+            self.count(one.stub.bot_id, PHASE_IN_LANE, PHASE_OF[State.COMPLETED])
+            self.superseded.append(one.stub)
+            self._free(one.enclosed)
+        if self._keys:
+            rows = [
+                (bot_id, key, slot.draft.digest, slot.letter_id, slot.at_ms + IDEMPOTENCY_MS)
+                for (bot_id, key), slot in self._keys.items()
+            ]
+            await self.session.run(_SQL["keep_keys"], *zip(*rows, strict=True))
+            for key, slot in self._keys.items():
+                self._known[key] = (slot.draft.digest, slot.letter_id)
+
+    async def _write_settlements(self) -> None:
+        tried = {one.letter_id: one for one in reversed(self._settlements) if one.move not in _UNTRIED}
+        if tried:  # the first of each letter: one mark allows one settlement
+            await self._write_tried(tried)
+        untried = [
+            (one.letter_id, PHASE_OF[one.state], one.at_ms, chats.clean(one.failed_reason), one.entry)
+            for one in self._settlements
+            if one.move in _UNTRIED
+        ]
+        if untried:
+            await self.end_untried(untried)
+
+    async def _write_tried(self, tried: dict[int, Settlement]) -> None:
+        rows = [
+            (
+                one.letter_id,
+                PHASE_OF[one.state],
+                one.at_ms if one.state.is_final else None,
+                one.due_at_ms or None,
+                one.attempts_made,
+                one.uncertain_tries,
+                chats.clean(one.failed_reason),
+                one.entry,
+                one.result,
+            )
+            for one in tried.values()
+        ]
+        took = await self.session.returned(_SQL["settle"], *zip(*rows, strict=True), self.epoch)
+        ended: list[int] = []
+        for letter_id, enclosed in took:
+            one = tried[letter_id]
+            self.count(one.bot_id, PHASE_IN_LANE, PHASE_OF[one.state])
+            if one.state.is_final:
+                ended.append(letter_id)
+            if one.state is State.COMPLETED:
+                self._free(enclosed)
+        await self.release_dependents(ended)
+
+    async def end_untried(self, rows: Sequence[tuple[object, ...]]) -> None:
+        """End letters that still wait and are not in flight: (id, phase, at, reason, line of history)."""
+        ended = await self.session.returned(_SQL["end_unsent"], *zip(*rows, strict=True))
+        for _, bot_id, phase in ended:
+            self.count(bot_id, phase, PHASE_OF[State.FAILED])
+        await self.release_dependents([row[0] for row in ended])
+
+    async def release_dependents(self, letter_ids: Sequence[int]) -> None:
+        """Letters that waited for one of these join their lanes."""
+        if not letter_ids:
+            return
+        for bot_id, letter_id, chat, thread in await self.session.returned(
+            _SQL["release_dependents"], ended=letter_ids
+        ):
+            self.count(bot_id, PHASE_APART, PHASE_IN_LANE)
+            self.joined.append(Stub(letter_id=letter_id, bot_id=bot_id, lane=(chats.decode(chat), thread)))
+
+    async def free_blobs(self, letter_ids: Sequence[int]) -> None:
+        """Files of letters that have ended well are not needed any more."""
+        for (text,) in await self.session.rows(_SQL["enclosed_of"], letters=letter_ids):
+            self._free(text)
+
+    def _free(self, enclosed: str | None) -> None:
+        if enclosed is not None:
+            self.blobs_freed.extend(one["blob"] for one in msgspec.json.decode(enclosed))
+
+    async def _write_marks(self) -> None:
+        rows = [(one.id, one.bot_id, one.number, one.attempts_made, one.uncertain_tries, at) for one, at in self._marks]
+        letters, bots, numbers, attempts_made, uncertain_tries, ats = zip(*rows, strict=True)
+        taken = await self.session.returned(
+            _SQL["mark"],
+            lease=lease.OWNER,
+            epoch=self.epoch,
+            step=self._step,
+            letters=letters,
+            bots=bots,
+            numbers=numbers,
+            attempts_made=attempts_made,
+            uncertain_tries=uncertain_tries,
+            ats=ats,
+        )
+        self.marked.extend(letter for letter, _ in self._marks)
+        self._taken.update(row[0] for row in taken)

@@ -1,0 +1,161 @@
+"""Letters on their way into the PostgreSQL store: numbers, rows, and the waiting edits that newer ones replace."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.core.letter import Backoff, OnUncertain, State
+from peik.errors import NotFound
+from peik.ports import Stub
+from peik.store.commit import Slot, _is_plain
+from peik.store.postgres import chats
+from peik.store.postgres.queries import Query, load
+from peik.store.postgres.session import Row, Session
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, encode_enclosed
+
+_SQL = load("letters.sql")
+
+
+async def write(session: Session, slots: Sequence[Slot]) -> None:
+    """Give each slot its number, its id and the last key of its chat. The bots are locked."""
+    await _take_numbers(session, slots)
+    plain: list[Slot] = []
+    full: list[Slot] = []
+    for slot in slots:
+        (plain if _is_plain(slot) else full).append(slot)
+    if plain:
+        await _insert(session, _SQL["accept_plain"], plain, [_plain_row(slot) for slot in plain])
+    if full:
+        await _insert(session, _SQL["accept_full"], full, [_full_row(slot) for slot in full])
+
+
+async def _take_numbers(session: Session, slots: Sequence[Slot]) -> None:
+    per_bot: dict[int, list[Slot]] = defaultdict(list)
+    apart: Counter[int] = Counter()
+    for slot in slots:
+        standing = per_bot[slot.draft.bot_id]
+        if slot.is_apart:
+            apart[slot.draft.bot_id] += 1  # gets its number when it joins its lane
+        else:
+            standing.append(slot)
+    bots = sorted(per_bot)
+    taken = [len(per_bot[bot_id]) for bot_id in bots]
+    after = await numbers(session, bots, taken, in_lane=taken, apart=[apart[bot_id] for bot_id in bots])
+    for bot_id, standing in per_bot.items():
+        if bot_id not in after:
+            raise NotFound(code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it with its token first.")
+        for number, slot in enumerate(standing, start=after[bot_id] - len(standing)):
+            slot.number = number
+
+
+async def numbers(
+    session: Session, bots: Sequence[int], taken: Sequence[int], *, in_lane: Sequence[int], apart: Sequence[int]
+) -> dict[int, int]:
+    """The first free number of each bot after as many were taken."""
+    rows = await session.returned(_SQL["number"], bots=bots, taken=taken, in_lane=in_lane, apart=apart)
+    return {row[0]: row[1] for row in rows}
+
+
+async def _insert(session: Session, query: Query, slots: Sequence[Slot], rows: Sequence[tuple[object, ...]]) -> None:
+    made = await session.returned(query, *zip(*rows, strict=True))
+    made.sort(key=lambda row: int(row[0]))
+    for slot, (letter_id, chat, moved) in zip(slots, made, strict=True):
+        slot.letter_id = letter_id
+        if moved and not slot.draft.is_moved:
+            slot.draft = msgspec.structs.replace(slot.draft, chat=chats.decode(chat), is_moved=True)
+
+
+# ---- edits that replace waiting ones ----
+
+
+class Superseded(msgspec.Struct, frozen=True, kw_only=True):
+    stub: Stub
+    enclosed: str | None
+
+
+async def supersede(session: Session, slots: Sequence[Slot]) -> list[Superseded]:
+    """Waiting edits that newer ones of the same method and target replace, in one look for all of them.
+
+    The one that a newer edit refers to is left alone: it needs the answer.
+    """
+    fresh = {slot.letter_id: slot for slot in slots if slot.draft.target is not None}
+    newer = [slot for slot in sorted(fresh.values(), key=lambda one: one.letter_id) if not slot.is_apart]
+    if not newer:
+        return []
+    bots = [slot.draft.bot_id for slot in newer]
+    targets = [slot.draft.target for slot in newer]
+    waiting: dict[tuple[int, str], dict[int, Row]] = defaultdict(dict)
+    for row in await session.rows(_SQL["waiting_edits"], bots=bots, targets=targets):
+        waiting[row["bot_id"], row["target"]][row["id"]] = row
+    gone: list[Superseded] = []
+    into: dict[int, int] = {}
+    at: list[int] = []
+    for slot in newer:
+        standing = waiting[slot.draft.bot_id, str(slot.draft.target)]
+        for letter_id in [one for one in standing if one < slot.letter_id and one != slot.draft.awaits]:
+            row = standing.pop(letter_id)
+            into[letter_id] = slot.letter_id
+            at.append(slot.at_ms)
+            lane = (chats.decode(row["chat"]), row["thread"])
+            stub = Stub(letter_id=letter_id, bot_id=row["bot_id"], lane=lane, into=slot.letter_id)
+            gone.append(Superseded(stub=stub, enclosed=row["enclosed"]))
+            if letter_id in fresh:
+                fresh[letter_id].is_superseded = True
+    if gone:
+        await session.run(_SQL["supersede"], letters=list(into), into=list(into.values()), ats=at)
+        newest = [_last(into, letter_id) for letter_id in into]
+        await session.run(_SQL["await_newer"], letters=list(into), newest=newest)
+    return gone
+
+
+def _last(into: dict[int, int], letter_id: int) -> int:
+    """An edit may be replaced by one that is replaced in the same commit."""
+    while letter_id in into:
+        letter_id = into[letter_id]
+    return letter_id
+
+
+# ---- rows ----
+
+
+def _plain_row(slot: Slot) -> tuple[object, ...]:
+    draft = slot.draft
+    return (
+        draft.bot_id,
+        slot.number,
+        draft.rank,
+        chats.encode(draft.chat),
+        draft.thread,
+        draft.weight,
+        draft.method,
+        draft.params,
+        slot.at_ms,
+        draft.attempts,
+        draft.backoff_ms,
+    )
+
+
+def _full_row(slot: Slot) -> tuple[object, ...]:
+    draft = slot.draft
+    return (
+        *_plain_row(slot),
+        PHASE_APART if slot.is_apart else PHASE_IN_LANE,
+        None if draft.backoff is Backoff.EXPONENTIAL else str(draft.backoff),
+        draft.timeout_ms or None,
+        1 if draft.on_uncertain is OnUncertain.HOLD else None,
+        draft.send_at_ms if slot.is_apart else None,
+        draft.expires_at_ms,
+        draft.awaits,
+        draft.target,
+        encode_enclosed(draft.enclosed),
+        draft.metadata,
+        draft.user_id,
+        draft.message_type,
+        1 if draft.is_moved else None,
+        draft.hook if isinstance(draft.hook, int) else None,
+        draft.hook if isinstance(draft.hook, str) else None,
+    )
+
+
+PHASE_SUPERSEDED = PHASE_OF[State.COMPLETED]

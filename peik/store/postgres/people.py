@@ -1,0 +1,186 @@
+"""What people ask of letters in the PostgreSQL store: find, cancel, retry, resolve, clear. Functions on a batch or a session."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.core.letter import Chat, LaneKey, Letter, State
+from peik.core.lifecycle import UNCERTAIN, Move, Try
+from peik.errors import Conflict, NotFound
+from peik.ports import ChatRecord, LaneView, LetterFilter, LetterView, Stub
+from peik.store.postgres import chats, letters_in, reading
+from peik.store.postgres.commit import Batch
+from peik.store.postgres.queries import filled, load
+from peik.store.postgres.session import Session
+from peik.store.rows import PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
+
+_SQL = load("people.sql")
+_LETTERS = load("letters.sql")
+
+_STATE_SQL = {
+    State.WAITING: "l.phase = 0 AND m.letter_id IS NULL AND (l.due_at IS NULL OR l.due_at <= :now)",
+    State.DELAYED: "m.letter_id IS NULL AND (l.phase = 1 OR (l.phase = 0 AND l.due_at > :now))",
+    State.ACTIVE: "m.letter_id IS NOT NULL",
+    State.COMPLETED: "l.phase = 2",
+    State.FAILED: "l.phase = 3",
+    State.CANCELLED: "l.phase = 4",
+}
+
+
+def _where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
+    """The conditions of a filter and what is bound to them."""
+    terms = ["true"]
+    bound: dict[str, object] = {"now": at_ms}
+    if wanted.state is not None:
+        terms.append(f"({_STATE_SQL[wanted.state]})")
+    plain: tuple[tuple[str, object, str], ...] = (
+        ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
+        ("bot_ids", None if wanted.bot_ids is None else sorted(wanted.bot_ids), "l.bot_id = ANY (:bot_ids::bigint[])"),
+        ("chat", None if wanted.chat is None else chats.encode(wanted.chat), "l.chat = :chat"),
+        ("user_id", wanted.user_id, "l.user_id = :user_id"),
+        ("message_type", wanted.message_type, "l.message_type = :message_type"),
+        ("method", wanted.method, "l.method = :method"),
+        ("since", wanted.since_ms, "l.created_at >= :since"),
+        ("text", wanted.text, "strpos(lower(l.params), lower(:text)) > 0"),
+        ("error", wanted.error, "strpos(lower(l.failed_reason), lower(:error)) > 0"),
+    )
+    for name, value, term in plain:
+        if value is not None:
+            terms.append(term)
+            bound[name] = value
+    return " AND ".join(terms), bound
+
+
+async def find(
+    session: Session, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
+) -> list[LetterView]:
+    where, bound = _where(wanted, at_ms)
+    if before is not None:
+        where += " AND l.id < :before"
+        bound["before"] = before
+    rows = await session.rows(filled(_SQL["find"], where=where), **bound, limit=limit)
+    return [reading.view_of(row, at_ms=at_ms) for row in rows]
+
+
+async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
+    """Take a letter back. Raises Conflict if it is in flight or has ended."""
+    view = await _locked_view(batch, letter_id, at_ms)
+    if view.state is State.ACTIVE:
+        raise Conflict(code="in_flight", detail=f"Letter {letter_id} is being sent right now; it cannot be taken back.")
+    if view.state.is_final:
+        raise Conflict(code="already_ended", detail=f"Letter {letter_id} has ended already: it is {view.state}.")
+    phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
+    await batch.session.run(_SQL["cancel"], letter=letter_id, at=at_ms)
+    batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
+    await batch.free_blobs([letter_id])
+    await batch.release_dependents([letter_id])
+    return Stub(letter_id=letter_id, bot_id=view.bot_id, lane=(view.chat, view.thread))
+
+
+async def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
+    """Send a dead letter again. Raises Conflict if it is not dead."""
+    view = await _locked_view(batch, letter_id, at_ms)
+    if view.state is not State.FAILED:
+        raise Conflict(code="not_dead", detail=f"Letter {letter_id} is {view.state}; only dead letters are sent again.")
+    return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
+
+
+async def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
+    """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
+    view = await _locked_view(batch, letter_id, at_ms)
+    if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
+        raise Conflict(
+            code="not_uncertain", detail=f"Letter {letter_id} is not uncertain; there is nothing to resolve."
+        )
+    if not arrived:
+        return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
+    line = _line(at_ms, Move.RESOLVE, "somebody saw that it had arrived")
+    await batch.session.run(_SQL["resolve"], letter=letter_id, at=at_ms, line=line)
+    batch.count(view.bot_id, PHASE_OF[State.FAILED], PHASE_OF[State.COMPLETED])
+    await batch.free_blobs([letter_id])
+    return []
+
+
+async def retry_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[Letter]:
+    return await _revive(batch, await _dead(batch, wanted, at_ms, limit), at_ms)
+
+
+async def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> int:
+    """Dead letters go into the message log, their files are freed."""
+    found = await _dead(batch, wanted, at_ms, limit)
+    ids = [letter_id for letter_id, _ in found]
+    if ids:
+        await batch.free_blobs(ids)
+        for name in ("log_letters", "drop_results", "drop_letters"):
+            await batch.session.run(_LETTERS[name], letters=ids)
+        for _, bot_id in found:
+            batch.uncount(bot_id, TALLY_COLUMNS[PHASE_OF[State.FAILED]])
+    return len(ids)
+
+
+async def _dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
+    """Looked for twice: only what is still dead under its bot's lock counts."""
+    where, bound = _where(wanted, at_ms)
+    query = filled(_SQL["find_dead"], where=where)
+    bots = {row[1] for row in await batch.session.rows(query, **bound, limit=limit)}
+    await batch.lock(bots)
+    rows = await batch.session.rows(query, **bound, limit=limit)
+    return [(row[0], row[1]) for row in rows if row[1] in bots]
+
+
+async def _revive(batch: Batch, dead: Sequence[tuple[int, int]], at_ms: int) -> list[Letter]:
+    per_bot: dict[int, list[int]] = defaultdict(list)
+    for letter_id, bot_id in dead:
+        per_bot[bot_id].append(letter_id)
+    if not per_bot:
+        return []
+    numbered = await number_anew(batch, per_bot)
+    for bot_id, letter_ids in per_bot.items():
+        batch.count(bot_id, PHASE_OF[State.FAILED], PHASE_IN_LANE, len(letter_ids))
+    line = _line(at_ms, Move.RETRY, "sent again by hand")
+    await batch.session.run(_SQL["revive"], letters=list(numbered), numbers=list(numbered.values()), line=line)
+    return await reading.letters_by_id(batch.session, list(numbered))
+
+
+async def number_anew(batch: Batch, per_bot: dict[int, list[int]], *, leaves_apart: bool = False) -> dict[int, int]:
+    """The next numbers of their bots' orders for these letters; with `leaves_apart` they are counted as joining."""
+    bots = sorted(per_bot)
+    taken = [len(per_bot[bot_id]) for bot_id in bots]
+    joining = taken if leaves_apart else [0] * len(bots)
+    after = await letters_in.numbers(batch.session, bots, taken, in_lane=joining, apart=[-one for one in joining])
+    return {
+        letter_id: number
+        for bot_id in bots
+        for number, letter_id in enumerate(per_bot[bot_id], start=after[bot_id] - len(per_bot[bot_id]))
+    }
+
+
+async def lanes(session: Session, bot_id: int, chat: Chat | None, *, limit: int, most: int) -> list[LaneView]:
+    encoded = None if chat is None else chats.encode(chat)
+    rows = await session.rows(_SQL["lanes"], bot=bot_id, chat=encoded, limit=limit, most=most)
+    return [
+        LaneView(bot_id=bot_id, chat=chats.decode(row[0]), thread=row[1], head=row[2], waiting=row[3]) for row in rows
+    ]
+
+
+async def head_of(session: Session, bot_id: int, lane: LaneKey) -> int | None:
+    return await session.number(_SQL["ahead"], bot=bot_id, chat=chats.encode(lane[0]), thread=lane[1]) or None
+
+
+async def known_chats(session: Session, bot_id: int, after: Chat | None, limit: int) -> list[ChatRecord]:
+    encoded = "" if after is None else chats.encode(after)
+    rows = await session.rows(_SQL["known_chats"], bot=bot_id, after=encoded, limit=limit)
+    return [reading.chat_of(bot_id, row) for row in rows]
+
+
+async def _locked_view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
+    await batch.lock([await batch.session.number(_LETTERS["bot_of_letter"], letter=letter_id)])
+    view = await reading.view(batch.session, letter_id, at_ms)
+    if view is None:
+        raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
+    return view
+
+
+def _line(at_ms: int, move: Move, words: str) -> str:
+    return msgspec.json.encode(Try(at=at_ms, outcome=str(move), words=words)).decode()

@@ -1,0 +1,520 @@
+"""The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, one owner who may send."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from peik.clock import Clock
+from peik.core.key import Key
+from peik.core.letter import Chat, Draft, LaneKey, Letter
+from peik.core.lifecycle import Settlement
+from peik.errors import Conflict, Problem, StartError, StoreUnavailable
+from peik.ports import (
+    Accepted,
+    BotRecord,
+    ChatRecord,
+    Found,
+    Hook,
+    HookContent,
+    HookDeferred,
+    HooksDue,
+    LaneView,
+    LetterFilter,
+    LetterView,
+    Marked,
+    Retention,
+    Sent,
+    StoreListener,
+    Stub,
+    Sweep,
+    Tally,
+)
+from peik.store.commit import Slot
+from peik.store.executor import Ended
+from peik.store.postgres import chats, hooks, inbox_upkeep, keys, lease, people, reading, schema, session, upkeep
+from peik.store.postgres.address import read_address
+from peik.store.postgres.commit import Batch
+from peik.store.postgres.failures import is_gone, is_refusal, may_repeat, translate
+from peik.store.postgres.inbox import PostgresInbox
+from peik.store.postgres.neighbourhood import Neighbourhood
+from peik.store.postgres.queries import load
+from peik.store.postgres.session import Readers, Session
+from peik.store.postgres.writer import Operation, Writer
+from peik.store.rows import letter_of_draft
+
+T = TypeVar("T")
+LANE_COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
+_SQL = load("letters.sql")
+
+
+class PostgresStore:
+    """See `peik.ports.Store`. Any number of nodes may open one schema; only one of them as owner."""
+
+    inbox: PostgresInbox  # from `open` on
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        is_owner: bool = True,
+        on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+        ttl_s: float = lease.TTL_S,
+    ) -> None:
+        self._address = read_address(url)
+        self._clock = clock
+        self._wants_to_own = is_owner
+        self._on_blobs_freed = on_blobs_freed
+        self._ttl_s = ttl_s
+        self._listener: StoreListener | None = None
+        self.node = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}".replace("'", "")
+        self._channel = f"peik_{self._address.schema}"
+        self._readers: Readers | None = None
+
+    def listen(self, listener: StoreListener) -> None:
+        self._listener = listener
+
+    # ---- opening and closing ----
+
+    async def open(self) -> None:
+        """Raises StartError with what to do if the database cannot be used."""
+        self._neighbourhood = Neighbourhood(
+            self._connect, channel=self._channel, node=self.node, ttl_s=self._ttl_s, on_epoch=self._on_epoch
+        )
+        self._writer = Writer(self._connect, channel=self._channel, node=self.node, on_doubt=self._neighbourhood.ring)
+        try:
+            await self._open()
+        except StartError:
+            await self.abandon()
+            raise
+        except BaseException as error:
+            await self.abandon()
+            if not is_refusal(error):
+                raise
+            raise StartError(f"Cannot open {self._address.shown}: {translate(error, outcome='').args[0]}") from error
+        self.inbox = PostgresInbox(
+            write=self._write, collect=self._collect, read=self._read, look=self._look, clock=self._clock
+        )
+
+    async def _open(self) -> None:
+        first = await self._connect()
+        try:
+            await schema.migrate(first, self._address)
+        finally:
+            await session.end(first)
+        self._readers = await session.connect_readers(self._address)
+        await self._neighbourhood.open()
+        if self._wants_to_own and not await self._neighbourhood.claim():
+            node, seconds = await self._neighbourhood.holder() or ("unknown", 0.0)
+            raise StartError(
+                f"Another Peik (node {node}) already owns {self._address.shown}, for {seconds:.0f} s more at least. "
+                "Stop it, or give this one a schema of its own with ?schema=… in PEIK_STORE."
+            )
+
+    async def _connect(self) -> Session:
+        return await session.connect(self._address)
+
+    async def abandon(self) -> None:
+        """End at once, as a process does that is killed: what was not committed is lost, and the right to send runs out."""
+        self._writer.abandon()
+        await self._neighbourhood.abandon()
+        if self._readers is not None:
+            self._readers.end()
+
+    async def close(self) -> None:
+        """Waits for what is being written. Safe to kill instead: nothing acknowledged is lost."""
+        try:
+            await self._writer.close()
+            await self._neighbourhood.close()
+        finally:
+            assert self._readers is not None
+            self._readers.end()
+
+    # ---- several nodes on one schema ----
+
+    @property
+    def epoch(self) -> int:
+        return self._writer.epoch
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this node may send for the bots."""
+        return self.epoch > 0
+
+    def _on_epoch(self, epoch: int) -> None:
+        self._writer.epoch = epoch
+
+    async def claim(self) -> bool:
+        """Become the owner unless another node is. Whether this one is now; the right ends some time after its node."""
+        if self.is_owner:
+            return True
+        try:
+            return await self._neighbourhood.claim() > 0
+        except Exception as error:
+            raise translate(error) from error
+
+    async def has_foreign_writes(self) -> bool:
+        """Whether another node has written since this was last asked."""
+        try:
+            return await self._neighbourhood.has_news()
+        except Exception as error:
+            raise translate(error) from error
+
+    def trouble(self) -> StoreUnavailable | None:
+        """Why nothing can be stored now, as far as the last commit tells."""
+        error = self._writer.trouble
+        return error if isinstance(error, StoreUnavailable) else None
+
+    async def durability(self) -> list[str]:
+        """What the server does not promise of a commit, in sentences. Empty: a commit outlives a power cut."""
+        return await self._read(session.warnings)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions this node has committed."""
+        return self._writer.commits
+
+    # ---- the ways in ----
+
+    async def _write(
+        self,
+        work: Callable[[Batch], Awaitable[T]],
+        tell: Callable[[T], None] = lambda value: None,
+        *,
+        tallies: Iterable[int] = (),
+        inboxes: Iterable[int] = (),
+    ) -> T:
+        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def prepare(batch: Batch) -> Callable[[], tuple[T, Batch]]:
+            await batch.flush()  # what was asked for before comes before, within one commit too
+            value = await work(batch)
+            return lambda: (value, batch)
+
+        def done(ended: Ended[tuple[T, Batch]]) -> None:
+            if ended.error is not None:
+                _fail(future, ended.error)
+                return
+            value, batch = ended.value()
+            _answer(future, value)
+            tell(value)
+            self._tell(batch)
+
+        self._writer.submit(Operation(prepare, done, tallies=tallies, inboxes=inboxes))
+        return await future
+
+    async def _collect(
+        self, add: Callable[[Batch], Awaitable[Callable[[], T]]], *, weight: int, inboxes: Iterable[int]
+    ) -> T:
+        """Add something that is written together with all of its kind in the next commit; its answer after that."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Ended[T]) -> None:
+            if ended.error is not None:
+                _fail(future, ended.error)
+            else:
+                _answer(future, ended.value())
+
+        self._writer.submit(Operation(add, done, weight=weight, inboxes=inboxes))
+        return await future
+
+    async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Asked once more if the connection turns out to be gone, or out of date: nothing is changed by reading."""
+        assert self._readers is not None
+        for is_last in (False, True):
+            try:
+                async with self._readers.one() as reader:
+                    return await work(reader)
+            except Problem:
+                raise
+            except Exception as error:
+                is_worth_it = (is_gone(error) or may_repeat(error)) and not isinstance(error, TimeoutError)
+                if is_last or not is_worth_it:
+                    raise translate(error, outcome="Nothing was read.") from error
+        raise AssertionError("unreachable")
+
+    async def _look(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Read something that takes several queries, all of one snapshot."""
+
+        async def whole(reader: Session) -> T:
+            async with reader.connection.transaction(isolation="repeatable_read", readonly=True):
+                return await work(reader)
+
+        return await self._read(whole)
+
+    def _tell(self, batch: Batch) -> None:
+        """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
+        if self._listener is not None:
+            if batch.superseded:
+                self._listener.on_removed(batch.superseded)
+            if batch.joined:
+                self._listener.on_joined(batch.joined)
+        if batch.blobs_freed:
+            self._on_blobs_freed(batch.blobs_freed)
+        batch.superseded, batch.joined, batch.blobs_freed = [], [], []
+
+    # ---- letters in ----
+
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
+        future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+
+        async def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], Batch]]:
+            answers = await batch.add_drafts(drafts, at_ms)
+            return lambda: (answers, batch)
+
+        def done(ended: Ended[tuple[list[Slot | Accepted], Batch]]) -> None:
+            if ended.error is not None:
+                _fail(future, ended.error)
+                return
+            answers, batch = ended.value()
+            _answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
+            self._offer([one for one in answers if isinstance(one, Slot)])
+            self._tell(batch)
+
+        keyed = [(one.bot_id, one.idempotency_key, at_ms) for one in drafts if one.idempotency_key is not None]
+        bots = {one.bot_id for one in drafts}
+        self._writer.submit(Operation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed))
+        return await future
+
+    def _offer(self, slots: Sequence[Slot]) -> None:
+        fresh = [
+            letter_of_draft(slot.draft, letter_id=slot.letter_id, number=slot.number)
+            for slot in slots
+            if slot.repeat_of is None and not slot.is_apart and not slot.is_superseded
+        ]
+        if fresh and self._listener is not None:
+            self._listener.on_accepted(fresh)
+
+    # ---- the sender's ----
+
+    def advance(
+        self,
+        settlements: Sequence[Settlement],
+        marks: Sequence[Letter],
+        *,
+        at_ms: int,
+        done: Callable[[Marked], None],
+    ) -> None:
+        async def prepare(batch: Batch) -> Callable[[], Batch]:
+            batch.add_step(settlements, marks, at_ms)
+            return lambda: batch
+
+        def finish(ended: Ended[Batch]) -> None:
+            if ended.error is not None:
+                done(Marked(error=translate(ended.error)))
+                return
+            batch = ended.value()
+            self._tell(batch)
+            done(Marked(taken=batch.marks_taken))
+
+        bots = {one.bot_id for one in settlements} | {one.bot_id for one in marks}
+        self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks), tallies=bots))
+
+    async def left_in_flight(self, bot_id: int) -> list[Letter]:
+        return await self._write(
+            lambda batch: reading.adopt_marks(batch.session, bot_id, batch.epoch), tallies=[bot_id]
+        )
+
+    async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
+        return await self._read(lambda one: reading.sweep(one, bot_id, rank, after, lanes=lanes, letters=letters))
+
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+        return await self._read(lambda one: reading.fronts(one, bot_id, keys, letters=letters))
+
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
+        return await self._read(lambda one: reading.recent_tries(one, bot_id, since_ms))
+
+    async def park(self, letter: Letter) -> None:
+        await self._write(lambda batch: upkeep.park(batch, letter), tallies=[letter.bot_id])
+
+    async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
+        async def work(batch: Batch) -> None:
+            for name in ("keep_alias", "flatten_aliases", "readdress"):
+                await batch.session.run(_SQL[name], bot=bot_id, old=chats.encode(old), new=new)
+
+        await self._write(work, tallies=[bot_id])
+
+    async def file_id(self, bot_id: int, digest: str, kind: str) -> str | None:
+        return await self._read(lambda one: one.text(_SQL["file_id"], bot=bot_id, digest=digest, kind=kind))
+
+    async def keep_file_id(self, bot_id: int, digest: str, kind: str, file_id: str | None, *, at_ms: int) -> None:
+        name = "forget_file_id" if file_id is None else "keep_file_id"
+        bound = {"bot": bot_id, "digest": digest, "kind": kind, "file_id": file_id, "at": at_ms}
+        await self._write(lambda batch: batch.session.run(_SQL[name], **bound))
+
+    # ---- time's ----
+
+    async def join_due(self, *, at_ms: int, limit: int) -> tuple[int, int | None]:
+        def tell(answer: tuple[list[Letter], int | None]) -> None:
+            if answer[0] and self._listener is not None:
+                self._listener.on_accepted(answer[0])
+
+        joined, next_at = await self._write(lambda batch: upkeep.join_due(batch, at_ms, limit), tell)
+        return len(joined), next_at
+
+    async def expire(self, *, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
+        def tell(answer: tuple[list[LetterView], int | None]) -> None:
+            stubs = [Stub(letter_id=one.id, bot_id=one.bot_id, lane=(one.chat, one.thread)) for one in answer[0]]
+            if stubs and self._listener is not None:
+                self._listener.on_removed(stubs)
+
+        return await self._write(lambda batch: upkeep.expire(batch, at_ms, limit), tell)
+
+    async def clean(self, retention: Retention, *, at_ms: int, limit: int) -> tuple[int, list[str]]:
+        return await self._write(lambda batch: upkeep.clean(batch, retention, at_ms, limit))
+
+    # ---- people's ----
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: people.find(one, wanted, before=before, limit=limit, at_ms=at_ms))
+
+    async def cancel(self, letter_id: int, *, at_ms: int) -> None:
+        stub = await self._write(lambda batch: people.cancel(batch, letter_id, at_ms))
+        if self._listener is not None:
+            self._listener.on_removed([stub])
+
+    async def retry(self, letter_id: int, *, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: people.retry(batch, letter_id, at_ms)))
+
+    async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: people.resolve(batch, letter_id, at_ms, arrived=arrived)))
+
+    async def retry_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        letters = await self._write(lambda batch: people.retry_dead(batch, wanted, at_ms, limit))
+        self._rejoin(letters)
+        return len(letters)
+
+    async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        return await self._write(lambda batch: people.clear_dead(batch, wanted, at_ms, limit))
+
+    def _rejoin(self, letters: Sequence[Letter]) -> None:
+        if letters and self._listener is not None:
+            self._listener.on_accepted(letters)
+
+    async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
+        return await self._read(lambda one: people.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
+
+    async def head_of(self, bot_id: int, lane: LaneKey) -> int | None:
+        return await self._read(lambda one: people.head_of(one, bot_id, lane))
+
+    async def known_chats(self, bot_id: int, *, after: Chat | None, limit: int) -> list[ChatRecord]:
+        return await self._read(lambda one: people.known_chats(one, bot_id, after, limit))
+
+    async def letter(self, letter_id: int) -> LetterView | None:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: reading.view(one, letter_id, at_ms))
+
+    async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
+        return await self._read(lambda one: reading.tallies(one, at_ms))
+
+    # ---- bots and chats ----
+
+    async def bots(self) -> list[BotRecord]:
+        return await self._read(reading.bots)
+
+    async def save_bot(self, record: BotRecord) -> None:
+        limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
+        row = (
+            record.bot_id,
+            record.token.reveal(),
+            record.username,
+            record.inbound,
+            record.paused,
+            limits,
+            record.missed,
+            record.me,
+            record.created_at_ms,
+        )
+
+        async def work(batch: Batch) -> None:
+            await batch.session.run(_SQL["save_bot"], *row)
+            await batch.session.run(_SQL["save_tally"], bot=record.bot_id)
+
+        await self._write(work)
+
+    async def remove_bot(self, bot_id: int) -> None:
+        """Its inbox goes with it: arrivals, read or not, consumers, outages. Letters that still wait keep the bot here."""
+
+        async def work(batch: Batch) -> None:
+            waiting = await batch.session.number(_SQL["waiting_of_bot"], bot=bot_id)
+            if waiting:
+                raise Conflict(
+                    code="letters_waiting",
+                    detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
+                )
+            await batch.session.run(_SQL["remove_bot"], bot=bot_id)
+            await inbox_upkeep.forget_bot(batch.session, bot_id)
+
+        await self._write(work, tallies=[bot_id], inboxes=[bot_id])
+
+    async def chats(self, bot_id: int) -> list[ChatRecord]:
+        return await self._read(lambda one: reading.known(one, bot_id))
+
+    async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
+        bound = {
+            "bot": bot_id,
+            "chat": chats.encode(chat),
+            "reason": chats.clean(reason),
+            "at": None if reason is None else at_ms,
+        }
+        await self._write(lambda batch: batch.session.run(_SQL["shut_chat"], **bound))
+
+    async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
+        if chat is None:
+            await self._write(lambda batch: batch.session.run(_SQL["hold_bot"], bot=bot_id, until=until_ms))
+        else:
+            bound = {"bot": bot_id, "chat": chats.encode(chat), "until": until_ms}
+            await self._write(lambda batch: batch.session.run(_SQL["hold_chat"], **bound))
+
+    async def bot_held_until(self, bot_id: int) -> int:
+        return await self._read(lambda one: one.number(_SQL["bot_held_until"], bot=bot_id))
+
+    async def blobs(self) -> set[str]:
+        return await self._read(reading.blobs)
+
+    # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
+
+    async def keys(self) -> tuple[int, list[Key]]:
+        return await self._look(keys.read)
+
+    async def keys_generation(self) -> int:
+        return await self._read(keys.generation)
+
+    async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
+        return await self._write(lambda batch: keys.add(batch.session, key, webhook_secret))
+
+    async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
+        return await self._write(lambda batch: keys.revoke(batch.session, key_id, at_ms))
+
+    async def note_key_use(self, used: Mapping[int, int]) -> None:
+        await self._write(lambda batch: keys.note_use(batch.session, used))
+
+    async def secret(self, name: str, candidate: str) -> str:
+        return await self._write(lambda batch: keys.secret(batch.session, name, candidate))
+
+    async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+        return await self._look(lambda one: hooks.due(one, at_ms=at_ms, after=after, endpoints=endpoints, each=each))
+
+    async def hook_content(self, hook: Hook) -> HookContent:
+        return await self._look(lambda one: hooks.content(one, hook))
+
+    async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
+        await self._write(lambda batch: hooks.settle(batch.session, over, deferred))
+
+
+def _answer(future: "asyncio.Future[T]", value: T) -> None:
+    """Nobody may be waiting any more. The one who waits wakes only after the listeners have been told."""
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: "asyncio.Future[T]", error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(translate(error))

@@ -1,0 +1,175 @@
+"""The one place that speaks to redis-py: connections, scripts, and its errors in our words."""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+import redis.asyncio as aioredis
+from redis import exceptions
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from peik.errors import StartError, StoreUnavailable
+from peik.store.redis.records import encode
+from peik.store.redis.scripts import Script, commit_script, read_script
+
+T = TypeVar("T")
+
+PREFIX = "peik:"
+READERS_MAX = 15  # connections; who comes later waits for one, since a server counts them
+CONNECT_S = 5.0
+ANSWER_S = 20.0  # longer than any of our scripts takes, shorter than people wait
+OLDEST = (7, 0)  # EVAL_RO, and scripts that are written to the log by their effects
+
+
+class Client:
+    """Runs scripts. What was sent may have been done, so that a write is never repeated; a read is, once."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self.prefix = split_prefix(url)
+        self._pools: list[aioredis.ConnectionPool] = []
+
+    async def open(self) -> None:
+        """Raises StartError with what to do if this is no server for us."""
+        try:
+            self._writing = self._connected(connections=1, repeats=0)
+            self.redis = self._connected(connections=READERS_MAX, repeats=1)
+            await self._check_version()
+        except ValueError as error:
+            raise StartError(f"PEIK_STORE is not an address of a Redis server: {error}.") from None
+        except exceptions.RedisError as error:
+            await self.close()
+            raise StartError(f"Cannot use {self.shown}: {translate(error).detail}") from error
+
+    def _connected(self, *, connections: int, repeats: int) -> "aioredis.Redis":
+        pool = aioredis.BlockingConnectionPool.from_url(
+            self._url,
+            max_connections=connections,
+            timeout=ANSWER_S,
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=CONNECT_S,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), repeats),
+        )
+        self._pools.append(pool)
+        return aioredis.Redis(connection_pool=pool)
+
+    async def _check_version(self) -> None:
+        for redis in (self._writing, self.redis):
+            await _execute(redis, "PING")
+        try:
+            info = await self.redis.info("server")
+        except exceptions.ResponseError:
+            return  # INFO is forbidden: the first script will tell
+        if "valkey_version" in info:
+            return
+        version = tuple(int(part) for part in re.findall(r"\d+", str(info.get("redis_version", "")))[:2])
+        if version and version < OLDEST:
+            await self.close()
+            raise StartError(f"{self.shown} is Redis {info['redis_version']}. Peik needs Redis 7.0 or Valkey.")
+
+    async def close(self) -> None:
+        for pool in self._pools:
+            await pool.disconnect()
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without its password."""
+        parts = urlsplit(self._url)
+        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+    async def commit(
+        self, node: str, operations: Sequence[tuple[str, msgspec.Raw]], records: Sequence[bytes]
+    ) -> list[Any]:
+        """One atomic call for all of them; their answers once they are as durable as the server is told to make them."""
+        script = commit_script(name for name, _ in operations)
+        asked = encode([node, *(operation for _, operation in operations)])
+        answers: list[Any] = await _run(self._writing, "EVALSHA", script, self.prefix, asked, *records)
+        return answers
+
+    async def read(self, *operations: Sequence[object]) -> list[Any]:
+        """All of one snapshot."""
+        script = read_script(str(operation[0]) for operation in operations)
+        try:
+            answers: list[Any] = await _run(self.redis, "EVALSHA_RO", script, self.prefix, encode(operations))
+        except exceptions.RedisError as error:
+            raise translate(error) from error
+        return answers
+
+    async def ask(self, command: Awaitable[T] | Any) -> T:
+        """Any other command."""
+        try:
+            answer: T = await command
+        except exceptions.RedisError as error:
+            raise translate(error) from error
+        return answer
+
+
+async def _run(redis: "aioredis.Redis", command: str, script: Script, *arguments: str | bytes) -> Any:
+    try:
+        return await _execute(redis, command, script.digest, 1, *arguments)
+    except exceptions.NoScriptError:  # a new server, or somebody flushed them; nothing was done
+        return await _execute(redis, command.replace("SHA", ""), script.text, 1, *arguments)
+
+
+async def _execute(redis: "aioredis.Redis", *command: str | int | bytes) -> Any:
+    execute: Callable[..., Awaitable[Any]] = redis.execute_command  # it has no types of its own
+    return await execute(*command)
+
+
+def split_prefix(url: str) -> tuple[str, str]:
+    """The address for redis-py, and what all our keys begin with: the prefix and a hash tag, so that a cluster keeps
+    them together."""
+    parts = urlsplit(url)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    prefix = next((value for name, value in asked if name == "prefix"), PREFIX)
+    if not re.fullmatch(r"[\w.:-]{1,64}", prefix):
+        raise StartError("The prefix in PEIK_STORE may have letters, digits and . : - _ only, and at most 64 of them.")
+    query = urlencode([(name, value) for name, value in asked if name != "prefix"])
+    return urlunsplit(parts._replace(query=query)), f"{prefix}{{{prefix.rstrip(':')}}}:"
+
+
+_LOST = "What was being stored then may be there or not."
+_NOTHING = "Nothing was accepted."
+
+# By what the server's sentence begins with.
+_REFUSALS = (
+    ("OOM", "store_full", "Redis is at its maxmemory. Give it more, or free some; Peik goes on by itself."),
+    ("READONLY", "store_read_only", "This Redis is a replica and cannot be written. Name the primary in PEIK_STORE."),
+    ("LOADING", "store_loading", "Redis is still reading its data from disk. Wait; Peik goes on by itself."),
+    ("MISCONF", "store_io", "Redis cannot write to its disk, and refuses to go on. Check its disk and its log."),
+    ("NOREPLICAS", "store_io", "Redis has too few replicas to write (min-replicas-to-write)."),
+    ("MASTERDOWN", "store_gone", "This Redis is a replica without its primary."),
+    ("BUSY", "store_locked", "A script of another program keeps Redis busy."),
+    ("NOAUTH", "store_denied", "Redis asks for a password. Put it into PEIK_STORE: redis://:password@host."),
+    ("WRONGPASS", "store_denied", "Redis does not know this user with this password. Check PEIK_STORE."),
+    ("NOPERM", "store_denied", "This Redis user may not do what Peik needs. Give it its keys, scripts and channel."),
+)
+
+
+def translate(error: BaseException) -> StoreUnavailable:
+    """redis-py's errors in our words."""
+    if isinstance(error, exceptions.AuthenticationError):
+        return refused(f"WRONGPASS {error}")
+    if isinstance(error, exceptions.BusyLoadingError):
+        return refused(f"LOADING {error}")
+    if isinstance(error, exceptions.ReadOnlyError):
+        return refused(f"READONLY {error}")
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return refused(f"OOM {error}")
+    if isinstance(error, exceptions.TimeoutError):
+        return StoreUnavailable(code="store_gone", detail=f"Redis does not answer. {_LOST} ({error})")
+    if isinstance(error, exceptions.ConnectionError):
+        detail = f"Redis cannot be reached, or the connection broke. Peik goes on when it is back. {_LOST} ({error})"
+        return StoreUnavailable(code="store_gone", detail=detail)
+    return refused(str(error))
+
+
+def refused(words: str) -> StoreUnavailable:
+    """What the server said, to a command or within a script."""
+    for start, code, hint in _REFUSALS:
+        if re.search(rf"\b{start}\b", words):
+            return StoreUnavailable(code=code, detail=f"{hint} {_NOTHING} ({words})")
+    return StoreUnavailable(code="store_error", detail=f"Redis refused: {words}.")

@@ -1,0 +1,194 @@
+"""Letters between the engines' values and what the scripts take and give."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from peik.core.letter import Chat, Draft, LaneKey, Letter, State
+from peik.core.lifecycle import Move, Settlement, Try
+from peik.ports import Accepted, Found, LaneView, LetterView, Sent, Stub, Sweep, Tally
+from peik.store.redis.client import Client
+from peik.store.redis.records import (
+    PHASE_OF,
+    RANK_STEP,
+    chat_key,
+    chat_of,
+    lane_key,
+    lane_of,
+    letter_at,
+    letter_of_draft,
+    record_of,
+    view_of,
+)
+from peik.store.redis.writer import Done
+
+_UNTRIED = frozenset({Move.EXPIRE, Move.SHUT_OUT, Move.ORPHAN})
+_DOUBT = '"outcome":"uncertain"'  # in a line of history; see core/lifecycle.py
+
+
+# ---- in ----
+
+
+def draft_row(draft: Draft, at_ms: int, among: list[bytes]) -> list[object]:
+    """A draft for accept.lua; its record goes among those of the commit."""
+    among.append(record_of(draft, at_ms))
+    is_later = draft.send_at_ms is not None and draft.send_at_ms > at_ms
+    return [
+        str(draft.bot_id),
+        chat_key(draft.chat),
+        draft.thread,
+        draft.rank,
+        len(among) + 1,
+        draft.idempotency_key,
+        draft.digest,
+        draft.send_at_ms if is_later else None,
+        draft.expires_at_ms,
+        draft.target,
+        None if draft.awaits is None else str(draft.awaits),
+        [one.blob for one in draft.enclosed] or None,
+        draft.is_too_late or None,
+    ]
+
+
+def accepted(done: Done) -> list[Accepted]:
+    answers = []
+    for letter_id, _, state, is_repeat, _ in done.value:
+        is_merged = not is_repeat and int(letter_id) in done.superseded_here
+        stands = State.COMPLETED if is_merged else State(state.decode())
+        answers.append(Accepted(letter_id=int(letter_id), state=stands, is_repeat=bool(is_repeat)))
+    return answers
+
+
+def fresh(drafts: Sequence[Draft], done: Done) -> list[Letter]:
+    """What came into its lane and is still there at the end of the commit."""
+    letters = []
+    for draft, (letter_id, number, _, is_repeat, moved) in zip(drafts, done.value, strict=True):
+        if is_repeat or not number or int(letter_id) in done.superseded_here:
+            continue
+        if moved is not None:
+            draft = msgspec.structs.replace(draft, chat=chat_of(moved.decode()), is_moved=True)
+        letters.append(letter_of_draft(draft, letter_id=int(letter_id), number=number))
+    return letters
+
+
+# ---- the sender's ----
+
+
+def steps(
+    settlements: Sequence[Settlement], marks: Sequence[Letter]
+) -> tuple[list[object], list[object], list[object]]:
+    """Tried, untried and marks for advance.lua."""
+    tried: list[object] = []
+    untried: list[object] = []
+    for one in settlements:
+        if one.move in _UNTRIED:
+            untried.append([str(one.letter_id), PHASE_OF[one.state], one.at_ms, one.failed_reason, one.entry])
+        else:
+            tried.append(_tried(one))
+    rows: list[object] = [
+        [
+            str(letter.id),
+            str(letter.bot_id),
+            chat_key(letter.chat),
+            letter.thread,
+            letter.rank * RANK_STEP + letter.number,
+            letter.attempts_made,
+            letter.uncertain_tries,
+        ]
+        for letter in marks
+    ]
+    return tried, untried, rows
+
+
+def _tried(one: Settlement) -> list[object]:
+    may_have_arrived = one.move is Move.DELIVER or (one.entry is not None and _DOUBT in one.entry)
+    return [
+        str(one.letter_id),
+        str(one.bot_id),
+        PHASE_OF[one.state],
+        one.at_ms,
+        one.due_at_ms or None,
+        one.attempts_made,
+        one.uncertain_tries,
+        one.failed_reason,
+        one.result,
+        one.entry,
+        may_have_arrived or None,
+    ]
+
+
+async def sweep(client: Client, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
+    cursor = None if after is None else lane_key(after)
+    (rows,) = await client.read(["sweep", str(bot_id), rank, cursor, lanes, letters + 1])
+    found = {lane_of(lane): _cut(front, letters) for lane, front in rows}
+    return Sweep(lanes=found, last=next(reversed(found)) if len(found) >= lanes else None)
+
+
+async def fronts(client: Client, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+    (rows,) = await client.read(["fronts", str(bot_id), [lane_key(key) for key in keys], letters + 1])
+    return {key: _cut(front, letters) for key, front in zip(keys, rows, strict=True)}
+
+
+def _cut(front: Sequence[Any], letters: int) -> Found:
+    """One more than wanted was asked for, to know whether there is more."""
+    return Found(letters=[letter_at(*row) for row in front[:letters]], more=len(front) > letters)
+
+
+async def recent_tries(client: Client, bot_id: int, since_ms: int) -> list[Sent]:
+    (lines,) = await client.read(["recent", str(bot_id), since_ms])
+    tries = []
+    for line in lines:
+        at_ms, _, weight, chat = line.decode().split(" ", 3)
+        tries.append(Sent(chat=chat_of(chat), weight=int(weight), at_ms=int(at_ms)))
+    return tries
+
+
+# ---- people's ----
+
+
+async def lanes(client: Client, bot_id: int, chat: Chat | None, *, limit: int, most: int) -> list[LaneView]:
+    (rows,) = await client.read(["lanes", str(bot_id), None if chat is None else chat_key(chat), limit])
+    found = []
+    for key, head, waiting in rows:
+        own, thread = lane_of(key)
+        if chat is None or own == chat:
+            view = LaneView(bot_id=bot_id, chat=own, thread=thread, head=int(head), waiting=min(waiting, most))
+            found.append(view)
+    return found
+
+
+async def tallies(client: Client, at_ms: int) -> dict[int, Tally]:
+    (rows,) = await client.read(["tallies", at_ms])
+    counted = {}
+    for bot, counts, active, backs_off in rows:
+        in_lane, apart, completed, failed, cancelled = (int(one or 0) for one in counts)
+        counted[int(bot)] = Tally(
+            waiting=in_lane - active - backs_off,
+            delayed=apart + backs_off,
+            active=active,
+            completed=completed,
+            failed=failed,
+            cancelled=cancelled,
+        )
+    return counted
+
+
+def ended_views(rows: Sequence[Any], at_ms: int) -> list[LetterView]:
+    return [view_of(int(letter_id), (record, state, None), at_ms=at_ms) for letter_id, record, state in rows]
+
+
+def stub_of_view(view: LetterView) -> Stub:
+    return Stub(letter_id=view.id, bot_id=view.bot_id, lane=(view.chat, view.thread))
+
+
+def retried(at_ms: int) -> str:
+    return _line(at_ms, Move.RETRY, "sent again by hand")
+
+
+def resolved(at_ms: int) -> str:
+    return _line(at_ms, Move.RESOLVE, "somebody saw that it had arrived")
+
+
+def _line(at_ms: int, move: Move, words: str) -> str:
+    return msgspec.json.encode(Try(at=at_ms, outcome=str(move), words=words)).decode()

@@ -1,0 +1,92 @@
+-- What people do to letters: take them back, send them again, say what they saw, clear them away.
+
+local function known(id)
+    local record = record_of(id)
+    if not record then
+        refuse('unknown_letter', id)
+    end
+    return record, state_of(id)
+end
+
+-- cancel(id, at) -> its stub
+function ops.cancel(id, at)
+    local record, state = known(id)
+    local phase = state.p or IN_LANE
+    if is_marked(record[1], id) then
+        refuse('in_flight', id)
+    elseif phase >= COMPLETED then
+        refuse('already_ended', id, STATE_OF[phase])
+    end
+    (phase == APART and leave_apart or leave_lane)(id, record, state)
+    finish(id, record, state, CANCELLED, at)
+    count(record[1], phase, CANCELLED)
+    release(id)
+    return stub(id, record, state)
+end
+
+-- A dead letter joins the end of its lane with its counters at zero. Its history stays.
+local function revive(id, record, state, line)
+    call('ZREM', P .. 'dead', id)
+    local number = take_number(record[1])
+    state.c = alias_of(record[1], state.c or record[2]) or state.c
+    state.p, state.d, state.s, state.r, state.m, state.u = nil, nil, nil, nil, nil, nil
+    remember(state, line)
+    enter_lane(id, record, state, number)
+    keep_state(id, state)
+    if record[11].e then
+        call('ZADD', P .. 'expiry', record[11].e, id)
+    end
+    count(record[1], FAILED, IN_LANE)
+    return letter(id, number)
+end
+
+-- retry(id, at, line) -> the letter
+function ops.retry(id, at, line)
+    local record, state = known(id)
+    if state.p ~= FAILED then
+        refuse('not_dead', id, standing(id, at))
+    end
+    return {revive(id, record, state, line)}
+end
+
+-- resolve(id, at, arrived, line) -> the letter if it is sent again
+function ops.resolve(id, at, arrived, line)
+    local record, state = known(id)
+    if state.p ~= FAILED or state.r ~= 'uncertain' then
+        refuse('not_uncertain', id)
+    elseif not arrived then
+        return {revive(id, record, state, line)}
+    end
+    call('ZREM', P .. 'dead', id)
+    state.r = nil
+    remember(state, line)
+    finish(id, record, state, COMPLETED, at)
+    count(record[1], FAILED, COMPLETED)
+    return {}
+end
+
+-- retry_dead(ids, line) -> the letters; one that is not dead any more is left alone
+function ops.retry_dead(ids, line)
+    local letters = {}
+    for _, id in ipairs(ids) do
+        local record, state = record_of(id), state_of(id)
+        if record and state.p == FAILED then
+            letters[#letters + 1] = revive(id, record, state, line)
+        end
+    end
+    return letters
+end
+
+-- clear_dead(ids) -> how many left for the log
+function ops.clear_dead(ids)
+    local cleared = 0
+    for _, id in ipairs(ids) do
+        if state_of(id).p == FAILED and record_of(id) then
+            for _, blob in ipairs(log_and_drop(id, P .. 'dead')) do
+                table.insert(out[3], blob)
+            end
+            cleared = cleared + 1
+        end
+    end
+    return cleared
+end

@@ -1,0 +1,53 @@
+"""The Lua scripts of the Redis store, put together from files of one idea each."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+# A script is read by the server at every call, so that most calls should not bring what they do not need (measured: 65 µs
+# for all of it). The first that knows all operations of a commit is taken.
+_ACCEPT = ("prelude", "moving", "accept", "advance", "commit_end")
+_INTAKE = ("prelude", "moving", "arrivals", "spans", "consumers", "intake", "commit_end")
+_COMMIT = (
+    "prelude", "moving", "accept", "advance", "time", "people", "remember", "lease",
+    "arrivals", "spans", "consumers", "intake", "replay", "sweeping", "commit_end",
+)  # fmt: skip
+_READ_LETTERS = ("prelude", "reading", "read_end")
+_READ = ("prelude", "reading", "arrivals", "inbox_reading", "read_end")
+
+_OPERATION = re.compile(r"^function ops\.(\w+)", re.MULTILINE)
+
+
+class Script(msgspec.Struct, frozen=True):
+    text: str
+    digest: str
+    operations: frozenset[str]
+
+
+def commit_script(operations: Iterable[str]) -> Script:
+    return _fitting((_ACCEPT, _INTAKE, _COMMIT), operations)
+
+
+def read_script(operations: Iterable[str]) -> Script:
+    return _fitting((_READ_LETTERS, _READ), operations)
+
+
+def _fitting(scripts: tuple[tuple[str, ...], ...], operations: Iterable[str]) -> Script:
+    wanted = frozenset(operations)
+    for names in scripts:
+        script = _script(names)
+        if wanted <= script.operations:
+            return script
+    raise AssertionError(wanted)
+
+
+@cache
+def _script(names: tuple[str, ...]) -> Script:
+    folder = files("peik.store.redis") / "lua"
+    text = "\n".join((folder / f"{name}.lua").read_text(encoding="utf-8") for name in names)
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(text, digest, frozenset(_OPERATION.findall(text)))

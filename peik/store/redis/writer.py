@@ -1,0 +1,222 @@
+"""The one writer: everything that waits at a moment goes to the server in one script call, one after the other within it.
+
+Only when its answer is there is anybody told. With `appendfsync always` the server answers after the fsync, one for all.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from redis import exceptions
+
+from peik.errors import BadInput, Conflict, NotFound, Problem, StoreUnavailable
+from peik.ports import Stub
+from peik.store.executor import Ended
+from peik.store.redis.client import Client, refused, translate
+from peik.store.redis.records import encode, stub_of
+
+T = TypeVar("T")
+
+_WEIGHT_PER_COMMIT_MAX = 1000  # how long one call keeps the server's other clients waiting: some milliseconds
+_TROUBLE_S = 10.0  # longer than any engine waits before it tries again
+
+
+class Effects(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operation did besides its answer."""
+
+    superseded: tuple[Stub, ...] = ()
+    joined: tuple[Stub, ...] = ()
+    blobs_freed: tuple[str, ...] = ()
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation that is durable. `superseded_here`: edits that gave way to newer ones within the very same commit."""
+
+    value: Any
+    effects: Effects
+    superseded_here: frozenset[int]
+
+
+class Operation(Generic[T]):
+    """Something to write. `build` names it for the script and puts its records among those of the commit."""
+
+    __slots__ = ("build", "done", "weight")
+
+    def __init__(
+        self, build: Callable[[list[bytes]], list[object]], done: Callable[[Ended[Done]], None], *, weight: int = 1
+    ) -> None:
+        self.build = build
+        self.done = done
+        self.weight = weight
+
+
+class Writer:
+    """Collects operations and commits them in groups, one group at a time: answers come in the order of numbers."""
+
+    def __init__(self, client: Client, *, node: str) -> None:
+        self._client = client
+        self._node = node
+        self._waiting: list[Operation[Any]] = []
+        self._commit: asyncio.Task[None] | None = None
+        self._trouble: tuple[StoreUnavailable, float] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._is_planned = False
+
+    @property
+    def trouble(self) -> StoreUnavailable | None:
+        """Why nothing can be stored, if the last commit was not made; forgotten after a while, since one who stays away
+        because of it would never learn that it is over."""
+        if self._trouble is None or self._loop.time() - self._trouble[1] > _TROUBLE_S:
+            return None
+        return self._trouble[0]
+
+    def submit(self, operation: Operation[Any]) -> None:
+        self._waiting.append(operation)
+        self._plan()
+
+    async def drained(self) -> None:
+        """Returns when everything that was submitted has been answered, well or not."""
+        while self._waiting or self._commit is not None:
+            await asyncio.wait([self._commit]) if self._commit is not None else await asyncio.sleep(0)
+
+    async def abandon(self) -> None:
+        """Let go of what is under way: the process is as good as gone."""
+        self._waiting = []
+        if self._commit is not None:
+            self._commit.cancel()
+            await asyncio.wait([self._commit])
+
+    def _plan(self) -> None:
+        if self._commit is None and not self._is_planned and self._waiting:
+            # Not at once: what else is written in this turn of the event loop shall come along.
+            self._is_planned = True
+            self._loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self._is_planned = False
+        if self._commit is None and self._waiting:
+            self._commit = self._loop.create_task(self._run(self._cut()))
+
+    def _cut(self) -> list[Operation[Any]]:
+        weight = 0
+        for index, operation in enumerate(self._waiting):
+            weight += operation.weight
+            if weight >= _WEIGHT_PER_COMMIT_MAX:
+                operations, self._waiting = self._waiting[: index + 1], self._waiting[index + 1 :]
+                return operations
+        operations, self._waiting = self._waiting, []
+        return operations
+
+    async def _run(self, operations: list[Operation[Any]]) -> None:
+        try:
+            ended = await self._ask(operations)
+        finally:
+            self._commit = None
+            self._start()  # the next group first: the server works while the answers are given out
+        for operation, answer in zip(operations, ended, strict=True):
+            try:
+                operation.done(answer)
+            except Exception as error:  # noqa: BLE001  one listener's surprise must not keep the others waiting
+                self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
+
+    async def _ask(self, operations: list[Operation[Any]]) -> list[Ended[Done]]:
+        built, records, broken = _build(operations)
+        if not built:
+            return list(broken.values())
+        try:
+            answers = await self._client.commit(self._node, built, records)
+        except exceptions.RedisError as error:
+            trouble = translate(error)
+            self._trouble = (trouble, self._loop.time())
+            ended: list[Ended[Done]] = [Ended(None, trouble) for _ in built]
+        except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+            ended = [Ended(None, error) for _ in built]
+        else:
+            ended = self._read(answers)
+            told = [one.error for one in ended if isinstance(one.error, StoreUnavailable)]
+            self._trouble = (told[0], self._loop.time()) if told else None
+        answered = iter(ended)
+        return [broken[index] if index in broken else next(answered) for index in range(len(operations))]
+
+    def _read(self, answers: list[Any]) -> list[Ended[Done]]:
+        effects = [_effects(answer) for answer in answers]
+        superseded = frozenset(stub.letter_id for one in effects for stub in one.superseded)
+        ended: list[Ended[Done]] = []
+        for answer, one in zip(answers, effects, strict=True):
+            if answer[0] == _DONE:
+                ended.append(Ended(Done(value=answer[1], effects=one, superseded_here=superseded), None))
+            elif answer[0] == _REFUSED:
+                ended.append(
+                    Ended(None, problem(*(part.decode() if isinstance(part, bytes) else part for part in answer[1])))
+                )
+            else:
+                ended.append(Ended(None, refused(answer[1].decode(errors="replace"))))
+        return ended
+
+
+_Built = tuple[list[tuple[str, msgspec.Raw]], list[bytes], dict[int, Ended[Done]]]
+
+
+def _build(operations: list[Operation[Any]]) -> _Built:
+    """All that can be said to the server, with its records; what cannot (half a surrogate, say) fails alone."""
+    built: list[tuple[str, msgspec.Raw]] = []
+    records: list[bytes] = []
+    broken: dict[int, Ended[Done]] = {}
+    for index, operation in enumerate(operations):
+        before = len(records)
+        try:
+            named = operation.build(records)
+            built.append((str(named[0]), msgspec.Raw(encode(named))))
+        except Exception as error:  # noqa: BLE001  it is raised again where the work was asked for
+            del records[before:]
+            broken[index] = Ended(None, error)
+    return built, records, broken
+
+
+_REFUSED, _DONE = 0, 1
+_QUIET = Effects()
+
+
+def _effects(answer: list[Any]) -> Effects:
+    if answer[0] != _DONE or len(answer) < 3 or answer[2] is None:
+        return _QUIET
+    superseded, joined, freed = answer[2]
+    return Effects(
+        superseded=tuple(stub_of(row) for row in superseded),
+        joined=tuple(stub_of(row) for row in joined),
+        blobs_freed=tuple(blob.decode() for blob in freed),
+    )
+
+
+def problem(code: str, subject: object = "", more: object = "") -> Problem:
+    """What a script refused before it wrote anything."""
+    kind, detail = _PROBLEMS[code]
+    shown = "unknown_bot" if code == "no_inbox" else code
+    return kind(code=shown, detail=detail.format(subject=subject, more=more))
+
+
+_PROBLEMS: dict[str, tuple[type[Problem], str]] = {
+    "unknown_bot": (NotFound, "Bot {subject} is not known here. Add it with its token first."),
+    "no_inbox": (NotFound, "Bot {subject} has no inbox here (any more). Add the bot with its token first."),
+    "unknown_letter": (NotFound, "There is no letter {subject} here (any more)."),
+    "unknown_consumer": (NotFound, "There is no consumer {subject} here (any more)."),
+    "already_expired": (BadInput, "expires_at is in the past."),
+    "idempotency_key_reused": (
+        Conflict,
+        "This idempotency key was used within 48 hours for another call. Use a new key for a new call.",
+    ),
+    "in_flight": (Conflict, "Letter {subject} is being sent right now; it cannot be taken back."),
+    "already_ended": (Conflict, "Letter {subject} has ended already: it is {more}."),
+    "not_dead": (Conflict, "Letter {subject} is {more}; only dead letters are sent again."),
+    "not_uncertain": (Conflict, "Letter {subject} is not uncertain; there is nothing to resolve."),
+    "letters_waiting": (
+        Conflict,
+        "Bot {subject} still has {more} letters to send. Let them go out, or cancel them first.",
+    ),
+    "too_many_keys": (Conflict, "There are {subject} keys. Revoke those that nobody uses."),
+    "default_consumer": (
+        Conflict,
+        "The default consumer stays as long as its bot, so that nothing that comes is without a reader.",
+    ),
+}

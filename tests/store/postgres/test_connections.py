@@ -1,0 +1,171 @@
+"""Connections that are lost, servers that go and come back: what was acknowledged stays, what was not is not believed."""
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from peik.core.lifecycle import settle
+from peik.errors import StoreUnavailable
+from peik.ports import Tally
+from peik.store.postgres.store import PostgresStore
+from tests.store.acts import NO_NETWORK, NOW, SENT, accept, advance, conclude, draft, find, mark, state, tally
+from tests.store.places import BOT
+from tests.store.postgres.facts import locked_out, until, waiting_pids
+from tests.store.postgres.proxy import Break, Proxy
+from tests.store.postgres_place import PostgresPlace
+from tests.store.servers import PostgresServer
+
+END_ALL = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'peik' AND pid <> pg_backend_pid()
+"""
+
+
+async def test_connections_that_were_ended_are_made_anew_and_nobody_notices(place: PostgresPlace) -> None:
+    async with place.open() as store:
+        await accept(store, draft(1))
+        for _ in range(3):
+            await place.run(END_ALL)
+            await accept(store, draft(1))
+            await place.run(END_ALL)
+            await tally(store)
+        assert await tally(store) == Tally(waiting=4)
+        assert await store.has_foreign_writes()  # nobody listened for a moment
+        await place.run(END_ALL)
+        await mark(store, (await store.fronts(BOT, [(1, 0)], letters=1))[1, 0].letters[0])
+        assert store.is_owner
+
+
+async def test_what_was_asked_on_a_connection_that_ends_in_the_middle_is_asked_again(place: PostgresPlace) -> None:
+    async with place.open() as store:
+        (letter_id,) = await accept(store, draft(1))
+        rival = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
+        await rival.execute("BEGIN; LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        both = asyncio.gather(store.letter(letter_id), accept(store, draft(1)))
+        await until(lambda: locked_out(place, 2))
+        ended = await waiting_pids(place)
+        await place.run("SELECT pg_terminate_backend(pid) FROM unnest($1::integer[]) AS pid", ended)
+        await until(lambda: _came_again(place, ended))
+        await rival.execute("COMMIT")
+        await rival.close()
+        view, _ = await both
+        assert view is not None
+        assert await tally(store) == Tally(waiting=2)
+
+
+async def test_queries_outlive_a_change_of_their_tables(place: PostgresPlace) -> None:
+    """Another node runs a newer Peik, whose migration adds what this one does not know of."""
+    async with place.open() as store:
+        (letter_id,) = await accept(store, draft(1))
+        letter = await find(store, letter_id)
+        await mark(store, letter)
+        assert await store.left_in_flight(BOT) == [letter]
+        await place.run("ALTER TABLE letters ADD COLUMN news text")
+        await place.run("ALTER TABLE letters ALTER COLUMN weight TYPE bigint")
+        assert await store.left_in_flight(BOT) == [letter]
+        await accept(store, draft(1))
+        assert await state(store, letter_id) == "active"
+        assert len((await store.fronts(BOT, [(1, 0)], letters=9))[1, 0].letters) == 2
+
+
+async def _came_again(place: PostgresPlace, ended: set[int]) -> bool:
+    return len(await waiting_pids(place) - ended) == len(ended)
+
+
+@pytest.mark.parametrize("how", ["stop", "crash"])
+async def test_a_server_that_goes_and_comes_back_has_all_that_was_acknowledged(
+    own_server: PostgresServer, tmp_path: Path, how: str
+) -> None:
+    place = PostgresPlace(tmp_path, own_server)
+    acknowledged: list[int] = []
+    refused: list[str] = []
+    is_over = asyncio.Event()
+
+    async def caller(store: PostgresStore, chat: int) -> None:
+        while not is_over.is_set():
+            try:
+                acknowledged.extend(await accept(store, draft(chat)))
+            except StoreUnavailable as error:
+                refused.append(error.code)
+                await asyncio.sleep(0.02)
+
+    async with place.open() as store:
+        async with asyncio.TaskGroup() as group:
+            for chat in range(10):
+                group.create_task(caller(store, chat))
+            await until(lambda: _more_than(acknowledged, 100))
+            await asyncio.to_thread(getattr(own_server, how))
+            await until(lambda: _more_than(refused, 20))
+            assert store.trouble() is not None
+            await asyncio.to_thread(own_server.start)
+            so_far = len(acknowledged)
+            await until(lambda: _more_than(acknowledged, so_far + 100))
+            is_over.set()
+        assert store.trouble() is None
+        rows = await place.run("SELECT id, number FROM letters ORDER BY number")
+        assert set(acknowledged) <= {row["id"] for row in rows}
+        assert len(set(acknowledged)) == len(acknowledged)
+        assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+        assert set(refused) == {"store_gone"}
+
+
+async def _more_than(found: list[object] | list[int] | list[str], count: int) -> bool:
+    return len(found) > count
+
+
+# ---- a commit whose answer never came ----
+
+
+@pytest.mark.parametrize("breaks", [Break.BEFORE, Break.AFTER])
+async def test_a_mark_that_may_be_stored_is_not_believed_and_not_left_behind(
+    place: PostgresPlace, breaks: Break
+) -> None:
+    async with Proxy(place.server.port).running() as proxy:
+        place.url = place.url.replace(f":{place.server.port}/", f":{proxy.port}/")
+        async with place.open() as store:
+            letter = await find(store, (await accept(store, draft(1)))[0])
+            proxy.breaks = breaks
+            marked = await advance(store, [], [letter])
+            assert isinstance(marked.error, StoreUnavailable)
+            assert "not known" in marked.error.detail
+            assert await state(store, letter.id) == ("active" if breaks is Break.AFTER else "waiting")
+            assert await store.has_foreign_writes()  # whoever keeps lanes in memory reads them anew
+            assert await mark(store, letter) == [letter.id]
+            await conclude(store, letter, SENT)
+            assert await tally(store) == Tally(completed=1)
+
+
+@pytest.mark.parametrize("breaks", [Break.BEFORE, Break.AFTER])
+async def test_a_step_that_may_be_stored_can_be_made_again(place: PostgresPlace, breaks: Break) -> None:
+    """A try failed, and the letter was marked again in the same step: its first mark must not go with the second."""
+    async with Proxy(place.server.port).running() as proxy:
+        place.url = place.url.replace(f":{place.server.port}/", f":{proxy.port}/")
+        async with place.open() as store:
+            letter = await find(store, (await accept(store, draft(1)))[0])
+            assert await mark(store, letter) == [letter.id]
+            proxy.breaks = breaks
+            step = [settle(letter, NO_NETWORK, at_ms=NOW)], [letter]
+            assert (await advance(store, *step)).error is not None
+            assert (await advance(store, *step)).taken is None
+            view = await store.letter(letter.id)
+            assert view is not None
+            assert (view.history or "").count("no route") == 1
+            assert await tally(store) == Tally(active=1)
+
+
+@pytest.mark.parametrize("breaks", [Break.BEFORE, Break.AFTER])
+async def test_a_letter_that_may_be_stored_is_refused_and_its_key_makes_no_second_one(
+    place: PostgresPlace, breaks: Break
+) -> None:
+    async with Proxy(place.server.port).running() as proxy:
+        place.url = place.url.replace(f":{place.server.port}/", f":{proxy.port}/")
+        async with place.open() as store:
+            call = draft(1, idempotency_key="k", digest="d")
+            proxy.breaks = breaks
+            with pytest.raises(StoreUnavailable, match="not known"):
+                await store.accept([call], at_ms=NOW)
+            (again,) = await store.accept([call], at_ms=NOW)
+            assert again.is_repeat == (breaks is Break.AFTER)
+            assert await tally(store) == Tally(waiting=1)

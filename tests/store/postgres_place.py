@@ -1,0 +1,61 @@
+"""Where the PostgreSQL stores of the stories live: a schema of their own on the shared server."""
+
+import asyncio
+import threading
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+
+from peik.core.token import Token
+from peik.ports import BotRecord, Store
+from peik.store.postgres.store import PostgresStore
+from tests.store.places import BOT, OTHER_BOT, ManualClock, Recorder
+from tests.store.servers import PostgresServer, postgres
+
+
+class PostgresPlace:
+    def __init__(self, folder: Path, server: PostgresServer | None = None) -> None:
+        self.server = server or postgres()
+        self.schema = f"s{uuid.uuid4().hex}"
+        self.url = f"{self.server.url}?schema={self.schema}"
+        self.clock = ManualClock()
+        self.heard = Recorder()
+        self.freed: list[str] = []
+        self._crashed: set[int] = set()
+
+    @asynccontextmanager
+    async def open(self, *, is_owner: bool = True) -> AsyncIterator[PostgresStore]:
+        store = PostgresStore(self.url, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
+        store.listen(self.heard)
+        await store.open()
+        for bot_id in (BOT, OTHER_BOT):
+            await store.save_bot(BotRecord(bot_id=bot_id, token=Token(f"{bot_id}:secret")))
+        try:
+            yield store
+        finally:
+            if id(store) not in self._crashed:
+                await store.close()
+
+    async def crash(self, store: Store) -> None:
+        assert isinstance(store, PostgresStore)
+        self._crashed.add(id(store))
+        await store.abandon()
+        await self.run("UPDATE leases SET expires_at = '-infinity'")  # its time has passed
+
+    def unseat(self) -> None:
+        """The first owner was away for longer than its right lasts."""
+        # The stories say this between two awaits, so it waits for a loop of its own.
+        thread = threading.Thread(target=asyncio.run, args=(self.run("UPDATE leases SET expires_at = '-infinity'"),))
+        thread.start()
+        thread.join()
+
+    async def run(self, sql: str, *bound: object) -> list[asyncpg.Record]:
+        """Something that somebody else does to the database."""
+        connection = await asyncpg.connect(self.server.url, server_settings={"search_path": self.schema})
+        try:
+            return await connection.fetch(sql, *bound)
+        finally:
+            await connection.close()
