@@ -302,6 +302,12 @@ def _proof() -> Iterator[str]:
         f"`make world SEEDS={world['seeds']}`: {world['seeds']:,} lives of {world['deeds']} deeds each, "
         f"{world['wrong']} with a broken invariant."
     )
+    if world["replayed"]:
+        yield (
+            f"Seeds {', '.join(map(str, world['replayed']))} were called wrong in that run by mistakes of the judge itself: it "
+            "did not know of a clock that was set, or of a person who had sent dead letters again. Since those were mended, "
+            "they were played again, and nothing is wrong with them."
+        )
     rows = [(name, f"{count:,}", f"{count / world['seeds']:.1f}") for name, count in world["counts"].items()]
     yield _table(("what", "in all", "in each life"), rows)
     yield "## What can happen"

@@ -63,6 +63,7 @@ def main(
             "first": first,
             "deeds": deeds,
             "wrong": len(failed),
+            "replayed": [],
             "counts": dict(sorted(counts.items())),
         }
         report.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")

@@ -80,10 +80,10 @@ class Judge:
         return promise
 
     def _check_time(self, promise: Promise) -> None:
-        if self._now() < promise.not_before and not promise.is_retried:
-            self.note(f"{promise.name} was tried again without a pause")
         if self.has_jumped:
             return  # by a clock that was set, anything may be early or late
+        if self._now() < promise.not_before and not promise.is_retried:
+            self.note(f"{promise.name} was tried again without a pause")
         wall_ms = self._wall_ms()
         if promise.send_at_ms is not None and wall_ms < promise.send_at_ms:
             self.note(f"{promise.name} was sent {promise.send_at_ms - wall_ms} ms too early")
