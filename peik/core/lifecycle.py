@@ -51,6 +51,8 @@ MOVES: tuple[tuple[Move, tuple[State, ...], State, str], ...] = (
 
 _TARGET_OF = {(move, source): target for move, sources, target, _ in MOVES for source in sources}
 
+UNTRIED = frozenset({Move.EXPIRE, Move.SHUT_OUT, Move.ORPHAN})  # they end a letter without a try, and so without a mark
+
 UNCERTAIN = "uncertain"
 EXPIRED = "expired"
 

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State
-from peik.core.lifecycle import Move, Settlement
+from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput, Conflict, NotFound
 from peik.ports import Accepted, Stub
 from peik.store import reading
@@ -23,8 +23,6 @@ from peik.store.statements import Row, Value, insert_many, load, run_many
 _SQL = load("sqlite.sql")
 
 IDEMPOTENCY_MS = 48 * 3600 * 1000  # DESIGN.md: a key is kept for 48 hours
-
-_UNTRIED = frozenset({Move.EXPIRE, Move.SHUT_OUT, Move.ORPHAN})
 
 
 class Slot:
@@ -110,7 +108,7 @@ class Batch:
     ) -> Slot | Accepted:
         if key in known:
             digest, letter_id = known[key]
-            _check_same_call(draft, digest)
+            check_same_call(draft, digest)
             state = reading.state(self.connection, letter_id, at_ms)
             return Accepted(letter_id=letter_id, state=state, is_repeat=True)
         slot = Slot(draft, at_ms)
@@ -121,7 +119,7 @@ class Batch:
             self._slots.append(slot)
             self._keys[key] = slot
         else:
-            _check_same_call(draft, slot.repeat_of.draft.digest)
+            check_same_call(draft, slot.repeat_of.draft.digest)
         return slot
 
     def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], at_ms: int) -> None:
@@ -162,7 +160,7 @@ class Batch:
         plain: list[Slot] = []
         full: list[Slot] = []
         for slot in self._slots:
-            (plain if _is_plain(slot) else full).append(slot)
+            (plain if is_plain(slot) else full).append(slot)
         ids = insert_many(self.connection, _SQL["accept_plain"], [_plain_row(slot) for slot in plain])
         ids += insert_many(self.connection, _SQL["accept_full"], [_full_row(slot) for slot in full])
         for slot, letter_id in zip(plain + full, ids, strict=True):
@@ -225,13 +223,13 @@ class Batch:
         self.free_blobs([(row[0],) for row in found])
 
     def _write_settlements(self) -> None:
-        tried = [one for one in self._settlements if one.move not in _UNTRIED]
+        tried = [one for one in self._settlements if one.move not in UNTRIED]
         if tried:
             self._write_tried(self._only_ours(tried))
         untried: list[Row] = [
             (one.letter_id, PHASE_OF[one.state], one.at_ms, one.failed_reason, one.entry)
             for one in self._settlements
-            if one.move in _UNTRIED
+            if one.move in UNTRIED
         ]
         if untried:
             self.end_untried(untried)
@@ -314,7 +312,7 @@ class Batch:
         self.connection.execute("RELEASE mark")
 
 
-def _check_same_call(draft: Draft, digest: str) -> None:
+def check_same_call(draft: Draft, digest: str) -> None:
     if digest != draft.digest:
         raise Conflict(
             code="idempotency_key_reused",
@@ -327,7 +325,7 @@ def _int(value: Value) -> int:
     return value
 
 
-def _is_plain(slot: Slot) -> bool:
+def is_plain(slot: Slot) -> bool:
     draft = slot.draft
     return (
         draft.send_at_ms is None

@@ -50,7 +50,7 @@ class Call:
         self.taken = TakenIn(stored=0, duplicates=0, last_number=0, epoch=0)
 
 
-class _Standing:
+class Standing:
     """Where a bot's inbox stands while its calls are filed, one after the other."""
 
     def __init__(self, row: Row) -> None:
@@ -88,7 +88,7 @@ class Intake:
         calls, self._calls = self._calls, []
         asked: dict[int, Row] = {call.bot_id: (call.bot_id,) for call in calls}
         found = run_many(self._connection, _SQL["intake"], list(asked.values()))
-        standings = {standing.bot_id: standing for standing in map(_Standing, found)}
+        standings = {standing.bot_id: standing for standing in map(Standing, found)}
         for call in calls:
             standing = standings.get(call.bot_id)
             if standing is None:
@@ -104,12 +104,12 @@ class Intake:
             rows.extend(self._file(standing))
         if rows:
             run_many(self._connection, _SQL["take_in"], rows)
-        run_many(self._connection, _SQL["taken_in"], [_state(one) for one in standings.values()])
+        run_many(self._connection, _SQL["taken_in"], [state_of(one) for one in standings.values()])
         for standing in standings.values():
             if standing.has_notes:
                 self._settle_handled(standing, rows)
 
-    def _file(self, standing: _Standing) -> list[Row]:
+    def _file(self, standing: Standing) -> list[Row]:
         """A row for each update that is new, with its number."""
         known = self._known_ids(standing)
         digests = self._known_digests(standing)
@@ -121,17 +121,17 @@ class Intake:
                 if digests and (update.lane, update.digest) in digests:
                     continue
                 if update_id in known:
-                    if known[update_id] == _identity(update):
+                    if known[update_id] == identity(update):
                         continue
                     # Another update under an id that is here: Telegram's server has lost the end of its queue, and gives
                     # ids once more. Who is pushed to does not notice; taken for a duplicate, it would be lost.
                     standing.begin_epoch(call.at_ms)
                     known = {}
-                    digests = self._known_digests(standing) | _digests_of(rows)
-                known[update_id] = _identity(update)
+                    digests = self._known_digests(standing) | digests_of(rows)
+                known[update_id] = identity(update)
                 if standing.next_number is None:
                     standing.next_number = self._seed(standing.bot_id, update_id)
-                rows.append(_row(standing, update, call.at_ms))
+                rows.append(row_of(standing, update, call.at_ms))
                 standing.next_number += 1
             if call.last_update_id is not None:
                 standing.confirmed = call.last_update_id
@@ -149,57 +149,57 @@ class Intake:
         self._connection.execute(_SQL["seed"], {"bot": bot_id, "before": first - 1})
         return first
 
-    def _known_ids(self, standing: _Standing) -> dict[int, Row]:
+    def _known_ids(self, standing: Standing) -> dict[int, Row]:
         """Which ids are here already, and what came under them. Usually none can be: they are above all that are."""
         newest = standing.newest
         if newest is None:
             return {}
         asked: list[Row] = [
             (standing.bot_id, standing.epoch, update.update_id)
-            for update in _updates(standing)
+            for update in updates_of(standing)
             if update.update_id <= newest
         ]
         found = run_many(self._connection, _SQL["find_updates"], asked)
         return {number(update_id): tuple(identity) for update_id, *identity in found}
 
-    def _known_digests(self, standing: _Standing) -> set[tuple[Chat, bytes]]:
+    def _known_digests(self, standing: Standing) -> set[tuple[Chat, bytes]]:
         """What came under an earlier epoch's ids in the last two days, in the lanes at hand."""
         at_ms = max(call.at_ms for call in standing.calls)
         since_ms = at_ms - DUPLICATES_MS
         if standing.epoch == 1 or standing.epoch_at < since_ms:
             return set()
         first = inbox_consumers.id_at(self._connection, since_ms - inbox_consumers.CLOCK_SLACK_MS)
-        lanes: dict[Chat, None] = {update.lane: None for update in _updates(standing)}
+        lanes: dict[Chat, None] = {update.lane: None for update in updates_of(standing)}
         asked: list[Row] = [(standing.bot_id, lane, first, standing.epoch, since_ms) for lane in lanes]
         found = run_many(self._connection, _SQL["find_digests"], asked)
         return {(_chat(lane), digest) for lane, digest in found if isinstance(digest, bytes)}
 
-    def _settle_handled(self, standing: _Standing, rows: Iterable[Row]) -> None:
+    def _settle_handled(self, standing: Standing, rows: Iterable[Row]) -> None:
         """What an MTProto client has handled before it came here is over for the default consumer."""
-        messages = [row for row in rows if row[0] == standing.bot_id and _may_be_handled(row)]
+        messages = [row for row in rows if row[0] == standing.bot_id and may_be_handled(row)]
         asked: list[Row] = [(standing.bot_id, row[5], row[7]) for row in messages]
         found = run_many(self._connection, _SQL["find_handled"], asked)
         noted_at = {(chat, message_id): number(at) for chat, message_id, at in found}
-        over = [number(row[1]) for row in messages if _is_handled(row, noted_at.get((row[5], row[7])))]
+        over = [number(row[1]) for row in messages if is_handled(row, noted_at.get((row[5], row[7])))]
         if over:
             at_ms = max(call.at_ms for call in standing.calls)
             inbox_consumers.settle_default(self._connection, standing.bot_id, spans_of(over), at_ms=at_ms)
 
 
-def _updates(standing: _Standing) -> Iterable[Update]:
+def updates_of(standing: Standing) -> Iterable[Update]:
     return (update for call in standing.calls for update in call.updates)
 
 
-def _identity(update: Update) -> Row:
+def identity(update: Update) -> Row:
     """What stays the same however an update is written: where a page is mended, its digests are not what they were."""
     return (update.type, update.lane, update.user_id, update.message_id, update.sent_at_ms)
 
 
-def _digests_of(rows: Iterable[Row]) -> set[tuple[Chat, bytes]]:
+def digests_of(rows: Iterable[Row]) -> set[tuple[Chat, bytes]]:
     return {(_chat(row[5]), row[10]) for row in rows if isinstance(row[10], bytes)}
 
 
-def _row(standing: _Standing, update: Update, at_ms: int) -> Row:
+def row_of(standing: Standing, update: Update, at_ms: int) -> Row:
     return (
         standing.bot_id,
         standing.next_number,
@@ -216,7 +216,7 @@ def _row(standing: _Standing, update: Update, at_ms: int) -> Row:
     )
 
 
-def _state(standing: _Standing) -> Row:
+def state_of(standing: Standing) -> Row:
     calls = standing.calls
     received = [call.at_ms for call in calls if call.updates]
     return (
@@ -231,11 +231,11 @@ def _state(standing: _Standing) -> Row:
     )
 
 
-def _may_be_handled(row: Row) -> bool:
+def may_be_handled(row: Row) -> bool:
     return row[7] is not None and isinstance(row[5], int) and (row[4] in _MESSAGES or row[4] in _EDITS)
 
 
-def _is_handled(row: Row, noted_at: int | None) -> bool:
+def is_handled(row: Row, noted_at: int | None) -> bool:
     """An edit that came after the note is news, even if the message itself was handled. Prefer twice to never."""
     if noted_at is None:
         return False

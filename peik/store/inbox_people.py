@@ -183,13 +183,13 @@ def _where(connection: apsw.Connection, wanted: ArrivalFilter, between: Ids) -> 
     if wanted.is_original:
         terms.append("a.replay_of IS NULL")
     if wanted.text is not None:
-        likes = {f"text{index}": like for index, like in enumerate(_likes(wanted.text))}
+        likes = {f"text{index}": like for index, like in enumerate(likes_of(wanted.text))}
         terms.append("(" + " OR ".join(f"a.payload LIKE :{name} ESCAPE '!'" for name in likes) + ")")
         bound |= likes
     return terms, bound
 
 
-def _likes(text: str) -> list[str]:
+def likes_of(text: str) -> list[str]:
     """A payload is kept as Telegram wrote it, and JSON knows several ways to write the same text."""
     written = {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)}
     written |= {one.replace("/", "\\/") for one in written}

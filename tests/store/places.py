@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from peik.core.letter import Letter
 from peik.core.token import Token
@@ -12,6 +12,8 @@ from peik.store.executor import run_in
 from peik.store.sqlite import SqliteStore
 
 BOT, OTHER_BOT = 7, 8
+
+S = TypeVar("S", bound=Store)
 
 
 class ManualClock:
@@ -65,17 +67,21 @@ class Place(Protocol):
         """Let somebody else become the owner although the first one lives on and does not know."""
 
 
-class SqlitePlace:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "peik.db"
+class StorePlace(Generic[S]):
+    """What all places share; each makes stores of its own kind."""
+
+    def __init__(self) -> None:
         self.clock = ManualClock()
         self.heard = Recorder()
         self.freed: list[str] = []
         self._crashed: set[int] = set()
 
+    def make(self, *, is_owner: bool) -> S:
+        raise NotImplementedError
+
     @asynccontextmanager
-    async def open(self, *, is_owner: bool = True) -> AsyncIterator[SqliteStore]:
-        store = SqliteStore(self.path, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
+    async def open(self, *, is_owner: bool = True) -> AsyncIterator[S]:
+        store = self.make(is_owner=is_owner)
         store.listen(self.heard)
         await store.open()
         for bot_id in (BOT, OTHER_BOT):
@@ -85,6 +91,15 @@ class SqlitePlace:
         finally:
             if id(store) not in self._crashed:
                 await store.close()
+
+
+class SqlitePlace(StorePlace[SqliteStore]):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.path = folder / "peik.db"
+
+    def make(self, *, is_owner: bool) -> SqliteStore:
+        return SqliteStore(self.path, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, SqliteStore)

@@ -3,41 +3,25 @@
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 
-from peik.core.token import Token
-from peik.ports import BotRecord, Store
+from peik.ports import Store
 from peik.store.postgres.store import PostgresStore
-from tests.store.places import BOT, OTHER_BOT, ManualClock, Recorder
+from tests.store.places import StorePlace
 from tests.store.servers import PostgresServer, postgres
 
 
-class PostgresPlace:
+class PostgresPlace(StorePlace[PostgresStore]):
     def __init__(self, folder: Path, server: PostgresServer | None = None) -> None:
+        super().__init__()
         self.server = server or postgres()
         self.schema = f"s{uuid.uuid4().hex}"
         self.url = f"{self.server.url}?schema={self.schema}"
-        self.clock = ManualClock()
-        self.heard = Recorder()
-        self.freed: list[str] = []
-        self._crashed: set[int] = set()
 
-    @asynccontextmanager
-    async def open(self, *, is_owner: bool = True) -> AsyncIterator[PostgresStore]:
-        store = PostgresStore(self.url, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
-        store.listen(self.heard)
-        await store.open()
-        for bot_id in (BOT, OTHER_BOT):
-            await store.save_bot(BotRecord(bot_id=bot_id, token=Token(f"{bot_id}:secret")))
-        try:
-            yield store
-        finally:
-            if id(store) not in self._crashed:
-                await store.close()
+    def make(self, *, is_owner: bool) -> PostgresStore:
+        return PostgresStore(self.url, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, PostgresStore)

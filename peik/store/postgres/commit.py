@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from peik.core.letter import Draft, Letter, State
-from peik.core.lifecycle import Settlement
+from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput
 from peik.ports import Accepted, Stub
-from peik.store.commit import _UNTRIED, IDEMPOTENCY_MS, Slot, _check_same_call
+from peik.store.commit import IDEMPOTENCY_MS, Slot, check_same_call
 from peik.store.postgres import chats, lease, letters_in, reading
 from peik.store.postgres.inbox_intake import Intake
 from peik.store.postgres.queries import load
@@ -94,7 +94,7 @@ class Batch:
     async def _under_key(self, key: Key, draft: Draft, at_ms: int) -> Slot | Accepted:
         if key in self._known:
             digest, letter_id = self._known[key]
-            _check_same_call(draft, digest)
+            check_same_call(draft, digest)
             state = await reading.state(self.session, letter_id, at_ms)
             return Accepted(letter_id=letter_id, state=state, is_repeat=True)
         slot = Slot(draft, at_ms)
@@ -105,7 +105,7 @@ class Batch:
             self._slots.append(slot)
             self._keys[key] = slot
         else:
-            _check_same_call(draft, slot.repeat_of.draft.digest)
+            check_same_call(draft, slot.repeat_of.draft.digest)
         return slot
 
     def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], at_ms: int) -> None:
@@ -148,13 +148,13 @@ class Batch:
                 self._known[key] = (slot.draft.digest, slot.letter_id)
 
     async def _write_settlements(self) -> None:
-        tried = {one.letter_id: one for one in reversed(self._settlements) if one.move not in _UNTRIED}
+        tried = {one.letter_id: one for one in reversed(self._settlements) if one.move not in UNTRIED}
         if tried:  # the first of each letter: one mark allows one settlement
             await self._write_tried(tried)
         untried = [
             (one.letter_id, PHASE_OF[one.state], one.at_ms, chats.clean(one.failed_reason), one.entry)
             for one in self._settlements
-            if one.move in _UNTRIED
+            if one.move in UNTRIED
         ]
         if untried:
             await self.end_untried(untried)

@@ -13,14 +13,14 @@ from peik.inbox_ports import TakenIn
 from peik.store.inbox_intake import (
     DUPLICATES_MS,
     Call,
-    _digests_of,
-    _identity,
-    _is_handled,
-    _may_be_handled,
-    _row,
-    _Standing,
-    _state,
-    _updates,
+    Standing,
+    digests_of,
+    identity,
+    is_handled,
+    may_be_handled,
+    row_of,
+    state_of,
+    updates_of,
 )
 from peik.store.postgres import chats, inbox_consumers
 from peik.store.postgres.queries import load
@@ -48,7 +48,7 @@ class Intake:
         calls, self._calls = self._calls, []
         bots = sorted({call.bot_id for call in calls})
         found = await self._session.rows(_SQL["intake"], bots=bots)
-        standings = {standing.bot_id: standing for standing in (_Standing(tuple(row)) for row in found)}
+        standings = {standing.bot_id: standing for standing in (Standing(tuple(row)) for row in found)}
         for call in calls:
             standing = standings.get(call.bot_id)
             if standing is None:
@@ -64,13 +64,13 @@ class Intake:
             rows.extend(await self._file(standing))
         if rows:
             await self._session.run(_SQL["take_in"], *zip(*map(_encoded, rows), strict=True))
-        states = [_state(one) for one in standings.values()]
+        states = [state_of(one) for one in standings.values()]
         await self._session.run(_SQL["taken_in"], *zip(*states, strict=True))
         for standing in standings.values():
             if standing.has_notes:
                 await self._settle_handled(standing, rows)
 
-    async def _file(self, standing: _Standing) -> list[Row]:
+    async def _file(self, standing: Standing) -> list[Row]:
         """A row for each update that is new, with its number."""
         known = await self._known_ids(standing)
         digests = await self._known_digests(standing)
@@ -82,17 +82,17 @@ class Intake:
                 if digests and (update.lane, update.digest) in digests:
                     continue
                 if update_id in known:
-                    if known[update_id] == _identity(update):
+                    if known[update_id] == identity(update):
                         continue
                     # Another update under an id that is here: Telegram's server has lost the end of its queue, and gives
                     # ids once more. Who is pushed to does not notice; taken for a duplicate, it would be lost.
                     standing.begin_epoch(call.at_ms)
                     known = {}
-                    digests = await self._known_digests(standing) | _digests_of(rows)
-                known[update_id] = _identity(update)
+                    digests = await self._known_digests(standing) | digests_of(rows)
+                known[update_id] = identity(update)
                 if standing.next_number is None:
                     standing.next_number = await self._seed(standing.bot_id, update_id)
-                rows.append(_row(standing, update, call.at_ms))
+                rows.append(row_of(standing, update, call.at_ms))
                 standing.next_number += 1
             if call.last_update_id is not None:
                 standing.confirmed = call.last_update_id
@@ -110,18 +110,18 @@ class Intake:
         await self._session.run(_SQL["seed"], bot=bot_id, before=first - 1)
         return first
 
-    async def _known_ids(self, standing: _Standing) -> dict[int, Row]:
+    async def _known_ids(self, standing: Standing) -> dict[int, Row]:
         """Which ids are here already, and what came under them. Usually none can be: they are above all that are."""
         newest = standing.newest
         if newest is None:
             return {}
-        asked = [update.update_id for update in _updates(standing) if update.update_id <= newest]
+        asked = [update.update_id for update in updates_of(standing) if update.update_id <= newest]
         if not asked:
             return {}
         found = await self._session.rows(_SQL["find_updates"], bot=standing.bot_id, epoch=standing.epoch, updates=asked)
         return {row[0]: (row[1], chats.decode(row[2]), row[3], row[4], row[5]) for row in found}
 
-    async def _known_digests(self, standing: _Standing) -> set[tuple[Chat, bytes]]:
+    async def _known_digests(self, standing: Standing) -> set[tuple[Chat, bytes]]:
         """What came under an earlier epoch's ids in the last two days, in the lanes at hand."""
         since_ms = max(call.at_ms for call in standing.calls) - DUPLICATES_MS
         if standing.epoch == 1 or standing.epoch_at < since_ms:
@@ -129,16 +129,16 @@ class Intake:
         found = await self._session.rows(
             _SQL["find_digests"],
             bot=standing.bot_id,
-            lanes=sorted({chats.encode(update.lane) for update in _updates(standing)}),
+            lanes=sorted({chats.encode(update.lane) for update in updates_of(standing)}),
             first=await inbox_consumers.id_at(self._session, since_ms - inbox_consumers.CLOCK_SLACK_MS),
             epoch=standing.epoch,
             since=since_ms,
         )
         return {(chats.decode(lane), digest) for lane, digest in found}
 
-    async def _settle_handled(self, standing: _Standing, rows: Iterable[Row]) -> None:
+    async def _settle_handled(self, standing: Standing, rows: Iterable[Row]) -> None:
         """What an MTProto client has handled before it came here is over for the default consumer."""
-        messages = [row for row in rows if row[0] == standing.bot_id and _may_be_handled(row)]
+        messages = [row for row in rows if row[0] == standing.bot_id and may_be_handled(row)]
         found = await self._session.rows(
             _SQL["find_handled"],
             bot=standing.bot_id,
@@ -146,7 +146,7 @@ class Intake:
             messages=[row[7] for row in messages],
         )
         noted_at: dict[tuple[object, object], int] = {(chat, message_id): at for chat, message_id, at in found}
-        over = [row[1] for row in messages if _is_handled(row, noted_at.get((row[5], row[7])))]
+        over = [row[1] for row in messages if is_handled(row, noted_at.get((row[5], row[7])))]
         if over:
             at_ms = max(call.at_ms for call in standing.calls)
             spans = spans_of([one for one in over if isinstance(one, int)])

@@ -8,7 +8,7 @@ import msgspec
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import State
 from peik.inbox_ports import ArrivalFilter, ArrivalView, Consumer, Delivery, InboxTally
-from peik.store.inbox_people import Ids, _likes
+from peik.store.inbox_people import Ids, likes_of
 from peik.store.inbox_rows import PHASE_DEAD, PHASE_PUT_OFF, delivery_from_row
 from peik.store.postgres import chats, inbox_consumers
 from peik.store.postgres.inbox_rows import ARRIVAL, arrivals_of
@@ -175,7 +175,7 @@ async def _where(session: Session, wanted: ArrivalFilter, between: Ids) -> tuple
         terms.append("a.replay_of IS NULL")
     if wanted.text is not None:
         terms.append("a.payload ILIKE ANY (:likes::text[])")
-        bound["likes"] = [_unescaped(like) for like in _likes(wanted.text)]
+        bound["likes"] = [_unescaped(like) for like in likes_of(wanted.text)]
     return terms, bound
 
 

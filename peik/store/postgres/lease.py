@@ -11,7 +11,6 @@ _SQL = load("session.sql")
 
 OWNER = "owner"  # the one right there is: to send for all bots
 TTL_S = 15.0
-RENEW_S = TTL_S / 3
 
 
 async def take(session: Session, node: str, *, ttl_s: float = TTL_S) -> int:

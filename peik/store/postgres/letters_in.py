@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from peik.core.letter import Backoff, OnUncertain, State
+from peik.core.letter import Backoff, OnUncertain
 from peik.errors import NotFound
 from peik.ports import Stub
-from peik.store.commit import Slot, _is_plain
+from peik.store.commit import Slot, is_plain
 from peik.store.postgres import chats
 from peik.store.postgres.queries import Query, load
 from peik.store.postgres.session import Row, Session
-from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, encode_enclosed
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, encode_enclosed
 
 _SQL = load("letters.sql")
 
@@ -23,7 +23,7 @@ async def write(session: Session, slots: Sequence[Slot]) -> None:
     plain: list[Slot] = []
     full: list[Slot] = []
     for slot in slots:
-        (plain if _is_plain(slot) else full).append(slot)
+        (plain if is_plain(slot) else full).append(slot)
     if plain:
         await _insert(session, _SQL["accept_plain"], plain, [_plain_row(slot) for slot in plain])
     if full:
@@ -156,6 +156,3 @@ def _full_row(slot: Slot) -> tuple[object, ...]:
         draft.hook if isinstance(draft.hook, int) else None,
         draft.hook if isinstance(draft.hook, str) else None,
     )
-
-
-PHASE_SUPERSEDED = PHASE_OF[State.COMPLETED]

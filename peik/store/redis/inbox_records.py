@@ -11,7 +11,7 @@ from peik.core.spans import Progress, Span
 from peik.inbox_ports import Consumer, ConsumerKind, Deferral, Delivery, InboxState, Outage
 from peik.store.redis.records import chat_key, chat_of, encode
 
-PUT_OFF, DEAD = 0, 3  # phases of a story; 2 is completed after all
+DEAD = 3  # the phase of a story; 0 is put off, 2 completed after all
 
 # Updates that are a message, and so may have been handled over MTProto. A press or a reaction names a message as well.
 _MESSAGES = frozenset({"message", "channel_post", "business_message", "guest_message"})

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from peik.core.letter import Chat, Draft, LaneKey, Letter, State
-from peik.core.lifecycle import Move, Settlement, Try
+from peik.core.lifecycle import UNTRIED, Move, Settlement, Try
 from peik.ports import Accepted, Found, LaneView, LetterView, Sent, Stub, Sweep, Tally
 from peik.store.redis.client import Client
 from peik.store.redis.records import (
@@ -23,7 +23,6 @@ from peik.store.redis.records import (
 )
 from peik.store.redis.writer import Done
 
-_UNTRIED = frozenset({Move.EXPIRE, Move.SHUT_OUT, Move.ORPHAN})
 _DOUBT = '"outcome":"uncertain"'  # in a line of history; see core/lifecycle.py
 
 
@@ -82,7 +81,7 @@ def steps(
     tried: list[object] = []
     untried: list[object] = []
     for one in settlements:
-        if one.move in _UNTRIED:
+        if one.move in UNTRIED:
             untried.append([str(one.letter_id), PHASE_OF[one.state], one.at_ms, one.failed_reason, one.entry])
         else:
             tried.append(_tried(one))

@@ -56,8 +56,7 @@ class Backend:
             except Lost as lost:
                 self._world.note(f"{self.name} {promise.name}: {lost}")
                 if promise.key is None:
-                    promise.is_given_up = True
-                    return
+                    return  # nobody knows whether it was accepted
             else:
                 if self._take(promise, door, answer):
                     return
@@ -74,8 +73,7 @@ class Backend:
             return False
         if door == "rest":
             if answer.status == 422 and promise.expires_at_ms is not None and not world.judge.is_stored(promise):
-                promise.is_given_up = True  # its time had passed before it came here
-                return True
+                return True  # its time had passed before it came here
             if answer.status != 202:
                 world.judge.note(f"{promise.name} was answered {answer.status}: {answer.body[:200]!r}")
                 return True

@@ -23,10 +23,6 @@ BACKOFF_S = 1.9  # the least that a letter waits after a try in doubt
 HOLD_SLACK_S = 1.5  # in a group: a letter of another thread may have been on its way to the wire when the 429 came
 
 
-class Wrong(Exception):
-    """An invariant is broken."""
-
-
 class Judge:
     """Raises nothing: what is wrong is kept in `wrong`, and the world stops at its next step."""
 

@@ -17,7 +17,6 @@ LATENCY_S = 0.05
 CONNECT_S = 10.0  # how long a connection is tried for
 
 App = Callable[[dict[str, Any], Callable[..., Any], Callable[..., Any]], Any]
-Tell = Callable[[str], None]
 
 
 class Lost(Exception):

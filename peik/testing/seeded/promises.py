@@ -27,7 +27,6 @@ class Promise(msgspec.Struct, kw_only=True):
     asked_at: int = 0  # instants are steps of the world: what is before what
     acked_at: int | None = None
     letter_id: int | None = None
-    is_given_up: bool = False  # its sender has no key and heard nothing: it may or may not be here
     is_retried: bool = False  # a person sent it again, or took it back: it has left its place in the order
 
     tries: int = 0  # requests that left a process
