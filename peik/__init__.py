@@ -21,6 +21,7 @@ _HOMES = {
         "Unavailable",
     ),
     "peik.library.calls": ("Call",),
+    "peik.library.enqueue": ("enqueue", "enqueue_sync"),
     "peik.library.front": ("Peik",),
     "peik.library.handlers": ("Update",),
     "peik.library.letters": ("Letter", "QueueStats", "Receipt", "Refused"),

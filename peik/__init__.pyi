@@ -12,6 +12,8 @@ from peik.errors import StoreUnavailable as StoreUnavailable
 from peik.errors import TooLarge as TooLarge
 from peik.errors import Unavailable as Unavailable
 from peik.library.calls import Call as Call
+from peik.library.enqueue import enqueue as enqueue
+from peik.library.enqueue import enqueue_sync as enqueue_sync
 from peik.library.front import Peik as Peik
 from peik.library.handlers import Update as Update
 from peik.library.letters import Letter as Letter

@@ -5,7 +5,7 @@ import contextlib
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -15,17 +15,18 @@ from peik.building_inbox import token_of
 from peik.carrier.poster import HttpPoster
 from peik.carrier.pusher import HttpPusher
 from peik.clock import Clock, SystemClock
-from peik.config import Config, RouteAddress
-from peik.engine.neighbours import Neighbours
+from peik.config import Config, RouteAddress, StoreKind
 from peik.errors import StartError, StoreUnavailable
 from peik.events import Events
 from peik.inbox.desk import Recovery
 from peik.inbox_ports import Pusher
+from peik.node import Node
 from peik.ports import Carrier, Poster
+from peik.store.choosing import AnyStore, store_of
 from peik.store.database import OwnerLock
 from peik.store.executor import Executor, ThreadExecutor
-from peik.store.spool import FolderSpool
-from peik.store.sqlite import SqliteStore
+from peik.store.shared_spool import SharedSpool
+from peik.store.spool import FolderSpool, Spool
 
 HOOKS_GRACE_S = 5.0  # for webhooks on their way when Peik ends; what does not come back is told again
 
@@ -44,21 +45,26 @@ async def running(
     pusher: Pusher | None = None,
     must_own: bool = True,
     is_alone: bool = False,
+    address: str | None = None,
+    make_store: Callable[..., AnyStore] = store_of,
 ) -> AsyncIterator[Office]:
     """Peik from open to close. On the way out it stops taking letters and gives those in flight the grace to end.
 
     Each route of the settings has a carrier of its own, from `make_carrier`; `carrier` stands for all of them.
-    While another process owns the store, StartError is raised; or, without `must_own`, letters are accepted here and
+    While another process owns a SQLite file, StartError is raised; or, without `must_own`, letters are accepted here and
     sent there, until that process ends and this one takes over. `is_alone` promises that no other process has the file:
-    nobody looks for its writes then, twice a second for all of a virtual month.
+    nobody looks for its writes then, twice a second for all of a virtual month. `address` is where others find the doors
+    of this node.
     """
     clock = clock or SystemClock()
     events = events or Events()
     chance = chance or random.Random()
-    path = config.sqlite_path.absolute()
-    spool = FolderSpool(path.with_name(path.name + ".files"))
-    store = SqliteStore(path, clock=clock, is_owner=must_own, executor=executor, on_blobs_freed=spool.remove)
+    files = Files(config)
+    store = make_store(
+        config, clock=clock, must_own=must_own, address=address, executor=executor, on_blobs_freed=files.remove
+    )
     await store.open()
+    spool = files.open(store)
     pusher = pusher or HttpPusher()
     make_carrier = make_carrier or carrier_to
     carriers = [carrier or make_carrier(address, config) for address in config.routes]
@@ -79,6 +85,7 @@ async def running(
     finally:
         await pusher.close()
         await asyncio.gather(*(each.close() for each in carriers))
+        await spool.close()
         await store.close()
 
 
@@ -91,10 +98,10 @@ async def recover_once(
     Telegram or the store cannot be reached.
     """
     clock = clock or SystemClock()
-    path = config.sqlite_path.absolute()
-    spool = FolderSpool(path.with_name(path.name + ".files"))
-    store = SqliteStore(path, clock=clock, is_owner=True, executor=ThreadExecutor, on_blobs_freed=spool.remove)
+    files = Files(config)
+    store = store_of(config, clock=clock, must_own=True, on_blobs_freed=files.remove)
     await store.open()
+    spool = files.open(store)
     carriers = [carrier or carrier_to(address, config) for address in config.routes]
     try:
         office = build(
@@ -111,7 +118,7 @@ async def recover_once(
         office.desk.open(await store.bots())
         async with asyncio.TaskGroup() as group:
             # An outage that ends with this pass is noted, so that the next start settles it.
-            await office.outages.start([], group)
+            office.outages.open(group, list)
             watching = group.create_task(office.courier.routes.run())
             try:
                 return await office.receiver.recover(office.desk.bot(bot_id))
@@ -124,6 +131,7 @@ async def recover_once(
         raise
     finally:
         await asyncio.gather(*(each.close() for each in carriers))
+        await spool.close()
         await store.close()
 
 
@@ -134,6 +142,9 @@ def only_server(config: Config) -> Iterator[None]:
     It is not the right to send: a program on `Peik.open` may have taken that over while the server was down. The server
     then starts all the same, accepts, and sends again when that program ends.
     """
+    if config.store_kind is not StoreKind.SQLITE:
+        yield
+        return
     path = config.sqlite_path.absolute()
     lock = OwnerLock(path, suffix=".server")
     try:
@@ -153,19 +164,25 @@ def only_server(config: Config) -> Iterator[None]:
 async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
     try:
         async with asyncio.TaskGroup() as group:
-            await _start(office, group)
-            watching = None if is_alone else group.create_task(_neighbours(office, group).run())
+            node = Node(office, group)
+            await _start(office, node, group)
+            beating = group.create_task(office.leases.run())
+            following = None if is_alone else group.create_task(node.follow())
             noting = group.create_task(office.keyring.run())
             alerting = group.create_task(office.alerts.run())
             try:
                 yield
             finally:
-                if watching is not None:
-                    watching.cancel()  # before the drain: nobody may take over now
+                if following is not None:
+                    following.cancel()
+                await office.leases.drain(office.config.grace)
+                beating.cancel()  # before the drain of a whole store: nothing may be taken over now
+                office.leases.stop()
                 noting.cancel()
                 await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
                 office.outages.stop()
                 office.upkeep.stop()
+                node.stop()
                 office.inbox.end()
                 # Handlers may still send while they end, so the courier is the last to stop.
                 began_at = office.clock.mono()
@@ -174,6 +191,7 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
                 await office.courier.drain(max(left_s, min(office.config.grace, HOOKS_GRACE_S)))
                 await office.hooks.drain(min(office.config.grace, HOOKS_GRACE_S))
                 office.hooks.stop()
+                office.timekeeper.stop()
                 office.courier.stop()
                 office.consumers.stop()
                 alerting.cancel()
@@ -186,16 +204,15 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
         raise
 
 
-async def _start(office: Office, group: asyncio.TaskGroup) -> None:
+async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
     bots = await office.store.bots()
     tokens = [token_of(text) for text in office.config.tokens()]
     office.desk.open(bots)
     office.courier.open(group)
+    office.receiver.open(group)
+    office.outages.open(group, node.served)
     await office.keyring.refresh()
-    if await office.store.claim():
-        await _take_over(office, group)
-    else:
-        await office.outages.start([], group)
+    await office.leases.open(node, group)
     if tokens and office.config.inbound == "webhook" and office.config.public_url is None:
         raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
     for token in tokens:
@@ -205,55 +222,50 @@ async def _start(office: Office, group: asyncio.TaskGroup) -> None:
     office.consumers.start(group)
 
 
-async def _take_over(office: Office, group: asyncio.TaskGroup) -> None:
-    """Begin to send: this process owns the store now."""
-    office.spool.sweep(await office.store.blobs())
-    office.courier.start(office.desk.bots(), group)
-    office.hooks.start(group)
-    await office.outages.start(office.desk.bots(), group)
-    office.outages.look_after(office.desk.bots)
-    office.upkeep.start(group)
-    office.receiver.start(office.desk.bots(), group)
-    office.consumers.own()
-
-
 async def _note_keys(office: Office) -> None:
     """When keys were last used is known to about a minute; a store that does not answer must not keep us from ending."""
     with contextlib.suppress(StoreUnavailable):
         await office.keyring.note()
 
 
-def _neighbours(office: Office, group: asyncio.TaskGroup) -> Neighbours:
-    async def reread() -> None:
-        office.desk.look_again(await office.store.bots())
-        office.courier.reread_all()
-        await office.keyring.refresh()
-        office.hooks.look()
-        await office.inbox.look()
-        if not office.store.is_owner:
-            await office.outages.look(office.consumers.handled_bots())  # before its arrivals are seen
-        office.consumers.look()
+class Files:
+    """Where the files of letters lie: beside the database, in a folder that all nodes share, or in the store itself."""
 
-    async def take_over() -> None:
-        await reread()
-        await _take_over(office, group)
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._spool: Spool | None = None
 
-    return Neighbours(store=office.store, clock=office.clock, events=office.events, reread=reread, take_over=take_over)
+    def open(self, store: AnyStore) -> Spool:
+        folder = self._config.files or self._config.beside(".files")
+        if store.files is None or self._config.files is not None:
+            self._spool = FolderSpool(folder)
+        else:
+            self._spool = SharedSpool(folder, store.files, bytes_max=self._config.files_in_store)
+        return self._spool
+
+    def remove(self, blobs: Sequence[str]) -> None:
+        if self._spool is not None:
+            self._spool.remove(blobs)
 
 
-def admin_key(config: Config) -> tuple[str, Path | None]:
-    """The key of the REST API, and the file that it was kept in unless it was set."""
+async def admin_key(config: Config, store: AnyStore) -> tuple[str, Path | None]:
+    """The key of the REST API, and the file that it was kept in unless it was set. All nodes of a server have the same."""
     if config.admin_key:
         return config.admin_key, None
-    path = config.sqlite_path.with_name(config.sqlite_path.name + ".key")
+    path = config.beside(".key")
+    made = f"peik_{secrets.token_urlsafe(32)}"
+    if config.store_kind is not StoreKind.SQLITE:
+        made = await store.secret("admin_key", made)
     if path.is_file():
-        return path.read_text(encoding="utf-8").strip(), path
-    key = f"peik_{secrets.token_urlsafe(32)}"
+        key = path.read_text(encoding="utf-8").strip()
+        if key == made or config.store_kind is StoreKind.SQLITE:
+            return key, path
+        path.unlink()  # of another store
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise StartError(f"The admin key cannot be kept in {path}: {error.strerror}. Set PEIK_ADMIN_KEY.") from None
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(key + "\n")
-    return key, path
+        file.write(made + "\n")
+    return made, path

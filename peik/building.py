@@ -20,6 +20,7 @@ from peik.core.token import Token
 from peik.desk import Defaults, Desk
 from peik.engine.courier import Courier
 from peik.engine.hooks import Hooks
+from peik.engine.leases import Lease, Leases
 from peik.engine.passage import Passage
 from peik.engine.route import Route
 from peik.engine.routes import Routes
@@ -35,8 +36,8 @@ from peik.inbox_ports import Pusher
 from peik.keyring import Keyring
 from peik.ops.alerts import Alerts
 from peik.ports import BotRecord, Carrier, Poster, Retention
-from peik.store.spool import FolderSpool
-from peik.store.sqlite import SqliteStore
+from peik.store.choosing import AnyStore
+from peik.store.spool import Spool
 
 POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound
 
@@ -48,9 +49,11 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     desk: Desk
     courier: Courier
-    spool: FolderSpool
+    spool: Spool
     events: Events
-    store: SqliteStore
+    store: AnyStore
+    leases: Leases
+    timekeeper: Timekeeper
     keyring: Keyring
     hooks: Hooks
     outages: Outages
@@ -71,9 +74,10 @@ def build(
     chance: random.Random,
     poster: Poster,
     pusher: Pusher,
-    store: SqliteStore,
-    spool: FolderSpool,
+    store: AnyStore,
+    spool: Spool,
 ) -> Office:
+    leases = Leases(store=store.nodes, clock=clock, events=events)
     routes = _routes(
         config, carriers, clock=clock, chance=chance, events=events, probe_token=lambda: courier.probe_token()
     )
@@ -85,12 +89,12 @@ def build(
         is_paced=config.pace,
     )
 
-    def make_sender(bot: BotRecord) -> Sender:
-        return Sender(bot, store=store, routes=routes, spool=spool, clock=clock, events=events, terms=terms)
+    def make_sender(bot: BotRecord, lease: Lease) -> Sender:
+        return Sender(bot, lease, store=store, routes=routes, spool=spool, clock=clock, events=events, terms=terms)
 
-    courier = Courier(clock=clock, events=events, make_sender=make_sender, routes=routes, timekeeper=timekeeper)
+    courier = Courier(clock=clock, events=events, lease_of=leases.of, make_sender=make_sender, routes=routes)
     store.listen(courier)
-    hands = Hands(courier)
+    hands = Hands(courier, leases)
     desk = Desk(
         store=store,
         engine=hands,
@@ -106,10 +110,27 @@ def build(
     )
     outages = outages_of(config, events=events, clock=clock, store=store, desk=desk, routes=routes)
     consumers = consumers_of(
-        config, events=events, clock=clock, store=store, desk=desk, routes=routes, outages=outages, pusher=pusher
+        config,
+        events=events,
+        clock=clock,
+        store=store,
+        desk=desk,
+        routes=routes,
+        outages=outages,
+        pusher=pusher,
+        is_served=leases.holds,
+        is_live=leases.is_live,
     )
     receiver = receiver_of(
-        config, events=events, clock=clock, chance=chance, store=store, desk=desk, courier=courier, outages=outages
+        config,
+        events=events,
+        clock=clock,
+        chance=chance,
+        store=store,
+        desk=desk,
+        courier=courier,
+        outages=outages,
+        is_served=leases.holds,
     )
     hands.join(receiver)
     hands.join(consumers)
@@ -123,6 +144,8 @@ def build(
         spool=spool,
         events=events,
         store=store,
+        leases=leases,
+        timekeeper=timekeeper,
         keyring=Keyring(store=store, clock=clock, events=events, hooks_may_be_private=config.hooks_allow_private),
         hooks=Hooks(store=store, poster=poster, clock=clock, events=events),
         outages=outages,
@@ -137,7 +160,7 @@ def build(
             missed_after_s=config.missed_after,
             runners=consumers,
             outages=outages,
-            recover=lambda bot_id: recover_by(store, receiver, desk.bot(bot_id)),
+            recover=lambda bot_id: recover_by(leases.holds, receiver, desk.bot(bot_id)),
         ),
         passage=Passage(
             routes=routes,
@@ -175,7 +198,7 @@ def _routes(
     return Routes(ways, clock=clock, events=events)
 
 
-def _timekeeper(config: Config, *, store: SqliteStore, clock: Clock, events: Events, spool: FolderSpool) -> Timekeeper:
+def _timekeeper(config: Config, *, store: AnyStore, clock: Clock, events: Events, spool: Spool) -> Timekeeper:
     retention = Retention(
         completed_ms=int(config.keep_completed * 1000),
         dead_ms=int(config.keep_dead * 1000),
@@ -195,8 +218,9 @@ class Hand(Protocol):
 class Hands:
     """The desk's engine: what it says of bots goes to everybody who acts for them, and the rest to the courier."""
 
-    def __init__(self, courier: Courier) -> None:
+    def __init__(self, courier: Courier, leases: Leases) -> None:
         self._courier = courier
+        self._leases = leases
         self._all: list[Hand] = [courier]
         self.chat_of = courier.chat_of
         self.why = courier.why
@@ -210,10 +234,13 @@ class Hands:
     def add(self, bot: BotRecord) -> None:
         for hand in self._all:
             hand.add(bot)
+        if not self._leases.holds(bot.bot_id):
+            self._leases.ring()  # one that is new may be ours to act for
 
     def remove(self, bot_id: int) -> None:
         for hand in self._all:
             hand.remove(bot_id)
+        self._leases.forget(bot_id)
 
 
 def carrier_to(address: RouteAddress, config: Config) -> Carrier:

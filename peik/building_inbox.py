@@ -1,7 +1,7 @@
 """How the inbox is put together: what it needs of the desk and the routes comes in as small functions."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -32,8 +32,7 @@ from peik.inbox.webhook_keeper import WebhookKeeper
 from peik.inbox_ports import ArrivalRetention, Outgoing, Pusher
 from peik.ops.alerts import Alerts
 from peik.ports import BotRecord, Request
-from peik.store.database import OwnerLock
-from peik.store.sqlite import SqliteStore
+from peik.store.choosing import AnyStore
 
 ANSWER_S = 10.0  # for an answer to a button press; Telegram takes none that comes much later
 HOUR_MS = 3600 * 1000
@@ -45,10 +44,11 @@ def receiver_of(
     events: Events,
     clock: Clock,
     chance: random.Random,
-    store: SqliteStore,
+    store: AnyStore,
     desk: Desk,
     courier: Courier,
     outages: Outages,
+    is_served: Callable[[int], bool],
 ) -> Receiver:
     async def spoke(bot_id: int, chats: Collection[Chat]) -> None:
         """A chat that could not be reached can be, if it is heard of: nearly always there is none such, and no cost."""
@@ -94,21 +94,26 @@ def receiver_of(
             secret=pushed.secret,
         )
 
-    receiver = Receiver(events=events, outages=outages, pushed=pushed, make_poller=make_poller, make_keeper=make_keeper)
+    receiver = Receiver(
+        events=events,
+        outages=outages,
+        pushed=pushed,
+        is_served=is_served,
+        make_poller=make_poller,
+        make_keeper=make_keeper,
+    )
     courier.routes.when_back(receiver.wake_all)
     return receiver
 
 
-async def recover_by(store: SqliteStore, receiver: Receiver, bot: BotRecord) -> Recovery:
-    if not store.is_owner:
-        detail = "Another process owns the store and fetches the updates of its bots. Ask that one."
+async def recover_by(is_served: Callable[[int], bool], receiver: Receiver, bot: BotRecord) -> Recovery:
+    if not is_served(bot.bot_id):
+        detail = "Another process fetches the updates of this bot. Ask that one (GET /v1/nodes says which it is)."
         raise Conflict(code="not_owner", detail=detail)
     return await receiver.recover(bot)
 
 
-def outages_of(
-    config: Config, *, events: Events, clock: Clock, store: SqliteStore, desk: Desk, routes: Routes
-) -> Outages:
+def outages_of(config: Config, *, events: Events, clock: Clock, store: AnyStore, desk: Desk, routes: Routes) -> Outages:
     def bot(bot_id: int) -> BotRecord | None:
         try:
             return desk.bot(bot_id)
@@ -139,14 +144,15 @@ def consumers_of(
     *,
     events: Events,
     clock: Clock,
-    store: SqliteStore,
+    store: AnyStore,
     desk: Desk,
     routes: Routes,
     outages: Outages,
     pusher: Pusher,
+    is_served: Callable[[int], bool],
+    is_live: Callable[[int], bool],
 ) -> Consumers:
     texts = load_texts(config.texts)
-    path = config.sqlite_path.absolute()
 
     async def accept(bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None:
         """A call that a bot put into its answer to a push. What cannot wait in a queue is carried at once, one time."""
@@ -177,13 +183,15 @@ def consumers_of(
         ),
         pusher=pusher,
         accept=accept,
-        lock=lambda bot_id, name: OwnerLock(path, suffix=f".handlers-{bot_id}-{name}"),
+        locks=store.nodes,
+        is_served=is_served,
+        is_live=is_live,
         outages=outages,
         tell_limited=tell_limited,
     )
 
 
-def upkeep_of(config: Config, *, events: Events, clock: Clock, store: SqliteStore) -> Upkeep:
+def upkeep_of(config: Config, *, events: Events, clock: Clock, store: AnyStore) -> Upkeep:
     retention = ArrivalRetention(
         read_ms=int(config.keep_arrivals * 1000),
         unread_ms=int(config.keep_unread * 1000),

@@ -29,6 +29,22 @@ class RouteKind(enum.StrEnum):
     LOCAL = "local"
 
 
+class StoreKind(enum.StrEnum):
+    SQLITE = "sqlite"
+    POSTGRES = "postgresql"
+    REDIS = "redis"
+
+
+STORE_KINDS = {
+    "sqlite": StoreKind.SQLITE,
+    "postgresql": StoreKind.POSTGRES,
+    "postgres": StoreKind.POSTGRES,
+    "redis": StoreKind.REDIS,
+    "rediss": StoreKind.REDIS,
+    "unix": StoreKind.REDIS,
+}
+
+
 class RouteAddress(msgspec.Struct, frozen=True, kw_only=True):
     """One way to Telegram as it was written. Only `name` may be shown: it holds no user, password or path."""
 
@@ -71,6 +87,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     also: tuple[str, ...] = ()
     is_secret: bool = False
+    has_secret: bool = False  # a part of it may be one
     group: Group = Group.OTHER
 
     @property
@@ -80,7 +97,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def variables(self) -> tuple[str, ...]:
         """Every name under which it is looked for, those of files that hold it included."""
         names = (self.variable, *self.also)
-        return (*names, *(f"{name}_FILE" for name in names)) if self.is_secret else names
+        return (*names, *(f"{name}_FILE" for name in names)) if self.is_secret or self.has_secret else names
 
 
 def _flag(text: str) -> bool:
@@ -122,6 +139,26 @@ def _root(text: str) -> str:
     if not is_root or parts.username is not None or parts.query or parts.fragment:
         raise ValueError("an API root looks like https://host, http://host:port or https://host/path, and nothing more")
     return text.rstrip("/")
+
+
+def _store(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    if scheme not in STORE_KINDS or not rest:
+        # What was written may hold a password, so that it is not quoted.
+        raise ValueError(
+            "a store is sqlite:///peik.db (a file here), sqlite:////var/lib/peik/peik.db (a file anywhere), "
+            "postgresql://user:password@host/database or redis://:password@host:port"
+        )
+    if STORE_KINDS[scheme] is StoreKind.SQLITE and (not rest.startswith("/") or len(rest) < 2):
+        raise ValueError("a file is named with three slashes, or four from the root: sqlite:///peik.db")
+    return text
+
+
+def _lease(text: str) -> float:
+    seconds = parse_duration_s(text)
+    if not 1 <= seconds <= 600:
+        raise ValueError("a lease lasts between 1s and 10m")
+    return seconds
 
 
 def _routes(text: str) -> tuple[RouteAddress, ...]:
@@ -232,7 +269,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting(name="store", group=Group.PLACES, default="sqlite:///peik.db", parse=str, help="Where letters are kept: sqlite:///file."),
+    Setting(name="store", group=Group.PLACES, default="sqlite:///peik.db", parse=_store, has_secret=True, help="Where letters are kept: sqlite:///file, postgresql://user:password@host/database or redis://:password@host:port. See stores.md."),
+    Setting(name="home", group=Group.PLACES, default=".", parse=Path, help="Where this node keeps what is its own (a copy of the admin key, a cache of files) if letters are kept by a server; with SQLite that is beside the file."),
+    Setting(name="files", group=Group.PLACES, default=None, parse=Path, help="A folder that all nodes share, for files of letters. By default files go into PostgreSQL or Redis, or beside the SQLite file."),
+    Setting(name="files_in_store", group=Group.PLACES, default="20M", parse=parse_size_bytes, help="The largest file that PostgreSQL or Redis shall keep. For larger ones, set PEIK_FILES."),
+    Setting(name="lease", group=Group.PLACES, default="10s", parse=_lease, help="How long the bots of a node that died wait for another one, with PostgreSQL or Redis. Below 5s a slow network can look like a death."),
     Setting(name="host", group=Group.PLACES, default="127.0.0.1", parse=str, help="The address to listen on."),
     Setting(name="port", group=Group.PLACES, default="8081", parse=_port, help="The port to listen on; 0 takes any free one."),
     Setting(name="api_root", group=Group.WAYS, default=TELEGRAM, parse=_root, help="The Bot API that Peik talks to."),
@@ -279,11 +320,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="key", group=Group.CLIENT, default=None, parse=str, is_secret=True, help="The key that the command line shows to a running Peik; by default the admin key, from the settings or from its file beside the database."),
 )  # fmt: skip
 
-# Names that are known and not used yet: whoever sets one today is told, or loses nothing when it comes to mean something.
+# Names that others use, too. Together they are one address of a store.
+REDIS: tuple[tuple[str, str], ...] = (
+    ("REDIS_HOST", "The host of Redis. Without PEIK_STORE it selects Redis as the store."),
+    ("REDIS_PORT", "Its port; 6379 if it is not set."),
+    ("REDIS_PASSWORD", "Its password, if it has one."),
+    ("REDIS_DB", "The number of its database; 0 if it is not set."),
+)
+
+# Names that are known and not used yet: whoever sets one today loses nothing when it comes to mean something.
 RESERVED: tuple[tuple[str, str], ...] = (
-    ("REDIS_HOST", "The host of Redis as a store. Without PEIK_STORE it selects Redis, which this Peik cannot use yet: it says so and does not start."),
-    ("REDIS_PORT", "The port of Redis."),
-    ("REDIS_PASSWORD", "The password of Redis."),
     ("MAX_CONCURRENT_DOWNLOADS", "How many long jobs run at once."),
     ("MAX_DOWNLOADS_PER_USER", "How many of them for one user."),
 )  # fmt: skip
@@ -293,6 +339,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting in force. Built by `load`."""
 
     store: str
+    home: Path
+    files: Path | None
+    files_in_store: int
+    lease: float
     host: str
     port: int
     api_root: str
@@ -342,14 +392,25 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return "Config(…)"  # secrets are in it
 
     @property
+    def store_kind(self) -> StoreKind:
+        return STORE_KINDS[self.store.partition("://")[0]]
+
+    @property
+    def store_shown(self) -> str:
+        """The store's address without what may be secret in it."""
+        return shown_address(self.store)
+
+    @property
     def sqlite_path(self) -> Path:
-        scheme, _, rest = self.store.partition("://")
-        if scheme != "sqlite" or not rest.startswith("/") or len(rest) < 2:
-            raise StartError(
-                f"PEIK_STORE={self.store!r} is not a store that this Peik knows. Write sqlite:///peik.db "
-                "(a file here) or sqlite:////var/lib/peik/peik.db (a file anywhere)."
-            )
-        return Path(rest[1:])
+        assert self.store_kind is StoreKind.SQLITE
+        return Path(self.store.partition("://")[2][1:])
+
+    def beside(self, suffix: str) -> Path:
+        """A file or folder of this node, beside the database or in its home."""
+        if self.store_kind is StoreKind.SQLITE:
+            path = self.sqlite_path.absolute()
+            return path.with_name(path.name + suffix)
+        return self.home.absolute() / f"peik{suffix}"
 
     @property
     def upload_bytes_max(self) -> int:
@@ -404,12 +465,33 @@ def find(
     """Every setting by name as it was written, and where. Raises StartError for a name that is no setting."""
     sources = _sources(flags or {}, os.environ if environment is None else environment, folder or Path())
     found = {setting.name: _first(setting, sources) for setting in SETTINGS}
-    if found["store"].source == _DEFAULT and any(source.get("REDIS_HOST") for _, source in sources):
-        raise StartError(
-            "REDIS_HOST is set and PEIK_STORE is not: that selects Redis as the store, which this Peik cannot use yet. "
-            "Set PEIK_STORE=sqlite:///peik.db to keep letters in a file."
-        )
+    if found["store"].source == _DEFAULT:
+        for label, source in sources:
+            if source.get("REDIS_HOST"):
+                where = f"{label} REDIS_HOST" if label == _ENVIRONMENT else label
+                found["store"] = Given(text=_redis(source), source=where)
+                break
     return found
+
+
+def _redis(source: Mapping[str, str | None]) -> str:
+    """The store that REDIS_HOST and its siblings name."""
+    password = source.get("REDIS_PASSWORD")
+    user = f":{urllib.parse.quote(password, safe='')}@" if password else ""
+    host = source["REDIS_HOST"] or ""
+    place = f"[{host}]" if ":" in host else host
+    return f"redis://{user}{place}:{source.get('REDIS_PORT') or 6379}/{source.get('REDIS_DB') or 0}"
+
+
+def shown_address(url: str) -> str:
+    """A store's address without user, password and options."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        place = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme}://{place}{port}{parts.path}"
 
 
 def read(found: Mapping[str, Given]) -> Config:
@@ -454,7 +536,7 @@ def _first(setting: Setting, sources: _Sources) -> Given:
             text = source.get(variable)
             if not text:
                 continue
-            if setting.is_secret and variable.endswith("_FILE"):
+            if variable.endswith("_FILE"):
                 return Given(text=_file(variable, text), source=text)
             return Given(text=text, source=f"{label} {variable}" if label == _ENVIRONMENT else label)
     return Given(text=setting.default, source=_DEFAULT)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -102,8 +102,8 @@ class Desk:
     def open(self, bots: Sequence[BotRecord]) -> None:
         self._bots = {bot.bot_id: bot for bot in bots}
 
-    def look_again(self, bots: Sequence[BotRecord]) -> None:
-        """Another process wrote to the store: take up what it did to bots, and let those who wait ask again."""
+    def take_up(self, bots: Sequence[BotRecord]) -> None:
+        """Another process wrote to the store: take up what it did to bots."""
         now = {bot.bot_id: bot for bot in bots}
         for bot_id in self._bots.keys() - now.keys():
             self._engine.remove(bot_id)
@@ -111,8 +111,11 @@ class Desk:
             if self._bots.get(bot_id) != bot:
                 self._engine.add(bot)
         self._bots = now
-        for waiting in self._waiters.values():
-            for ended in waiting:
+
+    def ask_again(self, letter_ids: Collection[int] | None = None) -> None:
+        """Let those who wait for these letters, or for any, look whether they have ended: another process may know."""
+        for letter_id in self._waiters.keys() if letter_ids is None else self._waiters.keys() & set(letter_ids):
+            for ended in self._waiters[letter_id]:
                 if not ended.done():
                     ended.set_result(None)
 
@@ -553,4 +556,5 @@ def _digest(call: Call, method: str) -> str:
         params, uses = re.subn(attached, f"attach://{one.digest}", params)
         files.append(one.digest if uses else f"{one.field}={one.digest}")
     whole = "\0".join((method, params, ";".join(sorted(files))))
-    return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
+    # SHA-256, since PostgreSQL has it as well: a key holds at every door, the outbox in SQL among them.
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]

@@ -81,6 +81,12 @@ class StoreFailed(Event, frozen=True, kw_only=True):
     why: str
 
 
+class StoreWeak(Event, frozen=True, kw_only=True):
+    """A setting of the store breaks the promise that what was accepted outlives a power cut."""
+
+    what: str
+
+
 class StoreRecovered(Event, frozen=True, kw_only=True):
     pass
 
@@ -275,6 +281,27 @@ class OutageSettled(Event, frozen=True, kw_only=True):
     missed: int
     handed: int
     notices: int
+
+
+class LeasesTaken(Event, frozen=True, kw_only=True):
+    """This node acts for more bots from now on. (The store's chores count as one.)"""
+
+    taken: int
+    held: int
+
+
+class LeasesLetGo(Event, frozen=True, kw_only=True):
+    """Other nodes may act for these bots now; nothing of them was in flight here any more."""
+
+    let_go: int
+    held: int
+
+
+class LeasesLost(Event, frozen=True, kw_only=True):
+    """This node could not keep these leases alive, and another has taken them. What was in flight is uncertain there."""
+
+    lost: int
+    held: int
 
 
 class Surprise(Event, frozen=True, kw_only=True):

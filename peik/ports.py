@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from peik.core.key import Key
-from peik.core.letter import Chat, Draft, LaneKey, Letter, OnUncertain, State
+from peik.core.letter import Chat, Draft, Enclosed, LaneKey, Letter, OnUncertain, State
 from peik.core.lifecycle import Settlement
 from peik.core.pace import Limits
 from peik.core.reply import Reply
@@ -77,6 +77,10 @@ class Spool(Protocol):
     """Where the files of letters lie until their letters have ended."""
 
     def path_of(self, blob: str) -> Path: ...
+
+    async def bring(self, file: Enclosed) -> None:
+        """See that the file can be read at its path on this node. Raises StoreUnavailable if that cannot be said or done
+        now, and NotFound if it never can: the file is gone, or is not what was accepted."""
 
 
 # ---- the store ----
@@ -256,13 +260,17 @@ class Store(Protocol):
         settlements: Sequence[Settlement],
         marks: Sequence[Letter],
         *,
+        epoch: int,
         at_ms: int,
         done: Callable[[Marked], None],
     ) -> None:
-        """Store settlements, then marks, in one commit. A mark takes only if its letter still waits as it was read."""
+        """Store settlements, then marks, of one bot in one commit. A mark takes only if its letter still waits as it was
+        read, and only under the bot's lease of this epoch while that lasts; a settlement only of what was marked, or
+        adopted, under this epoch."""
 
-    async def left_in_flight(self, bot_id: int) -> list[Letter]:
-        """What an owner that is gone had marked and not settled."""
+    async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
+        """What a holder of the bot's lease that is gone had marked and not settled: adopted under this epoch, if that is the
+        lease's now."""
 
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep: ...
 

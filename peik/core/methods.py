@@ -89,7 +89,7 @@ _CLASS_OF: dict[str, tuple[str, MethodClass]] = {
 
 # A method of a Bot API newer than this table. The verb decides; a verb we do not know passes straight through, since
 # repeating or delaying something unknown is worse than not helping with it.
-_VERBS: tuple[tuple[str, MethodClass], ...] = (
+VERBS: tuple[tuple[str, MethodClass], ...] = (
     ("get", MethodClass.READ),
     ("answer", MethodClass.ANSWER),
     ("send", MethodClass.SEND),
@@ -140,7 +140,7 @@ def classify(method: str) -> tuple[str, MethodClass | None]:
     if known is not None:
         return known
     lowered = method.lower()
-    for verb, kind in _VERBS:
+    for verb, kind in VERBS:
         if lowered.startswith(verb):
             return method, kind
     return method, None

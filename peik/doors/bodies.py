@@ -13,7 +13,7 @@ from peik.core.letter import Backoff, Enclosed, OnUncertain
 from peik.core.units import parse_duration_s
 from peik.desk import Call
 from peik.errors import BadInput, TooLarge
-from peik.store.spool import FolderSpool
+from peik.store.spool import Spool
 
 T = TypeVar("T")
 _Time = int | float | str | None
@@ -169,7 +169,7 @@ def wait_s(request: Request, *, most_s: float) -> float:
 
 
 async def read_multipart(
-    request: Request, spool: FolderSpool, *, file_bytes_max: int
+    request: Request, spool: Spool, *, file_bytes_max: int
 ) -> tuple[LetterBody, tuple[Enclosed, ...]]:
     """The letter and its files, which are durable in the spool when this returns."""
     bound = file_bytes_max + 2 * 1024 * 1024
@@ -240,7 +240,7 @@ def _is_number(text: str) -> bool:
     return text.removeprefix("-").isdigit() and text.isascii()
 
 
-async def _enclose(field: str, file: UploadFile, spool: FolderSpool, bytes_max: int) -> Enclosed:
+async def _enclose(field: str, file: UploadFile, spool: Spool, bytes_max: int) -> Enclosed:
     async def chunks() -> AsyncIterator[bytes]:
         while chunk := await file.read(256 * 1024):
             yield chunk

@@ -10,7 +10,19 @@ import typer
 
 from peik import __version__
 from peik.config import Config
-from peik.doors.commands import access, arrivals, bots, chats, consumers, dead, letters, settings
+from peik.doors.commands import (
+    access,
+    arrivals,
+    bots,
+    chats,
+    consumers,
+    dead,
+    doctor,
+    letters,
+    migrate,
+    nodes,
+    settings,
+)
 from peik.doors.commands.exits import EXITS, Exit
 from peik.doors.commands.visit import asks, tell, write_problem
 from peik.doors.commands.words import shielded
@@ -26,6 +38,7 @@ app = typer.Typer(
 _RUN = "Run"
 _INBOX = "Updates"
 _PEOPLE = "Bots, chats, access"
+_ITSELF = "Peik itself"
 
 
 def _serve(config: Config) -> int:
@@ -98,10 +111,13 @@ app.add_typer(bots.app, name="bots", rich_help_panel=_PEOPLE)
 app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
 asks(app, rich_help_panel=_PEOPLE)(access.routes)
 app.add_typer(access.app, name="keys", rich_help_panel=_PEOPLE)
-app.add_typer(settings.app, name="config", rich_help_panel="Peik itself")
+app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)
+app.command(rich_help_panel=_ITSELF)(doctor.doctor)
+app.command(rich_help_panel=_ITSELF)(migrate.migrate)
+app.add_typer(settings.app, name="config", rich_help_panel=_ITSELF)
 
 
-@app.command(rich_help_panel="Peik itself")
+@app.command(rich_help_panel=_ITSELF)
 def version(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:

@@ -45,7 +45,7 @@ class GatewayFiles:
         self._passage = peik.passage
         self._tokens = tokens
         self._events = peik.events
-        folder = peik.config.sqlite_path.absolute().with_name(peik.config.sqlite_path.name + ".cache")
+        folder = peik.config.beside(".cache")
         self._shelf = Shelf(folder, bytes_max=peik.config.file_cache if is_keeping else 0, now=peik.clock.mono)
         if is_keeping:
             self._shelf.clear()

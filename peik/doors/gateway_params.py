@@ -17,7 +17,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from peik.core.call import PARAMS_BYTES_MAX
 from peik.core.letter import Enclosed
-from peik.store.spool import FolderSpool
+from peik.store.spool import Spool
 
 FILES_MAX = 50
 FIELDS_MAX = 1000
@@ -90,9 +90,7 @@ def read_head(headers: Headers) -> Head:
     return Head(content_type=content_type, coding=coding, key=key, size_bytes=size, has_body=has_body)
 
 
-async def read_given(
-    headers: Headers, query: bytes, receive: Receive, *, spool: FolderSpool, file_bytes_max: int
-) -> Given:
+async def read_given(headers: Headers, query: bytes, receive: Receive, *, spool: Spool, file_bytes_max: int) -> Given:
     """Everything that a call brought along. Raises Unreadable, Gone, and what the spool raises; leaves no file behind then."""
     head = read_head(headers)
     if not head.has_body and not query:
@@ -334,7 +332,7 @@ def _text(data: bytes) -> str:
 
 
 async def _read_form(
-    form: _Form, asked: dict[str, str], key: str | None, *, spool: FolderSpool, file_bytes_max: int
+    form: _Form, asked: dict[str, str], key: str | None, *, spool: Spool, file_bytes_max: int
 ) -> Given:
     fields = dict(asked)
     enclosed: dict[str, Enclosed] = {}

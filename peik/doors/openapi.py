@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from peik import __version__
+from peik.config import StoreKind
 from peik.core.letter import State
 from peik.doors.bodies import BatchBody, LetterBody
 from peik.doors.openapi_inbox import INBOX_OPERATIONS, INBOX_SCHEMAS
@@ -63,6 +64,28 @@ _KEY: Json = {
     "last_used_at": nullable(TIME),
     "webhook_url": nullable({"type": "string"}),
 }
+_BOT = shape(
+    bot_id=ID,
+    username=nullable({"type": "string"}),
+    inbound={"type": "string", "enum": ["polling", "webhook", "off"]},
+    paused=nullable({"type": "string"}),
+    limits=nullable({"type": "object"}),
+    created_at=TIME,
+)
+_BOT["properties"]["node"] = nullable({"type": "string"}) | {
+    "description": "The node that serves it, where bots are listed or shown. Null: none does just now."
+}
+_NODE = shape(
+    name={"type": "string"},
+    version=nullable({"type": "string"}),
+    address=nullable({"type": "string"}),
+    started_at=TIME,
+    seen_at=TIME,
+    state={"type": "string", "enum": ["active", "draining"]},
+    bots={"type": "array", "items": ID},
+    does_chores={"type": "boolean"},
+    is_this={"type": "boolean", "description": "Whether it is the node that answers."},
+)
 _COUNTS: Json = {
     name: {"type": "integer"} for name in ("waiting", "active", "completed", "failed", "delayed", "cancelled")
 }
@@ -85,14 +108,7 @@ _SCHEMAS: Json = {
         bots={"type": "object", "additionalProperties": shape(**_COUNTS)},
         inbox={"type": "object", "description": "What waits for the consumers of arrivals, over all and per bot."},
     ),
-    "Bot": shape(
-        bot_id=ID,
-        username=nullable({"type": "string"}),
-        inbound={"type": "string", "enum": ["polling", "webhook", "off"]},
-        paused=nullable({"type": "string"}),
-        limits=nullable({"type": "object"}),
-        created_at=TIME,
-    ),
+    "Bot": _BOT,
     "Bots": shape(bots={"type": "array", "items": {"$ref": "#/components/schemas/Bot"}}),
     "Lanes": shape(lanes={"type": "array", "items": {"type": "object"}}),
     "Chats": shape(chats={"type": "array", "items": {"type": "object"}}, next_cursor=nullable({"type": "string"})),
@@ -107,6 +123,13 @@ _SCHEMAS: Json = {
     },
     "Keys": shape(keys={"type": "array", "items": {"$ref": "#/components/schemas/Key"}}),
     "WebhookSecret": shape(webhook_secret={"type": "string"}),
+    "Node": _NODE,
+    "Nodes": shape(
+        nodes={"type": "array", "items": {"$ref": "#/components/schemas/Node"}},
+        lease_s=nullable({"type": "number"}),
+        store={"type": "string", "enum": [str(kind) for kind in StoreKind]},
+    ),
+    "Ready": shape(status={"type": "string"}, version={"type": "string"}),
     "Health": shape(status={"type": "string"}, version={"type": "string"}, parts={"type": "object"}),
     **INBOX_SCHEMAS,
 }
@@ -133,6 +156,7 @@ _STATE = in_query("state", {"type": "string", "enum": [str(state) for state in S
 
 _HELLO = {"method": "sendMessage", "params": {"chat_id": 123456789, "text": "Hello"}}
 _OF_LETTER = (in_path("letter_id"),)
+_OF_NODE = (in_path("name", WORD),)
 
 OPERATIONS: dict[str, Operation] = {
     "acceptLetter": Operation(
@@ -225,6 +249,10 @@ OPERATIONS: dict[str, Operation] = {
     "getWebhookSecret": Operation(answers={200: "WebhookSecret"}, problems=(503,)),
     "listRoutes": Operation(answers={200: "Routes"}),
     "getHealth": Operation(answers={200: "Health"}),
+    "getReady": Operation(answers={200: "Ready"}, problems=(503,)),
+    "listNodes": Operation(answers={200: "Nodes"}, problems=(503,)),
+    "drainNode": Operation(answers={202: "Node"}, parameters=_OF_NODE, problems=(404, 409, 503)),
+    "resumeNode": Operation(answers={202: "Node"}, parameters=_OF_NODE, problems=(404, 409, 503)),
     **INBOX_OPERATIONS,
 }
 
@@ -261,7 +289,7 @@ def document(routes: Iterable[Route]) -> Json:
 def _operation(operation_id: str, tag: str, text: str) -> Json:
     row = OPERATIONS[operation_id]
     responses: Json = {str(status): _answer(schema, row.media_type) for status, schema in row.answers.items()}
-    is_open = operation_id == "getHealth"
+    is_open = operation_id in ("getHealth", "getReady")
     for status in (*(() if is_open else (401, 403)), *row.problems):
         responses[str(status)] = _problem()
     described: Json = {

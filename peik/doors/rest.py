@@ -16,6 +16,7 @@ from peik.doors.access import Access
 from peik.doors.bodies import call_of, decode, decode_batch, decode_letter, parse_id, read_body, read_multipart, wait_s
 from peik.doors.docs_page import page
 from peik.doors.inbox_views import inbox_stats
+from peik.doors.node_views import Nodes
 from peik.doors.openapi import document
 from peik.doors.replies import Endpoint, Route
 from peik.doors.rest_arrivals import ArrivalRoutes
@@ -23,10 +24,12 @@ from peik.doors.rest_bots import BotBody, BotRoutes
 from peik.doors.rest_consumers import ConsumerRoutes
 from peik.doors.rest_keys import KeyRoutes
 from peik.doors.rest_letters import LetterRoutes
+from peik.doors.rest_nodes import NodeRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.webhook import PATH as PUSH_PATH
 from peik.doors.webhook import webhook_door
-from peik.errors import Problem
+from peik.errors import Problem, Unavailable
+from peik.ops.pulse import Pulse
 from peik.ports import LetterView
 
 _SMALL_BODY = 64 * 1024
@@ -34,7 +37,7 @@ _VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 _encode = msgspec.json.Encoder().encode
 
 
-def build(peik: Office, key: str) -> FastAPI:
+def build(peik: Office, key: str, pulse: Pulse | None = None) -> FastAPI:
     # Its own documentation pages load scripts from other hosts, and its routes cost a tenth of a millisecond each: ours
     # are plain routes, described by doors/openapi.py.
     app = FastAPI(title="Peik", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
@@ -44,7 +47,7 @@ def build(peik: Office, key: str) -> FastAPI:
     app.add_exception_handler(Exception, problems.on_surprise)
     # Routes are tried in order, and Telegram pushes thousands of times a second.
     app.add_route(PUSH_PATH, webhook_door(peik.desk, peik.receiver.pushed), methods=_VERBS)
-    described = document(routes := all_routes(peik, key))
+    described = document(routes := all_routes(peik, key, pulse))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
     for verb, path, endpoint, _, _ in routes:
         verbs[path][verb] = endpoint
@@ -55,16 +58,28 @@ def build(peik: Office, key: str) -> FastAPI:
     return app
 
 
-def all_routes(peik: Office, key: str) -> tuple[Route, ...]:
+def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Route, ...]:
     access = Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms)
+    nodes = Nodes(
+        peik.config,
+        peik.store.nodes,
+        clock=peik.clock,
+        bot_ids=lambda: [bot.bot_id for bot in peik.desk.bots()],
+        is_whole=lambda: peik.leases.is_whole,
+    )
     return (
-        *_Routes(peik, access).table(),
+        *_Routes(peik, access, nodes, pulse or pulse_of(peik)).table(),
         *LetterRoutes(peik.desk, access).table(),
         *BotRoutes(peik.desk, access).table(),
         *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
         *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
+        *NodeRoutes(nodes, access).table(),
     )
+
+
+def pulse_of(peik: Office) -> Pulse:
+    return Pulse(store=peik.store.nodes, trouble=peik.store.trouble, clock=peik.clock, events=peik.events)
 
 
 def _by_verb(endpoints: dict[str, Endpoint]) -> Endpoint:
@@ -88,9 +103,11 @@ def _serve_text(app: FastAPI, path: str, body: bytes, media_type: str) -> None:
 
 
 class _Routes:
-    def __init__(self, peik: Office, access: Access) -> None:
+    def __init__(self, peik: Office, access: Access, nodes: Nodes, pulse: Pulse) -> None:
         self._peik = peik
         self._desk = peik.desk
+        self._nodes = nodes
+        self._pulse = pulse
         self._admit = access.admit
 
     def table(self) -> tuple[Route, ...]:
@@ -106,6 +123,7 @@ class _Routes:
             ("DELETE", "/v1/bots/{bot_id}", self.delete_bot, "removeBot", "bots"),
             ("GET", "/v1/routes", self.get_routes, "listRoutes", "routes"),
             ("GET", "/health", self.get_health, "getHealth", "health"),
+            ("GET", "/ready", self.get_ready, "getReady", "health"),
         )
 
     # ---- letters ----
@@ -171,16 +189,19 @@ class _Routes:
         return _json(bot_view(bot), 201 if is_new else 200)
 
     async def get_bots(self, request: Request) -> Response:
-        """All bots, without their tokens."""
+        """All bots, without their tokens, each with the node that serves it."""
         caller = self._admit(request, "read")
-        return _json({"bots": [bot_view(bot) for bot in self._desk.bots() if caller.sees(bot.bot_id)]})
+        serving = await self._nodes.serving()
+        bots = [bot for bot in self._desk.bots() if caller.sees(bot.bot_id)]
+        return _json({"bots": [{**bot_view(bot), "node": serving.get(bot.bot_id)} for bot in bots]})
 
     async def get_bot(self, request: Request) -> Response:
-        """One bot, without its token."""
+        """One bot, without its token, and the node that serves it."""
         caller = self._admit(request, "read")
         bot_id = parse_id(request.path_params["bot_id"], "bot_id")
         caller.must_serve(bot_id)
-        return _json(bot_view(self._desk.bot(bot_id)))
+        bot = self._desk.bot(bot_id)
+        return _json({**bot_view(bot), "node": (await self._nodes.serving()).get(bot_id)})
 
     async def delete_bot(self, request: Request) -> Response:
         """Forget a bot that has no letters to send."""
@@ -202,9 +223,14 @@ class _Routes:
     async def get_health(self, request: Request) -> Response:
         """200 while Peik is alive, whether or not Telegram can be reached; `status` is ok while calls can be stored."""
         routes = self._peik.courier.routes
-        trouble = self._peik.store.trouble()
+        trouble = await self._pulse.trouble()
         parts = {
-            "store": {"status": "ok"} if trouble is None else {"status": trouble.code, "why": trouble.detail},
+            "store": {
+                "status": "ok" if trouble is None else trouble.code,
+                "why": None if trouble is None else trouble.detail,
+                "kind": self._peik.config.store_kind,
+                "weak": list(await self._pulse.weaknesses()),
+            },
             "telegram": {
                 "status": "unreachable" if routes.is_open else "ok",
                 "route": routes.in_use.name,
@@ -214,6 +240,15 @@ class _Routes:
         }
         status = "ok" if trouble is None else "failing"
         return _json({"status": status, "version": __version__, "parts": parts})
+
+    async def get_ready(self, request: Request) -> Response:
+        """200 while a balancer may send requests here: the store answers, and this node does not drain."""
+        trouble = await self._pulse.trouble()
+        if trouble is not None:
+            raise trouble
+        if await self._pulse.is_draining():
+            raise Unavailable(code="draining", detail="This node lets its bots go. Ask another one, or resume it.")
+        return _json({"status": "ready", "version": __version__})
 
 
 def _letter(view: LetterView) -> Response:

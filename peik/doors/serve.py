@@ -55,13 +55,16 @@ async def _serve(config: Config) -> int:
     _on_signals(stop)
     events = Events()
     events.listen(EventLog(level=config.log_level))
-    key, key_path = admin_key(config)
     listener = _listen(config)
+    host, port = listener.getsockname()[:2]
     GuardedProtocol.connections_max = raise_file_limit()
-    async with running(config, events=events, must_own=False) as peik:
+    async with running(config, events=events, must_own=False, address=_address(config, port)) as peik:
+        key, key_path = await admin_key(config, peik.store)
+        pulse = rest.pulse_of(peik)
+        await pulse.weaknesses()  # told in the log, before anybody relies on us
         server = _Server(
             uvicorn.Config(
-                Gateway(peik, rest.build(peik, key)),
+                Gateway(peik, rest.build(peik, key, pulse)),
                 http=GuardedProtocol,
                 ws="none",
                 lifespan="off",
@@ -72,7 +75,6 @@ async def _serve(config: Config) -> int:
                 timeout_graceful_shutdown=int(max(1, config.grace)),
             )
         )
-        host, port = listener.getsockname()[:2]
         _greet(host, port, str(key_path) if key_path else None, len(peik.desk.bots()))
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
@@ -108,6 +110,12 @@ def _listen(config: Config) -> socket.socket:
     listener.listen(2048)
     listener.setblocking(False)  # noqa: FBT003
     return listener
+
+
+def _address(config: Config, port: int) -> str:
+    """Where other nodes' people find this one."""
+    host = socket.gethostname() if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _greet(host: str, port: int, key_path: str | None, bots: int) -> None:

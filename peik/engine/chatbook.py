@@ -33,7 +33,10 @@ class ChatBook:
         self._moving: set[Chat] = set()
 
     async def load(self) -> None:
-        for record in await self._store.chats(self._bot_id):
+        records = await self._store.chats(self._bot_id)
+        self._shut.clear()
+        self._held.clear()
+        for record in records:
             if record.same_as is not None:
                 self._same_as[record.chat] = record.same_as
             if record.shut_reason is not None:
@@ -42,7 +45,7 @@ class ChatBook:
                 self._held.append((record.chat, record.held_until_ms))
 
     def holds(self) -> list[tuple[Chat, int]]:
-        """The holds that were stored, until when, as they were at the start."""
+        """The holds that are stored, until when, as they were when last read."""
         return self._held
 
     # ---- one chat, several names ----

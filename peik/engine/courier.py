@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from peik.clock import Clock
 from peik.core.letter import Chat, Letter, State
 from peik.core.lifecycle import Move
 from peik.core.token import Token
+from peik.engine.leases import Lease
 from peik.engine.routes import Routes
 from peik.engine.sender import Sender
-from peik.engine.timekeeper import Timekeeper
 from peik.errors import described
 from peik.events import Event, Events, Settled, Surprise
 from peik.ports import BotRecord, LetterView, Stub
@@ -26,19 +26,19 @@ class Courier:
         *,
         clock: Clock,
         events: Events,
-        make_sender: Callable[[BotRecord], Sender],
+        lease_of: Callable[[int], Lease | None],
+        make_sender: Callable[[BotRecord, Lease], Sender],
         routes: Routes,
-        timekeeper: Timekeeper,
     ) -> None:
         self._clock = clock
         self._events = events
+        self._lease_of = lease_of
         self._make_sender = make_sender
         self._routes = routes
-        self._timekeeper = timekeeper
         self._senders: dict[int, Sender] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._shared: list[asyncio.Task[None]] = []
-        self._group: asyncio.TaskGroup | None = None  # None: another process owns the store, and nothing is sent here
+        self._routing: asyncio.Task[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
 
     @property
     def routes(self) -> Routes:
@@ -60,7 +60,9 @@ class Courier:
     def why(self, view: LetterView, head: int | None) -> str | None:
         """Why a letter is still waiting, as a sentence."""
         sender = self._senders.get(view.bot_id)
-        return None if sender is None else sender.why(view, head)
+        if sender is None:
+            return "Another node sends for this bot, and knows why: ask there (GET /v1/nodes says which it is)."
+        return sender.why(view, head)
 
     def is_chat_shut(self, bot_id: int, chat: Chat) -> bool:
         """Whether letters to this chat fail at once, as far as this process knows."""
@@ -115,38 +117,53 @@ class Courier:
             if sender is not None:
                 sender.reread(stub.lane)
 
+    # ---- what other nodes wrote ----
+
+    def reread(self, bot_id: int) -> None:
+        sender = self._senders.get(bot_id)
+        if sender is not None:
+            sender.reread_all()
+
     def reread_all(self) -> None:
-        """Another process wrote to the store."""
         for sender in self._senders.values():
             sender.reread_all()
-        self._timekeeper.expect(0)  # something may be due, or expire, earlier than all that we know of
+
+    async def reread_chats(self, bot_id: int) -> None:
+        """Chats were held, shut or opened elsewhere."""
+        sender = self._senders.get(bot_id)
+        if sender is not None:
+            await sender.reread_chats()
+
+    def catch_up(self, last_numbers: Mapping[int, int]) -> None:
+        """What was accepted elsewhere without a sound, by the numbers of the newest letters."""
+        for bot_id, number in last_numbers.items():
+            sender = self._senders.get(bot_id)
+            if sender is not None:
+                sender.catch_up(number)
 
     # ---- running ----
 
     def open(self, group: asyncio.TaskGroup) -> None:
         """Look after the routes, whether or not letters are sent here: calls that go straight through take them, too."""
-        self._shared.append(group.create_task(self._routes.run()))
-
-    def start(self, bots: Sequence[BotRecord], group: asyncio.TaskGroup) -> None:
         self._group = group
-        self._shared.append(group.create_task(self._timekeeper.run()))
-        for bot in bots:
-            self.add(bot)
+        self._routing = group.create_task(self._routes.run())
 
     def stop(self) -> None:
-        """End at once. What is still in flight is uncertain to the next owner."""
-        for task in (*self._shared, *self._tasks.values()):
-            task.cancel()
+        """End at once. What is still in flight is uncertain to whoever sends next."""
+        for task in (self._routing, *self._tasks.values()):
+            if task is not None:
+                task.cancel()
 
     def add(self, bot: BotRecord) -> None:
-        """Begin to send for a bot, or take up a change of its record."""
+        """Begin to send for a bot, if this node holds its lease; or take up a change of its record."""
         sender = self._senders.get(bot.bot_id)
         if sender is not None:
             sender.update(bot)
             return
-        if self._group is None:
+        lease = self._lease_of(bot.bot_id)
+        if self._group is None or lease is None:
             return
-        self._senders[bot.bot_id] = self._make_sender(bot)
+        self._senders[bot.bot_id] = self._make_sender(bot, lease)
         self._tasks[bot.bot_id] = self._group.create_task(self._supervise(bot.bot_id))
 
     def remove(self, bot_id: int) -> None:
@@ -155,15 +172,29 @@ class Courier:
         if task is not None:
             task.cancel()
 
+    async def let_go(self, bot_id: int) -> None:
+        """Send nothing more for a bot; returns when nothing of it is in flight."""
+        sender = self._senders.get(bot_id)
+        if sender is not None:
+            await sender.drain()
+            if self._senders.get(bot_id) is sender:
+                self.remove(bot_id)
+
+    def wake_all(self) -> None:
+        """Leases that seemed to be over go on."""
+        for sender in self._senders.values():
+            sender.wake()
+
     async def _supervise(self, bot_id: int) -> None:
         """A sender that meets a surprise begins anew from the store; what it had in flight is uncertain then."""
         while True:
+            sender = self._senders[bot_id]
             try:
-                await self._senders[bot_id].run()
+                await sender.run()
             except Exception as error:  # noqa: BLE001  it is told, and the other bots go on
                 self._events.tell(Surprise(bot_id=bot_id, where="sender", error=described(error)))
             await asyncio.sleep(RESTART_S)
-            self._senders[bot_id] = self._make_sender(self._senders[bot_id].bot)
+            self._senders[bot_id] = self._make_sender(self._senders[bot_id].bot, sender.lease)
 
     async def drain(self, grace_s: float) -> bool:
         """Stop taking, finish what is in flight. False if the grace was over before everything had come back."""

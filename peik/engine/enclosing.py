@@ -1,4 +1,4 @@
-"""The files of letters on their way out. A file that Telegram has already is named by its id instead of uploaded again."""
+"""The files of letters on their way out: brought to this node, or named by the id that Telegram has given them before."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.letter import Enclosed, Letter
+from peik.errors import NotFound
 from peik.ports import Enclosure, Spool, Store
 
 # The parameter that carries the one file of these methods, and the field of the answer that tells its id.
@@ -28,15 +29,30 @@ class Enclosing:
         self._spool = spool
         self._clock = clock
         self._known: dict[int, str] = {}  # by letter, while it is in flight
+        self._spoiled: dict[int, str] = {}  # the same: why its files cannot be sent, ever
         self._refused: set[tuple[str, str]] = set()  # ids that Telegram did not take, until the file is uploaded anew
 
     async def prepare(self, letter: Letter) -> None:
-        """Look up whether the letter's file was uploaded before, by any letter of this bot."""
+        """Look up whether the letter's file was uploaded before, by any letter of this bot. If not, bring its files here.
+
+        Raises StoreUnavailable. A file that is gone for good raises nothing: the try itself ends with it (`spoiled`).
+        """
+        self._spoiled.pop(letter.id, None)
         one = _reusable(letter)
         if one is not None and (one.digest, _kind(letter)) not in self._refused:
             file_id = await self._store.file_id(self._bot_id, one.digest, _kind(letter))
             if file_id is not None:
                 self._known[letter.id] = file_id
+                return
+        try:
+            for file in letter.enclosed:
+                await self._spool.bring(file)
+        except NotFound as error:
+            self._spoiled[letter.id] = error.detail
+
+    def spoiled(self, letter: Letter) -> str | None:
+        """Why the letter cannot be sent as it was accepted, if a file of it is gone for good."""
+        return self._spoiled.get(letter.id)
 
     def fill(self, letter: Letter) -> tuple[str, Sequence[Enclosure]]:
         """The parameters and files to send."""
@@ -78,6 +94,7 @@ class Enclosing:
 
     def landed(self, letter: Letter) -> None:
         self._known.pop(letter.id, None)
+        self._spoiled.pop(letter.id, None)
 
 
 # Telegram keeps the name of these with the file, so the same bytes under another name are another file.

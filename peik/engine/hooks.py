@@ -97,12 +97,19 @@ class Hooks:
     # ---- running ----
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to tell. Only the owner of the store does."""
+        """Begin to tell. One node does this for all, under the lease of the chores."""
+        self._is_draining = False
         self._task = group.create_task(self.run())
+        self.look()
 
     def stop(self) -> None:
+        """End at once. What waits here is in the store, and told by whoever does this next."""
         if self._task is not None:
             self._task.cancel()
+        for endpoint in self._endpoints.values():
+            self._in_hand.difference_update(hook.id for hook in endpoint.waiting)
+            endpoint.waiting.clear()
+        self._ready.clear()
 
     def look(self) -> None:
         """Another process wrote to the store, and may have ended letters."""

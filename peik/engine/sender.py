@@ -17,6 +17,7 @@ from peik.core.retry import BACKOFF_MS_MAX
 from peik.engine.chatbook import ChatBook
 from peik.engine.consequences import Consequences
 from peik.engine.enclosing import Enclosing
+from peik.engine.leases import Lease
 from peik.engine.references import Orphaned, Parked, resolve
 from peik.engine.route import Route
 from peik.engine.routes import Routes
@@ -33,7 +34,9 @@ FLYING_S = 0.5
 _RANKS = tuple(range(RANKS))
 _INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
 _BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
-_STOPPING = Reply(fault=Fault.NOT_TRIED, left=False, detail="Peik is stopping")
+_STOPPING = Reply(
+    fault=Fault.NOT_TRIED, left=False, detail="this Peik is about to stop, or to leave the bot to another"
+)
 _CRASHED = Uncertain(why="Peik ended while it was in flight")
 
 
@@ -57,8 +60,18 @@ class _Step(msgspec.Struct, frozen=True):
 
 class Sender:
     def __init__(
-        self, bot: BotRecord, *, store: Store, routes: Routes, spool: Spool, clock: Clock, events: Events, terms: Terms
+        self,
+        bot: BotRecord,
+        lease: Lease,
+        *,
+        store: Store,
+        routes: Routes,
+        spool: Spool,
+        clock: Clock,
+        events: Events,
+        terms: Terms,
     ) -> None:
+        self.lease = lease
         self._bot_id = bot.bot_id
         self._store = store
         self._routes = routes
@@ -108,6 +121,8 @@ class Sender:
     def offer(self, letters: Sequence[Letter]) -> None:
         """Letters of this bot that have just become durable, in the order of their numbers."""
         for letter in letters:
+            if self._next_number is not None and letter.number < self._next_number:
+                continue  # a later one came first, and what went before that is read from the store
             if letter.number != self._next_number:
                 # The first one, or another process wrote in between: what it wrote goes first, so memory is read anew.
                 self._lanes.forget_all()
@@ -127,6 +142,22 @@ class Sender:
     def reread_all(self) -> None:
         """Another process wrote to the store: what memory knows may be out of date."""
         self._lanes.forget_all()
+        self._bell.ring()
+
+    def catch_up(self, number: int) -> None:
+        """The newest letter of this bot has this number; if it is unknown here, another node accepted it."""
+        if self._next_number is None or number >= self._next_number:
+            self._next_number = number + 1
+            self.reread_all()
+
+    async def reread_chats(self) -> None:
+        """Another node held, shut or opened chats."""
+        await self._chats.load()
+        self._hold_chats(self._clock.mono(), self._clock.wall_ms())
+        self._lanes.forget_all()
+        self._bell.ring()
+
+    def wake(self) -> None:
         self._bell.ring()
 
     def chat_of(self, chat: Chat) -> Chat:
@@ -216,10 +247,9 @@ class Sender:
         await self._chats.load()
         bot_held_until = await self._store.bot_held_until(self._bot_id)
         recent = await self._store.recent_tries(self._bot_id, since_ms=self._clock.wall_ms() - 60_000)
-        left = await self._store.left_in_flight(self._bot_id)
+        left = await self._store.left_in_flight(self._bot_id, epoch=self.lease.epoch)
         now, at_ms = self._clock.mono(), self._clock.wall_ms()
-        for chat, until_ms in self._chats.holds():
-            self._pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
+        self._hold_chats(now, at_ms)
         self._pace.hold_bot(now + (bot_held_until - at_ms) / 1000)
         for sent in recent:
             # A clock that was put back shows sends of the future: they count as of now, and never hold a chat for longer.
@@ -236,7 +266,7 @@ class Sender:
         while True:
             stored: asyncio.Future[Marked] = asyncio.get_running_loop().create_future()
             plain = [settlement for settlement, _ in settlements]
-            self._store.advance(plain, [], at_ms=self._clock.wall_ms(), done=stored.set_result)
+            self._store.advance(plain, [], epoch=self.lease.epoch, at_ms=self._clock.wall_ms(), done=stored.set_result)
             error = (await stored).error
             if error is None:
                 self._events.tell_all([_settled(settlement, letter) for settlement, letter in settlements])
@@ -245,6 +275,10 @@ class Sender:
                 raise error
             self._events.tell(StoreFailed(bot_id=self._bot_id, what="what was in flight", why=error.detail))
             await asyncio.sleep(STORE_RETRY_S)
+
+    def _hold_chats(self, now: float, at_ms: int) -> None:
+        for chat, until_ms in self._chats.holds():
+            self._pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
 
     def _turn(self, now: float) -> None:
         self._take_in_stored(now)
@@ -270,7 +304,8 @@ class Sender:
     # ---- take ----
 
     def _can_send(self, now: float) -> bool:
-        return not (self._is_draining or self.bot.paused or self._routes.is_open or now < self._store_retry_at)
+        is_kept = self._is_draining or self.bot.paused or self._routes.is_open
+        return not is_kept and self._store_retry_at <= now < self.lease.ends_at
 
     def _has_slot(self, ranks: Sequence[int]) -> bool:
         """Bulk leaves an eighth of the places to what people wait for."""
@@ -406,7 +441,7 @@ class Sender:
             self._bell.ring()
 
         settlements = [settlement for settlement, _ in step.settlements]
-        self._store.advance(settlements, step.marks, at_ms=self._clock.wall_ms(), done=stored)
+        self._store.advance(settlements, step.marks, epoch=self.lease.epoch, at_ms=self._clock.wall_ms(), done=stored)
 
     def _take_in_stored(self, now: float) -> None:
         stored, self._stored = self._stored, []
@@ -454,8 +489,12 @@ class Sender:
             self._replies.append((letter, reply, route, began_at))
             self._bell.ring()
 
-        if self._is_draining:
+        if self._is_draining or began_at >= self.lease.ends_at:
             replied(_STOPPING)
+            return
+        spoiled = self._enclosing.spoiled(letter)
+        if spoiled is not None:
+            replied(Reply(fault=Fault.SPOILED, left=False, detail=spoiled))
             return
         params, enclosures = self._enclosing.fill(letter)
         own_s = letter.timeout_ms / 1000

@@ -34,6 +34,16 @@ class Timekeeper:
         self._remove_blobs = remove_blobs
         self._bell = Bell()
         self._look_at_ms = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """One node does this for all, under the lease of the chores."""
+        self.stop()
+        self._task = group.create_task(self.run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     def expect(self, at_ms: int) -> None:
         """Somebody accepted a letter that is due, or expires, then."""

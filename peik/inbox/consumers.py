@@ -6,6 +6,7 @@ It follows the store: whoever sets, changes or removes a consumer writes it ther
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -31,24 +32,24 @@ RETRY_S = 2.0
 Key = tuple[int, str]  # bot, name
 
 
-class Lock(Protocol):
-    """The right to be the handlers of one consumer, over all processes. It ends with the process."""
+class Locks(Protocol):
+    """Rights with names, to one process at a time among all on the store."""
 
-    def try_acquire(self) -> bool: ...
+    async def take_lock(self, name: str) -> bool: ...
 
-    def release(self) -> None: ...
+    async def drop_lock(self, name: str) -> None: ...
 
-    def is_taken(self) -> bool:
+    async def is_locked(self, name: str) -> bool:
         """By anybody, this process included."""
 
 
-class NoLock:
-    def try_acquire(self) -> bool:
+class NoLocks:
+    async def take_lock(self, name: str) -> bool:
         return True
 
-    def release(self) -> None: ...
+    async def drop_lock(self, name: str) -> None: ...
 
-    def is_taken(self) -> bool:
+    async def is_locked(self, name: str) -> bool:
         return False
 
 
@@ -85,7 +86,9 @@ class Consumers:
         limits: Limits,
         pusher: Pusher,
         accept: Accept,
-        lock: Callable[[int, str], Lock] = lambda bot_id, name: NoLock(),
+        locks: Locks | None = None,
+        is_served: Callable[[int], bool] = lambda bot_id: True,
+        is_live: Callable[[int], bool] = lambda bot_id: True,
         outages: Outages | None = None,
         tell_limited: TellLimited = tell_nobody,
     ) -> None:
@@ -95,17 +98,19 @@ class Consumers:
         self._limits = limits
         self._pusher = pusher
         self._accept = accept
-        self._lock = lock
+        self._locks = locks or NoLocks()
+        self._is_served = is_served  # whether pushes of a bot are this node's to make,
+        self._is_live = is_live  # and whether it may begin one now
         self._outages = outages or NoOutages()
         self._tell_limited = tell_limited
         self._bell = Bell()
         self._began_bell = Bell()
         self._claims = 0
-        self._is_owner = False
         self._is_draining = False
         self._group: asyncio.TaskGroup | None = None
         self._shared: list[asyncio.Task[None]] = []
-        self._pushes: dict[int, asyncio.Task[None]] = {}
+        self._pushes: dict[int, asyncio.Task[None]] = {}  # by consumer id
+        self._pushed_bots: dict[int, int] = {}  # whose they are
         self._handlings: dict[Key, Handling] = {}
         self._handlers: dict[Key, asyncio.Task[None]] = {}
         self._runners: dict[int, Runner] = {}  # by consumer id
@@ -119,9 +124,9 @@ class Consumers:
         runner = self._runner_of((bot_id, consumer))
         return frozenset() if runner is None else runner.in_hand
 
-    def is_handled(self, bot_id: int, consumer: str) -> bool:
+    async def is_handled(self, bot_id: int, consumer: str) -> bool:
         """Whether functions of a program take its arrivals, here or in another process on this store."""
-        return (bot_id, consumer) in self._handlings or self._lock(bot_id, consumer).is_taken()
+        return (bot_id, consumer) in self._handlings or await self._locks.is_locked(_lock_name(bot_id, consumer))
 
     def handled_bots(self) -> set[int]:
         """Whose arrivals functions of this program take."""
@@ -175,10 +180,28 @@ class Consumers:
         self._shared = [group.create_task(self._follow()), group.create_task(self._be_seen())]
         self._bell.ring()
 
-    def own(self) -> None:
-        """This process owns the store now, and pushes."""
-        self._is_owner = True
-        self._bell.ring()
+    async def let_go(self, bot_id: int) -> None:
+        """Push nothing more for a bot; returns when what is on its way has come back."""
+        pushes = self._pushes_of(bot_id)
+        for consumer_id in pushes:
+            runner = self._runners.get(consumer_id)
+            if runner is not None:
+                runner.drain()
+        if pushes:
+            await asyncio.wait(list(pushes.values()))
+
+    def wake_all(self) -> None:
+        """Leases that seemed to be over go on."""
+        for runner in self._runners.values():
+            runner.wake()
+
+    def drop(self, bot_id: int) -> None:
+        """Another node pushes for this bot from now on."""
+        for task in self._pushes_of(bot_id).values():
+            task.cancel()
+
+    def _pushes_of(self, bot_id: int) -> dict[int, asyncio.Task[None]]:
+        return {one: task for one, task in self._pushes.items() if self._pushed_bots[one] == bot_id}
 
     async def drain(self, grace_s: float) -> None:
         """Begin nothing more, and let what is in hand end. What does not in time is handed on again later."""
@@ -237,8 +260,7 @@ class Consumers:
             runner = self._runners.get(consumer.id)
             if runner is not None:
                 runner.look(consumer.progress)
-        if self._is_owner:
-            self._take_up_pushes({one.id: one for one in consumers if _is_pushed(one)})
+        self._take_up_pushes({one.id: one for one in consumers if _is_pushed(one) and self._is_served(one.bot_id)})
         kinds = {(one.bot_id, one.name): one.kind for one in consumers}
         for key, handling in self._handlings.items():
             self._take_up_handling(key, handling, kinds.get(key))
@@ -249,12 +271,13 @@ class Consumers:
             runner = self._runners.get(consumer_id)
             consumer = wanted.get(consumer_id)
             if task.done():
-                del self._pushes[consumer_id]
+                del self._pushes[consumer_id], self._pushed_bots[consumer_id]
             elif runner is not None and (consumer is None or _way(consumer) != _way(runner.consumer)):
                 runner.drain()
         for consumer in wanted.values():
             if consumer.id not in self._pushes and consumer.id not in self._runners:  # its handlers end first
                 self._pushes[consumer.id] = self._task(self._supervise(consumer, self._push_runner))
+                self._pushed_bots[consumer.id] = consumer.bot_id
 
     def _take_up_handling(self, key: Key, handling: Handling, kind: ConsumerKind | None) -> None:
         task, runner = self._handlers.get(key), self._runner_of(key)
@@ -280,9 +303,9 @@ class Consumers:
     async def _serve(self, key: Key) -> None:
         """One consumer's handlers, alone among all processes, from the lock to the end."""
         bot_id, name = key
-        lock = self._lock(bot_id, name)
+        lock = _lock_name(bot_id, name)
         is_told = False
-        while not lock.try_acquire():
+        while not await self._is_locked_now(lock):
             if not is_told:
                 is_told = True
                 self._events.tell(ConsumerWaits(bot_id=bot_id, consumer=name))
@@ -297,7 +320,15 @@ class Consumers:
             self._events.tell(Surprise(bot_id=bot_id, where="handlers", error=described(error)))
             await asyncio.sleep(RESTART_S)
         finally:
-            lock.release()
+            with contextlib.suppress(StoreUnavailable):  # then it runs out by itself
+                await self._locks.drop_lock(lock)
+
+    async def _is_locked_now(self, lock: str) -> bool:
+        try:
+            return await self._locks.take_lock(lock)
+        except StoreUnavailable as error:
+            self._events.tell(StoreFailed(what="the lock of handlers", why=error.detail))
+            return False
 
     async def _claimed(self, key: Key) -> Consumer:
         """The consumer as one that has handlers, whoever read for it before."""
@@ -343,7 +374,7 @@ class Consumers:
             patience=PATIENCE,
             missed_after_s=self._limits.missed_after_s,
         )
-        return self._runner(consumer, taker, bounds)
+        return self._runner(consumer, taker, bounds, is_ours=partial(self._is_live, consumer.bot_id))
 
     def _terms(self, consumer: Consumer, *, at_once: int) -> Terms:
         return Terms(
@@ -354,7 +385,9 @@ class Consumers:
             late_ms=int(self._limits.missed_after_s * 1000),
         )
 
-    def _runner(self, consumer: Consumer, taker: Taker, bounds: Bounds) -> Runner:
+    def _runner(
+        self, consumer: Consumer, taker: Taker, bounds: Bounds, *, is_ours: Callable[[], bool] = lambda: True
+    ) -> Runner:
         runner = self._runners[consumer.id] = Runner(
             consumer,
             taker,
@@ -364,6 +397,7 @@ class Consumers:
             bounds=bounds,
             outages=self._outages,
             tell_limited=self._tell_limited,
+            is_ours=is_ours,
         )
         self._began_bell.ring()
         return runner
@@ -394,6 +428,10 @@ class Consumers:
         if consumer_ids:
             with contextlib.suppress(StoreUnavailable):  # the next time will do
                 await self._store.touch_consumers(dict.fromkeys(consumer_ids, self._clock.wall_ms()))
+
+
+def _lock_name(bot_id: int, consumer: str) -> str:
+    return f"handlers-{bot_id}-{consumer}"
 
 
 def _is_pushed(consumer: Consumer) -> bool:

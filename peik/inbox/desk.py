@@ -1,7 +1,7 @@
 """Everything a door may ask of the inbox. The rules that all doors share live here; a door only translates."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 
@@ -231,7 +231,7 @@ class InboxDesk:
             )
         if url is not None:
             url = read_address(url, may_be_private=self._urls_may_be_private)
-            if self._runners.is_handled(bot_id, name):
+            if await self._runners.is_handled(bot_id, name):
                 raise Conflict(code="handler_active", detail=f"Handlers in a program take the arrivals of {name}.")
         async with self._readers.changing:
             old = await self._store.ensure_consumer(bot_id, name, at_ms=self._clock.wall_ms())
@@ -374,6 +374,11 @@ class InboxDesk:
         if last_id != self._last_id:
             self._last_id = last_id
             self._waiting.ring_all()
+
+    def wake(self, bot_ids: Collection[int]) -> None:
+        """Updates of these bots came by another node."""
+        for bot_id in bot_ids:
+            self._waiting.ring(bot_id)
 
     def end(self) -> None:
         """Polls are answered and streams end at once, from now on: Peik is about to close."""

@@ -4,7 +4,7 @@ It says while that lasts that the default consumer's arrivals are held. What is 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -36,6 +36,7 @@ class _Away:
         self.expected: set[str] = set()
         self.ids: list[int] = []
         self.is_closing = False
+        self.task: asyncio.Task[None] | None = None
         self.late: list[Callable[[], None]] = []  # what was said while it was being closed: it is about the next one
         self.kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -70,14 +71,19 @@ class Outages:
         self._tasks: set[asyncio.Task[None]] = set()
         self._rings: list[Callable[[int], None]] = []
 
-    async def start(self, bots: Sequence[BotRecord], group: asyncio.TaskGroup) -> None:
-        """Take up what a process before us left unsettled, as if its source were expected again.
-
-        Without bots: another process owns the store and looks after its sources; only who reads here is looked after.
-        """
+    def open(self, group: asyncio.TaskGroup, served: Callable[[], Sequence[BotRecord]]) -> None:
+        """From now on whoever reads here is looked after; and the sources of the bots that are served here, of which those
+        that another process began to settle, and died over, are settled as well."""
         self._group = group
-        self._elsewhere.clear()
-        self._unheard = {bot.bot_id for bot in bots if bot.inbound != "off"}
+        self._task(self._look_after(served))
+
+    async def begin(self, bots: Sequence[BotRecord]) -> None:
+        """These are served here from now on. Take up what whoever did that before left unsettled, as if its source were
+        expected again."""
+        for bot in bots:
+            self._elsewhere.discard(bot.bot_id)
+            if bot.inbound != "off":
+                self._unheard.add(bot.bot_id)
         for bot in bots:
             left = await self._persistently(partial(self._store.outages, bot.bot_id, is_open=True))
             if not left:
@@ -94,17 +100,25 @@ class Outages:
         away.ids = sorted({*away.ids, *(outage.id for outage in left)})
         return away
 
-    def look_after(self, bots: Callable[[], Sequence[BotRecord]]) -> None:
-        """For the owner: from now on it also settles what a process beside it began to, and died over."""
+    def leave(self, bot_id: int) -> None:
+        """It is served elsewhere from now on, and what is not settled is taken up there."""
+        self._unheard.discard(bot_id)
+        away = self._aways.get(bot_id)
+        if away is not None and away.task is not None:
+            away.late.clear()
+            away.task.cancel()
+
+    def _task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         assert self._group is not None
-        task = self._group.create_task(self._look_after(bots))
+        task = self._group.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _look_after(self, bots: Callable[[], Sequence[BotRecord]]) -> None:
+    async def _look_after(self, served: Callable[[], Sequence[BotRecord]]) -> None:
         while True:
             await asyncio.sleep(OTHERS_S)
-            for bot in bots():
+            for bot in served():
                 left = await self._persistently(partial(self._store.outages, bot.bot_id, is_open=True))
                 away = self._aways.get(bot.bot_id)
                 before_ms = self._clock.wall_ms() - int(OTHERS_S * 1000)
@@ -122,9 +136,11 @@ class Outages:
             task.cancel()
 
     async def look(self, bot_ids: Collection[int]) -> None:
-        """Another process wrote: what it is about to settle for these bots is held here as well."""
+        """Another process wrote: what it is about to settle for these bots, which are served elsewhere, is held here as
+        well."""
         if self._group is None:
             return
+        bot_ids = [one for one in bot_ids if self._policy_of(self._bot(one)) is not Policy.PROCESS]
         was_held = {bot_id for bot_id in bot_ids if self.holds(bot_id)}
         for bot_id in bot_ids:
             if await self._others(bot_id):
@@ -208,9 +224,7 @@ class Outages:
         assert self._group is not None
         away = _Away(bot_id, began_at_ms=began_at_ms, back_at_ms=self._clock.wall_ms())
         self._aways[bot_id] = away
-        task = self._group.create_task(self._see_through(away))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        away.task = self._task(self._see_through(away))
         return away
 
     async def _see_through(self, away: _Away) -> None:

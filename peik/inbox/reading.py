@@ -29,7 +29,7 @@ TYPES_MAX = 100
 class Runners(Protocol):
     """What is known of the consumers that Peik itself hands arrivals to: handlers and pushes."""
 
-    def is_handled(self, bot_id: int, consumer: str) -> bool:
+    async def is_handled(self, bot_id: int, consumer: str) -> bool:
         """Whether functions in this process handle its arrivals."""
 
     def in_hand(self, bot_id: int, consumer: str) -> Collection[int]:
@@ -40,7 +40,7 @@ class Runners(Protocol):
 
 
 class NoRunners:
-    def is_handled(self, bot_id: int, consumer: str) -> bool:
+    async def is_handled(self, bot_id: int, consumer: str) -> bool:
         return False
 
     def in_hand(self, bot_id: int, consumer: str) -> Collection[int]:
@@ -171,7 +171,7 @@ class Readers:
     async def reader(self, bot_id: int, name: str, kind: ConsumerKind, allowed: Sequence[str] | None) -> Consumer:
         """The consumer, made at its first use, as one that reads for itself. Raises Conflict if it is handed arrivals."""
         consumer = await self._store.ensure_consumer(bot_id, name, at_ms=self._clock.wall_ms())
-        self._check_free(consumer)
+        await self._check_free(consumer)
         if _as_reader(consumer, kind, allowed) != consumer:
             async with self.changing:
                 consumer = _as_reader(await self.again(consumer), kind, allowed)
@@ -180,14 +180,14 @@ class Readers:
         await self.tell_seen()
         return consumer
 
-    def _check_free(self, consumer: Consumer) -> None:
+    async def _check_free(self, consumer: Consumer) -> None:
         name = consumer.name
         if consumer.kind is ConsumerKind.PUSH and consumer.url is not None:
             raise Conflict(
                 code="webhook_active",
                 detail=f"Arrivals of {name} are pushed to a webhook. Remove it first, or read as another consumer.",
             )
-        if self._runners.is_handled(consumer.bot_id, name):
+        if await self._runners.is_handled(consumer.bot_id, name):
             raise Conflict(
                 code="handler_active",
                 detail=f"Handlers in a program take the arrivals of {name}. End it, or read as another consumer.",
@@ -197,7 +197,7 @@ class Readers:
         """The same consumer as it stands now: others may have settled something for it meanwhile. Raises Conflict if
         it has come to be handed its arrivals."""
         consumer = await self._store.ensure_consumer(consumer.bot_id, consumer.name, at_ms=self._clock.wall_ms())
-        self._check_free(consumer)
+        await self._check_free(consumer)
         return consumer
 
     def _note_back(self, consumer: Consumer) -> None:

@@ -3,7 +3,7 @@ others.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from peik.errors import Conflict, NotFound
 from peik.events import Events, Surprise
@@ -22,7 +22,7 @@ Source = Poller | WebhookKeeper
 
 
 class Receiver:
-    """Only the owner of the store starts it; before that it knows of no bot, and does nothing.
+    """A source runs on the one node that holds its bot's lease.
 
     `make_poller` makes a poller of this node, or with True a visitor's (see Poller).
     """
@@ -33,12 +33,14 @@ class Receiver:
         events: Events,
         outages: Outages,
         pushed: Pushed,
+        is_served: Callable[[int], bool],
         make_poller: Callable[[BotRecord, bool], Poller],
         make_keeper: Callable[[BotRecord], WebhookKeeper],
     ) -> None:
         self.pushed = pushed
         self._events = events
         self._outages = outages
+        self._is_served = is_served
         self._make_poller = make_poller
         self._make_keeper = make_keeper
         self._bots: dict[int, BotRecord] = {}
@@ -50,10 +52,8 @@ class Receiver:
 
     # ---- running ----
 
-    def start(self, bots: Sequence[BotRecord], group: asyncio.TaskGroup) -> None:
+    def open(self, group: asyncio.TaskGroup) -> None:
         self._group = group
-        for bot in bots:
-            self.add(bot)
 
     async def stop(self) -> None:
         """End all sources. What is not committed by now was not confirmed, and comes again."""
@@ -75,8 +75,8 @@ class Receiver:
             source.wake()
 
     def add(self, bot: BotRecord) -> None:
-        """Begin with a bot's updates, or take up a change of where they come from or of its token."""
-        if self._group is None:
+        """Begin with a bot's updates, if it is served here; or take up a change of where they come from or of its token."""
+        if self._group is None or not self._is_served(bot.bot_id):
             return
         before = self._bots.get(bot.bot_id)
         self._bots[bot.bot_id] = bot
@@ -92,6 +92,11 @@ class Receiver:
             return
         self._sources[bot.bot_id] = self._make(bot)
         self._tasks[bot.bot_id] = self._group.create_task(self._supervise(bot.bot_id))
+
+    def leave(self, bot_id: int) -> None:
+        """It is served elsewhere from now on. Its webhook stays."""
+        self._bots.pop(bot_id, None)
+        self._end(bot_id)
 
     def remove(self, bot_id: int) -> None:
         bot = self._bots.pop(bot_id, None)

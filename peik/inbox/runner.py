@@ -82,6 +82,7 @@ class Runner:
         bounds: Bounds,
         outages: Outages | None = None,
         tell_limited: TellLimited = tell_nobody,
+        is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
         self.consumer = consumer
         self._taker = taker
@@ -91,6 +92,7 @@ class Runner:
         self._bounds = bounds
         self._outages = outages or NoOutages()
         self._tell_limited = tell_limited
+        self._is_ours = is_ours  # whether this node may hand on now
         self._settlements = Settlements(consumer.id, store=store, clock=clock, events=events, stored=self._stored)
         self._course = Course(bounds.terms, consumer.progress)
         self._resumed_at_ms = clock.wall_ms()
@@ -131,6 +133,10 @@ class Runner:
     def released(self) -> None:
         """An outage was settled, and with it perhaps arrivals that stand in memory as open."""
         self._is_stale = True
+        self._bell.ring()
+
+    def wake(self) -> None:
+        """What kept it from handing on may be over."""
         self._bell.ring()
 
     def drain(self) -> None:
@@ -255,7 +261,7 @@ class Runner:
         self._reader_bell.ring()  # there may be room, and lanes whose time has come
 
     def _may_begin(self) -> bool:
-        if self._is_blocked():
+        if self._is_blocked() or not self._is_ours():
             return False
         is_away = self._away_since_ms is not None
         return not is_away or (not self._course.in_hand and self._clock.mono() >= self._away_until)

@@ -254,7 +254,7 @@ async def _run(bridge: _Bridge, office: Office, token: Token, *, policy: str | N
 
 async def _fetch(office: Office, bot_id: int, count: _Count) -> Problem | None:
     """One pass. If there can be none now, what is here already is handed on before that is said."""
-    if not await _owns(office):
+    if not await _serves(office, bot_id):
         plain_log().info("~ another process owns the store, and fetches", bot=bot_id)
         return None
     consumers = await office.inbox.consumers(bot_id)
@@ -268,12 +268,12 @@ async def _fetch(office: Office, bot_id: int, count: _Count) -> Problem | None:
     return None
 
 
-async def _owns(office: Office) -> bool:
-    """Whether this process owns the store, after a moment in which it may come to."""
+async def _serves(office: Office, bot_id: int) -> bool:
+    """Whether this process acts for the bot, after a moment in which it may come to."""
     until = office.clock.mono() + HANDOVER_S
-    while not office.store.is_owner and office.clock.mono() < until:  # noqa: ASYNC110  nobody rings for it
+    while not office.leases.holds(bot_id) and office.clock.mono() < until:  # noqa: ASYNC110  nobody rings for it
         await asyncio.sleep(OWNER_LOOK_S)
-    return office.store.is_owner
+    return office.leases.holds(bot_id)
 
 
 async def _all_had_their_turn(office: Office, bot_id: int, count: _Count, *, last_number: int) -> None:

@@ -100,6 +100,8 @@ class EventLog:
             case events.StoreFailed(what=what, why=why):
                 if self._is_news(event):
                     self._log.error("! the store does not answer", what=what, why=why)
+            case events.StoreWeak(what=what):
+                self._log.warning("! the store may lose what was accepted", what=what)
             case events.StoreRecovered():
                 self._log.info("-> the store is back")
             case events.Recovered(bot_id=bot_id, count=count):
@@ -111,6 +113,12 @@ class EventLog:
                 self._log.warning("~ webhook failed", letter=letter_id, endpoint=endpoint, why=why, wait_s=wait_s)
             case events.HookDropped(letter_id=letter_id, endpoint=endpoint, tries=tries, why=why):
                 self._log.error("! webhook given up", letter=letter_id, endpoint=endpoint, tries=tries, why=why)
+            case events.LeasesTaken(taken=taken, held=held):
+                self._log.info("+ acts for more bots", taken=taken, held=held)
+            case events.LeasesLetGo(let_go=let_go, held=held):
+                self._log.info("# left bots to other nodes", let_go=let_go, held=held)
+            case events.LeasesLost(lost=lost, held=held):
+                self._log.warning("! another node has taken bots from this one", lost=lost, held=held)
             case events.Surprise(bot_id=bot_id, where=where, error=error):
                 self._log.error("! surprise", bot=bot_id, where=where, error=error)
             case _:

@@ -55,20 +55,30 @@ class Slot:
         return State.DELAYED if self.is_apart else State.WAITING
 
 
+class _Steps:
+    """The sender's steps under one epoch. Nearly always there is one epoch in a commit: that of the owner."""
+
+    __slots__ = ("marks", "settlements")
+
+    def __init__(self) -> None:
+        self.settlements: list[Settlement] = []
+        self.marks: list[tuple[Letter, int]] = []
+
+
 class Batch:
     """Everything that goes into one transaction. Filled by the operations, written by `flush`."""
 
-    def __init__(self, connection: apsw.Connection, *, epoch: int) -> None:
+    mark_sql = _SQL["mark"]  # the seeded world's server fences by leases instead
+
+    def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
-        self.epoch = epoch
         self.intake = Intake(connection)
         self.superseded: list[Stub] = []
         self.joined: list[Stub] = []
         self.blobs_freed: list[str] = []
         self._slots: list[Slot] = []
         self._keys: dict[tuple[int, str], Slot] = {}
-        self._settlements: list[Settlement] = []
-        self._marks: list[tuple[Letter, int]] = []
+        self._steps: dict[int, _Steps] = {}  # by epoch
         self._taken: set[int] = set()
         self._has_untaken = False
         self._tally: dict[int, Counter[str]] = defaultdict(Counter)
@@ -122,9 +132,12 @@ class Batch:
             check_same_call(draft, slot.repeat_of.draft.digest)
         return slot
 
-    def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], at_ms: int) -> None:
-        self._settlements.extend(settlements)
-        self._marks.extend((letter, at_ms) for letter in marks)
+    def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], *, epoch: int, at_ms: int) -> None:
+        steps = self._steps.get(epoch)
+        if steps is None:
+            steps = self._steps[epoch] = _Steps()
+        steps.settlements.extend(settlements)
+        steps.marks.extend((letter, at_ms) for letter in marks)
 
     def _known_keys(self, drafts: Sequence[Draft], at_ms: int) -> dict[tuple[int, str], tuple[str, int]]:
         wanted: list[Row] = [(d.bot_id, d.idempotency_key, at_ms) for d in drafts if d.idempotency_key is not None]
@@ -140,12 +153,14 @@ class Batch:
         if self._slots:
             self._write_letters()
             self._slots, self._keys = [], {}
-        if self._settlements:
-            self._write_settlements()
-            self._settlements = []
-        if self._marks:
-            self._write_marks()
-            self._marks = []
+        if self._steps:
+            for epoch, steps in self._steps.items():
+                if steps.settlements:
+                    self._write_settlements(steps.settlements, epoch)
+            for epoch, steps in self._steps.items():
+                if steps.marks:
+                    self._write_marks(steps.marks, epoch)
+            self._steps = {}
         self.intake.flush()
         tally: list[Row] = [
             (bot_id, *(counts[column] for column in TALLY_COLUMNS)) for bot_id, counts in self._tally.items()
@@ -222,22 +237,26 @@ class Batch:
                 fresh[letter_id].is_superseded = True
         self.free_blobs([(row[0],) for row in found])
 
-    def _write_settlements(self) -> None:
-        tried = [one for one in self._settlements if one.move not in UNTRIED]
+    def _write_settlements(self, settlements: list[Settlement], epoch: int) -> None:
+        tried = [one for one in settlements if one.move not in UNTRIED]
         if tried:
-            self._write_tried(self._only_ours(tried))
+            self._write_tried(self._only_ours(tried, epoch), epoch)
         untried: list[Row] = [
             (one.letter_id, PHASE_OF[one.state], one.at_ms, one.failed_reason, one.entry)
-            for one in self._settlements
-            if one.move in UNTRIED
+            for one in settlements
+            if one.move in UNTRIED and self._may_end(one.bot_id, epoch)
         ]
         if untried:
             self.end_untried(untried)
 
-    def _only_ours(self, tried: list[Settlement]) -> list[Settlement]:
-        """A zombie's late settlement is refused: only what this owner has marked may be settled."""
+    def _may_end(self, bot_id: int, epoch: int) -> bool:
+        """Whether who acts under this epoch may end letters that were never tried. On a file he holds its lock."""
+        return True
+
+    def _only_ours(self, tried: list[Settlement], epoch: int) -> list[Settlement]:
+        """A zombie's late settlement is refused: only what was marked under this epoch may be settled."""
         ids = [one.letter_id for one in tried]
-        asked = (self.epoch, msgspec.json.encode(ids).decode())
+        asked = (epoch, msgspec.json.encode(ids).decode())
         rows = list(self.connection.execute(_SQL["count_marked"], asked))
         if len(rows) == len(ids):
             return tried
@@ -245,7 +264,7 @@ class Batch:
         first = {one.letter_id: one for one in reversed(tried)}  # one mark allows one settlement
         return [one for one in first.values() if one.letter_id in ours]
 
-    def _write_tried(self, tried: list[Settlement]) -> None:
+    def _write_tried(self, tried: list[Settlement], epoch: int) -> None:
         rows: list[Row] = []
         results: list[Row] = []
         for one in tried:
@@ -253,7 +272,7 @@ class Batch:
             settled_at = one.at_ms if one.state.is_final else None
             due_at = one.due_at_ms or None
             counts = (one.attempts_made, one.uncertain_tries)
-            rows.append((one.letter_id, phase, settled_at, due_at, *counts, one.failed_reason, one.entry, self.epoch))
+            rows.append((one.letter_id, phase, settled_at, due_at, *counts, one.failed_reason, one.entry, epoch))
             if one.result is not None:
                 results.append((one.letter_id, one.result))
             self.count(one.bot_id, PHASE_IN_LANE, phase)
@@ -292,21 +311,21 @@ class Batch:
         for (text,) in run_many(self.connection, _SQL["enclosed_of"], letter_ids):
             self.blobs_freed.extend(one["blob"] for one in msgspec.json.decode(str(text)))
 
-    def _write_marks(self) -> None:
+    def _write_marks(self, marks: list[tuple[Letter, int]], epoch: int) -> None:
         rows: list[Row] = [
-            (letter.id, letter.bot_id, letter.number, letter.attempts_made, letter.uncertain_tries, self.epoch, at_ms)
-            for letter, at_ms in self._marks
+            (letter.id, letter.bot_id, letter.number, letter.attempts_made, letter.uncertain_tries, epoch, at_ms)
+            for letter, at_ms in marks
         ]
         self.connection.execute("SAVEPOINT mark")
         before = self.connection.total_changes()
-        run_many(self.connection, _SQL["mark"], rows)
+        run_many(self.connection, self.mark_sql, rows)
         if self.connection.total_changes() - before == len(rows):
-            self._taken.update(letter.id for letter, _ in self._marks)
+            self._taken.update(letter.id for letter, _ in marks)
         else:
             # Rare: somebody ended one of them a moment ago. Which ones took is asked only then: every row that a
             # statement returns is a step that waits for the interpreter.
             self.connection.execute("ROLLBACK TO mark")
-            taken = run_many(self.connection, _SQL["mark"] + " RETURNING letter_id", rows)
+            taken = run_many(self.connection, self.mark_sql + " RETURNING letter_id", rows)
             self._taken.update(_int(row[0]) for row in taken)
             self._has_untaken = True
         self.connection.execute("RELEASE mark")

@@ -10,16 +10,17 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from io import BufferedWriter
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 
+from peik import ports
 from peik.core.letter import Enclosed
-from peik.errors import StoreUnavailable, TooLarge
+from peik.errors import NotFound, StoreUnavailable, TooLarge
 from peik.store.folders import make_folder, sync_folder
 
 _BLOB = re.compile(r"[0-9a-f]{32}")  # the only names that this folder knows; nothing else can be reached by one
-_ORPHAN_S = 3600.0  # a file that no letter names may belong to a letter that is being accepted right now
+ORPHAN_S = 3600.0  # a file that no letter names may belong to a letter that is being accepted right now
 
 
 class Spooled(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +40,31 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class FolderSpool:
-    """One folder, one file per blob."""
+class Spool(ports.Spool, Protocol):
+    """Where doors leave the files of letters, besides what engines ask of it."""
 
-    def __init__(self, folder: Path) -> None:
+    async def keep(self, chunks: AsyncIterator[bytes], *, size_bytes_max: int) -> Spooled:
+        """A stream as a file, durable when this returns. Raises TooLarge and StoreUnavailable, and leaves nothing behind then."""
+
+    def remove(self, blobs: Iterable[str]) -> None:
+        """Nobody needs these any more."""
+
+    async def sweep(self, needed: set[str]) -> int:
+        """Remove what a crash left behind: blobs that no letter names and that are not brand-new. Raises StoreUnavailable."""
+
+    async def close(self) -> None:
+        """Before the store is closed."""
+
+
+class FolderSpool:
+    """One folder, one file per blob. Nodes may share it, if it lies where all of them can read it.
+
+    If it is not `is_lasting`, its files need not outlive a power cut: somebody else keeps them, too.
+    """
+
+    def __init__(self, folder: Path, *, is_lasting: bool = True) -> None:
         self._folder = folder
+        self._is_lasting = is_lasting
         self._is_made = False  # and durable, as far as this process knows
         self._stuck: set[str] = set()  # what could not be removed; it is tried again with the next
 
@@ -61,7 +82,7 @@ class FolderSpool:
         size = 0
         try:
             await asyncio.to_thread(self._make_folder)
-            with await _opened(path) as file:
+            with await opened(path) as file:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > size_bytes_max:
@@ -72,8 +93,10 @@ class FolderSpool:
                     digest.update(chunk)
                     await asyncio.to_thread(file.write, chunk)
                 file.flush()
-                await asyncio.to_thread(os.fsync, file.fileno())
-            await asyncio.to_thread(sync_folder, self._folder)
+                if self._is_lasting:
+                    await asyncio.to_thread(os.fsync, file.fileno())
+            if self._is_lasting:
+                await asyncio.to_thread(sync_folder, self._folder)
         except BaseException as error:
             with contextlib.suppress(OSError):  # the first error says more; `sweep` removes what is left
                 path.unlink(missing_ok=True)
@@ -83,6 +106,25 @@ class FolderSpool:
                 code="spool_failed", detail=f"The file could not be stored: {error.strerror}. Nothing was accepted."
             ) from error
         return Spooled(blob=blob, size_bytes=size, digest=digest.hexdigest())
+
+    async def bring(self, file: Enclosed) -> None:
+        """Look whether the file is here. Raises NotFound if it is gone or changed, StoreUnavailable if the folder is away."""
+        size_bytes = await asyncio.to_thread(self.size_of, file.blob)
+        if size_bytes is None:
+            raise gone(file, "is not in the folder of files any more")
+        if size_bytes != file.size_bytes:
+            raise gone(file, f"has {size_bytes} bytes, and had {file.size_bytes}")
+
+    def size_of(self, blob: str) -> int | None:
+        """In bytes; None if it is not here. Raises StoreUnavailable."""
+        try:
+            return self.path_of(blob).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:  # the way there is blocked or broken; the file itself is not even asked
+            raise StoreUnavailable(
+                code="spool_failed", detail=f"The folder of files cannot be read: {error.strerror}."
+            ) from error
 
     def remove(self, blobs: Iterable[str]) -> None:
         """Remove what nobody needs. What cannot be removed now is tried again next time, and at the next start."""
@@ -94,12 +136,15 @@ class FolderSpool:
             except OSError:
                 self._stuck.add(blob)
 
-    def sweep(self, needed: set[str]) -> int:
+    async def sweep(self, needed: set[str]) -> int:
         """Remove what a crash left behind: blobs that no letter names and that are not brand-new."""
+        return await asyncio.to_thread(self._sweep, needed)
+
+    def _sweep(self, needed: set[str]) -> int:
         if not self._folder.is_dir():
             return 0
         removed = 0
-        oldest_kept = time.time() - _ORPHAN_S
+        oldest_kept = time.time() - ORPHAN_S
         for path in self._folder.iterdir():
             if path.name in needed or _BLOB.fullmatch(path.name) is None:
                 continue
@@ -109,13 +154,21 @@ class FolderSpool:
                     removed += 1
         return removed
 
+    async def close(self) -> None:
+        """Nothing is under way."""
+
     def _make_folder(self) -> None:
         if not self._is_made or not self._folder.is_dir():
             make_folder(self._folder)  # one that is not durable itself keeps nothing
             self._is_made = True
 
 
-async def _opened(path: Path) -> BinaryIO:
+def gone(file: Enclosed, why: str) -> NotFound:
+    """What `bring` raises if no waiting helps: the letter cannot be sent as it was accepted."""
+    return NotFound(code="file_gone", detail=f"the file {file.filename!r} {why}")
+
+
+async def opened(path: Path) -> BinaryIO:
     """A new file. Whoever is cancelled while it is opened leaves neither the file nor a handle behind."""
     opening = asyncio.ensure_future(asyncio.to_thread(path.open, "wb"))
     try:

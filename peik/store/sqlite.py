@@ -39,7 +39,9 @@ from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version
 from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
 from peik.store.folders import make_folder
 from peik.store.inbox import SqliteInbox
+from peik.store.moving import marker
 from peik.store.rows import letter_of_draft
+from peik.store.sqlite_nodes import SqliteNodes
 from peik.store.statements import load
 from peik.store.writer import Operation, Writer
 
@@ -52,6 +54,8 @@ class SqliteStore:
     """See `peik.ports.Store`. Several processes may open one file; only one of them as owner."""
 
     inbox: SqliteInbox  # from `open` on
+    nodes: SqliteNodes
+    files = None  # they lie beside the database, where all processes on it can read them
 
     def __init__(
         self,
@@ -86,7 +90,7 @@ class SqliteStore:
             connection, epoch = await run_in(self._writing, self._open_for_writing)
             self._data_version = await run_in(self._writing, lambda: data_version(connection))
             self._reader = await run_in(self._reading, self._open_for_reading)
-            self._writer = Writer(connection, self._writing, epoch=epoch)
+            self._writer = self._make_writer(connection)
         except (apsw.Error, OSError) as error:
             await self._abandon()
             raise StartError(f"Cannot open {self._path}: {translate(error)}") from error
@@ -96,6 +100,10 @@ class SqliteStore:
         self._connection = connection
         self.epoch = epoch
         self.inbox = SqliteInbox(write=self._write, collect=self._collect, read=self._read, clock=self._clock)
+        self.nodes = SqliteNodes(self._path, clock=self._clock, claim=self.claim, has_news=self.has_foreign_writes)
+
+    def _make_writer(self, connection: apsw.Connection) -> Writer:
+        return Writer(connection, self._writing)
 
     def _open_for_writing(self) -> tuple[apsw.Connection, int]:
         make_folder(self._path.parent)
@@ -107,6 +115,7 @@ class SqliteStore:
         connection = connect(self._path, busy_ms=self._busy_ms)
         self._opened.append(connection)
         migrate(connection, self._path)
+        marker.check_sqlite(connection)
         return connection, self._new_epoch(connection) if self._is_owner else 0
 
     def _new_epoch(self, connection: apsw.Connection) -> int:
@@ -141,10 +150,10 @@ class SqliteStore:
         """Whether this process may send for the bots of the file."""
         return self.epoch > 0
 
-    async def claim(self) -> bool:
-        """Become the owner unless another process is. Whether this one is now; the right ends with the process."""
+    async def claim(self) -> int:
+        """Become the owner unless another process is. The epoch of the right, which ends with the process; 0: not ours."""
         if self.is_owner:
-            return True
+            return self.epoch
         try:
             epoch = await run_in(self._writing, self._claim)
         except apsw.Error as error:
@@ -153,8 +162,8 @@ class SqliteStore:
             raise StoreUnavailable(
                 code="owner_unknown", detail=f"Nobody can tell who owns {self._path.name}: {error.strerror}."
             ) from error
-        self.epoch = self._writer.epoch = epoch
-        return self.is_owner
+        self.epoch = epoch
+        return epoch
 
     def _claim(self) -> int:
         if not self._lock.try_acquire():
@@ -270,11 +279,14 @@ class SqliteStore:
         settlements: Sequence[Settlement],
         marks: Sequence[Letter],
         *,
+        epoch: int,
         at_ms: int,
         done: Callable[[Marked], None],
     ) -> None:
+        assert self._may_advance(epoch), "a process owns the file once, until its end"
+
         def prepare(batch: Batch) -> Callable[[], Batch]:
-            batch.add_step(settlements, marks, at_ms)
+            batch.add_step(settlements, marks, epoch=epoch, at_ms=at_ms)
             return lambda: batch
 
         def finish(ended: Ended[Batch]) -> None:
@@ -287,8 +299,11 @@ class SqliteStore:
 
         self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks)))
 
-    async def left_in_flight(self, bot_id: int) -> list[Letter]:
-        return await self._write(lambda batch: reading.adopt_marks(batch.connection, bot_id, batch.epoch))
+    def _may_advance(self, epoch: int) -> bool:
+        return epoch == self.epoch
+
+    async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
+        return await self._write(lambda batch: reading.adopt_marks(batch.connection, bot_id, epoch))
 
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
         return await self._read(

@@ -36,17 +36,29 @@ class Operation(Generic[T]):
 
 
 class Writer:
-    """Collects operations and commits them in groups."""
+    """Collects operations and commits them in groups, up to `ahead` of them under way at a time."""
 
-    def __init__(self, connection: apsw.Connection, executor: Executor, *, epoch: int) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        executor: Executor,
+        *,
+        make_batch: Callable[[apsw.Connection], Batch] = Batch,
+        ahead: int = _BATCHES_AHEAD,
+    ) -> None:
         self._executor = executor
-        self._places = places(connection)
-        self.epoch = epoch  # what is marked from now on is marked under it; 0: this process does not send
+        self._make_batch = make_batch
+        self._ahead = ahead
+        self.use(connection)
         self._waiting: list[Operation[object]] = []
         self._running = 0
         self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
         self._loop = asyncio.get_running_loop()
+
+    def use(self, connection: apsw.Connection) -> None:
+        """From the next commit on."""
+        self._connection = connection
+        self._places = places(connection)
 
     @property
     def trouble(self) -> BaseException | None:
@@ -58,7 +70,7 @@ class Writer:
 
     def submit(self, operation: Operation[T]) -> None:
         self._waiting.append(operation)  # type: ignore[arg-type]
-        if self._running < _BATCHES_AHEAD and len(self._waiting) == 1:
+        if self._running < self._ahead and len(self._waiting) == 1:
             # Not at once: what else is written in this turn of the event loop shall come along.
             self._loop.call_soon(self._start)
 
@@ -69,7 +81,7 @@ class Writer:
         await answered
 
     def _start(self) -> None:
-        if not self._waiting or self._running >= _BATCHES_AHEAD:
+        if not self._waiting or self._running >= self._ahead:
             return
         operations = self._cut()
         self._running += 1
@@ -89,7 +101,12 @@ class Writer:
         self._running -= 1
         # The next batch first: the disk works while the answers are given out.
         self._start()
-        for operation, answer in zip(operations, ended.value(), strict=True):
+        if ended.error is not None:  # where the work is done cannot be reached: see the seeded world's server
+            self._trouble = (ended.error, self._loop.time())
+            answers: list[Ended[object]] = [Ended(None, ended.error) for _ in operations]
+        else:
+            answers = ended.value()
+        for operation, answer in zip(operations, answers, strict=True):
             try:
                 operation.done(answer)
             except Exception as error:  # noqa: BLE001  one listener's surprise must not keep the others waiting
@@ -112,7 +129,7 @@ class Writer:
 
     def _transaction(self, operations: list[Operation[object]]) -> list[object]:
         connection = self._connection
-        batch = Batch(connection, epoch=self.epoch)
+        batch = self._make_batch(connection)
         changes = connection.total_changes()
         connection.execute("BEGIN IMMEDIATE")
         try:

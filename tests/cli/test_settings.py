@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.config import RESERVED, SETTINGS, Group, load, load_traced
+from peik.config import REDIS, RESERVED, SETTINGS, Group, load, load_traced
 from peik.errors import StartError
 from tests.cli.shell import Shell
 
@@ -40,7 +40,10 @@ def test_every_value_tells_where_it_comes_from(tmp_path: Path) -> None:
         (".env", "PEIK_PROT=1", "PEIK_PROT is not a setting of Peik. Did you mean PEIK_PORT?"),
         ("peik.toml", "prot = 1", r"prot \(in peik.toml\) is not a setting of Peik. Did you mean port"),
         ("peik.toml", "[serve]\nport = 1", r"serve \(in peik.toml\) is not a setting"),
-        (".env", "REDIS_HOST=localhost", "Redis .* cannot use yet. .*PEIK_STORE=sqlite"),
+        (".env", "PEIK_STORE=mysql://me:hidden@host/db", "PEIK_STORE: a store is sqlite:///peik.db .* or redis://"),
+        (".env", "PEIK_STORE=sqlite:peik.db", "PEIK_STORE: a store is"),
+        (".env", "PEIK_STORE=sqlite://peik.db", "three slashes"),
+        (".env", "PEIK_LEASE=0.2s", "a lease lasts between 1s and 10m"),
         (".env", "PEIK_KEY_FILE=nowhere", "PEIK_KEY_FILE=nowhere cannot be read"),
     ],
 )
@@ -50,8 +53,26 @@ def test_what_cannot_be_meant_is_refused_with_the_way_out(where: str, text: str,
         load(environment={}, folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("environment", "store"),
+    [
+        ({"REDIS_HOST": "cache"}, "redis://cache:6379/0"),
+        ({"REDIS_HOST": "::1", "REDIS_PORT": "7000", "REDIS_DB": "2"}, "redis://[::1]:7000/2"),
+        ({"REDIS_HOST": "cache", "REDIS_PASSWORD": "p@ss/word"}, "redis://:p%40ss%2Fword@cache:6379/0"),
+    ],
+)
+def test_redis_by_its_own_names_is_the_store_unless_one_is_named(
+    environment: dict[str, str], store: str, tmp_path: Path
+) -> None:
+    config, sources = load_traced(environment=environment, folder=tmp_path)
+    assert (config.store, sources["store"]) == (store, "environment REDIS_HOST")
+    assert "p@ss" not in config.store_shown
+    assert "p%40ss" not in config.store_shown
+    assert load(environment=environment | {"PEIK_STORE": "sqlite:///a.db"}, folder=tmp_path).store == "sqlite:///a.db"
+
+
 def test_names_of_other_systems_do_no_harm(tmp_path: Path) -> None:
-    reserved = {name: "1" for name, _ in RESERVED}
+    reserved = {name: "1" for name, _ in (*RESERVED, *REDIS)}
     assert load(environment=reserved | {"PEIK_STORE": "sqlite:///a.db"}, folder=tmp_path).store == "sqlite:///a.db"
 
 

@@ -17,6 +17,7 @@ from tests.hostile.offices import BOT, KEY, OTHER_BOT, Heard, Pairs, Resident, r
 # What anybody may see, and why. Everything else needs a key.
 PUBLIC = {
     ("GET", "/health"): "a load balancer asks it, and it names no bot, no chat and no token",
+    ("GET", "/ready"): "the same",
     ("GET", "/openapi.json"): "the same for every Peik",
     ("GET", "/docs"): "the same for every Peik",
     ("HEAD", "/openapi.json"): "as GET",
@@ -256,7 +257,7 @@ def test_a_key_of_another_bot_learns_and_changes_nothing(town: Town) -> None:
             assert answers[0] == answers[1], row["operationId"]
             assert answers[0][0] in (403, 404)
     # What names no bot is answered about the key's own bots.
-    assert opened == {"getHealth", "getStats", "listBots"}
+    assert opened == {"getHealth", "getReady", "getStats", "listBots"}
     assert rows_of(town, BOT) == before
 
 

@@ -183,7 +183,6 @@ async def on_unsure_store(stage: Stage, pusher: Pusher | None = None) -> AsyncIt
     )
     async with asyncio.TaskGroup() as group:
         consumers.start(group)
-        consumers.own()
         try:
             yield consumers, store
         finally:

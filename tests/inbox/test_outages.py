@@ -271,7 +271,7 @@ async def crash_while_telling(stage: Stage, began: int) -> None:
 
     async with asyncio.TaskGroup() as group:
         outages = other_outages(stage, accept=accept)
-        await outages.start([], group)
+        outages.open(group, list)
         outages.expect(BOT, "source", began)
         await outages.kept(BOT)
         await fetch(stage)
@@ -466,7 +466,7 @@ def test_more_chats_than_are_held_in_memory_are_told_in_several_goes() -> None:
         began = await away(stage, *[deed for _ in range(10) for user in users for deed in writes(stage, user, "hello")])
         async with asyncio.TaskGroup() as group:
             outages = other_outages(stage, chats_max=50)
-            await outages.start([], group)
+            outages.open(group, list)
             outages.expect(BOT, "source", began)
             await fetch(stage)
             outages.over(BOT, "source")
@@ -513,7 +513,7 @@ def test_a_store_that_does_not_answer_only_delays(failures: int) -> None:
         await fetch(stage)
         async with asyncio.TaskGroup() as group:
             outages = other_outages(stage, store=Flaky(stage.peik.store.inbox, failures=failures))
-            await outages.start([], group)
+            outages.open(group, list)
             outages.expect(BOT, "source", began)
             outages.over(BOT, "source")
             await settled(stage)
@@ -557,7 +557,7 @@ def test_an_outage_that_was_opened_though_the_store_said_no_is_settled_too() -> 
         store.lies = 1
         async with asyncio.TaskGroup() as group:
             outages = other_outages(stage, store=store)
-            await outages.start([], group)
+            outages.open(group, list)
             outages.expect(BOT, "source", began)
             outages.over(BOT, "source")
             await settled(stage)
@@ -575,7 +575,7 @@ def test_an_outage_that_begins_while_the_last_one_is_closed_is_durable_before_an
         store.close_s = 300.0
         async with asyncio.TaskGroup() as group:
             outages = other_outages(stage, store=store)
-            await outages.start([], group)
+            outages.open(group, list)
             outages.expect(BOT, "source", stage.clock.wall_ms() - 7_200_000)
             outages.over(BOT, "source")
             await asyncio.sleep(100.0)  # it is being closed
@@ -597,7 +597,7 @@ def test_who_is_turned_off_while_his_last_outage_is_closed_is_not_held_for_ever(
         store.close_s = 300.0
         async with asyncio.TaskGroup() as group:
             outages = other_outages(stage, store=store)
-            await outages.start([], group)
+            outages.open(group, list)
             outages.expect(BOT, "source", stage.clock.wall_ms() - 7_200_000)
             outages.over(BOT, "source")
             await asyncio.sleep(100.0)  # it is being closed

@@ -9,7 +9,7 @@ from peik.core.letter import RANKS, Draft, Enclosed, LaneKey, Letter
 from peik.core.lifecycle import Settlement, settle
 from peik.core.outcome import Delivered, Outcome, Refused, Uncertain, Unsent
 from peik.ports import Found, Marked, Store, Tally
-from tests.store.places import BOT
+from tests.store.places import BOT, epoch_of
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -40,16 +40,26 @@ async def accept(store: Store, *drafts: Draft, at_ms: int = NOW) -> list[int]:
 
 
 async def advance(store: Store, settlements: Sequence[Settlement], marks: Sequence[Letter], at_ms: int = NOW) -> Marked:
+    """A step of one bot's sender, under the lease that the store was opened with."""
+    (bot_id,) = {one.bot_id for one in (*settlements, *marks)}
     answered: asyncio.Future[Marked] = asyncio.get_running_loop().create_future()
-    store.advance(settlements, marks, at_ms=at_ms, done=answered.set_result)
+    store.advance(settlements, marks, epoch=epoch_of(store, bot_id), at_ms=at_ms, done=answered.set_result)
     return await answered
+
+
+async def left_in_flight(store: Store, bot_id: int = BOT) -> list[Letter]:
+    return await store.left_in_flight(bot_id, epoch=epoch_of(store, bot_id))
 
 
 async def mark(store: Store, *letters: Letter, at_ms: int = NOW) -> list[int]:
     """The ids of those whose marks took."""
-    marked = await advance(store, [], letters, at_ms)
-    assert marked.error is None
-    return [one.id for one in letters if marked.taken is None or one.id in marked.taken]
+    taken: set[int] = set()
+    for bot_id in {one.bot_id for one in letters}:
+        own = [one for one in letters if one.bot_id == bot_id]
+        marked = await advance(store, [], own, at_ms)
+        assert marked.error is None
+        taken |= {one.id for one in own} if marked.taken is None else marked.taken
+    return [one.id for one in letters if one.id in taken]
 
 
 async def conclude(store: Store, letter: Letter, outcome: Outcome, at_ms: int = NOW) -> None:

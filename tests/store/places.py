@@ -1,6 +1,6 @@
 """Where the stores of the conformance suite live. A new store joins the suite with one more class in `all_places`."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -14,6 +14,20 @@ from peik.store.sqlite import SqliteStore
 BOT, OTHER_BOT = 7, 8
 
 S = TypeVar("S", bound=Store)
+
+_held: dict[int, Mapping[int, int]] = {}  # by store: the leases that it was opened with
+
+
+def epoch_of(store: Store, bot_id: int = BOT) -> int:
+    """The epoch under which this store acts for a bot; 0: it does not."""
+    if isinstance(store, SqliteStore):
+        return store.epoch
+    return _held[id(store)].get(bot_id, 0)
+
+
+async def take_leases(store: Store) -> None:
+    """From now on it acts for the bots that it gets."""
+    _held[id(store)] = (await store.nodes.beat()).leases
 
 
 class ManualClock:
@@ -58,10 +72,11 @@ class Place(Protocol):
     freed: list[str]
 
     def open(self, *, is_owner: bool = True) -> AsyncIterator[Store]:
-        """A store with two bots, whose listener is `heard`; closed in the end."""
+        """A store with two bots, whose listener is `heard`; closed in the end. An owner has the leases of both, if they are
+        free."""
 
     async def crash(self, store: Store) -> None:
-        """The store's process is gone: whatever it had not committed is lost, and its ownership is free."""
+        """The store's process is gone: whatever it had not committed is lost, and its leases are over."""
 
     def unseat(self) -> None:
         """Let somebody else become the owner although the first one lives on and does not know."""
@@ -86,9 +101,13 @@ class StorePlace(Generic[S]):
         await store.open()
         for bot_id in (BOT, OTHER_BOT):
             await store.save_bot(BotRecord(bot_id=bot_id, token=Token(f"{bot_id}:secret")))
+        _held[id(store)] = {}
+        if is_owner:
+            await take_leases(store)
         try:
             yield store
         finally:
+            del _held[id(store)]
             if id(store) not in self._crashed:
                 await store.close()
 

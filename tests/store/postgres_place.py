@@ -21,20 +21,26 @@ class PostgresPlace(StorePlace[PostgresStore]):
         self.url = f"{self.server.url}?schema={self.schema}"
 
     def make(self, *, is_owner: bool) -> PostgresStore:
-        return PostgresStore(self.url, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
+        return PostgresStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend)
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, PostgresStore)
         self._crashed.add(id(store))
         await store.abandon()
-        await self.run("UPDATE leases SET expires_at = '-infinity'")  # its time has passed
+        await self._run_out()
 
     def unseat(self) -> None:
-        """The first owner was away for longer than its right lasts."""
+        """Every node was away for longer than its leases last."""
         # The stories say this between two awaits, so it waits for a loop of its own.
-        thread = threading.Thread(target=asyncio.run, args=(self.run("UPDATE leases SET expires_at = '-infinity'"),))
+        thread = threading.Thread(target=asyncio.run, args=(self._run_out(),))
         thread.start()
         thread.join()
+
+    expire_leases = unseat
+
+    async def _run_out(self) -> None:
+        await self.run("UPDATE nodes SET ends_at = '-infinity'")
+        await self.run("UPDATE locks SET expires_at = '-infinity'")
 
     async def run(self, sql: str, *bound: object) -> list[asyncpg.Record]:
         """Something that somebody else does to the database."""

@@ -17,14 +17,24 @@ class RedisPlace(StorePlace[RedisStore]):
         self.url = f"{self.server.url}?prefix={self.prefix}"
 
     def make(self, *, is_owner: bool) -> RedisStore:
-        return RedisStore(self.url, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
+        return RedisStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend)
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, RedisStore)
         self._crashed.add(id(store))
-        await store._abandon()
-        self.unseat()  # the lease of a dead node runs out; here at once
+        await store.abandon()
+        self.expire_leases()  # those of a dead node run out; here at once
 
     def unseat(self) -> None:
+        self.expire_leases()
+
+    def expire_leases(self) -> None:
+        """All leases, locks and nodes run out now."""
         with self.server.client() as client:
-            client.delete(f"{self.prefix}{{{self.prefix.rstrip(':')}}}:lease")
+            for node in client.zrange(self.key("alive"), 0, -1):
+                client.zadd(self.key("alive"), {node: 1})
+            for name, lock in client.hgetall(self.key("locks")).items():
+                client.hset(self.key("locks"), name, b"1 " + lock.partition(b" ")[2])
+
+    def key(self, name: str) -> str:
+        return f"{self.prefix}{{{self.prefix.rstrip(':')}}}:{name}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from peik.errors import StoreUnavailable, TooLarge
+from peik.errors import NotFound, StoreUnavailable, TooLarge
 from peik.store.spool import FolderSpool
 
 HOURS_AGO = time.time() - 2 * 3600
@@ -117,12 +117,12 @@ async def test_sweeping_removes_orphans_and_nothing_else(tmp_path: Path) -> None
     (tmp_path / ("0" * 32)).mkdir()
     for name in (orphan, needed, "README", "0" * 32):
         os.utime(tmp_path / name, (HOURS_AGO, HOURS_AGO))
-    assert spool.sweep({needed}) == 1
+    assert await spool.sweep({needed}) == 1
     assert names(tmp_path) == {needed, fresh, "README", "0" * 32}
 
 
-def test_sweeping_where_nothing_was_ever_kept_is_no_work(tmp_path: Path) -> None:
-    assert FolderSpool(tmp_path / "never").sweep(set()) == 0
+async def test_sweeping_where_nothing_was_ever_kept_is_no_work(tmp_path: Path) -> None:
+    assert await FolderSpool(tmp_path / "never").sweep(set()) == 0
 
 
 async def test_removing_is_patient_with_what_is_gone_and_what_resists(tmp_path: Path) -> None:
@@ -137,6 +137,33 @@ async def test_removing_is_patient_with_what_is_gone_and_what_resists(tmp_path: 
     spool.path_of(stuck).write_bytes(b"x")
     spool.remove([])  # tried again with the next
     assert names(tmp_path) == set()
+
+
+async def test_a_file_of_a_shared_folder_is_at_every_node(tmp_path: Path) -> None:
+    kept = await FolderSpool(tmp_path).keep(chunks(b"some"), size_bytes_max=5)
+    await FolderSpool(tmp_path).bring(kept.as_enclosed("photo", filename="a.png", content_type="image/png"))
+
+
+async def test_a_file_that_is_gone_or_changed_is_told(tmp_path: Path) -> None:
+    spool = FolderSpool(tmp_path)
+    kept = await spool.keep(chunks(b"some"), size_bytes_max=5)
+    file = kept.as_enclosed("photo", filename="a.png", content_type="image/png")
+    spool.path_of(kept.blob).write_bytes(b"so")
+    with pytest.raises(NotFound, match=r"the file 'a.png' has 2 bytes, and had 4"):
+        await spool.bring(file)
+    spool.remove([kept.blob])
+    with pytest.raises(NotFound, match=r"the file 'a.png' is not in the folder of files any more"):
+        await spool.bring(file)
+
+
+async def test_a_folder_that_cannot_be_reached_is_no_lost_file(tmp_path: Path) -> None:
+    (tmp_path / "files").symlink_to("files")  # what even root cannot follow
+    kept = await FolderSpool(tmp_path / "elsewhere").keep(chunks(b"some"), size_bytes_max=5)
+    with pytest.raises(StoreUnavailable) as caught:
+        await FolderSpool(tmp_path / "files").bring(
+            kept.as_enclosed("photo", filename="a.png", content_type="image/png")
+        )
+    assert caught.value.code == "spool_failed"
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,35 @@
-"""The store itself, without a running Peik: letters are accepted durably and read, and whoever owns the file sends them.
+"""The store itself, without a running Peik: letters are accepted durably and read, and the nodes of the store send them.
 
-It never sends anything: a command that owned the file for a moment would begin tries that it cannot see through.
+It never sends anything and is no node: a command that owned a bot for a moment would begin tries that it cannot see through.
 """
 
 import asyncio
-import contextlib
-import fcntl
 import mimetypes
-import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from peik.clock import SystemClock
-from peik.config import Config
+from peik.config import Config, StoreKind
 from peik.core.call import chat_key
 from peik.core.letter import Chat, Enclosed, State
 from peik.core.token import Token
 from peik.desk import Defaults, Desk
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
+from peik.doors.node_views import Nodes
 from peik.doors.views import bot_view, chat_view, lane_view, letter_view, stats_view
 from peik.errors import BadInput, Conflict, StartError, Unavailable
 from peik.events import Events
 from peik.ports import BotRecord, LetterFilter, LetterView
-from peik.store.spool import FolderSpool
-from peik.store.sqlite import SqliteStore
+from peik.store.choosing import store_of
 
 if TYPE_CHECKING:
     from peik.doors.commands.file_inbox import FileInbox
     from peik.keyring import Keyring
+    from peik.store.spool import Spool
 
 T = TypeVar("T")
 _LOOK_S = 0.1  # how often a letter that is waited for is looked at: the owner is another process
@@ -40,27 +38,20 @@ _CHUNK = 256 * 1024
 
 class FileCounter:
     def __init__(self, config: Config, *, may_create: bool) -> None:
-        """Opens the file. Raises Unavailable if there is none, or if it cannot be used."""
-        path = config.sqlite_path.absolute()
-        if not may_create and not path.exists():
-            raise Unavailable(
-                code="no_store", detail=f"There is no {path}. Start `peik serve` there, or name another store: --store."
-            )
-        self._owner = owner_of(path)
-        self.place = str(path)
-        self.is_running = self._owner is not None
+        """Opens the store. Raises Unavailable if there is none, or if it cannot be used."""
+        self.place = config.store_shown
+        if config.store_kind is StoreKind.SQLITE:
+            path = config.sqlite_path.absolute()
+            self.place = str(path)
+            if not may_create and not path.exists():
+                raise Unavailable(
+                    code="no_store",
+                    detail=f"There is no {path}. Start `peik serve` there, or name another store: --store.",
+                )
+        self.is_running = False
         self._config = config
-        self._spool = FolderSpool(path.with_name(path.name + ".files"))
-        self._engine = _NoEngine(self._owner)
-        self._store = SqliteStore(path, clock=SystemClock(), is_owner=False, on_blobs_freed=self._spool.remove)
-        self._desk = Desk(
-            store=self._store,
-            engine=self._engine,
-            clock=SystemClock(),
-            events=Events(),
-            defaults=Defaults(attempts=config.attempts, backoff_ms=config.backoff_ms),
-            expect=lambda at_ms: None,
-        )
+        self._owner: str | None = None
+        self._opened_spool: Spool | None = None
         self._inbox: FileInbox | None = None
         self._runner = asyncio.Runner()
         try:
@@ -72,14 +63,57 @@ class FileCounter:
             raise
 
     async def _open(self) -> None:
+        clock = SystemClock()
+        self._store = store_of(self._config, clock=clock, on_blobs_freed=self._remove)
+        self._engine = _NoEngine()
+        self._desk = Desk(
+            store=self._store,
+            engine=self._engine,
+            clock=clock,
+            events=Events(),
+            defaults=Defaults(attempts=self._config.attempts, backoff_ms=self._config.backoff_ms),
+            expect=lambda at_ms: None,
+        )
         await self._store.open()
-        self._desk.open(await self._store.bots())
+        try:
+            self._desk.open(await self._store.bots())
+            self._nodes = Nodes(
+                self._config,
+                self._store.nodes,
+                clock=clock,
+                bot_ids=lambda: [bot.bot_id for bot in self._desk.bots()],
+                is_node=False,
+            )
+            running = [node.name for node in await self._nodes.known()]
+        except BaseException:
+            await self._store.close()
+            raise
+        self.is_running = bool(running)
+        self._owner = self._engine.owner = ", ".join(running) or None
+
+    def _remove(self, blobs: Sequence[str]) -> None:
+        self._spool.remove(blobs)
+
+    @property
+    def _spool(self) -> "Spool":
+        if self._opened_spool is None:
+            from peik.app import Files
+
+            self._opened_spool = Files(self._config).open(self._store)
+        return self._opened_spool
 
     def close(self) -> None:
         try:
-            self._run(self._store.close())
+            self._run(self._close())
         finally:
             self._runner.close()
+
+    async def _close(self) -> None:
+        try:
+            if self._opened_spool is not None:
+                await self._opened_spool.close()
+        finally:
+            await self._store.close()
 
     def _run(self, work: Coroutine[object, object, T]) -> T:
         return self._runner.run(work)
@@ -193,8 +227,8 @@ class FileCounter:
         return {"chats": [chat_view(chat) for chat in chats], "next_cursor": more}
 
     def change_chat(self, bot_id: str, chat: str, change: Document) -> Document:
-        if self._owner is not None:
-            # It keeps what it knows of chats in memory, and would not notice.
+        if self._owner is not None and self._config.store_kind is StoreKind.SQLITE:
+            # It keeps what it knows of chats in memory, and no news tells it. Nodes of a server hear of it.
             raise Conflict(
                 code="store_owned",
                 detail=f"A running Peik ({self._owner}) owns {self.place}: chats are changed through it, with --url.",
@@ -211,7 +245,8 @@ class FileCounter:
         return {"bot_id": str(bot.bot_id), "chat_id": str(key)}
 
     def bots(self) -> Document:
-        return {"bots": [bot_view(bot) for bot in self._desk.bots()]}
+        serving = self._run(self._nodes.serving())
+        return {"bots": [{**bot_view(bot), "node": serving.get(bot.bot_id)} for bot in self._desk.bots()]}
 
     def add_bot(self, token: str, inbound: str) -> Document:
         bot, _ = self._run(self._desk.save_bot(Token(token), inbound=inbound))
@@ -230,7 +265,13 @@ class FileCounter:
     def _bot(self, bot_id: str | None) -> BotRecord:
         return self._desk.bot(None if bot_id is None else _number(bot_id, "bot_id"))
 
-    # ---- routes and keys ----
+    # ---- nodes, routes and keys ----
+
+    def nodes(self) -> Document:
+        return self._run(self._nodes.page())
+
+    def drain_node(self, name: str, *, is_draining: bool) -> Document:
+        return self._nodes.view(self._run(self._nodes.drain(name, is_draining=is_draining)))
 
     def routes(self) -> Document:
         raise Unavailable(
@@ -278,8 +319,8 @@ class FileCounter:
 class _NoEngine:
     """What the desk asks of a courier, where there is none."""
 
-    def __init__(self, owner: str | None) -> None:
-        self._owner = owner
+    def __init__(self) -> None:
+        self.owner: str | None = None
         self.same_as: dict[tuple[int, Chat], int] = {}
 
     def chat_of(self, bot_id: int, chat: Chat) -> Chat:
@@ -290,8 +331,8 @@ class _NoEngine:
     def remove(self, bot_id: int) -> None: ...
 
     def why(self, view: LetterView, head: int | None) -> str | None:
-        if self._owner is not None:
-            return f"A running Peik ({self._owner}) owns the store and knows why; ask it with --url."
+        if self.owner is not None:
+            return f"A running Peik ({self.owner}) has the store and knows why; ask it with --url."
         if view.state is State.DELAYED and view.due_at_ms is not None:
             return "It is not due yet, and no Peik is running that could send it."
         return "No Peik is running: it goes out when `peik serve` is started."
@@ -301,36 +342,6 @@ class _NoEngine:
     def open_chat(self, bot_id: int, chat: Chat) -> None: ...
 
     def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None: ...
-
-
-def owner_of(path: Path) -> str | None:
-    """The process that owns a store, in words; None if there is none."""
-    lock = path.with_name(path.name + ".owner")
-    try:
-        with lock.open(encoding="utf-8") as file:
-            holder = file.read().strip()
-            if not _is_alive(holder):
-                return None
-            # Its number may have been given to another process since. Only now is the lock itself tried, and given back
-            # at once: a Peik that starts in this very moment must not be in our way, nor we in its.
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return f"process {holder}"
-    except OSError:
-        return None
-    return None
-
-
-def _is_alive(process: str) -> bool:
-    if not process.isdigit():
-        return False
-    with contextlib.suppress(PermissionError):
-        try:
-            os.kill(int(process), 0)
-        except (ProcessLookupError, OverflowError):
-            return False
-    return True
 
 
 def _plain(view: LetterView) -> Document:

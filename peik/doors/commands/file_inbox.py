@@ -1,4 +1,4 @@
-"""What came in, read from the store itself. Nothing is handed on by it: whoever owns the file does that."""
+"""What came in, read from the store itself. Nothing is handed on by it: the nodes of the store do that."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -25,7 +25,7 @@ from peik.doors.rest_consumers import ConsumerBody, set_consumer
 from peik.errors import Conflict
 from peik.events import Events
 from peik.inbox.desk import InboxDesk
-from peik.store.sqlite import SqliteStore
+from peik.store.choosing import AnyStore
 
 
 class FileInbox:
@@ -33,7 +33,7 @@ class FileInbox:
         self,
         config: Config,
         *,
-        store: SqliteStore,
+        store: AnyStore,
         desk: Desk,
         run: Callable[[Coroutine[object, object, Any]], Any],
         owner: Callable[[], str | None],
@@ -104,13 +104,13 @@ class FileInbox:
     # ---- recovery ----
 
     def recover(self, bot_id: str) -> Document:
-        """Fetch as the owner of the file, for this one pass. Nothing is sent and nothing is handed on meanwhile."""
+        """Fetch in the place of a node, for this one pass. Nothing is sent and nothing is handed on meanwhile."""
         bot = self._desk.bot(parse_id(bot_id, "bot_id"))
         owner = self._owner()
         if owner is not None:
             raise Conflict(
                 code="store_owned",
-                detail=f"{owner} owns the store and fetches updates itself. Ask it, with --url, or end it first.",
+                detail=f"{owner} has the store and fetches updates itself. Ask it, with --url, or end it first.",
             )
         from peik.app import recover_once
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peik.config import RESERVED, SETTINGS, Config, Group, Setting, find, load, read
+from peik.config import REDIS, RESERVED, SETTINGS, Config, Group, Setting, find, load, read, shown_address
 from peik.doors.commands.visit import Visit, tell
 from peik.errors import StartError
 from peik.texts import built_in
@@ -63,6 +63,8 @@ def show(
 
 def _shown(setting: Setting, text: str | None) -> str | None:
     """Secrets are masked, whatever they are; a default is no secret."""
+    if text is not None and setting.has_secret:
+        return shown_address(text)
     return MASK if setting.is_secret and text is not None and text != setting.default else text
 
 
@@ -88,15 +90,20 @@ def env_example() -> str:
         lines += ["", f"# ---- {group} ----"]
         for setting in settings:
             also = f" Also read from {', '.join(setting.also)}." if setting.also else ""
-            file = f" {setting.variable}_FILE names a file with it instead." if setting.is_secret else ""
+            file = (
+                f" {setting.variable}_FILE names a file with it instead."
+                if setting.is_secret or setting.has_secret
+                else ""
+            )
             lines += [
                 "",
                 *textwrap.wrap(setting.help + also + file, _WIDTH, initial_indent="# ", subsequent_indent="# "),
             ]
             lines.append(f"#{setting.variable}={setting.default or ''}")
-    lines += ["", "# ---- Reserved: known, and not used yet ----"]
-    for name, words in RESERVED:
-        lines += ["", *textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# "), f"#{name}="]
+    for heading, names in (("Redis by its own names", REDIS), ("Reserved: known, and not used yet", RESERVED)):
+        lines += ["", f"# ---- {heading} ----"]
+        for name, words in names:
+            lines += ["", *textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# "), f"#{name}="]
     return "\n".join(lines) + "\n"
 
 

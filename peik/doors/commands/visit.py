@@ -154,8 +154,7 @@ def _key(config: Config, url: str) -> str | None:
     is_here = config.url is None or urllib.parse.urlsplit(url).hostname in _LOOPBACK
     if key is None and is_here:
         with contextlib.suppress(OSError, StartError, UnicodeDecodeError):
-            path = config.sqlite_path
-            key = path.with_name(path.name + ".key").read_text(encoding="utf-8").strip()
+            key = config.beside(".key").read_text(encoding="utf-8").strip()
     if key is not None and not (key.isascii() and key.isprintable()):
         raise StartError("The key holds characters that no key of Peik has. Look at PEIK_KEY, or at its file.")
     return key

@@ -15,11 +15,12 @@ from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput
 from peik.ports import Accepted, Stub
 from peik.store.commit import IDEMPOTENCY_MS, Slot, check_same_call
-from peik.store.postgres import chats, lease, letters_in, reading
+from peik.store.postgres import chats, letters_in, reading
 from peik.store.postgres.inbox_intake import Intake
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session
 from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
+from peik.store.telling import Telling
 
 _SQL = load("letters.sql")
 
@@ -27,23 +28,26 @@ Key = tuple[int, str]  # (bot, idempotency key)
 
 
 class Batch:
-    """Everything that goes into one transaction. Filled by the operations, written by `flush`."""
+    """Everything that goes into one transaction. Filled by the operations, written by `flush`.
 
-    def __init__(self, session: Session, *, epoch: int, step: int, locked: Iterable[int]) -> None:
+    `telling` is what other nodes hear of it afterwards; whoever changes what they may hold in memory says so there.
+    """
+
+    def __init__(self, session: Session, *, step: int, locked: Iterable[int]) -> None:
         self.session = session
-        self.epoch = epoch
-        self.intake = Intake(session)
+        self.telling = Telling()
+        self.intake = Intake(session, self.telling)
         self.superseded: list[Stub] = []
         self.joined: list[Stub] = []
         self.blobs_freed: list[str] = []
-        self.marked: list[Letter] = []
+        self.marked: list[tuple[Letter, int]] = []  # each with the epoch of its bot's lease
         self._step = step
         self._locked = set(locked)
         self._known: dict[Key, tuple[str, int]] = {}
         self._slots: list[Slot] = []
         self._keys: dict[Key, Slot] = {}
-        self._settlements: list[Settlement] = []
-        self._marks: list[tuple[Letter, int]] = []
+        self._settlements: list[tuple[Settlement, int]] = []
+        self._marks: list[tuple[Letter, int, int]] = []
         self._taken: set[int] = set()
         self._tally: dict[int, Counter[str]] = defaultdict(Counter)
 
@@ -108,9 +112,9 @@ class Batch:
             check_same_call(draft, slot.repeat_of.draft.digest)
         return slot
 
-    def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], at_ms: int) -> None:
-        self._settlements.extend(settlements)
-        self._marks.extend((letter, at_ms) for letter in marks)
+    def add_step(self, settlements: Sequence[Settlement], marks: Sequence[Letter], *, epoch: int, at_ms: int) -> None:
+        self._settlements.extend((one, epoch) for one in settlements)
+        self._marks.extend((letter, epoch, at_ms) for letter in marks)
 
     # ---- writing ----
 
@@ -134,9 +138,12 @@ class Batch:
 
     async def _write_letters(self) -> None:
         await letters_in.write(self.session, self._slots)
+        letters_in.tell(self.telling, self._slots)
         for one in await letters_in.supersede(self.session, self._slots):
             self.count(one.stub.bot_id, PHASE_IN_LANE, PHASE_OF[State.COMPLETED])
             self.superseded.append(one.stub)
+            self.telling.lanes(one.stub.bot_id)
+            self.telling.ended(one.stub.bot_id, [one.stub.letter_id])
             self._free(one.enclosed)
         if self._keys:
             rows = [
@@ -148,18 +155,15 @@ class Batch:
                 self._known[key] = (slot.draft.digest, slot.letter_id)
 
     async def _write_settlements(self) -> None:
-        tried = {one.letter_id: one for one in reversed(self._settlements) if one.move not in UNTRIED}
-        if tried:  # the first of each letter: one mark allows one settlement
+        # The first of each letter under each epoch: one mark allows one settlement.
+        tried = {(one.letter_id, epoch): one for one, epoch in reversed(self._settlements) if one.move not in UNTRIED}
+        if tried:
             await self._write_tried(tried)
-        untried = [
-            (one.letter_id, PHASE_OF[one.state], one.at_ms, chats.clean(one.failed_reason), one.entry)
-            for one in self._settlements
-            if one.move in UNTRIED
-        ]
+        untried = [(one, epoch) for one, epoch in self._settlements if one.move in UNTRIED]
         if untried:
-            await self.end_untried(untried)
+            await self._write_untried(untried)
 
-    async def _write_tried(self, tried: dict[int, Settlement]) -> None:
+    async def _write_tried(self, tried: dict[tuple[int, int], Settlement]) -> None:
         rows = [
             (
                 one.letter_id,
@@ -171,25 +175,41 @@ class Batch:
                 chats.clean(one.failed_reason),
                 one.entry,
                 one.result,
+                epoch,
             )
-            for one in tried.values()
+            for (_, epoch), one in tried.items()
         ]
-        took = await self.session.returned(_SQL["settle"], *zip(*rows, strict=True), self.epoch)
+        took = await self.session.returned(_SQL["settle"], *zip(*rows, strict=True))
         ended: list[int] = []
-        for letter_id, enclosed in took:
-            one = tried[letter_id]
+        for letter_id, epoch, enclosed in took:
+            one = tried[letter_id, epoch]
             self.count(one.bot_id, PHASE_IN_LANE, PHASE_OF[one.state])
             if one.state.is_final:
                 ended.append(letter_id)
+                self.telling.ended(one.bot_id, [letter_id])
             if one.state is State.COMPLETED:
                 self._free(enclosed)
         await self.release_dependents(ended)
 
+    async def _write_untried(self, untried: Sequence[tuple[Settlement, int]]) -> None:
+        """No mark shows that these are the sender's to end, so its lease must: a zombie knows of chats what was once so."""
+        wanted = {(one.bot_id, epoch) for one, epoch in untried}
+        bots, epochs = zip(*wanted, strict=True)
+        held = {tuple(row) for row in await self.session.rows(_SQL["hold_leases"], bots=bots, epochs=epochs)}
+        rows = [
+            (one.letter_id, PHASE_OF[one.state], one.at_ms, chats.clean(one.failed_reason), one.entry)
+            for one, epoch in untried
+            if (one.bot_id, epoch) in held
+        ]
+        if rows:
+            await self.end_untried(rows)
+
     async def end_untried(self, rows: Sequence[tuple[object, ...]]) -> None:
         """End letters that still wait and are not in flight: (id, phase, at, reason, line of history)."""
         ended = await self.session.returned(_SQL["end_unsent"], *zip(*rows, strict=True))
-        for _, bot_id, phase in ended:
+        for letter_id, bot_id, phase in ended:
             self.count(bot_id, phase, PHASE_OF[State.FAILED])
+            self.telling.ended(bot_id, [letter_id])
         await self.release_dependents([row[0] for row in ended])
 
     async def release_dependents(self, letter_ids: Sequence[int]) -> None:
@@ -200,6 +220,7 @@ class Batch:
             _SQL["release_dependents"], ended=letter_ids
         ):
             self.count(bot_id, PHASE_APART, PHASE_IN_LANE)
+            self.telling.lanes(bot_id)
             self.joined.append(Stub(letter_id=letter_id, bot_id=bot_id, lane=(chats.decode(chat), thread)))
 
     async def free_blobs(self, letter_ids: Sequence[int]) -> None:
@@ -212,19 +233,21 @@ class Batch:
             self.blobs_freed.extend(one["blob"] for one in msgspec.json.decode(enclosed))
 
     async def _write_marks(self) -> None:
-        rows = [(one.id, one.bot_id, one.number, one.attempts_made, one.uncertain_tries, at) for one, at in self._marks]
-        letters, bots, numbers, attempts_made, uncertain_tries, ats = zip(*rows, strict=True)
+        rows = [
+            (one.id, one.bot_id, epoch, one.number, one.attempts_made, one.uncertain_tries, at)
+            for one, epoch, at in self._marks
+        ]
+        letters, bots, epochs, numbers, attempts_made, uncertain_tries, ats = zip(*rows, strict=True)
         taken = await self.session.returned(
             _SQL["mark"],
-            lease=lease.OWNER,
-            epoch=self.epoch,
             step=self._step,
             letters=letters,
             bots=bots,
+            epochs=epochs,
             numbers=numbers,
             attempts_made=attempts_made,
             uncertain_tries=uncertain_tries,
             ats=ats,
         )
-        self.marked.extend(letter for letter, _ in self._marks)
+        self.marked.extend((letter, epoch) for letter, epoch, _ in self._marks)
         self._taken.update(row[0] for row in taken)

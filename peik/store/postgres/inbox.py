@@ -60,9 +60,13 @@ class PostgresInbox:
     # ---- sources ----
 
     async def open_inbox(self, bot_id: int, *, server: str, at_ms: int) -> tuple[InboxState, InboxState]:
-        return await self._write(
-            lambda batch: inbox_sources.open_inbox(batch.session, bot_id, server, at_ms), inboxes=[bot_id]
-        )
+        async def work(batch: Batch) -> tuple[InboxState, InboxState]:
+            before, now = await inbox_sources.open_inbox(batch.session, bot_id, server, at_ms)
+            if before == InboxState(bot_id=bot_id):
+                batch.telling.consumers()  # its default consumer was made
+            return before, now
+
+        return await self._write(work, inboxes=[bot_id])
 
     async def inbox(self, bot_id: int) -> InboxState | None:
         return await self._read(lambda session: inbox_sources.state(session, bot_id))
@@ -103,18 +107,18 @@ class PostgresInbox:
         found = await self._read(lambda session: inbox_consumers.consumer(session, bot_id, name))
         if found is not None:
             return found
-        return await self._write(
-            lambda batch: inbox_consumers.ensure(batch.session, bot_id, name, at_ms), inboxes=[bot_id]
+        return await self._change(
+            lambda session: inbox_consumers.ensure(session, bot_id, name, at_ms), inboxes=[bot_id]
         )
 
     async def save_consumer(self, consumer: Consumer) -> None:
-        await self._write(lambda batch: inbox_consumers.save(batch.session, consumer))
+        await self._change(lambda session: inbox_consumers.save(session, consumer))
 
     async def touch_consumers(self, seen: Mapping[int, int]) -> None:
         await self._write(lambda batch: inbox_consumers.touch(batch.session, seen))
 
     async def remove_consumer(self, consumer_id: int) -> None:
-        await self._write(lambda batch: inbox_consumers.remove(batch.session, consumer_id))
+        await self._change(lambda session: inbox_consumers.remove(session, consumer_id))
 
     # ---- handing on ----
 
@@ -149,9 +153,9 @@ class PostgresInbox:
     # ---- outages ----
 
     async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> Outage:
-        return await self._write(
-            lambda batch: inbox_sources.open_outage(
-                batch.session, bot_id, began_at_ms=began_at_ms, ended_at_ms=ended_at_ms, last=last_number
+        return await self._change(
+            lambda session: inbox_sources.open_outage(
+                session, bot_id, began_at_ms=began_at_ms, ended_at_ms=ended_at_ms, last=last_number
             )
         )
 
@@ -159,7 +163,16 @@ class PostgresInbox:
         return await self._read(lambda session: inbox_sources.outages(session, bot_id, is_open=is_open))
 
     async def settle_outage(self, outage_id: int, *, at_ms: int) -> None:
-        await self._write(lambda batch: inbox_sources.settle_outage(batch.session, outage_id, at_ms))
+        await self._change(lambda session: inbox_sources.settle_outage(session, outage_id, at_ms))
+
+    async def _change(self, work: Callable[[Session], Awaitable[T]], *, inboxes: Iterable[int] = ()) -> T:
+        """Something about who reads, or about outages: the other nodes hear of it."""
+
+        async def told(batch: Batch) -> T:
+            batch.telling.consumers()
+            return await work(batch.session)
+
+        return await self._write(told, inboxes=inboxes)
 
     # ---- MTProto clients ----
 
@@ -193,14 +206,18 @@ class PostgresInbox:
         )
         if not ids:
             return 0, None
-        made = await self._write(lambda batch: inbox_people.replay(batch.session, ids, consumer_id, at_ms=at_ms))
+        made = await self._write(
+            lambda batch: inbox_people.replay(batch.session, batch.telling, ids, consumer_id, at_ms=at_ms)
+        )
         return len(made), ids[-1] if len(ids) == limit else None
 
     async def last_arrival_id(self) -> int:
         return await self._look(inbox_people.last_id)
 
     async def retry_dead_arrivals(self, wanted: ArrivalFilter, *, at_ms: int, limit: int) -> list[int]:
-        return await self._write(lambda batch: inbox_people.retry_dead(batch.session, wanted, at_ms=at_ms, limit=limit))
+        return await self._write(
+            lambda batch: inbox_people.retry_dead(batch.session, batch.telling, wanted, at_ms=at_ms, limit=limit)
+        )
 
     async def clear_dead_arrivals(self, wanted: ArrivalFilter, *, limit: int) -> int:
         at_ms = self._clock.wall_ms()
@@ -213,4 +230,10 @@ class PostgresInbox:
     # ---- upkeep ----
 
     async def clean_arrivals(self, retention: ArrivalRetention, *, at_ms: int, limit: int) -> ArrivalsCleaned:
-        return await self._write(lambda batch: inbox_upkeep.clean(batch.session, retention, at_ms=at_ms, limit=limit))
+        async def work(batch: Batch) -> ArrivalsCleaned:
+            cleaned = await inbox_upkeep.clean(batch.session, retention, at_ms=at_ms, limit=limit)
+            if cleaned.expired:
+                batch.telling.consumers()
+            return cleaned
+
+        return await self._write(work)

@@ -26,6 +26,7 @@ from peik.store.postgres import chats, inbox_consumers
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session
 from peik.store.statements import Row
+from peik.store.telling import Telling
 
 _SQL = load("inbox.sql")
 
@@ -33,8 +34,9 @@ _SQL = load("inbox.sql")
 class Intake:
     """Collects calls; `flush` writes them. Their inboxes are locked since the transaction began."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, telling: Telling) -> None:
         self._session = session
+        self._telling = telling
         self._calls: list[Call] = []
 
     async def add(self, call: Call) -> None:
@@ -64,6 +66,9 @@ class Intake:
             rows.extend(await self._file(standing))
         if rows:
             await self._session.run(_SQL["take_in"], *zip(*map(_encoded, rows), strict=True))
+            for standing in standings.values():
+                if any(call.taken.stored for call in standing.calls):
+                    self._telling.arrivals(standing.bot_id)
         states = [state_of(one) for one in standings.values()]
         await self._session.run(_SQL["taken_in"], *zip(*states, strict=True))
         for standing in standings.values():

@@ -14,6 +14,7 @@ from peik.store.postgres import chats, inbox_consumers
 from peik.store.postgres.inbox_rows import ARRIVAL, arrivals_of
 from peik.store.postgres.queries import filled, load, made
 from peik.store.postgres.session import Session
+from peik.store.telling import Telling
 
 _SQL = load("arrivals.sql")
 _INBOX = load("inbox.sql")
@@ -199,19 +200,19 @@ async def find_for_replay(
     return await find_ids(session, own, between, order="ASC", limit=limit, at_ms=at_ms)
 
 
-async def replay(session: Session, ids: Sequence[int], consumer_id: int, *, at_ms: int) -> list[int]:
+async def replay(session: Session, telling: Telling, ids: Sequence[int], consumer_id: int, *, at_ms: int) -> list[int]:
     """Copies of these arrivals for one consumer. Those that are gone, or of another bot, are left out. The new ids."""
     bot_id = (await inbox_consumers.by_id(session, consumer_id)).bot_id
     await session.rows(_INBOX["lock_inboxes"], bots=[bot_id])
     rows = await session.rows(_SQL["still_here"], ids=ids, bot=bot_id)
-    return await _copy(session, bot_id, [row[0] for row in rows], consumer_id, at_ms)
+    return await _copy(session, telling, bot_id, [row[0] for row in rows], consumer_id, at_ms)
 
 
-async def retry_dead(session: Session, wanted: ArrivalFilter, *, at_ms: int, limit: int) -> list[int]:
+async def retry_dead(session: Session, telling: Telling, wanted: ArrivalFilter, *, at_ms: int, limit: int) -> list[int]:
     ids: list[int] = []
     for consumer_id, dead in await _dead(session, wanted, at_ms, limit):
         bot_id = (await inbox_consumers.by_id(session, consumer_id)).bot_id
-        ids += await _copy(session, bot_id, [arrival.id for arrival in dead], consumer_id, at_ms)
+        ids += await _copy(session, telling, bot_id, [arrival.id for arrival in dead], consumer_id, at_ms)
         await _drop_stories(session, consumer_id, dead)
     return ids
 
@@ -245,10 +246,13 @@ async def _drop_stories(session: Session, consumer_id: int, arrivals: Sequence[A
     await session.run(_SQL["drop_stories"], consumer=consumer_id, numbers=numbers)
 
 
-async def _copy(session: Session, bot_id: int, ids: Sequence[int], consumer_id: int, at_ms: int) -> list[int]:
+async def _copy(
+    session: Session, telling: Telling, bot_id: int, ids: Sequence[int], consumer_id: int, at_ms: int
+) -> list[int]:
     """Each of these arrivals as a replay with the bot's next number."""
     if not ids:
         return []
+    telling.arrivals(bot_id)
     ((after,),) = await session.returned(_INBOX["take_numbers"], bot=bot_id, count=len(ids), at=at_ms)
     numbers = list(range(after - len(ids), after))
     rows = await session.returned(_INBOX["replay"], arrivals=list(ids), numbers=numbers, consumer=consumer_id, at=at_ms)

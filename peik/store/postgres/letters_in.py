@@ -1,7 +1,7 @@
 """Letters on their way into the PostgreSQL store: numbers, rows, and the waiting edits that newer ones replace."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from peik.store.postgres import chats
 from peik.store.postgres.queries import Query, load
 from peik.store.postgres.session import Row, Session
 from peik.store.rows import PHASE_APART, PHASE_IN_LANE, encode_enclosed
+from peik.store.telling import Telling
 
 _SQL = load("letters.sql")
 
@@ -64,6 +65,21 @@ async def _insert(session: Session, query: Query, slots: Sequence[Slot], rows: S
         slot.letter_id = letter_id
         if moved and not slot.draft.is_moved:
             slot.draft = msgspec.structs.replace(slot.draft, chat=chats.decode(chat), is_moved=True)
+
+
+def tell(telling: Telling, slots: Iterable[Slot]) -> None:
+    """Between which ids the new letters of each bot are, and when the first of all is due or expires."""
+    between: dict[int, tuple[int, int]] = {}
+    for slot in slots:
+        if slot.draft.expires_at_ms is not None:
+            telling.due(slot.draft.expires_at_ms)
+        if not slot.is_apart:
+            first, last = between.get(slot.draft.bot_id, (slot.letter_id, slot.letter_id))
+            between[slot.draft.bot_id] = (min(first, slot.letter_id), max(last, slot.letter_id))
+        elif slot.draft.send_at_ms is not None:
+            telling.due(slot.draft.send_at_ms)
+    for bot_id, (first, last) in between.items():
+        telling.accepted(bot_id, first, last)
 
 
 # ---- edits that replace waiting ones ----

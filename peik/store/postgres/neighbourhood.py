@@ -1,130 +1,157 @@
-"""A node among others: it hears of their commits, and keeps its right to send alive. On a connection of its own, so that
-neither waits for a long commit or a long read."""
+"""The way to the other nodes: what they tell is heard here, and what this node wrote is told. On a connection of its own, so
+that neither this nor a beat waits for a long commit or a long read."""
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from peik.store.postgres import lease
-from peik.store.postgres.failures import is_unavailable
-from peik.store.postgres.queries import Query
+from peik.node_ports import News
+from peik.store.postgres.failures import is_gone, is_refusal
+from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session, end
+from peik.store.telling import Telling
 
-_PING = Query("SELECT 1")
+T = TypeVar("T")
+
+_SQL = load("nodes.sql")
+_LINES_MAX = 1000  # heard and not asked for: who has so much to read reads everything
+_PAUSE_S = 0.5  # between tries to reach a server that is away
 
 
 class Neighbourhood:
+    """`patience_s`: a server that is silent for so long is asked on a new connection."""
+
     def __init__(
-        self,
-        connect: Callable[[], Awaitable[Session]],
-        *,
-        channel: str,
-        node: str,
-        ttl_s: float,
-        on_epoch: Callable[[int], None],
+        self, connect: Callable[[], Awaitable[Session]], *, channel: str, node: str, patience_s: float
     ) -> None:
         self._connect = connect
         self._channel = channel
         self._node = node
-        self._ttl_s = ttl_s
-        self._on_epoch = on_epoch
+        self._patience_s = patience_s
         self._session: Session | None = None
-        self._has_news = False
         self._one_at_a_time = asyncio.Lock()
-        self._epoch = 0
-        self._keeping: asyncio.Task[None] | None = None
+        self._heard = Telling()
+        self._lines = 0
+        self._stir = asyncio.Event()  # something was heard, or the connection is lost
+        self._untold = Telling()
+        self._telling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         await self._connected()
-        self._has_news = False
-        self._keeping = asyncio.create_task(self._keep())
+        self._heard = Telling()
 
     async def close(self) -> None:
-        """Gives the right back, so that another node need not wait for its end."""
-        await self._stop()
+        """What is still to be told is told, if the server listens."""
+        if self._telling is not None:
+            await asyncio.wait([self._telling])
         session, self._session = self._session, None
         if session is not None:
-            try:
-                if self._epoch and not session.connection.is_closed():
-                    await lease.give_back(session, self._epoch)
-            except Exception as error:
-                if not is_unavailable(error):  # then it ends by itself
-                    raise
-            finally:
-                await end(session)
+            await end(session)
 
     async def abandon(self) -> None:
         """End at once, as a process does that is killed."""
-        await self._stop()
-        if self._session is not None:
-            self._session.connection.terminate()
-
-    async def _stop(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._keeping
+                await self._telling
+        self._drop()
 
-    # ---- what the others do ----
+    async def ask(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Something short that may be done twice: it is, if the connection turns out to be gone."""
+        async with self._one_at_a_time:
+            for is_last in (False, True):
+                try:
+                    async with asyncio.timeout(self._patience_s):
+                        return await work(await self._connected())
+                except Exception as error:
+                    if not is_gone(error):
+                        raise
+                    self._drop()
+                    if is_last or isinstance(error, TimeoutError):
+                        raise
+        raise AssertionError("unreachable")
+
+    # ---- telling ----
+
+    def tell(self, telling: Telling) -> None:
+        """The others hear of it soon. Nobody waits for that, and what comes meanwhile is told together."""
+        self._untold.add(telling)
+        self._tell_on()
+
+    def _tell_on(self) -> None:
+        if self._untold and self._telling is None:
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._untold:
+                telling, self._untold = self._untold, Telling()
+                try:
+                    await self._ring(telling.line(self._node))
+                except Exception as error:
+                    if not is_refusal(error):
+                        raise
+                    telling.add(self._untold)
+                    self._untold = telling  # told when there is a connection again
+                    return
+        finally:
+            self._telling = None
+
+    async def _ring(self, line: str) -> None:
+        await self.ask(lambda session: session.rows(_SQL["ring"], channel=self._channel, line=line))
+
+    # ---- hearing ----
 
     def ring(self) -> None:
         """Something may have been stored that this node does not know of."""
-        self._has_news = True
+        self._heard.everything()
+        self._stir.set()
 
-    async def has_news(self) -> bool:
-        """Whether another node has written since this was last asked."""
-        async with self._one_at_a_time:
-            await self._connected()
-        has_news, self._has_news = self._has_news, False
-        return has_news
+    async def news(self) -> News:
+        """Waits until there are some. A connection that is lost is made anew, and what was missed meanwhile is news."""
+        while not self._heard:
+            self._stir.clear()
+            if await self._is_there():
+                with contextlib.suppress(TimeoutError):  # then it is asked whether it is still there
+                    async with asyncio.timeout(self._patience_s):
+                        await self._stir.wait()
+            else:
+                await asyncio.sleep(_PAUSE_S)
+        heard, self._heard, self._lines = self._heard, Telling(), 0
+        return heard.news()
 
-    async def _connected(self) -> Session:
-        """Whatever was missed while nobody listened is news."""
-        if self._session is None or self._session.connection.is_closed():
-            session = await self._connect()
-            await session.connection.add_listener(self._channel, self._heard)
-            self._session = session
-            self._has_news = True
-        return self._session
-
-    def _heard(self, connection: object, process: int, channel: str, payload: object) -> None:
-        if payload != self._node:
-            self._has_news = True
-
-    # ---- the right to send ----
-
-    async def claim(self) -> int:
-        """The epoch of the right to send; 0: another node has it."""
-        async with self._one_at_a_time:
-            self._epoch = await lease.take(await self._connected(), self._node, ttl_s=self._ttl_s)
-        self._on_epoch(self._epoch)
-        return self._epoch
-
-    async def holder(self) -> tuple[str, float] | None:
-        async with self._one_at_a_time:
-            return await lease.holder(await self._connected())
-
-    async def _keep(self) -> None:
-        """Renews the right at a third of its time. A server that does not answer is asked again soon: it may be back before
-        the right is over, and nobody else can take it meanwhile."""
-        wait_s = self._ttl_s / 3
-        while True:
-            await asyncio.sleep(wait_s)
-            wait_s = self._ttl_s / 3 if await self._renewed() else self._ttl_s / 15
-
-    async def _renewed(self) -> bool:
+    async def _is_there(self) -> bool:
         try:
-            async with asyncio.timeout(self._ttl_s / 3), self._one_at_a_time:
-                session = await self._connected()
-                if not self._epoch:
-                    await session.rows(_PING)
-                elif not await lease.renew(session, self._epoch, ttl_s=self._ttl_s):
-                    self._epoch = 0
-                    self._on_epoch(0)
+            await self.ask(lambda session: session.rows(_SQL["ping"]))
         except Exception as error:
-            if not is_unavailable(error):
+            if not is_refusal(error):
                 raise
-            if self._session is not None:
-                self._session.connection.terminate()
             return False
         return True
+
+    def _on_line(self, connection: object, process: int, channel: str, line: str) -> None:
+        self._lines += 1
+        if self._lines > _LINES_MAX:
+            self._heard = Telling()
+            self._heard.everything()
+        else:
+            self._heard.hear(line, besides=self._node)
+        if self._heard:
+            self._stir.set()
+
+    # ---- the connection ----
+
+    async def _connected(self) -> Session:
+        if self._session is None or self._session.connection.is_closed():
+            self._session = session = await self._connect()
+            session.connection.add_termination_listener(lambda connection: self._stir.set())
+            await session.connection.add_listener(self._channel, self._on_line)
+            self.ring()  # whatever was told while nobody listened
+            self._tell_on()
+        return self._session
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            self._session.connection.terminate()
+            self._session = None

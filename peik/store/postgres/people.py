@@ -73,6 +73,8 @@ async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
     phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
     await batch.session.run(_SQL["cancel"], letter=letter_id, at=at_ms)
     batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
+    batch.telling.lanes(view.bot_id)
+    batch.telling.ended(view.bot_id, [letter_id])
     await batch.free_blobs([letter_id])
     await batch.release_dependents([letter_id])
     return Stub(letter_id=letter_id, bot_id=view.bot_id, lane=(view.chat, view.thread))
@@ -98,6 +100,7 @@ async def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) ->
     line = _line(at_ms, Move.RESOLVE, "somebody saw that it had arrived")
     await batch.session.run(_SQL["resolve"], letter=letter_id, at=at_ms, line=line)
     batch.count(view.bot_id, PHASE_OF[State.FAILED], PHASE_OF[State.COMPLETED])
+    batch.telling.ended(view.bot_id, [letter_id])
     await batch.free_blobs([letter_id])
     return []
 
@@ -138,6 +141,7 @@ async def _revive(batch: Batch, dead: Sequence[tuple[int, int]], at_ms: int) -> 
     numbered = await number_anew(batch, per_bot)
     for bot_id, letter_ids in per_bot.items():
         batch.count(bot_id, PHASE_OF[State.FAILED], PHASE_IN_LANE, len(letter_ids))
+        batch.telling.lanes(bot_id)
     line = _line(at_ms, Move.RETRY, "sent again by hand")
     await batch.session.run(_SQL["revive"], letters=list(numbered), numbers=list(numbered.values()), line=line)
     return await reading.letters_by_id(batch.session, list(numbered))

@@ -9,12 +9,13 @@ from peik.core.lifecycle import Try
 from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.ports import BotRecord, ChatRecord, Found, LetterView, Sent, Sweep, Tally
-from peik.store.postgres import chats, lease
+from peik.store.postgres import chats
 from peik.store.postgres.queries import filled, load
 from peik.store.postgres.session import Row, Session
 from peik.store.rows import LETTER_COLUMNS, letter_from_row, view_from_row
 
 _SQL = load("letters.sql")
+_NODES = load("nodes.sql")
 _LETTER = ", ".join(f"l.{column}" for column in LETTER_COLUMNS)
 _CHAT = LETTER_COLUMNS.index("chat")
 _VIEW_CHAT = 4  # its place in `view` and `find`
@@ -24,6 +25,7 @@ SWEEP = filled(_SQL["sweep"], letter=_LETTER, front=_SQL["front"].written)
 FRONTS = filled(_SQL["fronts"], letter=_LETTER, front=_SQL["front"].written)
 LETTERS = filled(_SQL["letters"], letter=_LETTER)
 LEFT_IN_FLIGHT = filled(_SQL["left_in_flight"], letter=_LETTER)
+NEW_LETTERS = filled(_NODES["new_letters"], letter=_LETTER)
 
 _history = msgspec.json.Decoder(list[Try]).decode
 
@@ -69,9 +71,14 @@ async def letters_by_id(session: Session, letter_ids: Sequence[int]) -> list[Let
     return [letter_of(row) for row in await session.rows(LETTERS, letters=letter_ids)]
 
 
+async def new_letters(session: Session, bot_id: int, first_id: int, last_id: int) -> list[Letter]:
+    rows = await session.rows(NEW_LETTERS, bot=bot_id, first=first_id, last=last_id)
+    return [letter_of(row) for row in rows]
+
+
 async def adopt_marks(session: Session, bot_id: int, epoch: int) -> list[Letter]:
-    """What a dead owner had in flight; from now on it is this owner's to settle."""
-    adopted = await session.returned(_SQL["adopt_marks"], lease=lease.OWNER, epoch=epoch, bot=bot_id)
+    """What the lease's holder before had in flight; from now on it is this one's to settle."""
+    adopted = await session.returned(_SQL["adopt_marks"], epoch=epoch, bot=bot_id)
     if not adopted:
         return []
     return [letter_of(row) for row in await session.rows(LEFT_IN_FLIGHT, bot=bot_id)]

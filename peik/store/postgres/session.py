@@ -24,11 +24,12 @@ class Row(Protocol):
 
 
 READERS_MAX = 4
+FILERS_MAX = 2  # parts are large, and reading letters does not wait for them
 CONNECT_S = 5.0
 ANSWER_S = 60.0  # a server that is silent for so long is gone
 LOCK_MS = 5000
-# A node that is frozen inside a transaction must not keep its locks: less than a lease, see `lease`.
-IDLE_IN_TRANSACTION_MS = 10_000
+# A node that is frozen inside a transaction loses its locks before those who wait for them lose patience.
+IDLE_IN_TRANSACTION_MS = 4000
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc,unused-ignore]
@@ -110,8 +111,8 @@ async def connect(address: Address) -> Session:
     return Session(connection)
 
 
-class Readers:
-    """A few connections for those who only read. One that is lost is replaced when it is needed."""
+class Pool:
+    """A few connections for whoever asks one thing at a time. One that is lost is replaced when it is needed."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -127,22 +128,23 @@ class Readers:
                 raise
 
     def end(self) -> None:
-        """At once: readers leave nothing behind."""
+        """At once: nobody leaves anything behind."""
         self._pool.terminate()
 
 
-async def connect_readers(address: Address) -> Readers:
-    return Readers(
+async def connect_pool(address: Address, size: int) -> Pool:
+    return Pool(
         await asyncpg.create_pool(
             address.url,
             min_size=0,  # made when needed: the pool's own care for a least number writes to the log
-            max_size=READERS_MAX,
+            max_size=size,
             timeout=CONNECT_S,
             command_timeout=ANSWER_S,
             server_settings=settings_of(address),
             connection_class=Connection,
             statement_cache_size=300,
             max_cached_statement_lifetime=0,
+            init=settle_in,
         )
     )
 

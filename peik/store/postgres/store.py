@@ -1,4 +1,4 @@
-"""The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, one owner who may send."""
+"""The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, and each bot is one node's."""
 
 import asyncio
 import os
@@ -36,45 +36,51 @@ from peik.ports import (
 )
 from peik.store.commit import Slot
 from peik.store.executor import Ended
-from peik.store.postgres import chats, hooks, inbox_upkeep, keys, lease, people, reading, schema, session, upkeep
+from peik.store.moving import marker
+from peik.store.postgres import chats, hooks, inbox_upkeep, keys, outbox, people, reading, schema, session, upkeep
 from peik.store.postgres.address import read_address
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.failures import is_gone, is_refusal, may_repeat, translate
+from peik.store.postgres.files import PostgresFiles
 from peik.store.postgres.inbox import PostgresInbox
 from peik.store.postgres.neighbourhood import Neighbourhood
+from peik.store.postgres.nodes import LEASE_S, PostgresNodes
 from peik.store.postgres.queries import load
-from peik.store.postgres.session import Readers, Session
+from peik.store.postgres.session import Pool, Session
 from peik.store.postgres.writer import Operation, Writer
 from peik.store.rows import letter_of_draft
 
 T = TypeVar("T")
+PATIENCE_S_MIN = 1.0  # else a third of a lease: there is time for a new connection, and for a beat on it
 LANE_COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
 _SQL = load("letters.sql")
 
 
 class PostgresStore:
-    """See `peik.ports.Store`. Any number of nodes may open one schema; only one of them as owner."""
+    """See `peik.ports.Store`. Any number of nodes may open one schema."""
 
     inbox: PostgresInbox  # from `open` on
+    nodes: PostgresNodes
+    files: PostgresFiles
 
     def __init__(
         self,
         url: str,
         *,
         clock: Clock,
-        is_owner: bool = True,
+        lease_s: float = LEASE_S,
+        address: str | None = None,
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
-        ttl_s: float = lease.TTL_S,
     ) -> None:
+        """`address`: where this node's doors are, for the other nodes and for people."""
         self._address = read_address(url)
         self._clock = clock
-        self._wants_to_own = is_owner
+        self._lease_s = lease_s
+        self._doors = address
         self._on_blobs_freed = on_blobs_freed
-        self._ttl_s = ttl_s
         self._listener: StoreListener | None = None
-        self.node = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}".replace("'", "")
-        self._channel = f"peik_{self._address.schema}"
-        self._readers: Readers | None = None
+        self._node = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._pools: list[Pool] = []
 
     def listen(self, listener: StoreListener) -> None:
         self._listener = listener
@@ -84,9 +90,12 @@ class PostgresStore:
     async def open(self) -> None:
         """Raises StartError with what to do if the database cannot be used."""
         self._neighbourhood = Neighbourhood(
-            self._connect, channel=self._channel, node=self.node, ttl_s=self._ttl_s, on_epoch=self._on_epoch
+            self._connect,
+            channel=f"peik_{self._address.schema}",
+            node=self._node,
+            patience_s=max(self._lease_s / 3, PATIENCE_S_MIN),
         )
-        self._writer = Writer(self._connect, channel=self._channel, node=self.node, on_doubt=self._neighbourhood.ring)
+        self._writer = Writer(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
         try:
             await self._open()
         except StartError:
@@ -100,79 +109,47 @@ class PostgresStore:
         self.inbox = PostgresInbox(
             write=self._write, collect=self._collect, read=self._read, look=self._look, clock=self._clock
         )
+        self.nodes = PostgresNodes(
+            self._neighbourhood, read=self._read, node=self._node, lease_s=self._lease_s, address=self._doors
+        )
+        self.files = PostgresFiles(self._file)
 
     async def _open(self) -> None:
         first = await self._connect()
         try:
             await schema.migrate(first, self._address)
+            await marker.check_postgres(first.connection)
+            await outbox.keep_rules(first)
         finally:
             await session.end(first)
-        self._readers = await session.connect_readers(self._address)
+        for size in (session.READERS_MAX, session.FILERS_MAX):
+            self._pools.append(await session.connect_pool(self._address, size))
         await self._neighbourhood.open()
-        if self._wants_to_own and not await self._neighbourhood.claim():
-            node, seconds = await self._neighbourhood.holder() or ("unknown", 0.0)
-            raise StartError(
-                f"Another Peik (node {node}) already owns {self._address.shown}, for {seconds:.0f} s more at least. "
-                "Stop it, or give this one a schema of its own with ?schema=… in PEIK_STORE."
-            )
 
     async def _connect(self) -> Session:
         return await session.connect(self._address)
 
     async def abandon(self) -> None:
-        """End at once, as a process does that is killed: what was not committed is lost, and the right to send runs out."""
+        """End at once, as a process does that is killed: what was not committed is lost, and the leases run out."""
         self._writer.abandon()
         await self._neighbourhood.abandon()
-        if self._readers is not None:
-            self._readers.end()
+        for pool in self._pools:
+            pool.end()
 
     async def close(self) -> None:
-        """Waits for what is being written. Safe to kill instead: nothing acknowledged is lost."""
+        """Waits for what is being written, and gives the leases back. Safe to kill instead: nothing acknowledged is lost."""
         try:
             await self._writer.close()
+            await self.nodes.leave()
             await self._neighbourhood.close()
         finally:
-            assert self._readers is not None
-            self._readers.end()
-
-    # ---- several nodes on one schema ----
-
-    @property
-    def epoch(self) -> int:
-        return self._writer.epoch
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether this node may send for the bots."""
-        return self.epoch > 0
-
-    def _on_epoch(self, epoch: int) -> None:
-        self._writer.epoch = epoch
-
-    async def claim(self) -> bool:
-        """Become the owner unless another node is. Whether this one is now; the right ends some time after its node."""
-        if self.is_owner:
-            return True
-        try:
-            return await self._neighbourhood.claim() > 0
-        except Exception as error:
-            raise translate(error) from error
-
-    async def has_foreign_writes(self) -> bool:
-        """Whether another node has written since this was last asked."""
-        try:
-            return await self._neighbourhood.has_news()
-        except Exception as error:
-            raise translate(error) from error
+            for pool in self._pools:
+                pool.end()
 
     def trouble(self) -> StoreUnavailable | None:
         """Why nothing can be stored now, as far as the last commit tells."""
         error = self._writer.trouble
         return error if isinstance(error, StoreUnavailable) else None
-
-    async def durability(self) -> list[str]:
-        """What the server does not promise of a commit, in sentences. Empty: a commit outlives a power cut."""
-        return await self._read(session.warnings)
 
     @property
     def commits(self) -> int:
@@ -225,18 +202,23 @@ class PostgresStore:
         return await future
 
     async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Asked once more if the connection turns out to be gone, or out of date: nothing is changed by reading."""
-        assert self._readers is not None
+        return await self._ask(self._pools[0], work, outcome="Nothing was read.")
+
+    async def _file(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        return await self._ask(self._pools[1], work, outcome="The file was not kept.")
+
+    async def _ask(self, pool: Pool, work: Callable[[Session], Awaitable[T]], *, outcome: str) -> T:
+        """Asked once more if the connection turns out to be gone, or out of date: all of this may be done twice."""
         for is_last in (False, True):
             try:
-                async with self._readers.one() as reader:
-                    return await work(reader)
+                async with pool.one() as one:
+                    return await work(one)
             except Problem:
                 raise
             except Exception as error:
                 is_worth_it = (is_gone(error) or may_repeat(error)) and not isinstance(error, TimeoutError)
                 if is_last or not is_worth_it:
-                    raise translate(error, outcome="Nothing was read.") from error
+                    raise translate(error, outcome=outcome) from error
         raise AssertionError("unreachable")
 
     async def _look(self, work: Callable[[Session], Awaitable[T]]) -> T:
@@ -298,11 +280,12 @@ class PostgresStore:
         settlements: Sequence[Settlement],
         marks: Sequence[Letter],
         *,
+        epoch: int,
         at_ms: int,
         done: Callable[[Marked], None],
     ) -> None:
         async def prepare(batch: Batch) -> Callable[[], Batch]:
-            batch.add_step(settlements, marks, at_ms)
+            batch.add_step(settlements, marks, epoch=epoch, at_ms=at_ms)
             return lambda: batch
 
         def finish(ended: Ended[Batch]) -> None:
@@ -316,10 +299,8 @@ class PostgresStore:
         bots = {one.bot_id for one in settlements} | {one.bot_id for one in marks}
         self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks), tallies=bots))
 
-    async def left_in_flight(self, bot_id: int) -> list[Letter]:
-        return await self._write(
-            lambda batch: reading.adopt_marks(batch.session, bot_id, batch.epoch), tallies=[bot_id]
-        )
+    async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
+        return await self._write(lambda batch: reading.adopt_marks(batch.session, bot_id, epoch), tallies=[bot_id])
 
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
         return await self._read(lambda one: reading.sweep(one, bot_id, rank, after, lanes=lanes, letters=letters))
@@ -337,6 +318,8 @@ class PostgresStore:
         async def work(batch: Batch) -> None:
             for name in ("keep_alias", "flatten_aliases", "readdress"):
                 await batch.session.run(_SQL[name], bot=bot_id, old=chats.encode(old), new=new)
+            batch.telling.chats(bot_id)
+            batch.telling.lanes(bot_id)
 
         await self._write(work, tallies=[bot_id])
 
@@ -436,6 +419,7 @@ class PostgresStore:
         async def work(batch: Batch) -> None:
             await batch.session.run(_SQL["save_bot"], *row)
             await batch.session.run(_SQL["save_tally"], bot=record.bot_id)
+            batch.telling.records()
 
         await self._write(work)
 
@@ -451,6 +435,8 @@ class PostgresStore:
                 )
             await batch.session.run(_SQL["remove_bot"], bot=bot_id)
             await inbox_upkeep.forget_bot(batch.session, bot_id)
+            batch.telling.records()
+            batch.telling.consumers()
 
         await self._write(work, tallies=[bot_id], inboxes=[bot_id])
 
@@ -464,14 +450,21 @@ class PostgresStore:
             "reason": chats.clean(reason),
             "at": None if reason is None else at_ms,
         }
-        await self._write(lambda batch: batch.session.run(_SQL["shut_chat"], **bound))
+        await self._change_chat(bot_id, "shut_chat", bound)
 
     async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
         if chat is None:
-            await self._write(lambda batch: batch.session.run(_SQL["hold_bot"], bot=bot_id, until=until_ms))
+            await self._change_chat(bot_id, "hold_bot", {"bot": bot_id, "until": until_ms})
         else:
             bound = {"bot": bot_id, "chat": chats.encode(chat), "until": until_ms}
-            await self._write(lambda batch: batch.session.run(_SQL["hold_chat"], **bound))
+            await self._change_chat(bot_id, "hold_chat", bound)
+
+    async def _change_chat(self, bot_id: int, name: str, bound: Mapping[str, object]) -> None:
+        async def work(batch: Batch) -> None:
+            await batch.session.run(_SQL[name], **bound)
+            batch.telling.chats(bot_id)
+
+        await self._write(work)
 
     async def bot_held_until(self, bot_id: int) -> int:
         return await self._read(lambda one: one.number(_SQL["bot_held_until"], bot=bot_id))
@@ -488,10 +481,17 @@ class PostgresStore:
         return await self._read(keys.generation)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        return await self._write(lambda batch: keys.add(batch.session, key, webhook_secret))
+        return await self._change_key(lambda one: keys.add(one, key, webhook_secret))
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
-        return await self._write(lambda batch: keys.revoke(batch.session, key_id, at_ms))
+        return await self._change_key(lambda one: keys.revoke(one, key_id, at_ms))
+
+    async def _change_key(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        async def told(batch: Batch) -> T:
+            batch.telling.records()
+            return await work(batch.session)
+
+        return await self._write(told)
 
     async def note_key_use(self, used: Mapping[int, int]) -> None:
         await self._write(lambda batch: keys.note_use(batch.session, used))

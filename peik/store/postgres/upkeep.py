@@ -36,17 +36,22 @@ async def join_due(batch: Batch, at_ms: int, limit: int) -> tuple[list[Letter], 
         numbered = await people.number_anew(batch, per_bot, leaves_apart=True)
         await batch.session.run(_SQL["join"], letters=list(numbered), numbers=list(numbered.values()))
         joined = await reading.letters_by_id(batch.session, list(numbered))
+        for bot_id in per_bot:
+            batch.telling.lanes(bot_id)
     return joined, await batch.session.number(_SQL["next_due"]) or None
 
 
 async def expire(batch: Batch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
     """Letters that are too late and not in flight fail."""
-    ids = [row[0] for row in await _locked(batch, _SQL["expired"], at=at_ms, limit=limit)]
+    late = await _locked(batch, _SQL["expired"], at=at_ms, limit=limit)
+    ids = [row["id"] for row in late]
     line = msgspec.json.encode(Try(at=at_ms, outcome=str(Move.EXPIRE), words=EXPIRED)).decode()
     views: list[LetterView] = []
     if ids:
         await batch.end_untried([(letter_id, PHASE_OF[State.FAILED], at_ms, EXPIRED, line) for letter_id in ids])
         views = await reading.views(batch.session, ids, at_ms)
+        for bot_id in {row["bot_id"] for row in late}:
+            batch.telling.lanes(bot_id)
     return views, await batch.session.number(_SQL["next_expiry"]) or None
 
 

@@ -16,8 +16,9 @@ import msgspec
 from peik.store.executor import Ended
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.failures import CommitFailed, is_gone, is_unavailable, may_repeat, translate
-from peik.store.postgres.queries import filled, load
+from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session, end
+from peik.store.telling import Telling
 
 T = TypeVar("T")
 
@@ -60,22 +61,28 @@ class _Doubt(msgspec.Struct, frozen=True, kw_only=True):
     """Marks of a commit whose answer was lost. Nobody believes them; if they are there, they must go."""
 
     step: int
-    epoch: int
     letters: list[int]
+    epochs: list[int]  # of each
     bots: frozenset[int]
 
 
 class Writer:
-    """Collects operations and commits them in groups, one after the other, on a connection of its own."""
+    """Collects operations and commits them in groups, one after the other, on a connection of its own.
+
+    `tell`: what a commit has to say to other nodes, after it. `on_doubt`: it may be there, and this node does not know.
+    """
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Session]], *, channel: str, node: str, on_doubt: Callable[[], None]
+        self,
+        connect: Callable[[], Awaitable[Session]],
+        *,
+        tell: Callable[[Telling], None],
+        on_doubt: Callable[[], None],
     ) -> None:
         self._connect = connect
         self._session: Session | None = None
-        self._end = filled(_SQL["commit_and_ring"], channel=channel, node=node).text
+        self._tell = tell
         self._on_doubt = on_doubt
-        self.epoch = 0  # what is marked from now on is marked under it; 0: this node does not send
         self.commits = 0
         self._step = 0
         self._doubts: list[_Doubt] = []
@@ -176,20 +183,20 @@ class Writer:
         self._step += 1
         tallies = frozenset[int]().union(*(one.tallies for one in operations), *(one.bots for one in self._doubts))
         inboxes = frozenset[int]().union(*(one.inboxes for one in operations))
-        batch = Batch(session, epoch=self.epoch, step=self._step, locked=tallies)
+        batch = Batch(session, step=self._step, locked=tallies)
         session.changes = 0
         is_ending = False
         try:
             await session.connection.execute(_begin(tallies, inboxes))
             for doubt in self._doubts:
-                await session.run(_SQL["forget_marks"], letters=doubt.letters, epoch=doubt.epoch, step=doubt.step)
+                await session.run(_SQL["forget_marks"], letters=doubt.letters, epochs=doubt.epochs, step=doubt.step)
             keys = [key for operation in operations for key in operation.keys]
             if keys:
                 await batch.look_up(keys)
             readers = [await operation.prepare(batch) for operation in operations]
             await batch.flush()
             is_ending = True
-            tag = await session.connection.execute(self._end if session.changes else "COMMIT")
+            tag = await session.connection.execute("COMMIT")
             if tag != "COMMIT":
                 raise CommitFailed(f"the commit ended as {tag}")
         except BaseException as error:
@@ -202,6 +209,7 @@ class Writer:
         if session.changes:  # a commit of nothing proves nothing
             self.commits += 1
             self._trouble = None
+            self._tell(batch.telling)
         return [read() for read in readers]
 
     async def _connected(self) -> Session:
@@ -228,9 +236,11 @@ class Writer:
         """The commit may be there. Its marks are not believed and go before the next one; what else it holds is the truth, and
         whoever keeps a part of it in memory must read it anew."""
         if batch.marked:
-            bots = frozenset(one.bot_id for one in batch.marked)
-            letters = [one.id for one in batch.marked]
-            self._doubts.append(_Doubt(step=self._step, epoch=batch.epoch, letters=letters, bots=bots))
+            bots = frozenset(one.bot_id for one, _ in batch.marked)
+            letters = [one.id for one, _ in batch.marked]
+            epochs = [epoch for _, epoch in batch.marked]
+            self._doubts.append(_Doubt(step=self._step, letters=letters, epochs=epochs, bots=bots))
+        self._tell(batch.telling)
         self._on_doubt()
 
 

@@ -38,11 +38,20 @@ The inbox:
     stories:ID, put_off:ID, given_up:ID                         arrivals that failed at least once, by consumer
     handled:BOT, outages                                        what MTProto clients saw; when we were away
 
-Who may send holds `lease`, which expires by the server's clock, under an `epoch` that rises with each owner; a mark takes
-only while both are its own. Every commit that changed something says so on the channel `writes`.
+Nodes:
 
-Chats are texts here: n123 is a number, t@name a text. Times are milliseconds, and Peik's, not the server's, but for the
-lease: so stories in other times than now are told on a real server.
+    alive               zset    node by when its time runs out, by the server's clock
+    nodes, locks        hashes  node -> what it says of itself; name -> until when, and whose
+    leases              hash    bot -> epoch and node: who may act for it, as long as that node is alive
+    epoch               text    the last one that was given; they rise, and none is given twice
+
+A mark takes only under its bot's lease while that lasts, and only its own epoch settles it. After a commit that changed what
+others should know, its node says so on the channel `news`.
+
+    parts:BLOB, parts_kept      hash and zset: files of letters in parts, and when each came
+
+Chats are texts here: n123 is a number, t@name a text. Times are milliseconds, and Peik's, not the server's, but for nodes,
+leases, locks and files: so stories in other times than now are told on a real server.
 """
 
 from peik.store.redis.store import RedisStore

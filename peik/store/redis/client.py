@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 import redis.asyncio as aioredis
@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 
 from peik.errors import StartError, StoreUnavailable
 from peik.store.redis.records import encode
-from peik.store.redis.scripts import Script, commit_script, read_script
+from peik.store.redis.scripts import Script, commit_script, keep_part_script, read_script
 
 T = TypeVar("T")
 
@@ -44,14 +44,15 @@ class Client:
             raise StartError(f"Cannot use {self.shown}: {translate(error).detail}") from error
 
     def _connected(self, *, connections: int, repeats: int) -> "aioredis.Redis":
+        settings: dict[str, Any] = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
         pool = aioredis.BlockingConnectionPool.from_url(
             self._url,
             max_connections=connections,
             timeout=ANSWER_S,
             socket_timeout=ANSWER_S,
             socket_connect_timeout=CONNECT_S,
-            socket_keepalive=True,
             retry=Retry(NoBackoff(), repeats),
+            **settings,
         )
         self._pools.append(pool)
         return aioredis.Redis(connection_pool=pool)
@@ -98,6 +99,13 @@ class Client:
             raise translate(error) from error
         return answers
 
+    async def keep_part(self, blob: str, place: int, part: bytes) -> None:
+        """See files.py. It may be repeated."""
+        try:
+            await _run(self.redis, "EVALSHA", keep_part_script(), self.prefix, blob, str(place), part)
+        except exceptions.RedisError as error:
+            raise translate(error) from error
+
     async def ask(self, command: Awaitable[T] | Any) -> T:
         """Any other command."""
         try:
@@ -122,13 +130,13 @@ async def _execute(redis: "aioredis.Redis", *command: str | int | bytes) -> Any:
 def split_prefix(url: str) -> tuple[str, str]:
     """The address for redis-py, and what all our keys begin with: the prefix and a hash tag, so that a cluster keeps
     them together."""
-    parts = urlsplit(url)
-    asked = parse_qsl(parts.query, keep_blank_values=True)
+    address, _, queried = url.partition("?")
+    asked = parse_qsl(queried, keep_blank_values=True)
     prefix = next((value for name, value in asked if name == "prefix"), PREFIX)
     if not re.fullmatch(r"[\w.:-]{1,64}", prefix):
         raise StartError("The prefix in PEIK_STORE may have letters, digits and . : - _ only, and at most 64 of them.")
     query = urlencode([(name, value) for name, value in asked if name != "prefix"])
-    return urlunsplit(parts._replace(query=query)), f"{prefix}{{{prefix.rstrip(':')}}}:"
+    return f"{address}{'?' if query else ''}{query}", f"{prefix}{{{prefix.rstrip(':')}}}:"
 
 
 _LOST = "What was being stored then may be there or not."

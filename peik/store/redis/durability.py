@@ -39,7 +39,6 @@ async def _of_log(redis: "aioredis.Redis", info: dict[str, Any]) -> list[str]:
 
 def _of_memory(info: dict[str, Any]) -> list[str]:
     policy = str(info.get("maxmemory_policy", "noeviction"))
-    if not int(info.get("maxmemory", 0)) or policy == "noeviction":
-        return []
-    what = "letters" if policy.startswith("allkeys") else "the lease of the one who sends"
-    return [f"Redis may throw away {what} when its memory is full ({policy}). Set: maxmemory-policy noeviction."]
+    if not int(info.get("maxmemory", 0)) or not policy.startswith("allkeys"):
+        return []  # the others throw away what expires by itself, and nothing of ours does
+    return [f"Redis may throw away letters when its memory is full ({policy}). Set: maxmemory-policy noeviction."]

@@ -1,7 +1,7 @@
 """The inbox of the Redis store. What is asked goes into the store's own commits and reads."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -25,6 +25,7 @@ from peik.inbox_ports import (
 )
 from peik.store.redis import finding, inbox_finding
 from peik.store.redis.client import Client
+from peik.store.redis.commits import Commits
 from peik.store.redis.inbox_finding import Between
 from peik.store.redis.inbox_records import (
     arrivals_of,
@@ -37,40 +38,31 @@ from peik.store.redis.inbox_records import (
 )
 from peik.store.redis.records import chat_key
 from peik.store.redis.writer import Done, problem
-
-T = TypeVar("T")
+from peik.store.telling import Telling
 
 DUPLICATES_MS = 48 * 3600 * 1000  # see intake.lua
 _GONE_AT_ONCE = 1000
 
 
-class Write(Protocol):
-    """Runs an operation in the next commit; its answer, once that is durable."""
-
-    async def __call__(self, name: str, *arguments: object) -> Any: ...
-
-
-class Submit(Protocol):
-    """The same for one that brings records along."""
-
-    async def __call__(
-        self, build: Callable[[list[bytes]], list[object]], read: Callable[[Done], T], *, weight: int
-    ) -> T: ...
-
-
 class RedisInbox:
     """See `peik.inbox_ports.InboxStore`. Made by the store when it is opened."""
 
-    def __init__(self, client: Client, *, write: Write, submit: Submit, clock: Clock) -> None:
+    def __init__(self, client: Client, commits: Commits, *, clock: Clock) -> None:
         self._client = client
-        self._write = write
-        self._submit = submit
+        self._write = commits.write
+        self._submit = commits.submit
         self._clock = clock
 
     # ---- sources ----
 
     async def open_inbox(self, bot_id: int, *, server: str, at_ms: int) -> tuple[InboxState, InboxState]:
-        before, now = await self._write("open_inbox", str(bot_id), server, at_ms)
+        before, now = await self._write(
+            "open_inbox",
+            str(bot_id),
+            server,
+            at_ms,
+            news=lambda telling, answer: telling.consumers() if answer[0][0] is None else None,
+        )
         state = inbox_state(bot_id, now)
         assert state is not None
         return inbox_state(bot_id, before) or InboxState(bot_id=bot_id), state
@@ -97,7 +89,11 @@ class RedisInbox:
             stored, duplicates, last_number, epoch = done.value
             return TakenIn(stored=stored, duplicates=duplicates, last_number=last_number, epoch=epoch)
 
-        return await self._submit(build, read, weight=len(updates) + 1)
+        def news(telling: Telling, done: Done) -> None:
+            if done.value[0]:
+                telling.arrivals(bot_id)
+
+        return await self._submit(build, read, weight=len(updates) + 1, news=news)
 
     async def note_seen(self, bot_id: int, *, at_ms: int) -> None:
         await self._write("note_seen", str(bot_id), at_ms)
@@ -110,7 +106,7 @@ class RedisInbox:
     async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
         found = await self._named(bot_id, name)
         if found is None:
-            await self._write("ensure_consumer", str(bot_id), name, at_ms)
+            await self._write("ensure_consumer", str(bot_id), name, at_ms, news=_of_consumers)
             found = await self._named(bot_id, name)
         if found is None:  # the bot was removed between the two
             raise problem("unknown_bot", bot_id)
@@ -120,13 +116,13 @@ class RedisInbox:
         return next((one for one in await self.consumers(bot_id) if one.name == name), None)
 
     async def save_consumer(self, consumer: Consumer) -> None:
-        await self._write("save_consumer", str(consumer.id), *consumer_terms(consumer))
+        await self._write("save_consumer", str(consumer.id), *consumer_terms(consumer), news=_of_consumers)
 
     async def touch_consumers(self, seen: Mapping[int, int]) -> None:
         await self._write("touch_consumers", [[str(consumer_id), at_ms] for consumer_id, at_ms in seen.items()])
 
     async def remove_consumer(self, consumer_id: int) -> None:
-        await self._write("remove_consumer", str(consumer_id))
+        await self._write("remove_consumer", str(consumer_id), news=_of_consumers)
 
     # ---- handing on ----
 
@@ -166,7 +162,9 @@ class RedisInbox:
     # ---- outages ----
 
     async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> Outage:
-        outage_id = await self._write("open_outage", str(bot_id), began_at_ms, ended_at_ms, last_number)
+        outage_id = await self._write(
+            "open_outage", str(bot_id), began_at_ms, ended_at_ms, last_number, news=_of_consumers
+        )
         return Outage(
             id=int(outage_id),
             bot_id=bot_id,
@@ -180,7 +178,7 @@ class RedisInbox:
         return [outage_of(row) for row in rows]
 
     async def settle_outage(self, outage_id: int, *, at_ms: int) -> None:
-        await self._write("settle_outage", str(outage_id), at_ms)
+        await self._write("settle_outage", str(outage_id), at_ms, news=_of_consumers)
 
     # ---- MTProto clients ----
 
@@ -188,7 +186,12 @@ class RedisInbox:
         noted = [[chat_key(chat), message_id] for chat, message_id in dict.fromkeys(messages)]
         if not noted:
             return 0
-        here: int = await self._write("note_handled", str(bot_id), noted, at_ms)
+
+        def news(telling: Telling, here: int) -> None:
+            if here:
+                telling.arrivals(bot_id)  # they are over now for whoever was about to hand them on
+
+        here: int = await self._write("note_handled", str(bot_id), noted, at_ms, news=news)
         return here
 
     # ---- people ----
@@ -218,7 +221,10 @@ class RedisInbox:
         found = await inbox_finding.find(self._client, own, between, limit=limit, at_ms=at_ms)
         if not found:
             return 0, None
-        made = await self._write("replay", str(consumer_id), [str(one.id) for one in found], at_ms)
+        ids = [str(one.id) for one in found]
+        made = await self._write(
+            "replay", str(consumer_id), ids, at_ms, news=lambda telling, _: telling.arrivals(bot_id)
+        )
         return len(made), found[-1].id if len(found) == limit else None
 
     async def _by_id(self, consumer_id: int) -> Consumer:
@@ -252,7 +258,9 @@ class RedisInbox:
             dead = await inbox_finding.find(self._client, own, between, limit=left, at_ms=at_ms) if left > 0 else []
             if dead:
                 ids = [str(one.id) for one in dead]
-                made += [int(one) for one in await self._write("bring_back", str(reader.id), ids, at_ms, is_retry)]
+                news = partial(_of_arrivals, bot_id=reader.bot_id) if is_retry else _of_nothing
+                back = await self._write("bring_back", str(reader.id), ids, at_ms, is_retry, news=news)
+                made += [int(one) for one in back]
         return made
 
     async def inbox_tallies(self, bot_id: int | None = None) -> list[InboxTally]:
@@ -286,6 +294,7 @@ class RedisInbox:
             at_ms - DUPLICATES_MS if is_brief else None,
             at_ms,
             limit,
+            news=lambda telling, answer: telling.consumers() if answer[2] else None,
         )
         return ArrivalsCleaned(
             gone=gone,
@@ -297,3 +306,15 @@ class RedisInbox:
         """What bots that were removed have left, in steps."""
         while await self._write("drop_gone", _GONE_AT_ONCE) == _GONE_AT_ONCE:
             pass
+
+
+def _of_consumers(telling: Telling, _: object) -> None:
+    telling.consumers()
+
+
+def _of_arrivals(telling: Telling, _: object, *, bot_id: int) -> None:
+    telling.arrivals(bot_id)
+
+
+def _of_nothing(telling: Telling, _: object) -> None:
+    """Nothing that another node must know."""

@@ -17,11 +17,13 @@ from peik.store.redis.records import (
     lane_key,
     lane_of,
     letter_at,
+    letter_numbered,
     letter_of_draft,
     record_of,
     view_of,
 )
 from peik.store.redis.writer import Done
+from peik.store.telling import Telling
 
 _DOUBT = '"outcome":"uncertain"'  # in a line of history; see core/lifecycle.py
 
@@ -69,6 +71,22 @@ def fresh(drafts: Sequence[Draft], done: Done) -> list[Letter]:
             draft = msgspec.structs.replace(draft, chat=chat_of(moved.decode()), is_moved=True)
         letters.append(letter_of_draft(draft, letter_id=int(letter_id), number=number))
     return letters
+
+
+def tell_accepted(telling: Telling, drafts: Sequence[Draft], done: Done) -> None:
+    for draft, (letter_id, number, _, is_repeat, _) in zip(drafts, done.value, strict=True):
+        if is_repeat:
+            continue
+        if number:
+            telling.accepted(draft.bot_id, int(letter_id), int(letter_id))
+        else:
+            telling.due(draft.send_at_ms)
+        telling.due(draft.expires_at_ms)
+
+
+def tell_joined(telling: Telling, rows: Sequence[Any]) -> None:
+    for row in rows:
+        telling.lanes(letter_numbered(row).bot_id)
 
 
 # ---- the sender's ----

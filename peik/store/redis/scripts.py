@@ -10,14 +10,16 @@ import msgspec
 
 # A script is read by the server at every call, so that most calls should not bring what they do not need (measured: 65 µs
 # for all of it). The first that knows all operations of a commit is taken.
-_ACCEPT = ("prelude", "moving", "accept", "advance", "commit_end")
+_ACCEPT = ("prelude", "moving", "lease", "accept", "advance", "commit_end")
+_NODES = ("prelude", "moving", "lease", "nodes", "commit_end")
 _INTAKE = ("prelude", "moving", "arrivals", "spans", "consumers", "intake", "commit_end")
 _COMMIT = (
-    "prelude", "moving", "accept", "advance", "time", "people", "remember", "lease",
+    "prelude", "moving", "lease", "nodes", "accept", "advance", "time", "people", "remember",
     "arrivals", "spans", "consumers", "intake", "replay", "sweeping", "commit_end",
 )  # fmt: skip
 _READ_LETTERS = ("prelude", "reading", "read_end")
-_READ = ("prelude", "reading", "arrivals", "inbox_reading", "read_end")
+_READ_NODES = ("prelude", "nodes_reading", "read_end")
+_READ = ("prelude", "reading", "nodes_reading", "arrivals", "inbox_reading", "read_end")
 
 _OPERATION = re.compile(r"^function ops\.(\w+)", re.MULTILINE)
 
@@ -29,11 +31,15 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def commit_script(operations: Iterable[str]) -> Script:
-    return _fitting((_ACCEPT, _INTAKE, _COMMIT), operations)
+    return _fitting((_ACCEPT, _INTAKE, _NODES, _COMMIT), operations)
 
 
 def read_script(operations: Iterable[str]) -> Script:
-    return _fitting((_READ_LETTERS, _READ), operations)
+    return _fitting((_READ_LETTERS, _READ_NODES, _READ), operations)
+
+
+def keep_part_script() -> Script:
+    return _script(("prelude", "keep_part"))
 
 
 def _fitting(scripts: tuple[tuple[str, ...], ...], operations: Iterable[str]) -> Script:

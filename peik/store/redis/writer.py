@@ -175,12 +175,12 @@ def _build(operations: list[Operation[Any]]) -> _Built:
 
 
 _REFUSED, _DONE = 0, 1
-_QUIET = Effects()
+QUIET = Effects()
 
 
 def _effects(answer: list[Any]) -> Effects:
     if answer[0] != _DONE or len(answer) < 3 or answer[2] is None:
-        return _QUIET
+        return QUIET
     superseded, joined, freed = answer[2]
     return Effects(
         superseded=tuple(stub_of(row) for row in superseded),

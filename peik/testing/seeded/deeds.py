@@ -424,7 +424,7 @@ async def recover(world: World, chance: random.Random) -> None:
     """Somebody asks for everything that Telegram has kept."""
     try:
         office = next(
-            (node.office for node in world.nodes if node.office is not None and node.office.store.is_owner), None
+            (node.office for node in world.nodes if node.office is not None and node.office.leases.is_whole), None
         )
         node = next((node for node in world.nodes if node.office is office), None)
         if office is not None and node is not None and node.process is not None:

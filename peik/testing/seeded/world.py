@@ -260,7 +260,7 @@ class World:
     def look(self) -> None:
         """What must be so at any time."""
         self.judge.look()
-        owners = [node.name for node in self.nodes if node.office is not None and node.office.store.is_owner]
+        owners = [node.name for node in self.nodes if node.office is not None and node.office.leases.is_whole]
         if len(owners) > 1:
             self.judge.note(f"{' and '.join(owners)} both own the store")
 
@@ -307,7 +307,7 @@ class World:
                 yield f"{queue.size} updates of {bot_id} are still at Telegram"
         if self.witness.look("SELECT id FROM outages WHERE settled_at IS NULL"):
             yield "an outage is not settled"
-        owner = next((one.office for one in self.nodes if one.office is not None and one.office.store.is_owner), None)
+        owner = next((one.office for one in self.nodes if one.office is not None and one.office.leases.is_whole), None)
         if owner is None:
             yield "nobody owns the store"
             return

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.store.acts import NOW, SENT, accept, all_lanes, attempt, draft, find, front, mark
+from tests.store.acts import NOW, SENT, accept, all_lanes, attempt, draft, find, front, left_in_flight, mark
 from tests.store.places import BOT, OTHER_BOT, Place
 
 
@@ -68,5 +68,5 @@ async def test_a_letter_in_flight_during_the_move_is_settled_as_any_other(place:
         await store.readdress(BOT, 5, 6)
         await place.crash(store)
     async with place.open() as store:
-        (left,) = await store.left_in_flight(BOT)
+        (left,) = await left_in_flight(store)
         assert (left.id, left.chat) == (letter_id, 6)

@@ -6,7 +6,22 @@ from peik.core.key import Key
 from peik.core.letter import OnUncertain, State
 from peik.core.lifecycle import Move, end_unsent, settle
 from peik.ports import Hook, HookContent, HookDeferred, HooksDue, Retention, Store
-from tests.store.acts import BROKE_OFF, HOUR, LATER, NEVER, NOW, SENT, accept, advance, attempt, draft, edit, find, mark
+from tests.store.acts import (
+    BROKE_OFF,
+    HOUR,
+    LATER,
+    NEVER,
+    NOW,
+    SENT,
+    accept,
+    advance,
+    attempt,
+    draft,
+    edit,
+    find,
+    left_in_flight,
+    mark,
+)
 from tests.store.places import Place
 
 URL = "https://shop.example/hook?order=5"
@@ -102,7 +117,7 @@ async def test_a_late_settlement_of_somebody_elses_letter_tells_nothing(place: P
         await mark(old, letter)
         place.unseat()
         async with place.open() as new:
-            await new.left_in_flight(letter.bot_id)
+            await left_in_flight(new, letter.bot_id)
             await advance(old, [settle(letter, SENT, at_ms=NOW)], [])
             assert await told(new) == []
 

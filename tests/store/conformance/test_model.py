@@ -14,7 +14,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from peik.core.lifecycle import Move, end_unsent, settle
 from peik.core.outcome import Outcome
 from peik.ports import Retention
-from tests.store.acts import BROKE_OFF, LATER, NEVER, NO_NETWORK, SENT, advance, all_lanes, draft, find, tally
+from tests.store.acts import (
+    BROKE_OFF,
+    LATER,
+    NEVER,
+    NO_NETWORK,
+    SENT,
+    advance,
+    all_lanes,
+    draft,
+    find,
+    left_in_flight,
+    tally,
+)
 from tests.store.all_places import PLACES
 from tests.store.conformance.model import Known, Model
 from tests.store.places import BOT
@@ -151,7 +163,7 @@ class Life(RuleBasedStateMachine):
     def crash_and_reopen(self) -> None:
         self.do(self.place.crash(self.store))
         self.do(self._open())
-        left = self.do(self.store.left_in_flight(BOT))
+        left = self.do(left_in_flight(self.store))
         assert {one.id for one in left} == {one.id for one in self.model.letters.values() if one.is_marked}
 
     # ---- what must be so ----

@@ -25,6 +25,7 @@ from tests.store.acts import (
     edit,
     find,
     front,
+    left_in_flight,
     mark,
     state,
     tally,
@@ -119,9 +120,9 @@ async def test_what_a_crash_left_in_flight_is_the_next_owners_to_settle(place: P
         await mark(store, letter, await find(store, elsewhere))
         await place.crash(store)
     async with place.open() as store:
-        assert await store.left_in_flight(BOT) == [letter]
+        assert await left_in_flight(store) == [letter]
         await conclude(store, letter, BROKE_OFF)
-        assert await store.left_in_flight(BOT) == []
+        assert await left_in_flight(store) == []
         assert (await tally(store), await tally(store, bot_id=OTHER_BOT)) == (
             Tally(waiting=1, delayed=1),
             Tally(active=1),
@@ -135,7 +136,7 @@ async def test_a_zombie_neither_marks_nor_settles(place: Place) -> None:
         await mark(zombie, flying)
         place.unseat()
         async with place.open() as owner:
-            assert await owner.left_in_flight(BOT) == [flying]
+            assert await left_in_flight(owner) == [flying]
             assert await mark(zombie, waiting) == []
             await conclude(zombie, flying, SENT)
             assert await state(owner, flying.id) == "active"

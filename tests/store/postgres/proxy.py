@@ -16,6 +16,7 @@ class Proxy:
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self.breaks = Break.NEVER
+        self.is_deaf = False  # nobody new gets through; who is through stays so
         self.port = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -30,6 +31,9 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self.is_deaf:
+            writer.transport.abort()
+            return
         self._tasks.add(task)
         there, back = await asyncio.open_connection("127.0.0.1", self._server_port)
         try:

@@ -8,9 +8,23 @@ import pytest
 
 from peik.core.lifecycle import settle
 from peik.errors import StoreUnavailable
+from peik.node_ports import News
 from peik.ports import Tally
 from peik.store.postgres.store import PostgresStore
-from tests.store.acts import NO_NETWORK, NOW, SENT, accept, advance, conclude, draft, find, mark, state, tally
+from tests.store.acts import (
+    NO_NETWORK,
+    NOW,
+    SENT,
+    accept,
+    advance,
+    conclude,
+    draft,
+    find,
+    left_in_flight,
+    mark,
+    state,
+    tally,
+)
 from tests.store.places import BOT
 from tests.store.postgres.facts import locked_out, until, waiting_pids
 from tests.store.postgres.proxy import Break, Proxy
@@ -32,10 +46,61 @@ async def test_connections_that_were_ended_are_made_anew_and_nobody_notices(plac
             await place.run(END_ALL)
             await tally(store)
         assert await tally(store) == Tally(waiting=4)
-        assert await store.has_foreign_writes()  # nobody listened for a moment
+        held = (await store.nodes.beat()).leases
         await place.run(END_ALL)
-        await mark(store, (await store.fronts(BOT, [(1, 0)], letters=1))[1, 0].letters[0])
-        assert store.is_owner
+        (letter,) = (await store.fronts(BOT, [(1, 0)], letters=1))[1, 0].letters
+        assert await mark(store, letter) == [letter.id]
+        assert (await store.nodes.beat()).leases == held
+
+
+async def test_who_could_not_listen_for_a_moment_hears_that_anything_may_have_happened_and_then_goes_on(
+    place: PostgresPlace,
+) -> None:
+    async with place.open() as store, place.open(is_owner=False) as other:
+        for _ in range(3):
+            await place.run(END_ALL)
+            while not (await store.nodes.news()).is_all:
+                pass
+            (letter_id,) = await accept(other, draft(1))
+            heard = [await store.nodes.news()]
+            while (BOT, letter_id, letter_id) not in heard[-1].accepted:
+                heard.append(await store.nodes.news())
+            assert not any(news.is_all for news in heard)
+
+
+async def test_news_that_nobody_asks_for_are_forgotten_but_for_that_there_were_some(place: PostgresPlace) -> None:
+    async with place.open() as store:
+        for line in range(1100):
+            await place.run("SELECT pg_notify($1, $2)", f"peik_{place.schema}", f'["else",[[7,{3 * line},{3 * line}]]]')
+        await until(lambda: _has_heard(store, 1100))
+        assert await store.nodes.news() == News(is_all=True)
+
+
+async def _has_heard(store: PostgresStore, lines: int) -> bool:
+    return store._neighbourhood._lines >= lines
+
+
+async def test_what_was_written_while_nobody_could_be_told_is_told_later(place: PostgresPlace) -> None:
+    async with Proxy(place.server.port).running() as proxy:
+        way = place.url.replace(f":{place.server.port}/", f":{proxy.port}/")
+        async with place.open() as store:
+            teller = PostgresStore(way, clock=place.clock)
+            await teller.open()
+            await accept(teller, draft(1))
+            proxy.is_deaf = True
+            # The writer's connection stands; the one to the neighbours is gone and cannot be made anew.
+            teller._neighbourhood._drop()
+            (letter_id,) = await accept(teller, draft(1))
+            await until(lambda: _gave_up_telling(teller))
+            proxy.is_deaf = False
+            await teller.nodes.is_locked("anything")  # whatever it asks next makes the connection
+            while not any(first <= letter_id <= last for _, first, last in (await store.nodes.news()).accepted):
+                pass
+            await teller.close()
+
+
+async def _gave_up_telling(store: PostgresStore) -> bool:
+    return bool(store._neighbourhood._untold) and store._neighbourhood._telling is None
 
 
 async def test_what_was_asked_on_a_connection_that_ends_in_the_middle_is_asked_again(place: PostgresPlace) -> None:
@@ -61,10 +126,10 @@ async def test_queries_outlive_a_change_of_their_tables(place: PostgresPlace) ->
         (letter_id,) = await accept(store, draft(1))
         letter = await find(store, letter_id)
         await mark(store, letter)
-        assert await store.left_in_flight(BOT) == [letter]
+        assert await left_in_flight(store) == [letter]
         await place.run("ALTER TABLE letters ADD COLUMN news text")
         await place.run("ALTER TABLE letters ALTER COLUMN weight TYPE bigint")
-        assert await store.left_in_flight(BOT) == [letter]
+        assert await left_in_flight(store) == [letter]
         await accept(store, draft(1))
         assert await state(store, letter_id) == "active"
         assert len((await store.fronts(BOT, [(1, 0)], letters=9))[1, 0].letters) == 2
@@ -131,7 +196,8 @@ async def test_a_mark_that_may_be_stored_is_not_believed_and_not_left_behind(
             assert isinstance(marked.error, StoreUnavailable)
             assert "not known" in marked.error.detail
             assert await state(store, letter.id) == ("active" if breaks is Break.AFTER else "waiting")
-            assert await store.has_foreign_writes()  # whoever keeps lanes in memory reads them anew
+            while not (await store.nodes.news()).is_all:  # whoever keeps lanes in memory reads them anew
+                pass
             assert await mark(store, letter) == [letter.id]
             await conclude(store, letter, SENT)
             assert await tally(store) == Tally(completed=1)

@@ -1,18 +1,32 @@
-"""Several nodes on one schema: numbers without gaps, one answer to each question, one who sends."""
+"""Several nodes on one schema: numbers without gaps, one answer to each question, and leases under real locks."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import asyncpg
-import pytest
 
-from peik.errors import Conflict, StartError
-from peik.ports import Tally
-from tests.store.acts import NOW, SENT, accept, advance, attempt, conclude, draft, find, front, mark, state, tally
+from peik.core.lifecycle import Move, end_unsent
+from peik.core.token import Token
+from peik.errors import Conflict
+from peik.node_ports import CHORES
+from peik.ports import BotRecord, Tally
+from tests.store.acts import (
+    NOW,
+    SENT,
+    accept,
+    advance,
+    conclude,
+    draft,
+    find,
+    front,
+    left_in_flight,
+    mark,
+    state,
+    tally,
+)
 from tests.store.places import BOT, OTHER_BOT
 from tests.store.postgres.facts import locked_out, until
 from tests.store.postgres_place import PostgresPlace
-
-LEASE_IS_OVER = "UPDATE leases SET expires_at = '-infinity'"
 
 
 async def test_two_nodes_that_accept_at_once_number_without_gaps_and_in_order(place: PostgresPlace) -> None:
@@ -60,28 +74,6 @@ async def test_a_letter_is_either_marked_or_cancelled_whoever_comes_first(place:
             assert await state(owner, letter_id) == ("cancelled" if was_cancelled else "active")
 
 
-async def test_another_nodes_commits_are_heard_once_and_ones_own_never(place: PostgresPlace) -> None:
-    async with place.open() as one, place.open(is_owner=False) as other:
-        await one.has_foreign_writes(), await other.has_foreign_writes()
-        await accept(one, draft(1))
-        await until(other.has_foreign_writes)
-        await accept(other, draft(1))
-        await until(one.has_foreign_writes)  # a commit later than its own, and its own was not heard before
-        assert not await one.has_foreign_writes()
-        assert not await other.has_foreign_writes()
-
-
-async def test_a_commit_of_nothing_rings_no_bell(place: PostgresPlace) -> None:
-    async with place.open() as one, place.open(is_owner=False) as other:
-        await other.has_foreign_writes()
-        assert await one.join_due(at_ms=NOW, limit=10) == (0, None)
-        await accept(one, draft(1))  # its bell is the first
-        await until(other.has_foreign_writes)
-        bells = await place.run("SELECT count(*) FROM letters")
-        assert bells[0][0] == 1
-        assert not await other.has_foreign_writes()
-
-
 async def test_nodes_that_stand_in_each_others_way_are_both_served(place: PostgresPlace) -> None:
     async with place.open() as store:
         mine, theirs = await accept(store, draft(1), draft(1, bot_id=OTHER_BOT))
@@ -98,85 +90,37 @@ async def test_nodes_that_stand_in_each_others_way_are_both_served(place: Postgr
         assert "deadlock detected" in place.server.log()
 
 
-# ---- the right to send ----
+# ---- leases ----
 
 
-async def test_there_is_one_owner_and_the_next_one_is_told_who_it_is(place: PostgresPlace) -> None:
-    async with place.open() as owner:
-        with pytest.raises(StartError, match=owner.node):
-            async with place.open():
-                pass
-        async with place.open(is_owner=False) as guest:
-            assert not await guest.claim()
-            assert (owner.is_owner, guest.is_owner) == (True, False)
-    async with place.open(is_owner=False) as guest:
-        assert await guest.claim()  # given back at the end, not run out
-        assert guest.epoch == 2
+async def test_nodes_that_beat_at_once_never_hold_the_same_lease(place: PostgresPlace) -> None:
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(place.open(is_owner=False)) for _ in range(4)]
+        for bot_id in range(100, 140):
+            await nodes[0].save_bot(BotRecord(bot_id=bot_id, token=Token(f"{bot_id}:secret")))
+        for turn in range(10):
+            beats = await asyncio.gather(*(node.nodes.beat() for node in nodes))
+            held = [bot_id for beat in beats for bot_id in beat.leases]
+            assert len(held) == len(set(held)) == 43
+            if turn % 3 == 2:
+                place.expire_leases()
+            await asyncio.gather(
+                *(node.nodes.release(list(beat.leases)[turn:]) for node, beat in zip(nodes, beats, strict=True))
+            )
 
 
-async def test_a_right_that_is_over_marks_nothing_even_if_nobody_has_taken_it(place: PostgresPlace) -> None:
-    async with place.open() as owner:
-        flying, waiting = [await find(owner, one) for one in await accept(owner, draft(1), draft(2))]
-        assert await mark(owner, flying) == [flying.id]
-        await place.run(LEASE_IS_OVER)
-        assert await mark(owner, waiting) == []
-        await conclude(owner, flying, SENT)  # what it did under its right still counts
-        assert await state(owner, flying.id) == "completed"
-
-
-async def test_who_has_lost_the_right_takes_nothing_from_the_next_one(place: PostgresPlace) -> None:
-    async with place.open() as zombie:
-        letter = await find(zombie, (await accept(zombie, draft(1)))[0])
-        await place.run(LEASE_IS_OVER)
-        async with place.open() as owner:
-            assert await mark(owner, letter) == [letter.id]
-            assert await zombie.left_in_flight(BOT) == []
-            await conclude(owner, letter, SENT)
-            assert await state(owner, letter.id) == "completed"
-
-
-async def test_the_right_is_renewed_while_the_node_lives_and_taken_when_it_does_not(place: PostgresPlace) -> None:
-    async with place.open(is_owner=False) as living, place.open(is_owner=False) as next_one:
-        living._neighbourhood._ttl_s = 0.9
-        living._neighbourhood._keeping.cancel()
-        living._neighbourhood._keeping = asyncio.create_task(living._neighbourhood._keep())
-        assert await living.claim()
-        ends = await _ends_at(place)
-        await until(lambda: _ends_later(place, ends))
-        assert not await next_one.claim()
-        living._neighbourhood._keeping.cancel()  # frozen
-        await until(next_one.claim)
-        assert (living.epoch, next_one.epoch) == (1, 2)
-        (letter_id,) = await accept(living, draft(1))
-        letter = await find(living, letter_id)
-        assert (await advance(living, [], [letter])).taken == frozenset()
-        await attempt(next_one, letter, SENT)
-        assert await living._neighbourhood._renewed()  # it wakes, and learns
-        assert not living.is_owner
-
-
-async def _ends_at(place: PostgresPlace) -> object:
-    return (await place.run("SELECT expires_at FROM leases"))[0][0]
-
-
-async def _ends_later(place: PostgresPlace, than: object) -> bool:
-    return await _ends_at(place) > than
-
-
-async def test_the_right_changes_hands_only_after_every_commit_that_marks_under_it(place: PostgresPlace) -> None:
+async def test_a_lease_changes_hands_only_after_every_commit_that_marks_under_it(place: PostgresPlace) -> None:
     async with place.open(), place.open(is_owner=False) as next_one:
         marking = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
-        await marking.execute("BEGIN; SELECT 1 FROM leases FOR KEY SHARE")  # as `mark` does
-        await place.run(LEASE_IS_OVER)
-        claimed = asyncio.create_task(next_one.claim())
-        await until(lambda: locked_out(place, 1))
-        assert not claimed.done()
+        await marking.execute(f"BEGIN; SELECT 1 FROM leases WHERE bot_id = {BOT} FOR KEY SHARE")  # as `mark` does
+        place.expire_leases()
+        assert set((await next_one.nodes.beat()).leases) == {CHORES, OTHER_BOT}  # it waits for nobody
         await marking.execute("COMMIT")
-        assert await claimed
+        assert set((await next_one.nodes.beat()).leases) == {CHORES, OTHER_BOT, BOT}
         await marking.close()
 
 
-async def test_the_lock_of_a_mark_is_the_one_that_a_claim_waits_for(place: PostgresPlace) -> None:
+async def test_the_lock_of_a_mark_is_the_one_that_keeps_its_lease(place: PostgresPlace) -> None:
     async with place.open() as owner, place.open(is_owner=False) as next_one:
         letter = await find(owner, (await accept(owner, draft(1)))[0])
         # Somebody holds the letter's index entry, so that the marking commit stands still in its middle.
@@ -184,10 +128,42 @@ async def test_the_lock_of_a_mark_is_the_one_that_a_claim_waits_for(place: Postg
         await blocker.execute(f"BEGIN; INSERT INTO marks VALUES ({letter.id}, {BOT}, 0, 0, 0)")
         marked = asyncio.create_task(mark(owner, letter))
         await until(lambda: locked_out(place, 1))
-        await place.run(LEASE_IS_OVER)
-        claimed = asyncio.create_task(next_one.claim())
-        await until(lambda: locked_out(place, 2))
+        assert BOT in (await owner.nodes.beat()).leases  # going on waits for no mark
+        place.expire_leases()
+        assert BOT not in (await next_one.nodes.beat()).leases
         await blocker.execute("ROLLBACK")
         await blocker.close()
-        assert (await marked, await claimed) == ([letter.id], True)
-        assert await next_one.left_in_flight(BOT) == [letter]
+        assert await marked == [letter.id]
+        epoch = (await next_one.nodes.beat()).leases[BOT]
+        assert await next_one.left_in_flight(BOT, epoch=epoch) == [letter]
+
+
+async def test_a_mark_that_meets_a_lease_on_its_way_to_another_waits_and_does_not_take(place: PostgresPlace) -> None:
+    async with place.open() as zombie:
+        letter = await find(zombie, (await accept(zombie, draft(1)))[0])
+        taking = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
+        await taking.execute(
+            f"""
+            BEGIN;
+            SELECT 1 FROM leases WHERE bot_id = {BOT} FOR UPDATE;
+            UPDATE leases SET node = 'another', epoch = nextval('epochs') WHERE bot_id = {BOT}
+            """
+        )
+        marked = asyncio.create_task(mark(zombie, letter))
+        await until(lambda: locked_out(place, 1))
+        await taking.execute("COMMIT")
+        assert await marked == []
+        await taking.close()
+
+
+async def test_who_has_lost_a_lease_takes_nothing_from_the_next_one_and_ends_nothing(place: PostgresPlace) -> None:
+    async with place.open() as zombie:
+        letter, waiting = [await find(zombie, one) for one in await accept(zombie, draft(1), draft(2))]
+        place.expire_leases()
+        async with place.open() as owner:
+            assert await mark(owner, letter) == [letter.id]
+            assert await left_in_flight(zombie) == []
+            await advance(zombie, [end_unsent(waiting, Move.SHUT_OUT, "shut once", at_ms=NOW)], [])
+            assert await state(owner, waiting.id) == "waiting"
+            await conclude(owner, letter, SENT)
+            assert await state(owner, letter.id) == "completed"

@@ -6,7 +6,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from peik.core.token import Token
 from peik.errors import BadInput, StartError, StoreUnavailable
+from peik.node_ports import CHORES
+from peik.ports import BotRecord
 from peik.store.postgres.failures import translate
 from peik.store.postgres.store import PostgresStore
 from tests.store.acts import accept, draft
@@ -22,7 +25,8 @@ async def test_nodes_that_open_a_new_schema_at_once_all_open_it(place: PostgresP
 
     await asyncio.gather(*(open_one() for _ in range(4)))
     assert (await place.run("SELECT count(*) FROM letters"))[0][0] == 4
-    assert [row["version"] for row in await place.run("SELECT version FROM peik_schema")] == [1]
+    versions = [row["version"] for row in await place.run("SELECT version FROM peik_schema ORDER BY version")]
+    assert versions == list(range(1, len(versions) + 1))
 
 
 async def test_a_schema_with_other_tables_is_left_alone(place: PostgresPlace) -> None:
@@ -47,11 +51,14 @@ async def test_a_schema_of_a_newer_peik_is_left_alone(place: PostgresPlace) -> N
 async def test_two_schemas_in_one_database_know_nothing_of_each_other(place: PostgresPlace, tmp_path: Path) -> None:
     other = PostgresPlace(tmp_path)
     async with place.open() as mine, other.open() as theirs:
-        await theirs.has_foreign_writes()
         await accept(mine, draft(1))
         assert (await place.run("SELECT count(*) FROM letters"))[0][0] == 1
         assert (await other.run("SELECT count(*) FROM letters"))[0][0] == 0
-        assert not await theirs.has_foreign_writes()
+        assert set((await mine.nodes.beat()).leases) == set((await theirs.nodes.beat()).leases) == {CHORES, 7, 8}
+        await theirs.save_bot(BotRecord(bot_id=9, token=Token("9:secret")))
+        async with other.open(is_owner=False) as third:
+            await third.hold(9, None, 1)
+            assert (await theirs.nodes.news()).accepted == ()  # only what happens in their own
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,7 @@ async def test_what_the_server_does_not_promise_is_told(tmp_path: Path) -> None:
     try:
         server.start()
         async with PostgresPlace(tmp_path, server).open() as store:
-            told = await store.durability()
+            told = await store.nodes.durability()
             assert [word for word in ("fsync", "full_page_writes", "synchronous_commit") if word in " ".join(told)] == [
                 "fsync",
                 "full_page_writes",
@@ -97,7 +104,7 @@ async def test_a_server_as_it_comes_promises_all_and_one_that_is_read_only_says_
 ) -> None:
     place = PostgresPlace(tmp_path, own_server)
     async with place.open() as store:
-        assert await store.durability() == []
+        assert await store.nodes.durability() == []
         await place.run("ALTER SYSTEM SET default_transaction_read_only = on")
         await place.run("SELECT pg_reload_conf()")
         refused: list[str] = []

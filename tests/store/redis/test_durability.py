@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 
 from peik.store.redis import RedisStore
+from tests.store.acts import accept, draft
 from tests.store.redis_place import RedisPlace
 from tests.store.redis_server import RedisServer
 
 
 async def told(place: RedisPlace, url: str | None = None) -> str:
-    store = RedisStore(url or place.url, clock=place.clock, is_owner=False)
+    store = RedisStore(url or place.url, clock=place.clock)
     await store.open()
     try:
-        return "\n".join(await store.durability())
+        return "\n".join(await store.nodes.durability())
     finally:
         await store.close()
 
@@ -29,7 +30,6 @@ async def test_a_server_that_syncs_before_it_answers_has_no_weakness(durable: Re
         ("appendfsync", "everysec", "appendfsync everysec"),
         ("appendfsync", "no", "appendfsync no"),
         ("maxmemory-policy", "allkeys-lru", "may throw away letters"),
-        ("maxmemory-policy", "volatile-ttl", "may throw away the lease"),
     ],
 )
 async def test_each_weakness_is_told(
@@ -47,6 +47,19 @@ async def test_a_policy_without_a_bound_evicts_nothing(durable: RedisServer, tmp
     with durable.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
     assert await told(RedisPlace(tmp_path, durable)) == ""
+
+
+async def test_a_policy_that_evicts_what_expires_finds_nothing_of_ours(durable: RedisServer, tmp_path: Path) -> None:
+    place = RedisPlace(tmp_path, durable)
+    async with place.open() as store:
+        await accept(store, draft(1))
+        await store.nodes.take_lock("migration")
+        await store.files.keep_part("blob", 0, b"part")
+        with durable.client() as client:
+            client.config_set("maxmemory", "1gb")
+            client.config_set("maxmemory-policy", "volatile-ttl")
+            assert {client.ttl(key) for key in client.scan_iter(count=1000)} == {-1}
+        assert await store.nodes.durability() == []
 
 
 async def test_a_replica_is_told(durable: RedisServer, tmp_path: Path) -> None:

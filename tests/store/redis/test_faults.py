@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from peik.errors import StartError, StoreUnavailable
+from peik.node_ports import CHORES
 from peik.ports import Tally
 from peik.store.redis import RedisStore
 from tests.store.acts import NOW, SENT, accept, all_lanes, attempt, draft, edit, find, front, state, tally
 from tests.store.inbox_acts import message, numbers, open_inbox, settle, take
+from tests.store.places import epoch_of
 from tests.store.redis_place import RedisPlace
 from tests.store.redis_server import RedisServer, free_port
 
@@ -85,7 +87,8 @@ async def test_marks_that_could_not_be_stored_are_told_as_an_error(durable: Redi
         letter = await find(store, letter_id)
         durable.kill()
         answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        store.advance([], [letter], at_ms=NOW, done=lambda marked: answered.set_result(marked.error))
+        epoch = epoch_of(store)
+        store.advance([], [letter], epoch=epoch, at_ms=NOW, done=lambda marked: answered.set_result(marked.error))
         assert isinstance(await answered, StoreUnavailable)
         trouble = store.trouble()
         assert trouble is not None
@@ -169,7 +172,7 @@ async def test_a_password_is_needed_used_and_never_shown(tmp_path: Path, place: 
             assert "password" in str(caught.value)
         store = RedisStore(server.url, clock=place.clock)
         await store.open()
-        assert store.is_owner
+        assert (await store.nodes.beat()).leases.keys() == {CHORES}
         await store.close()
     finally:
         server.kill()
@@ -194,6 +197,22 @@ async def test_tls_is_spoken_where_the_address_says_so(tmp_path: Path, place: Re
         await store.close()
         with pytest.raises(StartError, match="certificate"):  # of nobody whom this machine knows
             await RedisStore(url, clock=place.clock).open()
+    finally:
+        server.kill()
+
+
+async def test_a_socket_file_is_an_address_too(tmp_path: Path, place: RedisPlace) -> None:
+    path = tmp_path / "redis.sock"
+    server = RedisServer(tmp_path, unixsocket=str(path), requirepass="s").start()
+    try:
+        store = RedisStore(f"unix://:s@{path}?prefix=local:", clock=place.clock)
+        await store.open()
+        assert await store.bots() == []
+        await store.close()
+        with pytest.raises(StartError) as caught:
+            await RedisStore(f"unix://:open-sesame@{path}", clock=place.clock).open()
+        assert str(path) in str(caught.value)
+        assert "open-sesame" not in str(caught.value)
     finally:
         server.kill()
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from peik.errors import StoreUnavailable
+from peik.node_ports import CHORES
 from peik.store.redis import RedisStore
 from tests.store.acts import NOW, accept, draft, find, front, tally
 from tests.store.places import BOT, OTHER_BOT
@@ -96,10 +97,23 @@ async def test_marks_whose_answer_was_lost_are_found_in_flight(place: RedisPlace
         (letter_id,) = await accept(store, draft(1))
         letter = await find(store, letter_id)
         answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        epoch = (await store.nodes.beat()).leases[BOT]
         wire.loses = b"advance"
-        store.advance([], [letter], at_ms=NOW, done=lambda marked: answered.set_result(marked.error))
+        store.advance([], [letter], epoch=epoch, at_ms=NOW, done=lambda marked: answered.set_result(marked.error))
         assert isinstance(await answered, StoreUnavailable)
-        assert await store.left_in_flight(BOT) == [letter]
+        assert await store.left_in_flight(BOT, epoch=epoch) == [letter]
+
+
+async def test_a_beat_whose_answer_was_lost_took_its_leases_once(place: RedisPlace) -> None:
+    async with place.open(is_owner=False), wired(place) as (store, wire):
+        await store.nodes.nodes()
+        await store.nodes.drop_lock("nobody's")  # now the server has the script
+        wire.loses = b"beat"
+        with pytest.raises(StoreUnavailable):
+            await store.nodes.beat()
+        first, second = await store.nodes.beat(), await store.nodes.beat()
+        assert first == second
+        assert first.leases.keys() == {CHORES, BOT, OTHER_BOT}
 
 
 async def test_a_read_whose_answer_was_lost_is_asked_again(place: RedisPlace) -> None:

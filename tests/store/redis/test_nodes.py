@@ -1,32 +1,41 @@
-"""Several nodes on one server: one order of numbers, one owner, and each hears that others write."""
+"""Several nodes on one server: one order of numbers, one holder for each bot, and nothing that a crash of the server mixes up."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from peik.errors import StartError
+from peik.core.lifecycle import Move, end_unsent
+from peik.core.token import Token
+from peik.errors import StoreUnavailable
+from peik.node_ports import CHORES
+from peik.ports import BotRecord
 from peik.store.redis import RedisStore
-from tests.store.acts import accept, draft, find, front, mark
+from tests.store.acts import NOW, SENT, accept, advance, attempt, conclude, draft, find, front, mark, state
 from tests.store.inbox_acts import message, numbers, open_inbox, take
-from tests.store.places import BOT
+from tests.store.places import BOT, OTHER_BOT, take_leases
 from tests.store.redis_place import RedisPlace
+from tests.store.redis_server import RedisServer
 
-SHORT_S = 0.3
+SHORT_S = 0.2
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Wait for a fact; the story's own time limit ends it if it never comes."""
-    while not await is_so():  # noqa: ASYNC110  the fact is another node's
+    while not await is_so():  # noqa: ASYNC110  the fact is another's
         await asyncio.sleep(0.01)
+
+
+# ---- one order ----
 
 
 async def test_nodes_that_accept_at_once_share_one_order_without_gaps(place: RedisPlace) -> None:
     async def caller(store: RedisStore, who: int) -> list[int]:
         return [letter_id for _ in range(20) for letter_id in await accept(store, draft(who), draft(5))]
 
-    async with place.open() as one, place.open(is_owner=False) as two, place.open(is_owner=False) as three:
+    async with place.open() as one, place.open() as two, place.open() as three:
         accepted = await asyncio.gather(*(caller(store, who) for who in range(5) for store in (one, two, three)))
         ids = [letter_id for some in accepted for letter_id in some]
         assert len(set(ids)) == len(ids) == 600
@@ -37,7 +46,7 @@ async def test_nodes_that_accept_at_once_share_one_order_without_gaps(place: Red
 
 
 async def test_nodes_that_take_in_the_same_updates_store_each_once(place: RedisPlace) -> None:
-    async with place.open() as one, place.open(is_owner=False) as two:
+    async with place.open() as one, place.open() as two:
         default = await open_inbox(one.inbox)
         updates = [message(index) for index in range(1, 41)]
         taken = await asyncio.gather(*(take(store.inbox, update) for update in updates for store in (one, two)))
@@ -45,112 +54,122 @@ async def test_nodes_that_take_in_the_same_updates_store_each_once(place: RedisP
         assert await numbers(two.inbox, default) == list(range(1, 41))
 
 
-async def has_heard(store: RedisStore, commits: int) -> bool:
-    """Whether it has heard of another node's writes among so many commits, once it has heard of all of them."""
-
-    async def of_all() -> bool:
-        return store._neighbours.heard >= commits
-
-    await until(of_all)
-    assert store._neighbours.heard == commits
-    return await store.has_foreign_writes()
+# ---- leases ----
 
 
-async def test_a_node_hears_that_another_has_written_and_not_that_it_did_itself(place: RedisPlace) -> None:
-    async with place.open() as one:
-        assert not await has_heard(one, 2)  # two bots were saved
-        async with place.open(is_owner=False) as two:
-            assert await has_heard(one, 4)
-            assert not await one.has_foreign_writes()
-            await accept(two, draft(1))
-            assert await has_heard(one, 5)
-            await accept(one, draft(1))
-            assert not await has_heard(one, 6)
-
-
-async def test_upkeep_that_found_nothing_is_no_news(place: RedisPlace) -> None:
-    async with place.open() as one, place.open(is_owner=False) as two:
-        await two.join_due(at_ms=1, limit=9)
-        await two.expire(at_ms=1, limit=9)
-        await two.inbox.touch_consumers({})
-        await two.inbox.note_seen(BOT, at_ms=1)
-        await accept(one, draft(1))
-        assert await has_heard(one, 5)  # four bots, one letter
-
-
-async def test_a_second_owner_is_refused_and_told_what_to_do(place: RedisPlace) -> None:
-    async with place.open() as owner:
-        with pytest.raises(StartError, match="Another Peik already sends"):
-            await RedisStore(place.url, clock=place.clock).open()
-        assert owner.is_owner
-
-
-async def test_another_node_becomes_the_owner_when_the_first_one_has_closed(place: RedisPlace) -> None:
-    async with place.open(is_owner=False) as other:
-        assert (other.is_owner, other.epoch) == (False, 0)
-        async with place.open() as owner:
-            assert not await other.claim()
-            first = owner.epoch
-        assert await other.claim()
-        assert await other.claim()
-        assert (other.is_owner, other.epoch) == (True, first + 1)
-
-
-async def test_a_lease_that_nobody_renews_runs_out_and_its_holder_marks_nothing_more(place: RedisPlace) -> None:
-    owner = RedisStore(place.url, clock=place.clock, lease_s=SHORT_S)
-    await owner.open()
+async def test_a_lease_runs_out_by_the_servers_clock_and_its_holder_marks_nothing_more(place: RedisPlace) -> None:
+    holder = RedisStore(place.url, clock=place.clock, lease_s=SHORT_S)
+    await holder.open()
     async with place.open(is_owner=False) as other:
         first, second = [await find(other, one) for one in await accept(other, draft(1), draft(2))]
-        assert await mark(owner, first) == [first.id]
-        await owner._lease.abandon()  # as if it were frozen
+        await take_leases(holder)
+        assert await mark(holder, first) == [first.id]
 
         async def is_over() -> bool:
-            return not await owner._client.redis.exists(owner._client.prefix + "lease")
+            return await other.nodes.nodes() == []
 
         await until(is_over)
-        assert await mark(owner, second) == []  # before anybody else came
-        assert await other.claim()
-        assert not owner.is_owner
-        assert await mark(owner, second) == []
-        assert await other.left_in_flight(BOT) == [first]
-        assert await mark(other, second) == [second.id]
-    await owner.close()
+        assert await mark(holder, second) == []  # before anybody else came
+        await conclude(holder, first, SENT)  # but what it had begun is still its own to settle
+        assert await state(other, first.id) == "completed"
+        await take_leases(holder)  # nobody took it: it goes on
+        assert await mark(holder, second) == [second.id]
+    await holder.close()
 
 
-async def test_a_lease_is_renewed_while_its_holder_lives(place: RedisPlace) -> None:
-    owner = RedisStore(place.url, clock=place.clock, lease_s=SHORT_S)
-    await owner.open()
-    key = owner._client.prefix + "lease"
-    left: list[int] = []
-
-    async def was_renewed() -> bool:
-        left.append(await owner._client.redis.pttl(key))
-        return any(later > earlier for earlier, later in pairwise(left))
-
-    await until(was_renewed)
-    epoch = owner.epoch
-    await owner._client.redis.delete(key)  # it ran out for a moment, and nobody came between
-
-    async def is_back() -> bool:
-        return bool(await owner._client.redis.exists(key))
-
-    await until(is_back)
-    assert (owner.is_owner, owner.epoch) == (True, epoch)
-    await owner.close()
+async def test_a_late_node_ends_no_letter_without_a_try(place: RedisPlace) -> None:
+    async with place.open() as zombie:
+        (letter_id,) = await accept(zombie, draft(1))
+        letter = await find(zombie, letter_id)
+        place.expire_leases()
+        async with place.open() as owner:
+            await advance(zombie, [end_unsent(letter, Move.SHUT_OUT, "blocked", at_ms=NOW)], [])
+            assert await state(owner, letter_id) == "waiting"
+            await advance(owner, [end_unsent(letter, Move.SHUT_OUT, "blocked", at_ms=NOW)], [])
+            assert await state(owner, letter_id) == "failed"
 
 
-async def test_an_owner_that_was_followed_by_another_knows_it_in_the_end(place: RedisPlace) -> None:
-    owner = RedisStore(place.url, clock=place.clock, lease_s=SHORT_S)
-    await owner.open()
-    place.unseat()
-    async with place.open() as next_one:
+async def test_a_node_that_was_taken_for_dead_and_comes_back_is_still_asked_to_drain(place: RedisPlace) -> None:
+    async with place.open() as one, place.open() as two:
+        assert await two.nodes.drain_node(one.nodes.node, is_draining=True)
+        assert (await one.nodes.beat()).surplus == 3
+        place.expire_leases()
+        await two.nodes.beat()
+        assert [node.name for node in await two.nodes.nodes()] == [two.nodes.node]
+        assert (await one.nodes.beat()).leases == {}
+        drains = {node.name: node.is_draining for node in await two.nodes.nodes()}
+        assert drains == {one.nodes.node: True, two.nodes.node: False}
 
-        async def has_lost() -> bool:
-            return owner.epoch == 0
 
-        await until(has_lost)
-        assert next_one.is_owner
-        assert not await owner.claim()
-        await owner.close()
-        assert next_one.is_owner
-        assert await next_one._client.redis.exists(next_one._client.prefix + "lease")
+async def test_thousands_of_bots_are_shared_and_none_has_two_holders(place: RedisPlace) -> None:
+    async with place.open(is_owner=False) as one, place.open(is_owner=False) as two:
+        many = range(1000, 3000)
+        await asyncio.gather(*(one.save_bot(BotRecord(bot_id=bot, token=Token(f"{bot}:secret"))) for bot in many))
+        first = await one.nodes.beat()
+        assert len(first.leases) == len(many) + 3
+        await two.nodes.beat()
+        first = await one.nodes.beat()
+        assert first.surplus == 1001
+        await one.nodes.release(list(first.leases)[: first.surplus])
+        second, first = await two.nodes.beat(), await one.nodes.beat()
+        assert (len(first.leases), len(second.leases)) == (1002, 1001)
+        assert first.leases.keys() | second.leases.keys() == {*many, CHORES, BOT, OTHER_BOT}
+        assert min(second.leases.values()) > max(first.leases.values())
+
+
+# ---- the server's own troubles ----
+
+
+async def test_a_dead_node_does_not_live_on_because_the_servers_clock_was_set_back(place: RedisPlace) -> None:
+    day_ms = 24 * 3600 * 1000
+    async with place.open(is_owner=False) as one, place.open(is_owner=False) as dead:
+        await dead.nodes.beat()
+        name = dead.nodes.node
+        with place.server.client() as client:
+            end = client.zscore(place.key("alive"), name)
+            record = msgspec.msgpack.decode(client.hget(place.key("nodes"), name))
+            later = msgspec.msgpack.encode(record | {"n": record["n"] + day_ms})
+            client.hset(place.key("nodes"), name, later)  # as if that day had been now
+            client.zadd(place.key("alive"), {name: end + day_ms})
+            await one.nodes.beat()
+            now, since = client.zscore(place.key("alive"), one.nodes.node), client.zscore(place.key("alive"), name)
+            assert since == now
+
+
+async def test_a_lease_whose_write_was_lost_is_nobodys_and_its_epoch_does_not_come_again(
+    durable: RedisServer, tmp_path: Path
+) -> None:
+    place = RedisPlace(tmp_path, durable)
+    async with place.open(is_owner=False) as store:
+        letters = [await find(store, one) for one in await accept(store, draft(1), draft(2))]
+        with durable.client() as client:
+            kept = {name: client.dump(place.key(name)) for name in ("epoch", "leases", "nodes", "alive")}
+            await take_leases(store)
+            before = (await store.nodes.beat()).leases
+            for name, dump in kept.items():  # as after a crash that lost the last second
+                client.delete(place.key(name))
+                if dump:
+                    client.restore(place.key(name), 0, dump)
+        assert await mark(store, letters[0]) == []
+        async with place.open() as other:
+            now = (await other.nodes.beat()).leases
+            assert now.keys() == before.keys()
+            assert min(now.values()) > max(before.values())
+            assert (await store.nodes.beat()).leases == {}
+            assert await mark(other, *letters) == [one.id for one in letters]
+
+
+async def test_leases_and_marks_outlive_the_server(durable: RedisServer, tmp_path: Path) -> None:
+    place = RedisPlace(tmp_path, durable)
+    async with place.open() as store:
+        flying, waiting = [await find(store, one) for one in await accept(store, draft(1), draft(2))]
+        await mark(store, flying)
+        leases = (await store.nodes.beat()).leases
+        durable.kill()
+        durable.start()
+        with pytest.raises(StoreUnavailable):  # its connection is gone
+            await store.nodes.beat()
+        assert (await store.nodes.beat()).leases == leases
+        await conclude(store, flying, SENT)
+        await attempt(store, waiting, SENT)
+        assert [await state(store, one.id) for one in (flying, waiting)] == ["completed", "completed"]

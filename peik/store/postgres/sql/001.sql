@@ -130,7 +130,7 @@ CREATE INDEX letters_enclosed ON letters (phase) WHERE enclosed IS NOT NULL;
 CREATE INDEX letters_dead ON letters (settled_at) WHERE phase = 3;
 CREATE INDEX letters_done ON letters (settled_at) WHERE phase IN (2, 4);
 
--- What is in flight. Written right before a try, removed by its settlement, so what an owner left behind when it died is
+-- What is in flight. Written right before a try, removed by its settlement, so what a node left behind when it died is
 -- uncertain and nothing else. `step` is the commit that wrote it: a commit whose answer was lost is undone by it.
 CREATE TABLE marks (
     letter_id  bigint PRIMARY KEY,
@@ -182,13 +182,125 @@ CREATE TABLE file_ids (
     PRIMARY KEY (bot_id, digest, kind)
 );
 
--- Who may send: a right with an epoch that rises with every new holder, and an end by this server's clock.
+-- Which nodes live. All that a node holds ends at `ends_at`, by this server's clock: a beat that keeps thousands of leases
+-- going writes one row. A row that is long over is dropped; until then it remembers that the node was asked to drain.
+CREATE TABLE nodes (
+    name         text PRIMARY KEY,
+    version      text NOT NULL,
+    address      text,                        -- where its doors are
+    started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen_at      timestamptz NOT NULL,
+    ends_at      timestamptz NOT NULL,
+    is_draining  boolean NOT NULL,            -- what it says itself
+    wants_drain  boolean NOT NULL DEFAULT false  -- what somebody asked of it
+) WITH (fillfactor = 50);
+
+-- Who may act for a bot, and under which epoch. Bot 0 stands for the chores of the whole store.
 CREATE TABLE leases (
+    bot_id  bigint PRIMARY KEY,
+    epoch   bigint NOT NULL DEFAULT 0,
+    node    text                              -- NULL: free
+) WITH (fillfactor = 50);
+
+-- No epoch is given twice, whatever becomes of bots and of their leases: a mark of long ago is nobody else's.
+CREATE SEQUENCE epochs;
+
+-- Rights with names of their own. They may be held by who never beats, so each has its own end.
+CREATE TABLE locks (
     name        text PRIMARY KEY,
-    epoch       bigint NOT NULL,
     node        text NOT NULL,
     expires_at  timestamptz NOT NULL
-) WITH (fillfactor = 50);
+);
+
+-- A sign of life: `me` goes on for `lasts`, takes what it may, and learns what it holds. A function, so that it is one round
+-- trip and nobody who freezes in its middle keeps the others waiting. `is_news`: the others should know that it came back or
+-- changed its mind.
+CREATE FUNCTION beat(
+    me text, its_version text, its_address text, lasts interval, drains boolean,
+    OUT bots bigint[], OUT epochs bigint[], OUT surplus bigint, OUT is_news boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    is_away  boolean;
+    share    bigint := 0;
+    least    bigint := 0;
+    poorest  bigint;
+    held     bigint;
+    taken    bigint := 0;
+BEGIN
+    -- One beat after the other: shares are counted, and two nodes never want the same lease. The table's own number, so
+    -- that schemas do not wait for each other.
+    PERFORM pg_advisory_xact_lock(hashtextextended('peik beat ' || 'leases'::regclass::oid, 0));
+
+    is_news := NOT EXISTS (
+        SELECT 1 FROM nodes AS n WHERE n.name = me AND n.ends_at > clock_timestamp() AND n.is_draining = drains
+    );
+    INSERT INTO nodes AS n (name, version, address, seen_at, ends_at, is_draining)
+    VALUES (me, its_version, its_address, clock_timestamp(), clock_timestamp() + lasts, drains)
+    ON CONFLICT (name) DO UPDATE SET
+        version = excluded.version, address = excluded.address, seen_at = excluded.seen_at, ends_at = excluded.ends_at,
+        is_draining = excluded.is_draining
+    RETURNING n.is_draining OR n.wants_drain INTO is_away;
+    DELETE FROM nodes AS n WHERE n.ends_at < clock_timestamp() - interval '1 day';
+    UPDATE locks AS k SET expires_at = clock_timestamp() + lasts WHERE k.node = me;
+
+    -- Bots that went, and bots that came.
+    DELETE FROM leases AS s WHERE s.bot_id IN (
+        SELECT o.bot_id FROM leases AS o
+        WHERE o.bot_id <> 0 AND NOT EXISTS (SELECT 1 FROM bots AS b WHERE b.bot_id = o.bot_id)
+        FOR UPDATE SKIP LOCKED
+    );
+    INSERT INTO leases (bot_id)
+    SELECT b.bot_id FROM (SELECT 0 AS bot_id UNION ALL SELECT o.bot_id FROM bots AS o) AS b
+    WHERE NOT EXISTS (SELECT 1 FROM leases AS s WHERE s.bot_id = b.bot_id);
+
+    SELECT count(*) FROM leases AS s WHERE s.node = me INTO held;
+    IF NOT is_away THEN
+        -- Rounded up, so that nothing is left over. Who has as much as the share rounded down takes nothing while somebody
+        -- else has less than that, and gives one up if it has more: so nobody goes without.
+        SELECT ceil(a.leases::numeric / count(*)), a.leases / count(*), min(o.held) FILTER (WHERE n.name <> me)
+        FROM (SELECT count(*) AS leases FROM leases) AS a
+        CROSS JOIN nodes AS n
+        CROSS JOIN LATERAL (SELECT count(*) AS held FROM leases AS s WHERE s.node = n.name) AS o
+        WHERE n.ends_at > clock_timestamp() AND NOT n.is_draining AND NOT n.wants_drain
+        GROUP BY a.leases
+        INTO share, least, poorest;
+        IF held BETWEEN least AND share AND poorest < least THEN
+            share := greatest(held - 1, least);
+        END IF;
+    END IF;
+    IF held < share THEN
+        -- FOR UPDATE stands against FOR KEY SHARE in `mark`: the next holder sees every mark of the one before. What is just
+        -- being marked under is left for the next beat, so that one slow commit holds up no beat.
+        WITH free AS MATERIALIZED (
+            SELECT s.bot_id FROM leases AS s
+            WHERE s.node IS DISTINCT FROM me
+                AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.name = s.node AND n.ends_at > clock_timestamp())
+            ORDER BY s.bot_id LIMIT share - held
+            FOR UPDATE SKIP LOCKED
+        )
+        UPDATE leases AS s SET node = me, epoch = nextval('epochs') FROM free WHERE s.bot_id = free.bot_id;
+        GET DIAGNOSTICS taken = ROW_COUNT;
+    END IF;
+    IF taken = 0 THEN
+        -- A sign of life need not outlive a power cut. An epoch must: it would be given once more.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+
+    surplus := greatest(held + taken - share, 0);
+    SELECT coalesce(array_agg(s.bot_id), '{}'), coalesce(array_agg(s.epoch), '{}') FROM leases AS s WHERE s.node = me
+    INTO bots, epochs;
+END
+$$;
+
+-- Files of letters, in parts, for nodes that share no disk. Stored as they are: most are packed already.
+CREATE TABLE blobs (
+    blob     text COLLATE "C" NOT NULL,
+    place    integer NOT NULL,
+    kept_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    part     bytea NOT NULL,
+    PRIMARY KEY (blob, place)
+);
+ALTER TABLE blobs ALTER COLUMN part SET STORAGE EXTERNAL;
 
 -- The message log outlives the letters: retention moves a letter's line here when the letter itself goes.
 CREATE TABLE message_log (

@@ -11,14 +11,10 @@ SELECT 1 FROM inboxes WHERE bot_id = ANY ('{{inboxes}}'::bigint[]) ORDER BY bot_
 -- name: lock_bots
 SELECT 1 FROM tallies WHERE bot_id = ANY (:bots::bigint[]) ORDER BY bot_id FOR NO KEY UPDATE
 
--- name: commit_and_ring
--- Other nodes hear of it when it is committed, and not before. One round trip; {channel} and {node} are names of ours.
-SELECT pg_notify('{channel}', '{node}');
-COMMIT
-
 -- name: forget_marks
 -- Marks of a commit whose answer was lost: nobody believed them, so none of these letters is in flight.
-DELETE FROM marks WHERE letter_id = ANY (:letters::bigint[]) AND epoch = :epoch AND step = :step
+DELETE FROM marks USING unnest(:letters::bigint[], :epochs::bigint[]) AS v (id, epoch)
+WHERE marks.letter_id = v.id AND marks.epoch = v.epoch AND marks.step = :step
 
 -- name: number
 -- Take numbers of the bots' orders and count the letters that come in. Answers the first free number after them; a bot that
@@ -105,16 +101,17 @@ FROM unnest(:letters::bigint[], :newest::bigint[]) AS v (id, newest)
 WHERE letters.awaits = v.id AND letters.awaits IS NOT NULL AND letters.phase = 1
 
 -- name: settle
--- The new truth after a try. Only what this owner has marked may be settled: its mark is taken away by the same statement,
--- and a late settlement, or a second one, finds none and changes nothing.
+-- The new truth after a try. Only what was marked, or adopted, under the very epoch may be settled: the mark is taken away by
+-- the same statement, and a late settlement, or a second one, finds none and changes nothing.
 WITH ours AS (
-    DELETE FROM marks USING unnest($1::bigint[]) AS u (id)
-    WHERE marks.letter_id = u.id AND marks.epoch = $10
-    RETURNING marks.letter_id
+    DELETE FROM marks USING unnest($1::bigint[], $10::bigint[]) AS u (id, epoch)
+    WHERE marks.letter_id = u.id AND marks.epoch = u.epoch
+    RETURNING marks.letter_id, marks.epoch
 ), kept AS (
     INSERT INTO results (letter_id, result)
     SELECT v.id, v.result
-    FROM unnest($1::bigint[], $9::text[]) AS v (id, result) JOIN ours ON ours.letter_id = v.id
+    FROM unnest($1::bigint[], $9::text[], $10::bigint[]) AS v (id, result, epoch)
+    JOIN ours ON ours.letter_id = v.id AND ours.epoch = v.epoch
     WHERE v.result IS NOT NULL
     ON CONFLICT (letter_id) DO UPDATE SET result = excluded.result
 )
@@ -127,11 +124,18 @@ UPDATE letters SET
     failed_reason = v.failed_reason,
     history = with_line(letters.history, v.line)
 FROM unnest(
-    $1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[], $8::text[]
-) AS v (id, phase, settled_at, due_at, attempts_made, uncertain_tries, failed_reason, line)
-JOIN ours ON ours.letter_id = v.id
+    $1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[], $8::text[],
+    $10::bigint[]
+) AS v (id, phase, settled_at, due_at, attempts_made, uncertain_tries, failed_reason, line, epoch)
+JOIN ours ON ours.letter_id = v.id AND ours.epoch = v.epoch
 WHERE letters.id = v.id
-RETURNING letters.id, letters.enclosed
+RETURNING letters.id, v.epoch, letters.enclosed
+
+-- name: hold_leases
+-- Which of these epochs are still their bots' last. The lock as in `mark`.
+SELECT s.bot_id, s.epoch FROM leases AS s
+JOIN unnest(:bots::bigint[], :epochs::bigint[]) AS v (bot_id, epoch) ON v.bot_id = s.bot_id AND v.epoch = s.epoch
+FOR KEY SHARE OF s
 
 -- name: end_unsent
 -- Letters that end without a try. Only those that still wait and are not in flight; the phase in which they stood.
@@ -148,20 +152,22 @@ RETURNING letters.id, letters.bot_id, before.phase
 
 -- name: mark
 -- Right before a try. A mark takes only if the letter waits at the place and as the sender last saw it, is not in flight
--- already, and this node has the right to send under the very epoch and for some time yet, by this server's clock. The lock on
--- that right: whoever takes it next waits for this commit, and so sees these marks.
-WITH right_to_send AS MATERIALIZED (
-    SELECT s.epoch FROM leases AS s
-    WHERE s.name = :lease AND s.epoch = :epoch AND s.expires_at > clock_timestamp()
-    FOR KEY SHARE
+-- already, and the bot's lease is of the very epoch and its holder's for some time yet, by this server's clock. The lock on
+-- the lease: nobody takes it before this commit, and so the next one sees these marks.
+WITH live AS MATERIALIZED (
+    SELECT s.bot_id, s.epoch
+    FROM (SELECT DISTINCT u.bot_id, u.epoch FROM unnest(:bots::bigint[], :epochs::bigint[]) AS u (bot_id, epoch)) AS v
+    JOIN leases AS s ON s.bot_id = v.bot_id AND s.epoch = v.epoch
+    JOIN nodes AS n ON n.name = s.node AND n.ends_at > clock_timestamp()
+    FOR KEY SHARE OF s
 )
 INSERT INTO marks (letter_id, bot_id, epoch, marked_at, step)
-SELECT v.id, v.bot_id, r.epoch, v.at, :step
-FROM right_to_send AS r
-CROSS JOIN unnest(
-    :letters::bigint[], :bots::bigint[], :numbers::bigint[], :attempts_made::integer[], :uncertain_tries::integer[],
-    :ats::bigint[]
-) AS v (id, bot_id, number, attempts_made, uncertain_tries, at)
+SELECT v.id, v.bot_id, v.epoch, v.at, :step
+FROM unnest(
+    :letters::bigint[], :bots::bigint[], :epochs::bigint[], :numbers::bigint[], :attempts_made::integer[],
+    :uncertain_tries::integer[], :ats::bigint[]
+) AS v (id, bot_id, epoch, number, attempts_made, uncertain_tries, at)
+JOIN live ON live.bot_id = v.bot_id AND live.epoch = v.epoch
 JOIN letters AS l ON l.id = v.id
 WHERE l.phase = 0 AND l.number = v.number AND l.attempts_made = v.attempts_made
     AND l.uncertain_tries = v.uncertain_tries
@@ -203,12 +209,12 @@ WHERE m.bot_id = :bot
 ORDER BY l.id
 
 -- name: adopt_marks
--- The new owner takes over what the dead one had marked, so that its settlement is accepted. Only an owner: one that was one
--- once, and does not know it yet, must not take them from the next. The lock as in `mark`.
-WITH right_to_send AS MATERIALIZED (
-    SELECT s.epoch FROM leases AS s WHERE s.name = :lease AND s.epoch = :epoch FOR KEY SHARE
+-- The new holder takes over what the one before had marked, so that its settlement is accepted. Only the holder: one that was
+-- it once, and does not know it yet, must not take them from the next. The lock as in `mark`.
+WITH live AS MATERIALIZED (
+    SELECT s.epoch FROM leases AS s WHERE s.bot_id = :bot AND s.epoch = :epoch FOR KEY SHARE
 )
-UPDATE marks SET epoch = r.epoch FROM right_to_send AS r WHERE marks.bot_id = :bot RETURNING letter_id
+UPDATE marks SET epoch = live.epoch FROM live WHERE marks.bot_id = :bot RETURNING letter_id
 
 -- name: sweep
 -- The next lanes of a rank in the order of their keys, one seek each however long they are, with the front of each.

@@ -1,4 +1,4 @@
--- What a connection says of itself, of the schema and of the right to send.
+-- What a connection says of itself and of the schema.
 
 -- name: settle_in
 -- A commit is on the disk when it returns, whatever the server's own default; one that waits for a standby as well stays so.
@@ -35,29 +35,3 @@ SELECT coalesce(max(version), 0) FROM peik_schema
 
 -- name: note_version
 INSERT INTO peik_schema (version) VALUES (:version)
-
--- name: take_lease
--- Take a right that is free or over, under the next epoch. After `hold_lease`.
-INSERT INTO leases (name, epoch, node, expires_at)
-VALUES (:name, 1, :node, clock_timestamp() + make_interval(secs => :ttl_s))
-ON CONFLICT (name) DO UPDATE SET
-    epoch = leases.epoch + 1, node = excluded.node, expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
-WHERE leases.expires_at <= clock_timestamp()
-RETURNING epoch
-
--- name: hold_lease
--- Before it changes hands: FOR UPDATE waits for whoever is just marking under it (FOR KEY SHARE, in `mark`), so that the next
--- holder sees every mark of the one before. Renewing needs no such lock, and no mark waits for it.
-SELECT epoch FROM leases WHERE name = :name FOR UPDATE
-
--- name: renew_lease
--- As long as nobody else has taken it, it is still ours, even if it was over for a moment.
-UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => :ttl_s) WHERE name = :name AND epoch = :epoch
-RETURNING epoch
-
--- name: end_lease
-UPDATE leases SET expires_at = '-infinity' WHERE name = :name AND epoch = :epoch
-
--- name: lease_holder
-SELECT node, extract(epoch FROM expires_at - clock_timestamp())::float8 FROM leases
-WHERE name = :name AND expires_at > clock_timestamp()

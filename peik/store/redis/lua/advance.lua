@@ -1,5 +1,6 @@
 -- The sender's steps: settle what was tried, mark what is tried next.
--- A mark is "epoch:instant". Only its own epoch settles it, and it takes only while the lease lives: a zombie does neither.
+-- A mark is "epoch:instant". Only its own epoch settles it, and it takes only while the bot's lease of that epoch lives: a zombie
+-- does neither. What ends without a try has no mark, so that it is stored only if nobody else has taken the lease.
 
 local function epoch_of(mark)
     return string.match(mark, '^%d+')
@@ -60,8 +61,8 @@ local function mark(row, epoch, at)
     return call('HSETNX', P .. 'marks:' .. bot, id, epoch .. ':' .. int(at)) == 1
 end
 
--- advance(tried, untried, marks, at, epoch, lease) -> ids whose marks took
-function ops.advance(tried, untried, marks, at, epoch, lease)
+-- advance(bot, epoch, tried, untried, marks, at) -> ids whose marks took
+function ops.advance(bot, epoch, tried, untried, marks, at)
     local ended = {}
     for _, row in ipairs(tried) do
         if settle(row, epoch) then
@@ -71,9 +72,11 @@ function ops.advance(tried, untried, marks, at, epoch, lease)
     for _, id in ipairs(ended) do
         release(id)
     end
-    end_untried(untried)
-    local taken = {}
-    if #marks > 0 and call('GET', P .. 'lease') == lease and call('GET', P .. 'epoch') == epoch then
+    local taken, is_ours = {}, #untried + #marks > 0 and is_mine(bot, epoch)
+    if is_ours then
+        end_untried(untried)
+    end
+    if is_ours and #marks > 0 and is_alive(me) then
         for _, row in ipairs(marks) do
             if mark(row, epoch, at) then
                 taken[#taken + 1] = row[1]
@@ -83,9 +86,13 @@ function ops.advance(tried, untried, marks, at, epoch, lease)
     return taken
 end
 
--- adopt(bot, epoch) -> letters that an owner who is gone had marked; from now on they are this one's to settle.
+-- adopt(bot, epoch) -> letters that a node which is gone had marked; from now on they are this one's to settle. Nothing, if the
+-- lease is another's. That it is over makes no difference: it may go on with the next beat, and nobody asks again then.
 function ops.adopt(bot, epoch)
     local found, key = {}, P .. 'marks:' .. bot
+    if not is_mine(bot, epoch) then
+        return found
+    end
     local marks = call('HGETALL', key)
     for index = 1, #marks, 2 do
         local id = marks[index]

@@ -1,7 +1,8 @@
 -- Runs the operations one after the other: {node, {name, argument …} …}. Each is checked before it writes, so that one that
 -- is refused leaves nothing behind and its neighbours are not hurt. Answers {ok, value, what it did to lanes} for each.
 local asked = decode(ARGV[1])
-local answers, has_news, unwritten = {}, false, {}
+local answers, unwritten = {}, {}
+me = asked[1]
 
 local function failed(why)
     return {2, type(why) == 'table' and why.err or tostring(why)}
@@ -26,9 +27,8 @@ for index = 2, #asked do
     else
         write_accepted()
     end
-    out, is_silent = {{}, {}, {}}, false
+    out = {{}, {}, {}}
     local ok, value = pcall(ops[one[1]], one[2], one[3], one[4], one[5], one[6], one[7], one[8], one[9])
-    has_news = has_news or (ok and not is_silent)
     if ok then
         local is_quiet = #out[1] + #out[2] + #out[3] == 0
         answers[index - 1] = {1, value, not is_quiet and out}
@@ -39,7 +39,4 @@ for index = 2, #asked do
     end
 end
 write_accepted()
-if has_news then
-    call('PUBLISH', P .. 'writes', asked[1])
-end
 return answers

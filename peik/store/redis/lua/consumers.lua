@@ -183,7 +183,6 @@ function ops.touch_consumers(seen)
             call('HSET', P .. 'consumers_seen', row[1], row[2])
         end
     end
-    is_silent = true
     return true
 end
 
@@ -228,7 +227,6 @@ function ops.open_inbox(bot, server, at)
 end
 
 function ops.note_seen(bot, at)
-    is_silent = true
     if call('EXISTS', P .. 'inbox:' .. bot) == 1 then
         call('HSET', P .. 'inbox:' .. bot, 'seen_at', at)
     end

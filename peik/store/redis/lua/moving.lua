@@ -8,7 +8,7 @@ local BLOCK = 1000 -- ids per counter of what is still here; people's lists skip
 local RECENT_MS = 120000 -- the pace asks for a minute
 
 local out -- what an operation did to lanes besides its answer: {merged, joined, blobs freed}
-local is_silent -- it changed nothing that another node's engines care for
+local me -- the node that asks
 local flush -- writes the letters that were accepted in this commit; see accept.lua
 
 local function keep_state(id, state)

@@ -49,20 +49,20 @@ function ops.retry(id, at, line)
     return {revive(id, record, state, line)}
 end
 
--- resolve(id, at, arrived, line) -> the letter if it is sent again
+-- resolve(id, at, arrived, line) -> its bot, and the letter if it is sent again
 function ops.resolve(id, at, arrived, line)
     local record, state = known(id)
     if state.p ~= FAILED or state.r ~= 'uncertain' then
         refuse('not_uncertain', id)
     elseif not arrived then
-        return {revive(id, record, state, line)}
+        return {record[1], {revive(id, record, state, line)}}
     end
     call('ZREM', P .. 'dead', id)
     state.r = nil
     remember(state, line)
     finish(id, record, state, COMPLETED, at)
     count(record[1], FAILED, COMPLETED)
-    return {}
+    return {record[1], {}}
 end
 
 -- retry_dead(ids, line) -> the letters; one that is not dead any more is left alone

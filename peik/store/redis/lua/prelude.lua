@@ -14,6 +14,12 @@ local function int(number)
     return string.format('%.0f', number)
 end
 
+-- The server's own clock. All else here is told in Peik's time.
+local function server_ms()
+    local now = call('TIME')
+    return tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+end
+
 -- Ids of one width stand in their order where scores are the same.
 local function padded(id)
     return string.rep('0', 16 - #id) .. id

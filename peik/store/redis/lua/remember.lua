@@ -72,7 +72,6 @@ end
 
 -- note_key_use({id, at} …): it only rises
 function ops.note_key_use(used)
-    is_silent = true
     for _, row in ipairs(used) do
         local before = tonumber(call('HGET', P .. 'keys_used', row[1]) or 0)
         if row[2] > before and call('HEXISTS', P .. 'keys', row[1]) == 1 then

@@ -149,7 +149,6 @@ function ops.clean_arrivals(read_before, old_before, died_since, idle_before, ha
             end
         end
     end
-    is_silent = true
     return {limit - left, unread_of, expired}
 end
 
@@ -161,6 +160,7 @@ function ops.remove_bot(bot)
         refuse('letters_waiting', bot, waiting)
     end
     call('HDEL', P .. 'bots', bot)
+    call('HDEL', P .. 'leases', bot)
     for _, consumer in ipairs(consumers_of(bot)) do
         drop_consumer(consumer, {bot = bot, name = consumer_of(consumer).name})
     end

@@ -105,7 +105,6 @@ function ops.join_due(at, limit)
         enter_again(id, record, state, number)
         joined[#joined + 1] = letter(id, number)
     end
-    is_silent = #joined == 0
     return {joined, first_score(P .. 'due')}
 end
 
@@ -129,7 +128,6 @@ function ops.expire(at, limit, reason, line)
     for _, id in ipairs(end_untried(rows)) do
         views[#views + 1] = {id, call('HGET', P .. 'letters', id), call('HGET', P .. 'state', id)}
     end
-    is_silent = #views == 0
     return {views, first_score(P .. 'expiry')}
 end
 
@@ -177,6 +175,5 @@ function ops.clean(completed_before, dead_before, log_before, at, limit)
         call('ZREM', P .. 'idempotency_age', field)
         gone = gone + 1
     end
-    is_silent = true
     return {gone, blobs}
 end

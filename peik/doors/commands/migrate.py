@@ -1,0 +1,155 @@
+"""`peik migrate`: everything from one store to another."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from peik.clock import SystemClock
+from peik.doors.commands.exits import Exit
+from peik.doors.commands.visit import Visit, tell
+from peik.errors import BadInput, Problem, StartError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.store.moving.move import Ends, Moved, Watch
+
+_SHOWN = {  # what people call it; the rest goes without saying
+    "bots": "bots",
+    "letters": "letters",
+    "message_log": "lines of the message log",
+    "arrivals": "arrivals",
+    "consumers": "consumers",
+    "keys": "API keys",
+    "hooks": "webhooks that wait",
+    "files": "files",
+}
+
+
+def migrate(
+    origin: Annotated[
+        str, typer.Option("--from", metavar="URL", help="The store to move from, or @FILE with its URL.")
+    ],
+    target: Annotated[str, typer.Option("--to", metavar="URL", help="The empty store to move to, or @FILE.")],
+    from_files: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where files of letters are, if PEIK_FILES says so.")
+    ] = None,
+    to_files: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where files of letters shall be, if PEIK_FILES will say so.")
+    ] = None,
+    while_in_use: Annotated[
+        bool, typer.Option("--while-in-use", help="Read a store that is served, to try out how long it takes.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be moved, and move nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Move everything from one store to another: SQLite, PostgreSQL, Redis. docs/migrate.md says how to plan it."""
+    visit = Visit({}, is_json=as_json, may_create=False)
+    try:
+        ends = _ends(origin, target, from_files, to_files)
+        if dry_run:
+            _count(visit, ends)
+        else:
+            _move(visit, ends, while_in_use=while_in_use)
+    except (Problem, StartError) as problem:
+        raise typer.Exit(tell(problem, is_json=as_json)) from None
+    except KeyboardInterrupt:
+        visit.note("What was moved so far is kept. Start again to go on.")
+        raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+def _ends(origin: str, target: str, from_files: Path | None, to_files: Path | None) -> "Ends":
+    from peik.store.moving.files import FolderFiles
+    from peik.store.moving.move import Ends
+    from peik.store.moving.opening import end_of
+
+    return Ends(
+        origin=end_of(_address(origin)),
+        target=end_of(_address(target)),
+        origin_files=None if from_files is None else FolderFiles(from_files),
+        target_files=None if to_files is None else FolderFiles(to_files),
+    )
+
+
+def _address(given: str) -> str:
+    """What stands on a command line is no secret, so that an address with a password may stand in a file."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(code="bad_store", detail=f"{given[1:]} cannot be read: {error}.") from None
+
+
+def _count(visit: Visit, ends: "Ends") -> None:
+    import asyncio
+
+    from peik.store.moving.move import count
+
+    with visit.waiting("Counting"):
+        counts = asyncio.run(count(ends.origin))
+    document = {"from": ends.origin.shown, "to": ends.target.shown, "dry_run": True, "counts": counts}
+    visit.show(document, lambda: _table(counts, "would be moved"))
+
+
+def _move(visit: Visit, ends: "Ends", *, while_in_use: bool) -> None:
+    import asyncio
+
+    from peik.store.moving.move import move
+
+    began = time.monotonic()
+    warnings: list[str] = []
+    with _watching(visit, warnings) as watch:
+        moved = asyncio.run(move(ends, clock=SystemClock(), while_in_use=while_in_use, watch=watch))
+    took_s = time.monotonic() - began
+    document = {
+        "from": moved.origin,
+        "to": moved.target,
+        "counts": moved.counts,
+        "digests": moved.digests,
+        "missing_files": moved.missing_files,
+        "warnings": warnings,
+        "was_done": moved.was_done,
+        "was_begun": moved.was_begun,
+        "took_s": round(took_s, 3),
+    }
+    visit.show(document, lambda: _table(moved.counts, "had been moved before" if moved.was_done else "moved"))
+    visit.note(_last_words(moved, took_s))
+
+
+def _last_words(moved: "Moved", took_s: float) -> str:
+    if moved.was_done:
+        return f"Everything was moved to {moved.target} before; there is nothing left to do."
+    return (
+        f"Moved and compared in {took_s:.1f} s. Set PEIK_STORE to {moved.target} and start Peik. "
+        f"{moved.origin} is as it was: do not start it again."
+    )
+
+
+def _table(counts: dict[str, int], how: str) -> "RenderableType":
+    from peik.doors.commands.printing import table
+
+    return table(("what", how), [(words, counts.get(kind, 0)) for kind, words in _SHOWN.items()], empty="")
+
+
+@contextlib.contextmanager
+def _watching(visit: Visit, warnings: list[str]) -> "Iterator[Watch]":
+    """One bar after the other, as the stages come."""
+    from peik.store.moving.move import Watch
+
+    def warn(sentence: str) -> None:
+        warnings.append(sentence)
+        visit.note(sentence)
+
+    with contextlib.ExitStack() as stack:
+        advance: list[Callable[[int], None]] = [lambda done: None]
+
+        def begin(words: str, total: int) -> None:
+            stack.close()
+            advance[0] = stack.enter_context(visit.progress(words, total, is_bytes=False))
+
+        yield Watch(warn=warn, begin=begin, step=lambda done: advance[0](done))

@@ -1,0 +1,164 @@
+"""This process as one node among others: what begins and ends with its leases, and what it does when others have written."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
+
+from peik.building import Office
+from peik.errors import StoreUnavailable
+from peik.events import StoreFailed
+from peik.node_ports import CHORES, News
+from peik.ports import BotRecord
+
+RETRY_S = 2.0
+SWEEP_S = 3600.0
+
+T = TypeVar("T")
+
+
+class Node:
+    """See `peik.engine.leases.Duties`."""
+
+    def __init__(self, office: Office, group: asyncio.TaskGroup) -> None:
+        self._office = office
+        self._group = group
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def served(self) -> list[BotRecord]:
+        """The bots that this node acts for."""
+        return [bot for bot in self._office.desk.bots() if self._office.leases.holds(bot.bot_id)]
+
+    # ---- leases come and go ----
+
+    async def begin(self, bot_ids: Collection[int]) -> None:
+        office = self._office
+        office.desk.take_up(await office.store.bots())  # one that was added a moment ago, by another node
+        bots = [bot for bot in self.served() if office.leases.is_whole or bot.bot_id in bot_ids]
+        if CHORES in bot_ids:
+            self._sweeping = self._group.create_task(self._sweep())
+            office.timekeeper.start(self._group)
+            office.hooks.start(self._group)
+            office.upkeep.start(self._group)
+        for bot in bots:
+            office.courier.add(bot)
+        await office.outages.begin(bots)
+        for bot in bots:
+            office.receiver.add(bot)
+        office.consumers.look()
+
+    async def let_go(self, bot_id: int) -> None:
+        office = self._office
+        if bot_id == CHORES:
+            await office.hooks.drain(office.config.grace)
+            self.drop(bot_id)
+            return
+        office.receiver.leave(bot_id)
+        office.outages.leave(bot_id)
+        # However long it takes: what is cut off would be uncertain to the next one, and nobody is in a hurry.
+        await asyncio.gather(office.consumers.let_go(bot_id), office.courier.let_go(bot_id))
+
+    def drop(self, bot_id: int) -> None:
+        office = self._office
+        if bot_id == CHORES:
+            self.stop()
+            office.timekeeper.stop()
+            office.hooks.stop()
+            office.upkeep.stop()
+            return
+        office.courier.remove(bot_id)
+        office.receiver.leave(bot_id)
+        office.outages.leave(bot_id)
+        office.consumers.drop(bot_id)
+
+    def wake(self) -> None:
+        self._office.courier.wake_all()
+        self._office.consumers.wake_all()
+
+    async def catch_up(self) -> None:
+        """News can be lost. Letters are found by their numbers, and who waits asks for himself."""
+        self._office.courier.catch_up(await self._office.store.nodes.last_numbers())
+        self._office.desk.ask_again()
+
+    async def _sweep(self) -> None:
+        """Remove files that no letter names: what a crash left behind."""
+        while True:
+            await self._office.spool.sweep(await self._surely(self._office.store.blobs))
+            await asyncio.sleep(SWEEP_S)
+
+    def stop(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    # ---- others have written ----
+
+    async def follow(self) -> None:
+        """Hear news for ever. None may be lost to a store that fails for a moment: each is told once."""
+        while True:
+            news = await self._surely(self._office.store.nodes.news)
+            await self._surely(partial(self.hear, news))
+
+    async def _surely(self, act: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable as error:
+                self._office.events.tell(StoreFailed(what="a look at other processes", why=error.detail))
+                await asyncio.sleep(RETRY_S)
+
+    async def hear(self, news: News) -> None:
+        office = self._office
+        if news.is_all or news.is_records:
+            office.desk.take_up(await office.store.bots())
+            await office.keyring.refresh()
+            office.leases.ring()
+        if news.is_all:
+            await self._look_everywhere()
+            return
+        if news.is_leases:
+            office.leases.ring()
+        await self._hear_of_letters(news)
+        if news.is_consumers:
+            await self._look_at_outages()
+            office.consumers.look()
+        if news.arrivals:
+            office.inbox.wake(news.arrivals)
+            office.consumers.look()
+
+    async def _hear_of_letters(self, news: News) -> None:
+        office = self._office
+        for bot_id, first_id, last_id in news.accepted:
+            if office.leases.holds(bot_id) and bot_id not in news.lanes:
+                office.courier.on_accepted(await office.store.nodes.new_letters(bot_id, first_id, last_id))
+        for bot_id in news.lanes:
+            office.courier.reread(bot_id)
+        for bot_id in news.chats:
+            await office.courier.reread_chats(bot_id)
+        if news.due_at_ms is not None:
+            office.timekeeper.expect(news.due_at_ms)
+        if news.ended:
+            office.desk.ask_again(_named(list(news.ended.values())))
+            office.hooks.look()
+
+    async def _look_everywhere(self) -> None:
+        """Anything may have changed."""
+        office = self._office
+        office.courier.reread_all()
+        for bot in self.served():
+            await office.courier.reread_chats(bot.bot_id)
+        office.timekeeper.expect(0)  # something may be due, or expire, earlier than all that we know of
+        office.desk.ask_again()
+        office.hooks.look()
+        await office.inbox.look()
+        await self._look_at_outages()  # before its arrivals are seen
+        office.consumers.look()
+
+    async def _look_at_outages(self) -> None:
+        office = self._office
+        elsewhere = [bot.bot_id for bot in office.desk.bots() if not office.leases.holds(bot.bot_id)]
+        await office.outages.look(elsewhere)
+
+
+def _named(ended: Sequence[Sequence[int]]) -> set[int] | None:
+    """The letters that ended. None: there are too many to name."""
+    return None if not all(ended) else {letter_id for ids in ended for letter_id in ids}

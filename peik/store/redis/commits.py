@@ -1,0 +1,121 @@
+"""The way into the store's commits: an operation goes into the next one, and who must hear of it does once it is durable."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from peik.core.letter import Letter
+from peik.ports import StoreListener, Stub
+from peik.store.executor import Ended
+from peik.store.redis.bell import Bell
+from peik.store.redis.writer import QUIET, Done, Effects, Operation, Writer
+from peik.store.telling import Telling
+
+T = TypeVar("T")
+
+
+class Commits:
+    """What engines of this node hear comes first, then what the caller hears; other nodes are told after both."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        bell: Bell,
+        *,
+        listener: Callable[[], StoreListener | None],
+        on_blobs_freed: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._writer = writer
+        self._bell = bell
+        self._on_blobs_freed = on_blobs_freed
+        self._listener = listener
+
+    async def write(
+        self,
+        name: str,
+        *arguments: object,
+        record: bytes | None = None,
+        tell: Callable[[Any], None] = lambda value: None,
+        news: Callable[[Telling, Any], None] = lambda telling, value: None,
+    ) -> Any:
+        """The answer of an operation, once that is durable. `tell` hears it before the caller does; `news` says what of it
+        other nodes should know. A record stands before the arguments, by its place in ARGV."""
+
+        def build(among: list[bytes]) -> list[object]:
+            if record is None:
+                return [name, *arguments]
+            among.append(record)
+            return [name, len(among) + 1, *arguments]
+
+        return await self.submit(
+            build,
+            lambda done: done.value,
+            tell=lambda done: tell(done.value),
+            news=lambda telling, done: news(telling, done.value),
+        )
+
+    async def submit(
+        self,
+        build: Callable[[list[bytes]], list[object]],
+        read: Callable[[Done], T],
+        *,
+        weight: int = 1,
+        tell: Callable[[Done], None] = lambda done: None,
+        news: Callable[[Telling, Done], None] = lambda telling, done: None,
+    ) -> T:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def finish(ended: Ended[Done]) -> None:
+            if ended.error is not None:
+                if not future.done():  # nobody may be waiting any more
+                    future.set_exception(ended.error)
+                return
+            done = ended.value()
+            if not future.done():  # the one who waits wakes only after the listeners have been told
+                future.set_result(read(done))
+            tell(done)
+            self.spread(done.effects, lambda telling: news(telling, done))
+
+        self._writer.submit(Operation(build, finish, weight=weight))
+        return await future
+
+    def step(
+        self,
+        build: Callable[[list[bytes]], list[object]],
+        done: Callable[[Ended[Done]], None],
+        *,
+        weight: int,
+    ) -> None:
+        """The same without a future of its own: `done` calls `spread` when it has looked at the answer."""
+        self._writer.submit(Operation(build, done, weight=weight))
+
+    def spread(self, effects: Effects, news: Callable[[Telling], None]) -> None:
+        """Let the engines of this node know what an operation changed in their lanes, and the other nodes too."""
+        if effects is QUIET:
+            self._bell.tell(news)
+            return
+        self.withdraw(effects.superseded)
+        listener = self._listener()
+        if effects.joined and listener is not None:
+            listener.on_joined(effects.joined)
+        if effects.blobs_freed:
+            self._on_blobs_freed(effects.blobs_freed)
+
+        def say(telling: Telling) -> None:
+            for stub in effects.superseded:
+                telling.ended(stub.bot_id, [stub.letter_id])
+            for stub in (*effects.superseded, *effects.joined):
+                telling.lanes(stub.bot_id)
+            news(telling)
+
+        self._bell.tell(say)
+
+    def offer(self, fresh: Sequence[Letter]) -> None:
+        listener = self._listener()
+        if fresh and listener is not None:
+            listener.on_accepted(fresh)
+
+    def withdraw(self, stubs: Sequence[Stub]) -> None:
+        listener = self._listener()
+        if stubs and listener is not None:
+            listener.on_removed(stubs)

@@ -1,0 +1,54 @@
+"""docs/stores.md, nodes.md and compose.md name only what there is: settings, commands, calls of the API, files."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from peik.config import SETTINGS, load
+from peik.doors.cli import app
+from peik.doors.openapi import OPERATIONS
+from peik.doors.rest_nodes import NodeRoutes
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("stores.md", "nodes.md", "compose.md")}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_setting_on_a_page_is_one(name: str) -> None:
+    known = {variable for setting in SETTINGS for variable in setting.variables()}
+    assert set(re.findall(r"PEIK_[A-Z_]+", PAGES[name])) <= known
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_on_a_page_can_be_given(name: str) -> None:
+    named = re.findall(r"(?:`|^|\bnode-1 )peik ([a-z]+)(?: (drain|resume))?( --wait)?", PAGES[name], re.MULTILINE)
+    assert named
+    for words in named:
+        command = get_command(app)
+        for word in filter(None, words[:2]):
+            command = command.commands[word]  # type: ignore[attr-defined]
+        if words[2]:
+            assert "--wait" in {option for parameter in command.params for option in parameter.opts}
+
+
+def test_every_call_about_nodes_is_a_route() -> None:
+    routes = {f"{verb} {path}" for verb, path, *_ in NodeRoutes.table(NodeRoutes.__new__(NodeRoutes))}
+    named = set(re.findall(r"(?:GET|POST) /v1/nodes[a-z/{}]*", PAGES["nodes.md"]))
+    assert named
+    assert named <= routes
+    assert {"getHealth", "getReady", "listNodes", "drainNode", "resumeNode"} <= set(OPERATIONS)
+
+
+def test_every_address_of_a_store_can_be_read() -> None:
+    addresses = re.findall(r"^PEIK_STORE=(\S+)", PAGES["stores.md"], re.MULTILINE)
+    assert len(addresses) == 5
+    for address in addresses:
+        load({"store": address}, environment={}, folder=DOCS / "nowhere")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name: str) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", PAGES[name]):
+        assert (DOCS / link).exists(), link
