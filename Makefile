@@ -44,15 +44,15 @@ imports: setup  ## Check that imports point down.
 	$(BIN)/lint-imports
 
 unit: setup $(CLIENTS)  ## Run the tests.
-	@$(BIN)/python tests/faults/tools.py
+	@$(BIN)/python -m tests.machine
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 world: setup  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
 	$(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
 
-stores: setup  ## Tell the stories of stores on PostgreSQL and Redis, too; brings the servers where it may.
-	@$(BIN)/python -m tests.store.redis_server
-	PEIK_STORES=all $(BIN)/python -m pytest -n 2 --dist worksteal tests/store
+stores: setup  ## Run the tests of stores and nodes alone, on SQLite, PostgreSQL and Redis.
+	@$(BIN)/python -m tests.machine
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/store tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
 
 mutants: setup  ## Plant bugs one by one and see each of them caught; about ten minutes.
 	$(BIN)/python -m proofs.mutants

@@ -13,6 +13,7 @@ _HOMES = {
         "Conflict",
         "Denied",
         "Forbidden",
+        "InDoubt",
         "NotFound",
         "Problem",
         "StartError",

@@ -5,6 +5,7 @@ from peik.errors import BadInput as BadInput
 from peik.errors import Conflict as Conflict
 from peik.errors import Denied as Denied
 from peik.errors import Forbidden as Forbidden
+from peik.errors import InDoubt as InDoubt
 from peik.errors import NotFound as NotFound
 from peik.errors import Problem as Problem
 from peik.errors import StartError as StartError

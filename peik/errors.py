@@ -10,6 +10,7 @@ Problem                     a caller can mend it; has a stable code, a status an
 ├── Refused                 a letter that somebody waited for has failed (the library's own: peik.library.letters)
 └── Unavailable             503: Peik cannot promise durability now; nothing was accepted
     └── StoreUnavailable    the store said no: locked, read-only, full, gone
+        └── InDoubt         a server's answer was lost: what was asked for may be stored, or may not
 
 StartError                  Peik cannot start; the sentence says what to do. For people at a terminal.
 """
@@ -21,6 +22,7 @@ __all__ = [
     "Conflict",
     "Denied",
     "Forbidden",
+    "InDoubt",
     "NotFound",
     "Problem",
     "StartError",
@@ -57,6 +59,10 @@ class Unavailable(Problem):
 
 
 class StoreUnavailable(Unavailable):
+    pass
+
+
+class InDoubt(StoreUnavailable):
     pass
 
 

@@ -13,6 +13,7 @@ from peik.ports import BotRecord
 
 RETRY_S = 2.0
 SWEEP_S = 3600.0
+LOOK_BEATS = 5  # in the time of a lease: so long may something be unknown here whose news was lost
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ class Node:
         self._office = office
         self._group = group
         self._sweeping: asyncio.Task[None] | None = None
+        self._beats = 0
 
     def served(self) -> list[BotRecord]:
         """The bots that this node acts for."""
@@ -34,7 +36,7 @@ class Node:
     async def begin(self, bot_ids: Collection[int]) -> None:
         office = self._office
         office.desk.take_up(await office.store.bots())  # one that was added a moment ago, by another node
-        bots = [bot for bot in self.served() if office.leases.is_whole or bot.bot_id in bot_ids]
+        bots = self._served_of(bot_ids)
         if CHORES in bot_ids:
             self._sweeping = self._group.create_task(self._sweep())
             office.timekeeper.start(self._group)
@@ -43,9 +45,13 @@ class Node:
         for bot in bots:
             office.courier.add(bot)
         await office.outages.begin(bots)
-        for bot in bots:
+        for bot in self._served_of(bot_ids):  # anew: somebody may have changed one meanwhile
             office.receiver.add(bot)
         office.consumers.look()
+
+    def _served_of(self, bot_ids: Collection[int]) -> list[BotRecord]:
+        is_whole = self._office.leases.is_whole
+        return [bot for bot in self.served() if is_whole or bot.bot_id in bot_ids]
 
     async def let_go(self, bot_id: int) -> None:
         office = self._office
@@ -76,15 +82,25 @@ class Node:
         self._office.consumers.wake_all()
 
     async def catch_up(self) -> None:
-        """News can be lost. Letters are found by their numbers, and who waits asks for himself."""
-        self._office.courier.catch_up(await self._office.store.nodes.last_numbers())
-        self._office.desk.ask_again()
+        """News can be lost. Letters are found by their numbers, and who waits asks for himself; whatever else there may be
+        is read anew, less often."""
+        office = self._office
+        office.courier.catch_up(await office.store.nodes.last_numbers())
+        office.desk.ask_again()
+        self._beats += 1
+        if self._beats % LOOK_BEATS == 0:
+            office.desk.take_up(await office.store.bots())
+            await office.keyring.refresh()
+            await self._look_around()
 
     async def _sweep(self) -> None:
         """Remove files that no letter names: what a crash left behind."""
         while True:
-            await self._office.spool.sweep(await self._surely(self._office.store.blobs))
+            await self._surely(self._sweep_once)
             await asyncio.sleep(SWEEP_S)
+
+    async def _sweep_once(self) -> None:
+        await self._office.spool.sweep(await self._office.store.blobs())
 
     def stop(self) -> None:
         if self._sweeping is not None:
@@ -127,18 +143,18 @@ class Node:
 
     async def _hear_of_letters(self, news: News) -> None:
         office = self._office
-        for bot_id, first_id, last_id in news.accepted:
-            if office.leases.holds(bot_id) and bot_id not in news.lanes:
-                office.courier.on_accepted(await office.store.nodes.new_letters(bot_id, first_id, last_id))
-        for bot_id in news.lanes:
-            office.courier.reread(bot_id)
-        for bot_id in news.chats:
-            await office.courier.reread_chats(bot_id)
-        if news.due_at_ms is not None:
-            office.timekeeper.expect(news.due_at_ms)
-        if news.ended:
+        if news.ended:  # first: somebody waits for it
             office.desk.ask_again(_named(list(news.ended.values())))
             office.hooks.look()
+        for bot_id in news.lanes:
+            office.courier.reread(bot_id)
+        if news.due_at_ms is not None:
+            office.timekeeper.expect(news.due_at_ms)
+        ranges = [one for one in news.accepted if office.leases.holds(one[0]) and one[0] not in news.lanes]
+        if ranges:
+            office.courier.on_accepted(await office.store.nodes.new_letters(ranges))
+        for bot_id in news.chats:
+            await office.courier.reread_chats(bot_id)
 
     async def _look_everywhere(self) -> None:
         """Anything may have changed."""
@@ -146,8 +162,13 @@ class Node:
         office.courier.reread_all()
         for bot in self.served():
             await office.courier.reread_chats(bot.bot_id)
-        office.timekeeper.expect(0)  # something may be due, or expire, earlier than all that we know of
         office.desk.ask_again()
+        await self._look_around()
+
+    async def _look_around(self) -> None:
+        """What has no number by which one would see that it is missing."""
+        office = self._office
+        office.timekeeper.expect(0)  # something may be due, or expire, earlier than all that we know of
         office.hooks.look()
         await office.inbox.look()
         await self._look_at_outages()  # before its arrivals are seen

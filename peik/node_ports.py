@@ -63,7 +63,10 @@ class NodeStore(Protocol):
         """This node lives: its leases go on for `lease_s`, by the store's own clock. Unless it is draining, it takes what is
         free or over, each under a new epoch, up to its share: all bots and CHORES, divided by the nodes that live and do
         not drain, rounded up. Who has as much as that rounded down takes nothing while another has less, and gives one up if
-        it has more: nobody goes without. A lease that was over but that nobody took goes on under its epoch.
+        it has more: nobody goes without. Who has lived, from its first beat to its last, for less than 0.4 of a lease is
+        young, and may be about to die again: nobody makes room for it, and while there are older ones it takes nothing; so a
+        node that dies again and again takes no bot out of service. What was free for 0.4 of a lease is taken by whoever
+        beats, share or not. A lease that was over but that nobody took goes on under its epoch.
 
         Raises StoreUnavailable; what the node then holds is unknown, and ends when it would have ended.
         """
@@ -87,8 +90,9 @@ class NodeStore(Protocol):
     async def news(self) -> News:
         """Waits until other nodes have written, or may have. One caller."""
 
-    async def new_letters(self, bot_id: int, first_id: int, last_id: int) -> list[Letter]:
-        """Those of a bot with ids in this range that wait in their lanes and are not in flight, in the order of numbers."""
+    async def new_letters(self, ranges: Sequence[tuple[int, int, int]]) -> list[Letter]:
+        """Of ranges as `News.accepted` has them: those of each bot with ids in its range that wait in their lanes and are
+        not in flight, in the order of their numbers for each bot."""
 
     async def last_numbers(self) -> dict[int, int]:
         """By bot, the number of the newest letter, for bots whose lease this node holds: one that is unknown here was

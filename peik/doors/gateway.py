@@ -32,7 +32,7 @@ from peik.doors.gateway_inbox import Ask, GatewayInbox, Own, consumer_of
 from peik.doors.gateway_params import Given, Gone, Unreadable, read_given
 from peik.doors.gateway_tokens import Tokens, Turned
 from peik.engine.passage import patience_with
-from peik.errors import Problem
+from peik.errors import InDoubt, Problem
 from peik.events import Surprise
 from peik.ports import BotRecord, Enclosure
 
@@ -176,7 +176,9 @@ class Gateway:
         )
         try:
             (accepted,) = await self._desk.accept([call])
-        except Exception:  # and not when cancelled: it may be accepted all the same, and needs its files then
+        except InDoubt:
+            raise  # it may be accepted all the same, and needs its files then; else they are swept away
+        except Exception:  # and not when cancelled, for the same reason
             self._drop(given.enclosed)
             raise
         if accepted.is_repeat:

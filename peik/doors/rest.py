@@ -28,7 +28,7 @@ from peik.doors.rest_nodes import NodeRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.webhook import PATH as PUSH_PATH
 from peik.doors.webhook import webhook_door
-from peik.errors import Problem, Unavailable
+from peik.errors import InDoubt, Problem, Unavailable
 from peik.ops.pulse import Pulse
 from peik.ports import LetterView
 
@@ -139,7 +139,9 @@ class _Routes:
             body, enclosed = await read_multipart(request, spool, file_bytes_max=config.upload_bytes_max)
             try:
                 (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key, enclosed=enclosed))])
-            except Exception:  # and not when cancelled: it may be accepted all the same, and needs its files then
+            except InDoubt:
+                raise  # it may be accepted all the same, and needs its files then; else they are swept away
+            except Exception:  # and not when cancelled, for the same reason
                 spool.remove([one.blob for one in enclosed])
                 raise
             if accepted.is_repeat:

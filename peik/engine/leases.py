@@ -140,7 +140,8 @@ class Leases:
             task.cancel()
 
     def _task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = self._group.create_task(work)
+        # A group that is ending because something failed takes no more; what is left to be done is done all the same.
+        task = asyncio.create_task(work) if self._is_draining else self._group.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -68,6 +68,7 @@ class Outages:
         self._elsewhere: set[int] = set()  # bots whose outage another process settles just now
         self._unheard: set[int] = set()  # bots whose source has not caught up since the start: it was away with us
         self._group: asyncio.TaskGroup | None = None
+        self._served: Callable[[], Sequence[BotRecord]] = list
         self._tasks: set[asyncio.Task[None]] = set()
         self._rings: list[Callable[[int], None]] = []
 
@@ -75,6 +76,7 @@ class Outages:
         """From now on whoever reads here is looked after; and the sources of the bots that are served here, of which those
         that another process began to settle, and died over, are settled as well."""
         self._group = group
+        self._served = served
         self._task(self._look_after(served))
 
     async def begin(self, bots: Sequence[BotRecord]) -> None:
@@ -143,7 +145,9 @@ class Outages:
         bot_ids = [one for one in bot_ids if self._policy_of(self._bot(one)) is not Policy.PROCESS]
         was_held = {bot_id for bot_id in bot_ids if self.holds(bot_id)}
         for bot_id in bot_ids:
-            if await self._others(bot_id):
+            has_others = await self._others(bot_id)
+            # It may have come to be served here while the store was asked: then nobody would ask for it again.
+            if has_others and all(bot.bot_id != bot_id for bot in self._served()):
                 self._elsewhere.add(bot_id)
             else:
                 self._elsewhere.discard(bot_id)

@@ -102,6 +102,7 @@ class Readers:
                     break
                 consumer = await self.again(consumer)
         self.saw(consumer.id)
+        await self.tell_seen()  # the next poll may come to another node, which knows only what is stored
         return found
 
     async def _moved(self, consumer: Consumer, offset: int | None) -> Consumer:
@@ -201,7 +202,8 @@ class Readers:
         return consumer
 
     def _note_back(self, consumer: Consumer) -> None:
-        seen = self._seen.get(consumer.id, consumer.seen_at_ms)
+        # The later one: its polls may go to another node for a while.
+        seen = max((at for at in (self._seen.get(consumer.id), consumer.seen_at_ms) if at is not None), default=None)
         self.saw(consumer.id)
         if consumer.name != DEFAULT_CONSUMER or seen is None or self._waiting.is_held(consumer.id):
             return

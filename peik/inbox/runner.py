@@ -272,7 +272,7 @@ class Runner:
         return self._is_draining or self._is_stale or is_behind or self._is_held()
 
     def _wake_at(self) -> float | None:
-        if self._is_blocked():
+        if self._is_blocked() or not self._is_ours():  # who makes it ours again rings
             return None
         at = self._course.next_timer()
         if self._away_since_ms is not None and self._course.in_hand:

@@ -11,7 +11,7 @@ from peik.app import Office, running
 from peik.config import load
 from peik.core.letter import Enclosed
 from peik.desk import Call
-from peik.errors import Unavailable
+from peik.errors import InDoubt, Unavailable
 from peik.events import Events
 from peik.inbox.consumers import Handling
 from peik.library.files import Parcel, chunks
@@ -106,7 +106,7 @@ class LocalCounter:
             is_asked = True
             (accepted,) = await office.desk.accept([msgspec.structs.replace(call, enclosed=tuple(enclosed))])
             is_needed = not accepted.is_repeat
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, InDoubt):
             is_needed = is_asked  # it may be accepted all the same; if not, the files are swept away at the next start
             raise
         finally:

@@ -81,7 +81,7 @@ class SqliteNodes:
             if await self._has_news():
                 return News(is_all=True)
 
-    async def new_letters(self, bot_id: int, first_id: int, last_id: int) -> list[Letter]:
+    async def new_letters(self, ranges: Sequence[tuple[int, int, int]]) -> list[Letter]:
         return []  # its news are never so exact
 
     async def last_numbers(self) -> dict[int, int]:

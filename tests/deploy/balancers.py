@@ -1,14 +1,9 @@
-"""A real nginx with the very configuration of deploy/, before nodes of the story's choosing.
-
-`python -m tests.deploy.balancers` installs it where that may be done; `make stores` can run it.
-"""
+"""A real nginx with the very configuration of deploy/, before nodes of the story's choosing. `tests.machine` brings it."""
 
 import asyncio
 import contextlib
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -93,17 +88,3 @@ async def _listening(port: int, process: asyncio.subprocess.Process, place: Path
             else:
                 writer.close()
                 return
-
-
-def main() -> None:
-    """Never fails: without nginx the stories that need it are not told."""
-    if program() is not None or os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
-    install = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", PACKAGE]
-    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # installed, and not started
-    if subprocess.run(install, env=quiet, capture_output=True, check=False).returncode:
-        sys.stderr.write(f"Stories of the balancer need nginx: apt-get install {PACKAGE}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ from yarl import URL
 
 from tests.deploy.balancers import balanced, program
 
-pytestmark = pytest.mark.skipif(program() is None, reason="needs nginx: python -m tests.deploy.balancers")
+pytestmark = pytest.mark.skipif(program() is None, reason="needs nginx, which `make unit` brings as root")
 
 
 class Stub:

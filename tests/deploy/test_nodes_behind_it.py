@@ -16,8 +16,8 @@ from tests.processes.programs import BOT, KEY, TOKEN, Server, Sim, served, simul
 from tests.store.shared_places import SHARED
 
 pytestmark = [
-    pytest.mark.skipif(program() is None, reason="needs nginx: python -m tests.deploy.balancers"),
-    pytest.mark.skipif(not SHARED, reason="needs a Redis server: make stores"),
+    pytest.mark.skipif(program() is None, reason="needs nginx, which `make unit` brings as root"),
+    pytest.mark.skipif(not SHARED, reason="PEIK_STORES leaves the servers out"),
 ]
 LETTERS = 60
 UPLOAD_BYTES = 8 * 1024 * 1024

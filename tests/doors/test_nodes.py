@@ -186,7 +186,7 @@ async def is_unready(server: Server) -> bool:
     return (await server.call("GET", "/ready", key=None))[0] == 503
 
 
-@pytest.mark.skipif(not SHARED, reason="needs a Redis server: make stores")
+@pytest.mark.skipif(not SHARED, reason="PEIK_STORES leaves the servers out")
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_while_the_store_is_away_a_node_is_alive_and_not_ready(tmp_path: Path, how: str) -> None:
     from tests.store.redis_server import RedisServer

@@ -1,13 +1,10 @@
-"""The libraries of the machine that these tests hurt Peik with: finds them, and installs them where it may.
+"""The libraries of the machine that these tests hurt Peik with. `tests.machine` brings them.
 
-`make unit` runs this. libfiu lets a disk fail on command, libfaketime moves the wall clock; both are loaded into one child
-process each, and the machine stays as it is.
+libfiu lets a disk fail on command, libfaketime moves the wall clock; both are loaded into one child process each, and the
+machine stays as it is.
 """
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 PACKAGES = ("libfiu0", "fiu-utils", "libfaketime")
@@ -33,21 +30,3 @@ def _library(name: str) -> Path | None:
         if found:
             return found[0]
     return None
-
-
-def main() -> None:
-    """Never fails: without a library the tests that need it say what to do."""
-    if fiu() is not None and faketime() is not None:
-        return
-    install = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", *PACKAGES]
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        sys.stderr.write(f"Some tests of faults need libfiu and libfaketime. {HINT}\n")
-        return
-    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    if subprocess.run(install, env=quiet, capture_output=True, check=False).returncode:
-        subprocess.run(["apt-get", "update", "--quiet=2"], env=quiet, capture_output=True, check=False)
-        subprocess.run(install, env=quiet, stdout=subprocess.DEVNULL, check=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,16 +3,18 @@
 import asyncio
 import gc
 import inspect
-import os
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
+from tests.store.all_places import HAS_SERVERS
+
 STORY_S_MAX = 20.0
 
-# Their servers come with `make stores`.
-collect_ignore = [] if os.environ.get("PEIK_STORES") else ["postgres", "redis"]
+if not HAS_SERVERS:
+    alone = ("test_nodes.py", "test_news.py", "test_files.py")
+    collect_ignore = ["postgres", "redis", *(f"conformance/{name}" for name in alone)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,20 +27,31 @@ class PostgresPlace(StorePlace[PostgresStore]):
         assert isinstance(store, PostgresStore)
         self._crashed.add(id(store))
         await store.abandon()
-        await self._run_out()
+        self.unseat()
 
     def unseat(self) -> None:
         """Every node was away for longer than its leases last."""
-        # The stories say this between two awaits, so it waits for a loop of its own.
-        thread = threading.Thread(target=asyncio.run, args=(self._run_out(),))
-        thread.start()
-        thread.join()
+        self._do("UPDATE nodes SET ends_at = '-infinity'", "UPDATE locks SET expires_at = '-infinity'")
 
     expire_leases = unseat
 
-    async def _run_out(self) -> None:
-        await self.run("UPDATE nodes SET ends_at = '-infinity'")
-        await self.run("UPDATE locks SET expires_at = '-infinity'")
+    def season(self) -> None:
+        """Every node has lived for an hour."""
+        self._do("UPDATE nodes SET started_at = seen_at - interval '1 hour'")
+
+    def free_for_long(self) -> None:
+        """What is known to be free has been so for hours."""
+        self._do("UPDATE leases SET free_since = '-infinity' WHERE free_since IS NOT NULL")
+
+    def _do(self, *statements: str) -> None:
+        async def work() -> None:
+            for sql in statements:
+                await self.run(sql)
+
+        # The stories say this between two awaits, so it waits for a loop of its own.
+        thread = threading.Thread(target=asyncio.run, args=(work(),))
+        thread.start()
+        thread.join()
 
     async def run(self, sql: str, *bound: object) -> list[asyncpg.Record]:
         """Something that somebody else does to the database."""

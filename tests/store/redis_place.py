@@ -3,6 +3,8 @@
 import hashlib
 from pathlib import Path
 
+import msgspec
+
 from peik.ports import Store
 from peik.store.redis import RedisStore
 from tests.store.places import StorePlace
@@ -35,6 +37,19 @@ class RedisPlace(StorePlace[RedisStore]):
                 client.zadd(self.key("alive"), {node: 1})
             for name, lock in client.hgetall(self.key("locks")).items():
                 client.hset(self.key("locks"), name, b"1 " + lock.partition(b" ")[2])
+
+    def season(self) -> None:
+        """Every node has lived for an hour."""
+        with self.server.client() as client:
+            for name, raw in client.hgetall(self.key("nodes")).items():
+                node = msgspec.msgpack.decode(raw)
+                client.hset(self.key("nodes"), name, msgspec.msgpack.encode(node | {"s": node["n"] - 3_600_000}))
+
+    def free_for_long(self) -> None:
+        """What is known to be free has been so for hours."""
+        with self.server.client() as client:
+            for bot in client.hgetall(self.key("freed")):
+                client.hset(self.key("freed"), bot, 1)
 
     def key(self, name: str) -> str:
         return f"{self.prefix}{{{self.prefix.rstrip(':')}}}:{name}"

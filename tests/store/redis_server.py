@@ -1,16 +1,11 @@
-"""A real Redis server for the tests: found, or installed where that may be done, started on a free port and stopped by its id.
-
-`make unit` runs this, so that the server is there before the first test asks for it.
-"""
+"""A real Redis server for the tests: started on a free port and stopped by its id. `tests.machine` brings it."""
 
 import atexit
 import ctypes
-import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from functools import cache
@@ -103,21 +98,3 @@ def shared() -> RedisServer:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.kill)
     return server
-
-
-def main() -> None:
-    """Never fails: without a server the tests that need it say what to do."""
-    if program() is not None:
-        return
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        sys.stderr.write(f"The tests of the Redis store need a Redis server. {HINT}\n")
-        return
-    install = ["apt-get", "install", "--yes", "--quiet=2", "--no-install-recommends", PACKAGE]
-    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # installed, and not started
-    if subprocess.run(install, env=quiet, capture_output=True, check=False).returncode:
-        subprocess.run(["apt-get", "update", "--quiet=2"], env=quiet, capture_output=True, check=False)
-        subprocess.run(install, env=quiet, stdout=subprocess.DEVNULL, check=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 START_S_MAX = 30.0
 USER = "peik"
+PACKAGE = "postgresql"
 
 # Quick, not durable: what a story needs beyond that it says itself.
 SETTINGS = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100"}
@@ -99,13 +100,19 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGINT)
 
 
+def debian() -> Path | None:
+    """Where Debian's own is, the newest."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else None
+
+
 def _binaries() -> Path:
-    """Debian's own, the newest; else those that the PyPI package `pgserver` carries."""
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
-    if debian:
-        return debian[-1].parent
+    """Debian's own; else those that the PyPI package `pgserver` carries."""
+    own = debian()
+    if own is not None:
+        return own
     found = find_spec("pgserver")
-    assert found is not None, "No PostgreSQL: apt install postgresql, or pip install pgserver."
+    assert found is not None, f"No PostgreSQL: apt install {PACKAGE}, or pip install pgserver."
     assert found.submodule_search_locations is not None
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
 

@@ -1,9 +1,9 @@
 """The places whose stores are shared by nodes on several machines, for the stories of nodes among each other."""
 
-import os
 from typing import Protocol
 
 from peik.ports import Store
+from tests.store.all_places import HAS_SERVERS
 from tests.store.places import Place
 
 
@@ -15,9 +15,15 @@ class SharedPlace(Place, Protocol):
     def expire_leases(self) -> None:
         """Every node was away for longer than its leases last: leases, nodes and locks are over."""
 
+    def free_for_long(self) -> None:
+        """What is known to be free has been so for hours."""
+
+    def season(self) -> None:
+        """Every node has lived for an hour."""
+
 
 SHARED: tuple[type[SharedPlace], ...] = ()
-if os.environ.get("PEIK_STORES"):
+if HAS_SERVERS:
     from tests.store.postgres_place import PostgresPlace
     from tests.store.redis_place import RedisPlace
 

@@ -21,7 +21,7 @@ from peik.desk import Defaults, Desk
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
 from peik.doors.node_views import Nodes
 from peik.doors.views import bot_view, chat_view, lane_view, letter_view, stats_view
-from peik.errors import BadInput, Conflict, StartError, Unavailable
+from peik.errors import BadInput, Conflict, InDoubt, StartError, Unavailable
 from peik.events import Events
 from peik.ports import BotRecord, LetterFilter, LetterView
 from peik.store.choosing import store_of
@@ -150,6 +150,8 @@ class FileCounter:
             for field, path in attached:
                 enclosed.append(await self._enclose(field, path, on_bytes))
             (accepted,) = await self._desk.accept([msgspec.structs.replace(call, enclosed=tuple(enclosed))])
+        except InDoubt:
+            raise  # it may be accepted all the same, and needs its files then
         except BaseException:
             self._spool.remove([one.blob for one in enclosed])
             raise

@@ -119,8 +119,8 @@ class PostgresNodes:
     async def news(self) -> News:
         return await self._neighbourhood.news()
 
-    async def new_letters(self, bot_id: int, first_id: int, last_id: int) -> list[Letter]:
-        return await self._read(lambda one: reading.new_letters(one, bot_id, first_id, last_id))
+    async def new_letters(self, ranges: Sequence[tuple[int, int, int]]) -> list[Letter]:
+        return await self._read(lambda one: reading.new_letters(one, ranges)) if ranges else []
 
     async def last_numbers(self) -> dict[int, int]:
         rows = await self._read(lambda one: one.rows(_SQL["last_numbers"], node=self._node))

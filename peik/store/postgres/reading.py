@@ -71,8 +71,9 @@ async def letters_by_id(session: Session, letter_ids: Sequence[int]) -> list[Let
     return [letter_of(row) for row in await session.rows(LETTERS, letters=letter_ids)]
 
 
-async def new_letters(session: Session, bot_id: int, first_id: int, last_id: int) -> list[Letter]:
-    rows = await session.rows(NEW_LETTERS, bot=bot_id, first=first_id, last=last_id)
+async def new_letters(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[Letter]:
+    bots, firsts, lasts = zip(*ranges, strict=True)
+    rows = await session.rows(NEW_LETTERS, bots=bots, firsts=firsts, lasts=lasts)
     return [letter_of(row) for row in rows]
 
 

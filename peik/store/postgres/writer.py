@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from peik.errors import InDoubt
 from peik.store.executor import Ended
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.failures import CommitFailed, is_gone, is_unavailable, may_repeat, translate
@@ -252,7 +253,7 @@ def _told(error: BaseException) -> BaseException:
     """In our words, without the batch that an error may hold on to."""
     if isinstance(error, _LostAtCommit):
         assert error.__cause__ is not None
-        return translate(error.__cause__, outcome=UNKNOWN)
+        return InDoubt(code="store_in_doubt", detail=f"PostgreSQL went away in the middle of a commit. {UNKNOWN}")
     return translate(error)
 
 

@@ -11,7 +11,7 @@ from redis import exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from peik.errors import StartError, StoreUnavailable
+from peik.errors import InDoubt, StartError, StoreUnavailable
 from peik.store.redis.records import encode
 from peik.store.redis.scripts import Script, commit_script, keep_part_script, read_script
 
@@ -168,10 +168,10 @@ def translate(error: BaseException) -> StoreUnavailable:
     if isinstance(error, exceptions.OutOfMemoryError):
         return refused(f"OOM {error}")
     if isinstance(error, exceptions.TimeoutError):
-        return StoreUnavailable(code="store_gone", detail=f"Redis does not answer. {_LOST} ({error})")
+        return InDoubt(code="store_gone", detail=f"Redis does not answer. {_LOST} ({error})")
     if isinstance(error, exceptions.ConnectionError):
         detail = f"Redis cannot be reached, or the connection broke. Peik goes on when it is back. {_LOST} ({error})"
-        return StoreUnavailable(code="store_gone", detail=detail)
+        return InDoubt(code="store_gone", detail=detail)
     return refused(str(error))
 
 

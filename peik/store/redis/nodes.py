@@ -11,7 +11,7 @@ is why `durability` asks for `always`.
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -130,13 +130,14 @@ class RedisNodes:
 
     # ---- letters that others accepted ----
 
-    async def new_letters(self, bot_id: int, first_id: int, last_id: int) -> list[Letter]:
+    async def new_letters(self, ranges: Sequence[tuple[int, int, int]]) -> list[Letter]:
         found: list[Letter] = []
-        for first in range(first_id, last_id + 1, _LETTERS_AT_ONCE):
-            last = min(first + _LETTERS_AT_ONCE - 1, last_id)
-            (rows,) = await self._client.read(["new_letters", str(bot_id), first, last])
-            found += [letter_at(*row) for row in rows]
-        return sorted(found, key=lambda letter: letter.number)
+        for group in _groups(ranges):
+            for rows in await self._client.read(
+                *(["new_letters", str(bot), first, last] for bot, first, last in group)
+            ):
+                found += [letter_at(*row) for row in rows]
+        return sorted(found, key=lambda letter: (letter.bot_id, letter.number))
 
     async def last_numbers(self) -> dict[int, int]:
         (flat,) = await self._client.read(["last_numbers", self.node])
@@ -148,6 +149,23 @@ class RedisNodes:
     @property
     def _lease_ms(self) -> int:
         return int(self.lease_s * 1000)
+
+
+def _groups(ranges: Sequence[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    """What one call of the server looks at together, and the next: none of them has too many ids."""
+    group: list[tuple[int, int, int]] = []
+    room = _LETTERS_AT_ONCE
+    for bot_id, first_id, last_id in ranges:
+        while first_id <= last_id:
+            end = min(last_id, first_id + room - 1)
+            group.append((bot_id, first_id, end))
+            room -= end - first_id + 1
+            first_id = end + 1
+            if not room:
+                yield group
+                group, room = [], _LETTERS_AT_ONCE
+    if group:
+        yield group
 
 
 def _record(name: str, node: _Node, bots: list[int]) -> NodeRecord:

@@ -97,7 +97,7 @@ async def test_accepted_letters_are_told_by_their_ids(place: SharedPlace) -> Non
             letter.id
             for bot_id, first, last in heard.accepted
             if bot_id == BOT
-            for letter in await one.nodes.new_letters(bot_id, first, last)
+            for letter in await one.nodes.new_letters([(bot_id, first, last)])
         ]
         assert sorted(found) == ids
 

@@ -45,8 +45,11 @@ async def beat(store: Any, **how: bool) -> dict[int, int]:
     return dict((await store.nodes.beat(**how)).leases)
 
 
-async def share_out(*stores: Any) -> list[set[int]]:
-    """What each node holds once those that had too much have let it go."""
+async def share_out(place: SharedPlace, *stores: Any) -> list[set[int]]:
+    """What each node holds once all have lived for a while, and those that had too much have let it go."""
+    for store in stores:
+        await store.nodes.beat()
+    place.season()
     for _ in range(2):
         for store in stores:
             answer = await store.nodes.beat()
@@ -82,11 +85,13 @@ async def test_a_node_alone_acts_for_all(place: SharedPlace) -> None:
 async def test_nodes_that_come_get_their_share_from_those_that_have_more(place: SharedPlace) -> None:
     async with crew(place, 3) as (one, two, three):
         assert set(await beat(one)) == ALL
-        assert set(await beat(two)) == set()  # nothing is free yet
+        assert set(await beat(two)) == set()  # nothing is free yet,
+        assert (await one.nodes.beat()).surplus == 0  # and nobody makes room for who may be gone in a moment
+        place.season()
         assert (await one.nodes.beat()).surplus == 4
-        held = await share_out(one, two)
+        held = await share_out(place, one, two)
         assert (sorted(map(len, held)), set().union(*held)) == ([4, 5], ALL)
-        held = await share_out(one, two, three)
+        held = await share_out(place, one, two, three)
         assert (sorted(map(len, held)), set().union(*held)) == ([3, 3, 3], ALL)
 
 
@@ -95,18 +100,41 @@ async def test_nobody_goes_without_though_shares_cannot_be_equal(place: SharedPl
     async with crew(place, size) as nodes:
         await beat(nodes[0])
         for _ in range(size):  # some beats later
-            held = await share_out(*nodes)
+            held = await share_out(place, *nodes)
         assert set().union(*held) == ALL
         least = len(ALL) // size
         assert min(map(len, held)) >= least
         assert all(answer.surplus == 0 for answer in [await node.nodes.beat() for node in nodes])
 
 
+async def test_a_node_that_dies_again_and_again_takes_no_bot_out_of_service(place: SharedPlace) -> None:
+    async with crew(place, 2) as (one, two):
+        await share_out(place, one, two)
+        for _ in range(3):
+            looping = place.make(is_owner=False)
+            await looping.open()
+            assert await beat(looping) == {}
+            answers = [await node.nodes.beat() for node in (one, two)]
+            assert set().union(*(answer.leases for answer in answers)) == ALL
+            assert [answer.surplus for answer in answers] == [0, 0]
+            await looping.abandon()  # it seems to live for as long as a lease lasts
+
+
+async def test_what_nobody_takes_for_long_is_taken_beyond_the_share(place: SharedPlace) -> None:
+    async with crew(place, 2) as (one, two):
+        first, _ = await share_out(place, one, two)
+        await two.nodes.release(await beat(two))  # and it does not come back for them
+        assert set(await beat(one)) == first
+        place.free_for_long()
+        assert set(await beat(one)) == ALL
+        assert (await one.nodes.beat()).surplus == 4  # when it does, it gets its share
+
+
 async def test_what_the_dead_held_is_shared_by_the_living(place: SharedPlace) -> None:
     async with crew(place, 3) as (one, two, three):
-        await share_out(one, two, three)
+        await share_out(place, one, two, three)
         place.expire_leases()  # and the third never comes back
-        held = await share_out(one, two)
+        held = await share_out(place, one, two)
         assert (sorted(map(len, held)), set().union(*held)) == ([4, 5], ALL)
         assert {record.name for record in await one.nodes.nodes()} == {one.nodes.node, two.nodes.node}
 
@@ -126,7 +154,7 @@ async def test_leases_end_by_themselves_when_no_beat_comes(place: SharedPlace) -
 
 async def test_a_node_that_drains_takes_nothing_and_is_asked_to_let_go_of_all(place: SharedPlace) -> None:
     async with crew(place, 2) as (one, two):
-        await share_out(one, two)
+        await share_out(place, one, two)
         answer = await one.nodes.beat(is_draining=True)
         assert answer.surplus == len(answer.leases) == 5
         await one.nodes.release(list(answer.leases))
@@ -137,7 +165,7 @@ async def test_a_node_that_drains_takes_nothing_and_is_asked_to_let_go_of_all(pl
 
 async def test_a_node_can_be_asked_to_drain_and_to_take_part_again(place: SharedPlace) -> None:
     async with crew(place, 2) as (one, two):
-        await share_out(one, two)
+        await share_out(place, one, two)
         assert await two.nodes.drain_node(one.nodes.node, is_draining=True)
         answer = await one.nodes.beat()
         assert answer.surplus == len(answer.leases) == 5
@@ -146,14 +174,14 @@ async def test_a_node_can_be_asked_to_drain_and_to_take_part_again(place: Shared
         (drained,) = [record for record in await two.nodes.nodes() if record.is_draining]
         assert drained.name == one.nodes.node
         assert await two.nodes.drain_node(one.nodes.node, is_draining=False)
-        assert sorted(map(len, await share_out(one, two))) == [4, 5]
+        assert sorted(map(len, await share_out(place, one, two))) == [4, 5]
         assert not await two.nodes.drain_node("nobody", is_draining=True)
 
 
 async def test_a_node_that_closes_gives_everything_back_at_once(place: SharedPlace) -> None:
     async with crew(place, 1) as (one,):
         async with place.open(is_owner=False) as two:
-            await share_out(one, two)
+            await share_out(place, one, two)
             assert await two.nodes.take_lock("backup")
         assert set(await beat(one)) == ALL
         assert not await one.nodes.is_locked("backup")
@@ -187,7 +215,7 @@ async def test_a_node_is_shown_with_what_it_holds(place: SharedPlace) -> None:
 
 async def test_a_new_bot_is_leased_once(place: SharedPlace) -> None:
     async with crew(place, 2) as (one, two):
-        await share_out(one, two)
+        await share_out(place, one, two)
         await add_bot(one, 99)
         held = [await beat(one), await beat(two)]
         assert sorted(99 in some for some in held) == [False, True]
@@ -323,7 +351,7 @@ async def test_a_lock_goes_on_with_the_beats_and_ends_without_them(place: Shared
 
 async def test_the_newest_numbers_are_known_of_ones_own_bots(place: SharedPlace) -> None:
     async with crew(place, 2) as (one, two):
-        await share_out(one, two)
+        await share_out(place, one, two)
         await accept(two, draft(1), draft(1), draft(1, bot_id=OTHER_BOT), draft(1, send_at_ms=NOW + 1))
         numbers = {**await one.nodes.last_numbers(), **await two.nodes.last_numbers()}
         assert (numbers[BOT], numbers[OTHER_BOT]) == (2, 1)
@@ -341,7 +369,7 @@ async def test_new_letters_are_those_that_wait_in_their_lanes(place: SharedPlace
         flying, waiting, cancelled, _, _, last = ids
         assert await takes(one, held[BOT], await find(one, flying))
         await two.cancel(cancelled, at_ms=NOW)
-        assert [letter.id for letter in await one.nodes.new_letters(BOT, ids[0], ids[-1])] == [waiting, last]
-        assert [letter.id for letter in await one.nodes.new_letters(BOT, last, last)] == [last]
-        assert await one.nodes.new_letters(BOT, last + 1, last + 100) == []
-        assert await one.nodes.new_letters(BOT, waiting, waiting) == [await find(one, waiting)]
+        assert [letter.id for letter in await one.nodes.new_letters([(BOT, ids[0], ids[-1])])] == [waiting, last]
+        assert [letter.id for letter in await one.nodes.new_letters([(BOT, last, last)])] == [last]
+        assert await one.nodes.new_letters([(BOT, last + 1, last + 100)]) == []
+        assert await one.nodes.new_letters([(BOT, waiting, waiting)]) == [await find(one, waiting)]

@@ -35,7 +35,7 @@ async def test_rows_and_letter_are_there_after_the_commit_and_a_node_hears_of_it
             letter_id = await enqueue(app, "sendMessage", SENDING)
             assert await front(node) == []
         assert await node.nodes.news() == News(accepted=((BOT, letter_id, letter_id),))
-        (letter,) = await node.nodes.new_letters(BOT, letter_id, letter_id)
+        (letter,) = await node.nodes.new_letters([(BOT, letter_id, letter_id)])
         assert (letter.id, letter.number, json.loads(letter.params)) == (letter_id, 1, SENDING)
         assert await mark(node, letter) == [letter_id]
         assert await place.run("SELECT id FROM orders") == [(1,)]
@@ -115,7 +115,7 @@ async def test_a_thousand_in_one_transaction_ring_one_bell(place: PostgresPlace)
         made = "SELECT enqueue('sendMessage', jsonb_build_object('chat_id', n, 'text', 'hi'), 7) FROM generate_series(1, 1000) n"
         ids = [row[0] for row in await app.fetch(made)]
         assert await node.nodes.news() == News(accepted=((BOT, ids[0], ids[-1]),))
-        assert len(await node.nodes.new_letters(BOT, ids[0], ids[-1])) == 1000
+        assert len(await node.nodes.new_letters([(BOT, ids[0], ids[-1])])) == 1000
         assert await node.nodes.last_numbers() == {BOT: 1000, OTHER_BOT: 0}
 
 

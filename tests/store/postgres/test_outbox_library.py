@@ -1,6 +1,7 @@
 """`peik.library.enqueue` over the connections of every driver that it knows."""
 
 import datetime
+import importlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,8 +30,8 @@ async def by_asyncpg(place: PostgresPlace) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def by_psycopg(place: PostgresPlace) -> AsyncIterator[Any]:
-    psycopg = pytest.importorskip("psycopg")
-    rows = pytest.importorskip("psycopg.rows")
+    psycopg = importlib.import_module("psycopg")
+    rows = importlib.import_module("psycopg.rows")
     async with (
         program(place),
         await psycopg.AsyncConnection.connect(place.server.url, row_factory=rows.dict_row) as connection,
@@ -40,8 +41,8 @@ async def by_psycopg(place: PostgresPlace) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def by_sqlalchemy(place: PostgresPlace) -> AsyncIterator[Any]:
-    made = pytest.importorskip("sqlalchemy.ext.asyncio")
-    text = pytest.importorskip("sqlalchemy").text
+    made = importlib.import_module("sqlalchemy.ext.asyncio")
+    text = importlib.import_module("sqlalchemy").text
     engine = made.create_async_engine(place.server.url.replace("postgresql:", "postgresql+asyncpg:"))
     try:
         async with program(place), made.AsyncSession(engine) as session:
@@ -101,8 +102,8 @@ async def test_a_bot_that_is_not_there_is_not_found(place: PostgresPlace) -> Non
 
 
 async def test_a_program_without_a_loop_asks_the_same(place: PostgresPlace) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    sqlalchemy = pytest.importorskip("sqlalchemy")
+    psycopg = importlib.import_module("psycopg")
+    sqlalchemy = importlib.import_module("sqlalchemy")
     here = {"bot_id": BOT, "schema": place.schema}
     async with place.open() as node, program(place):
         with psycopg.connect(place.server.url) as connection:

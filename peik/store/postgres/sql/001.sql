@@ -197,9 +197,10 @@ CREATE TABLE nodes (
 
 -- Who may act for a bot, and under which epoch. Bot 0 stands for the chores of the whole store.
 CREATE TABLE leases (
-    bot_id  bigint PRIMARY KEY,
-    epoch   bigint NOT NULL DEFAULT 0,
-    node    text                              -- NULL: free
+    bot_id      bigint PRIMARY KEY,
+    epoch       bigint NOT NULL DEFAULT 0,
+    node        text,                         -- NULL: free
+    free_since  timestamptz                   -- when a beat first saw that no living node holds it
 ) WITH (fillfactor = 50);
 
 -- No epoch is given twice, whatever becomes of bots and of their leases: a mark of long ago is nobody else's.
@@ -221,10 +222,16 @@ CREATE FUNCTION beat(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     is_away  boolean;
-    share    bigint := 0;
-    least    bigint := 0;
-    poorest  bigint;
+    young    interval := lasts * 0.4;  -- two beats: who has lived for less may be about to die again
+    total    bigint;
     held     bigint;
+    here     bigint;      -- nodes that take part, this one among them,
+    elders   bigint;      -- and those of them, besides this one, that are not young
+    is_elder boolean;
+    poorest  bigint;      -- how many leases the elder with the fewest has
+    least    bigint;
+    keeps    bigint := 0;
+    takes    bigint := 0;
     taken    bigint := 0;
 BEGIN
     -- One beat after the other: shares are counted, and two nodes never want the same lease. The table's own number, so
@@ -253,32 +260,48 @@ BEGIN
     SELECT b.bot_id FROM (SELECT 0 AS bot_id UNION ALL SELECT o.bot_id FROM bots AS o) AS b
     WHERE NOT EXISTS (SELECT 1 FROM leases AS s WHERE s.bot_id = b.bot_id);
 
-    SELECT count(*) FROM leases AS s WHERE s.node = me INTO held;
+    UPDATE leases AS s SET free_since = NULL WHERE s.free_since IS NOT NULL AND s.node = me;
+    UPDATE leases AS s SET free_since = clock_timestamp() WHERE s.free_since IS NULL
+        AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.name = s.node AND n.ends_at > clock_timestamp());
+
+    SELECT count(*), count(*) FILTER (WHERE s.node = me) FROM leases AS s INTO total, held;
     IF NOT is_away THEN
-        -- Rounded up, so that nothing is left over. Who has as much as the share rounded down takes nothing while somebody
-        -- else has less than that, and gives one up if it has more: so nobody goes without.
-        SELECT ceil(a.leases::numeric / count(*)), a.leases / count(*), min(o.held) FILTER (WHERE n.name <> me)
-        FROM (SELECT count(*) AS leases FROM leases) AS a
-        CROSS JOIN nodes AS n
-        CROSS JOIN LATERAL (SELECT count(*) AS held FROM leases AS s WHERE s.node = n.name) AS o
-        WHERE n.ends_at > clock_timestamp() AND NOT n.is_draining AND NOT n.wants_drain
-        GROUP BY a.leases
-        INTO share, least, poorest;
-        IF held BETWEEN least AND share AND poorest < least THEN
-            share := greatest(held - 1, least);
+        SELECT count(*), count(*) FILTER (WHERE t.is_old AND t.name <> me), bool_or(t.is_old AND t.name = me),
+            min(t.held) FILTER (WHERE t.is_old AND t.name <> me)
+        FROM (
+            SELECT n.name, n.seen_at - n.started_at >= young AS is_old,
+                (SELECT count(*) FROM leases AS s WHERE s.node = n.name) AS held
+            FROM nodes AS n
+            WHERE n.ends_at > clock_timestamp() AND NOT n.is_draining AND NOT n.wants_drain
+                AND (n.name = me OR n.seen_at > clock_timestamp() - young)
+        ) AS t
+        INTO here, elders, is_elder, poorest;
+        -- What is held is shared among elders only: who has just come may be gone in a moment, again and again. Rounded up,
+        -- so that nothing is left over. Who has as much as the share rounded down takes nothing while another has less
+        -- than that, and gives one up if it has more: so nobody goes without.
+        keeps := ceil(total::numeric / (elders + 1));
+        least := total / (elders + 1);
+        IF held BETWEEN least AND keeps AND poorest < least THEN
+            keeps := greatest(held - 1, least);
         END IF;
+        IF is_elder THEN
+            takes := keeps - held;
+        ELSIF elders = 0 THEN
+            takes := ceil(total::numeric / here) - held;
+        END IF;
+        -- What nobody took for so long is taken by whoever comes first, share or not.
+        takes := greatest(takes, (SELECT count(*) FROM leases AS s WHERE s.free_since < clock_timestamp() - young));
     END IF;
-    IF held < share THEN
+    IF takes > 0 THEN
         -- FOR UPDATE stands against FOR KEY SHARE in `mark`: the next holder sees every mark of the one before. What is just
         -- being marked under is left for the next beat, so that one slow commit holds up no beat.
         WITH free AS MATERIALIZED (
-            SELECT s.bot_id FROM leases AS s
-            WHERE s.node IS DISTINCT FROM me
-                AND NOT EXISTS (SELECT 1 FROM nodes AS n WHERE n.name = s.node AND n.ends_at > clock_timestamp())
-            ORDER BY s.bot_id LIMIT share - held
+            SELECT s.bot_id FROM leases AS s WHERE s.free_since IS NOT NULL
+            ORDER BY s.free_since, s.bot_id LIMIT takes
             FOR UPDATE SKIP LOCKED
         )
-        UPDATE leases AS s SET node = me, epoch = nextval('epochs') FROM free WHERE s.bot_id = free.bot_id;
+        UPDATE leases AS s SET node = me, epoch = nextval('epochs'), free_since = NULL FROM free
+        WHERE s.bot_id = free.bot_id;
         GET DIAGNOSTICS taken = ROW_COUNT;
     END IF;
     IF taken = 0 THEN
@@ -286,7 +309,8 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
 
-    surplus := greatest(held + taken - share, 0);
+    -- What was taken because nobody else did is not given back at once.
+    surplus := greatest(held - keeps, 0);
     SELECT coalesce(array_agg(s.bot_id), '{}'), coalesce(array_agg(s.epoch), '{}') FROM leases AS s WHERE s.node = me
     INTO bots, epochs;
 END

@@ -104,15 +104,17 @@ WHERE letters.awaits = v.id AND letters.awaits IS NOT NULL AND letters.phase = 1
 -- The new truth after a try. Only what was marked, or adopted, under the very epoch may be settled: the mark is taken away by
 -- the same statement, and a late settlement, or a second one, finds none and changes nothing.
 WITH ours AS (
-    DELETE FROM marks USING unnest($1::bigint[], $10::bigint[]) AS u (id, epoch)
-    WHERE marks.letter_id = u.id AND marks.epoch = u.epoch
-    RETURNING marks.letter_id, marks.epoch
+    -- All that is known of a try goes along: joined to it again, a thousand rows would be compared with a thousand, since the
+    -- planner takes both for a handful.
+    DELETE FROM marks USING unnest(
+        $1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[], $8::text[],
+        $9::text[], $10::bigint[]
+    ) AS v (id, phase, settled_at, due_at, attempts_made, uncertain_tries, failed_reason, line, result, epoch)
+    WHERE marks.letter_id = v.id AND marks.epoch = v.epoch
+    RETURNING v.*
 ), kept AS (
     INSERT INTO results (letter_id, result)
-    SELECT v.id, v.result
-    FROM unnest($1::bigint[], $9::text[], $10::bigint[]) AS v (id, result, epoch)
-    JOIN ours ON ours.letter_id = v.id AND ours.epoch = v.epoch
-    WHERE v.result IS NOT NULL
+    SELECT ours.id, ours.result FROM ours WHERE ours.result IS NOT NULL
     ON CONFLICT (letter_id) DO UPDATE SET result = excluded.result
 )
 UPDATE letters SET
@@ -123,11 +125,7 @@ UPDATE letters SET
     uncertain_tries = v.uncertain_tries,
     failed_reason = v.failed_reason,
     history = with_line(letters.history, v.line)
-FROM unnest(
-    $1::bigint[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::text[], $8::text[],
-    $10::bigint[]
-) AS v (id, phase, settled_at, due_at, attempts_made, uncertain_tries, failed_reason, line, epoch)
-JOIN ours ON ours.letter_id = v.id AND ours.epoch = v.epoch
+FROM ours AS v
 WHERE letters.id = v.id
 RETURNING letters.id, v.epoch, letters.enclosed
 

@@ -1,5 +1,6 @@
 -- The nodes of one store: each beats, and so keeps its leases and locks; what a silent one held is free.
 -- A node: v version, a address, s started at, n last seen, l lease in ms, d is draining by itself, q was asked to drain.
+local YOUNG = 0.4 -- of a lease: two beats
 local LOCK_KEPT_MS = 3600 * 1000 -- so long is a lock that is over still its old holder's, if nobody takes it
 
 local function holder_of(lease)
@@ -16,6 +17,14 @@ local function drop_silent(now)
     return #gone
 end
 
+local function pairs_of(flat)
+    local found = {}
+    for index = 1, #flat, 2 do
+        found[flat[index]] = flat[index + 1]
+    end
+    return found
+end
+
 local function renew_locks(now, ends)
     local locks = call('HGETALL', P .. 'locks')
     for index = 1, #locks, 2 do
@@ -28,10 +37,12 @@ local function renew_locks(now, ends)
     end
 end
 
--- {node = true …} of those that live, {node = 0 …} of those that take leases, and how many these are. One that was seen in the future was seen before the
+-- {node = true …} of those that live, and of those that take part in sharing: how many they are, {node = 0 …} of the elders
+-- besides this one, how many these are, and whether this one is an elder, too. Who has lived for less than two beats is young,
+-- and may be about to die again. One that was seen in the future was seen before the
 -- clock was set back: it has one lease's time from now on, or the dead would live for as long as that.
 local function living(now)
-    local found, takers, count, rows = {}, {}, 0, call('HGETALL', P .. 'nodes')
+    local found, here, elders, count, is_elder, rows = {}, 0, {}, 0, false, call('HGETALL', P .. 'nodes')
     for index = 1, #rows, 2 do
         local name, node = rows[index], decode(rows[index + 1])
         found[name] = true
@@ -40,12 +51,18 @@ local function living(now)
             call('HSET', P .. 'nodes', name, encode(node))
             call('ZADD', P .. 'alive', now + node.l, name)
         end
-        if not node.d and not node.q then
-            takers[name] = 0
-            count = count + 1
+        if not node.d and not node.q and (name == me or node.n > now - YOUNG * node.l) then
+            here = here + 1
+            local is_old = node.n - node.s >= YOUNG * node.l
+            if name == me then
+                is_elder = is_old
+            elseif is_old then
+                elders[name] = 0
+                count = count + 1
+            end
         end
     end
-    return found, takers, count
+    return found, here, elders, count, is_elder
 end
 
 -- It rises even if the server has lost its last writes in a crash: time has gone on since.
@@ -55,31 +72,49 @@ local function next_epoch(now)
     return epoch
 end
 
--- Take up to so many that no living node holds; what they and their epochs are goes to the end of `held`.
-local function take(most, is_held, held, now)
-    local bots, taken = call('HKEYS', P .. 'bots'), {}
+-- Take up to so many that no living node holds, and whatever nobody took for two beats; what they and their epochs are goes to
+-- the end of `held`. `freed`: since when a bot is known to be free.
+local function take(most, is_held, held, now, young)
+    local bots, freed = call('HKEYS', P .. 'bots'), pairs_of(call('HGETALL', P .. 'freed'))
     table.insert(bots, 1, '0') -- what is done once for the whole store, first
-    local epoch
+    local free, taken, over = {}, {}, {}
     for _, bot in ipairs(bots) do
-        if #taken >= 2 * most then
-            break
-        elseif not is_held[bot] then
-            epoch = epoch or next_epoch(now)
-            taken[#taken + 1], taken[#taken + 2] = bot, epoch .. ' ' .. me
-            held[#held + 1], held[#held + 2] = bot, epoch
+        if is_held[bot] then
+            over[#over + 1] = freed[bot] and bot
+        elseif not freed[bot] then
+            call('HSET', P .. 'freed', bot, int(now))
+            free[#free + 1] = bot
+        elseif tonumber(freed[bot]) <= now - young then
+            taken[#taken + 1] = bot
+        else
+            free[#free + 1] = bot
         end
     end
-    for start = 1, #taken, AT_ONCE do
-        call('HSET', P .. 'leases', spread(taken, start, math.min(start + AT_ONCE - 1, #taken)))
+    for index = 1, math.min(most - #taken, #free) do
+        taken[#taken + 1] = free[index]
+    end
+    if #taken > 0 then
+        local epoch, rows = next_epoch(now), {}
+        for _, bot in ipairs(taken) do
+            rows[#rows + 1], rows[#rows + 2] = bot, epoch .. ' ' .. me
+            held[#held + 1], held[#held + 2] = bot, epoch
+            over[#over + 1] = bot
+        end
+        for start = 1, #rows, AT_ONCE do
+            call('HSET', P .. 'leases', spread(rows, start, math.min(start + AT_ONCE - 1, #rows)))
+        end
+    end
+    for start = 1, #over, AT_ONCE do
+        call('HDEL', P .. 'freed', spread(over, start, math.min(start + AT_ONCE - 1, #over)))
     end
 end
 
--- Rounded up, so that nothing is left over. Who has as much as the share rounded down takes nothing while somebody else has less
--- than that, and gives one up if it has more: so nobody goes without.
-local function share_of(all, takers, count, own)
-    local least, most = math.floor(all / count), math.ceil(all / count)
-    for node, held in pairs(takers) do
-        if node ~= me and held < least and own >= least and own <= most then
+-- What is held is shared among elders only. Rounded up, so that nothing is left over. Who has as much as the share rounded down
+-- takes nothing while another has less than that, and gives one up if it has more: so nobody goes without.
+local function share_of(all, elders, count, own)
+    local least, most = math.floor(all / (count + 1)), math.ceil(all / (count + 1))
+    for _, held in pairs(elders) do
+        if held < least and own >= least and own <= most then
             return math.max(own - 1, least)
         end
     end
@@ -95,14 +130,14 @@ function ops.beat(version, address, started_at, lease_ms, is_draining, was_asked
     if known then
         was_asked = known.q
     end
-    started_at = started_at or now
+    started_at = known and known.s or started_at or now
     call('ZADD', P .. 'alive', now + lease_ms, me)
     call('HSET', P .. 'nodes', me, encode({
         v = version, a = address, s = started_at, n = now, l = lease_ms, d = is_draining or nil, q = was_asked or nil,
     }))
     local gone = drop_silent(now)
     renew_locks(now, now + lease_ms)
-    local nodes, takers, count = living(now)
+    local nodes, here, elders, count, is_elder = living(now)
     local held, is_held, others = {}, {}, 0
     local leases = call('HGETALL', P .. 'leases')
     for index = 1, #leases, 2 do
@@ -113,18 +148,23 @@ function ops.beat(version, address, started_at, lease_ms, is_draining, was_asked
         elseif nodes[node] then
             others = others + 1
             is_held[bot] = true
-            takers[node] = takers[node] and takers[node] + 1
+            elders[node] = elders[node] and elders[node] + 1
         end
     end
-    local share, all = 0, call('HLEN', P .. 'bots') + 1
+    local own, keeps, all = #held / 2, 0, call('HLEN', P .. 'bots') + 1
     if not is_draining and not was_asked then
-        share = share_of(all, takers, count, #held / 2)
-        if #held / 2 < share and #held / 2 + others < all then
-            take(share - #held / 2, is_held, held, now)
+        keeps = share_of(all, elders, count, own)
+        local takes = 0
+        if is_elder then
+            takes = keeps - own
+        elseif count == 0 then
+            takes = math.ceil(all / here) - own
         end
+        take(takes, is_held, held, now, YOUNG * lease_ms)
     end
+    -- What was taken because nobody else did is not given back at once.
     local has_changed = not known or gone > 0 or (known.d or false) ~= is_draining
-    return {held, math.max(#held / 2 - share, 0), has_changed and 1 or 0, was_asked and 1 or 0, started_at}
+    return {held, math.max(own - keeps, 0), has_changed and 1 or 0, was_asked and 1 or 0, started_at}
 end
 
 -- release(bots): only what is this node's own
