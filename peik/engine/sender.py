@@ -264,10 +264,7 @@ class Sender:
 
     async def _store_surely(self, settlements: Sequence[tuple[Settlement, Letter]]) -> None:
         while True:
-            stored: asyncio.Future[Marked] = asyncio.get_running_loop().create_future()
-            plain = [settlement for settlement, _ in settlements]
-            self._store.advance(plain, [], epoch=self.lease.epoch, at_ms=self._clock.wall_ms(), done=stored.set_result)
-            error = (await stored).error
+            error = (await self._settled_now([settlement for settlement, _ in settlements])).error
             if error is None:
                 self._events.tell_all([_settled(settlement, letter) for settlement, letter in settlements])
                 return
@@ -275,6 +272,16 @@ class Sender:
                 raise error
             self._events.tell(StoreFailed(bot_id=self._bot_id, what="what was in flight", why=error.detail))
             await asyncio.sleep(STORE_RETRY_S)
+
+    async def _settled_now(self, settlements: Sequence[Settlement]) -> Marked:
+        stored: asyncio.Future[Marked] = asyncio.get_running_loop().create_future()
+
+        def done(marked: Marked) -> None:
+            if not stored.done():  # the lease was lost meanwhile, and nobody is here to hear it
+                stored.set_result(marked)
+
+        self._store.advance(settlements, [], epoch=self.lease.epoch, at_ms=self._clock.wall_ms(), done=done)
+        return await stored
 
     def _hold_chats(self, now: float, at_ms: int) -> None:
         for chat, until_ms in self._chats.holds():

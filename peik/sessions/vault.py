@@ -1,0 +1,167 @@
+"""Where secrets of sessions are sealed before they are stored: AES-256-GCM, each bound to what it belongs to.
+
+The key never lies in the store. It is PEIK_SECRET_KEY, or is made at the first start and kept in a file of its own.
+"""
+
+import base64
+import binascii
+import hashlib
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from peik.errors import StartError, Unavailable
+
+_VERSION = b"\x01"
+_ID_BYTES = 4
+_NONCE_BYTES = 12
+_HEAD_BYTES = 1 + _ID_BYTES + _NONCE_BYTES
+_PLAIN = b"plain:"
+
+PHRASE_MIN = 12
+# A passphrase must open the same seals on every node, with nothing else to go by: hence a salt that is the same everywhere.
+# What makes guessing dear is scrypt: about 0.1 s and 32 MB for each guess.
+_SALT = b"peik session vault 1"
+_SCRYPT_N = 2**15
+
+
+class Vault:
+    """Seals with its first key and opens with any. So keys are rotated by putting a new one in front, and `renewed`."""
+
+    def __init__(self, keys: Sequence[bytes], *, allows_plain: bool = False) -> None:
+        """Without a key it only works if plain text is allowed."""
+        assert all(len(key) == 32 for key in keys), "keys of AES-256"
+        self._ciphers = {_id_of(key): AESGCM(key) for key in keys}
+        self._first = _id_of(keys[0]) if keys else None
+        self._allows_plain = allows_plain
+
+    def __repr__(self) -> str:
+        return f"Vault({len(self._ciphers)} keys)"
+
+    def seal(self, text: str, *, context: str) -> bytes:
+        """`context` names what it belongs to: only there can it be opened. Raises Unavailable without a key."""
+        if self._first is None:
+            if not self._allows_plain:
+                raise Unavailable(
+                    code="no_secret_key",
+                    detail="Without PEIK_SECRET_KEY no session can be kept: its key would lie open.",
+                )
+            return _PLAIN + text.encode()
+        nonce = os.urandom(_NONCE_BYTES)
+        head = _VERSION + self._first + nonce
+        return head + self._ciphers[self._first].encrypt(nonce, text.encode(), _bound(head, context))
+
+    def open(self, sealed: bytes, *, context: str) -> str:
+        """Raises Unavailable if no key of ours opens it."""
+        if sealed.startswith(_PLAIN):
+            return sealed.removeprefix(_PLAIN).decode()
+        head = sealed[:_HEAD_BYTES]
+        cipher = self._ciphers.get(head[1 : 1 + _ID_BYTES])
+        if len(head) < _HEAD_BYTES or head[:1] != _VERSION or cipher is None:
+            raise Unavailable(
+                code="wrong_secret_key",
+                detail="This was sealed with another key. Put that key behind the present one in PEIK_SECRET_KEY.",
+            )
+        try:
+            return cipher.decrypt(head[1 + _ID_BYTES :], sealed[_HEAD_BYTES:], _bound(head, context)).decode()
+        except InvalidTag:
+            raise Unavailable(
+                code="broken_seal", detail="What is stored here was changed, or belongs to another session."
+            ) from None
+
+    def renewed(self, sealed: bytes, *, context: str) -> bytes | None:
+        """The same under the first key; None if it is so already."""
+        is_current = self._first is not None and sealed[: 1 + _ID_BYTES] == _VERSION + self._first
+        if is_current or (self._first is None and sealed.startswith(_PLAIN)):
+            return None
+        return self.seal(self.open(sealed, context=context), context=context)
+
+
+def _id_of(key: bytes) -> bytes:
+    """Which key it was, without telling anything of it."""
+    return hashlib.sha256(b"peik vault key id" + key).digest()[:_ID_BYTES]
+
+
+def _bound(head: bytes, context: str) -> bytes:
+    return head + context.encode()
+
+
+def vault_of(setting: str | None, path: Path, *, allows_plain: bool = False) -> tuple[Vault, str | None]:
+    """The vault of this installation, and what its owner has to be told, if anything. Raises StartError.
+
+    `setting` is PEIK_SECRET_KEY. Without it a key is made once and kept at `path`; unless plain text is allowed, which is for
+    those who encrypt the disk or the database themselves. Blocks: call it off the event loop."""
+    if setting is not None:
+        return Vault(keys_of(setting), allows_plain=allows_plain), None
+    if allows_plain:
+        return Vault([], allows_plain=True), "Keys of sessions are stored as plain text, since the settings allow it."
+    key, is_new = kept_key(path)
+    if not is_new:
+        return Vault([key]), None
+    return Vault([key]), (
+        f"A key for sessions was made and kept in {path}. Back it up: without it every account has to sign in again. "
+        "Several nodes need the same one, as PEIK_SECRET_KEY."
+    )
+
+
+def keys_of(setting: str) -> list[bytes]:
+    """The keys in PEIK_SECRET_KEY, separated by commas: each 32 bytes in base64, or a passphrase. Raises StartError.
+
+    Takes a tenth of a second for each passphrase: call it off the event loop."""
+    keys = [_key_of(part.strip()) for part in setting.split(",") if part.strip()]
+    if not keys:
+        raise StartError("PEIK_SECRET_KEY is empty. It should be 32 bytes in base64, or a long passphrase.")
+    return keys
+
+
+def _key_of(part: str) -> bytes:
+    if len(part) in (43, 44):
+        try:
+            key = base64.b64decode(part.replace("-", "+").replace("_", "/").ljust(44, "="), validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) == 32:
+            return key
+    if len(part) < PHRASE_MIN:
+        raise StartError(
+            f"A passphrase in PEIK_SECRET_KEY is too short: at least {PHRASE_MIN} characters, better a sentence."
+        )
+    return Scrypt(salt=_SALT, length=32, n=_SCRYPT_N, r=8, p=1).derive(part.encode())
+
+
+def kept_key(path: Path) -> tuple[bytes, bool]:
+    """The key in this file, which only its owner can read; and whether it was made just now. Raises StartError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_key(path), False
+    except OSError as error:
+        raise StartError(
+            f"The key of sessions cannot be kept in {path}: {error.strerror}. Set PEIK_SECRET_KEY."
+        ) from None
+    key = secrets.token_bytes(32)
+    with os.fdopen(handle, "wb") as file:
+        file.write(base64.urlsafe_b64encode(key) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())  # what is sealed with it must not outlive it
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return key, True
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        if path.stat().st_mode & 0o077:
+            raise StartError(f"Others can read {path}, which holds the key of sessions: chmod 600 {path}")
+        return keys_of(path.read_text(encoding="ascii"))[0]
+    except (OSError, UnicodeError):
+        raise StartError(f"The key of sessions in {path} cannot be read. Restore it, or set PEIK_SECRET_KEY.") from None

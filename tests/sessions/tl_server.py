@@ -1,0 +1,425 @@
+"""A small Telegram that speaks TL: a real TelegramClient's sender is replaced by one without a socket, and everything that
+goes through it is written as bytes and read again, as on the wire."""
+# ruff: noqa: N802, N815  handlers are named after the requests that they answer
+
+import asyncio
+import datetime
+import inspect
+import os
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from telethon import functions, types
+from telethon.crypto import AuthKey
+from telethon.errors import rpc_message_to_error
+from telethon.extensions import BinaryReader
+from telethon.network.mtprotosender import MTProtoSender
+from telethon.password import check_prime_and_good
+from telethon.tl.core.rpcresult import RpcError
+
+ME, SARA, NEWS, TEAM, GROUP = 777, 501, 9001, 9002, 44
+PHONE, CODE, PASSWORD = "+998901234567", "12345", "correct horse"
+
+_FOR_ANYONE = frozenset(
+    {
+        "SendCode",
+        "ResendCode",
+        "SignIn",
+        "GetPassword",
+        "CheckPassword",
+        "GetConfig",
+        "ExportLoginToken",
+        "ImportLoginToken",
+    }
+)
+
+Handler = Callable[[Any], Any]
+
+
+class TlTelegram:
+    """One account, a person (Sara), a channel (News), a supergroup (Team) and a basic group."""
+
+    def __init__(self) -> None:
+        self.at = datetime.datetime(2026, 11, 15, 12, 0, tzinfo=datetime.UTC)
+        self.signed_in: set[bytes] = set()
+        self.has_password = False
+        self.is_down = False  # no way there
+        self.is_deaf = False  # pushes get lost
+        self.pts = 100
+        self.log: list[tuple[int, Any]] = []  # what happened in private chats and the basic group
+        self.channel_pts = {NEWS: 50, TEAM: 50}
+        self.channel_log: dict[int, list[tuple[int, Any]]] = {NEWS: [], TEAM: []}
+        self.next_id = 1
+        self.by_random_id: dict[int, int] = {}
+        self.requests: list[Any] = []
+        self.scripted: dict[str, list[Any]] = defaultdict(list)
+        self.senders: list[FakeSender] = []
+        self.token_is_scanned = False
+        self.too_long: set[int | None] = set()
+        self.tells_channels = False  # in a difference: which channels have news
+
+    def prepare(self, telegram: Any) -> None:
+        sender = FakeSender(telegram, self)
+        telegram._sender = sender
+        self.senders.append(sender)
+
+    def next(self, request: str, answer: Any) -> None:
+        """The answer to the next request of this name: an object, or an error by Telegram's name ("FLOOD_WAIT_30")."""
+        self.scripted[request].append(answer)
+
+    def asked(self, name: str) -> list[Any]:
+        return [one for one in self.requests if type(one).__name__.lstrip("_").removesuffix("Request") == name]
+
+    # What happens in the world.
+
+    def message(self, peer: Any, text: str, **more: Any) -> types.Message:
+        message_id, self.next_id = self.next_id, self.next_id + 1
+        return types.Message(id=message_id, peer_id=peer, date=self.at, message=text, **more)
+
+    def tell(self, update: Any) -> Any:
+        """Keep an update, and push it to whoever is connected."""
+        if not (self.is_down or self.is_deaf):
+            self.push(update)
+        return update
+
+    def push(self, update: Any) -> None:
+        for sender in self.senders:
+            if sender.is_connected():
+                sender.receive(types.Updates([update], [self.sara()], self.chats(), self.at, 0))
+
+    def private(self, text: str, **more: Any) -> types.Message:
+        self.pts += 1
+        message = self.message(types.PeerUser(SARA), text, **more)
+        self.log.append((self.pts, message))
+        self.tell(types.UpdateNewMessage(message, self.pts, 1))
+        return message
+
+    def post(self, channel: int, text: str, **more: Any) -> types.Message:
+        self.channel_pts[channel] += 1
+        message = self.message(types.PeerChannel(channel), text, post=channel == NEWS or None, **more)
+        self.channel_log[channel].append((self.channel_pts[channel], message))
+        self.tell(types.UpdateNewChannelMessage(message, self.channel_pts[channel], 1))
+        return message
+
+    def happen(self, make: Callable[[int], Any]) -> None:
+        """Something else with a place in the account's order."""
+        self.pts += 1
+        update = make(self.pts)
+        self.log.append((self.pts, update))
+        self.tell(update)
+
+    def me(self) -> types.User:
+        return types.User(id=ME, access_hash=1, first_name="Ali", phone=PHONE[1:], username="ali", is_self=True)
+
+    def sara(self) -> types.User:
+        return types.User(id=SARA, access_hash=2, first_name="Sara")
+
+    def chats(self) -> list[Any]:
+        photo = types.ChatPhotoEmpty()
+        return [
+            types.Channel(id=NEWS, title="News", photo=photo, date=self.at, access_hash=3, broadcast=True),
+            types.Channel(id=TEAM, title="Team", photo=photo, date=self.at, access_hash=4, megagroup=True),
+            types.Chat(id=GROUP, title="Family", photo=photo, participants_count=3, date=self.at, version=1),
+        ]
+
+    # What Telegram answers.
+
+    def answer(self, request: Any, key: bytes) -> Any:
+        self.requests.append(request)
+        name = type(request).__name__.lstrip("_").removesuffix("Request")
+        if self.scripted[name]:
+            answer = self.scripted[name].pop(0)
+        else:
+            handler: Handler | None = getattr(self, f"on_{name}", None)
+            assert handler is not None, f"the test's Telegram has no answer to {name}"
+            if name not in _FOR_ANYONE and key not in self.signed_in:
+                answer = "AUTH_KEY_UNREGISTERED"
+            else:
+                self._key = key
+                answer = handler(request)
+        if isinstance(answer, str):
+            raise rpc_message_to_error(RpcError(_code_of(answer), answer), request)
+        return answer
+
+    def on_GetConfig(self, request: Any) -> Any:
+        needed = {name: _any(one.annotation) for name, one in inspect.signature(types.Config).parameters.items()
+                  if one.default is inspect.Parameter.empty}  # fmt: skip
+        needed |= {"date": self.at, "expires": self.at, "dc_options": [types.DcOption(4, "149.154.167.91", 443)]}
+        return types.Config(**needed)
+
+    def on_GetUsers(self, request: Any) -> Any:
+        return [self.me() if isinstance(request.id[0], types.InputUserSelf) else types.UserEmpty(request.id[0].user_id)]
+
+    def on_GetChannels(self, request: Any) -> Any:
+        return "CHANNEL_INVALID"  # who does not know the access hash learns nothing
+
+    def on_GetState(self, request: Any) -> Any:
+        return self.state()
+
+    def state(self) -> Any:
+        return types.updates.State(pts=self.pts, qts=1, date=self.at, seq=0, unread_count=0)
+
+    def on_GetDifference(self, request: Any) -> Any:
+        if None in self.too_long and request.pts < self.pts:
+            self.too_long.discard(None)
+            return types.updates.DifferenceTooLong(self.pts)
+        missed = [what for pts, what in self.log if pts > request.pts]
+        if self.tells_channels:
+            missed += [types.UpdateChannelTooLong(channel) for channel, log in self.channel_log.items() if log]
+        if not missed:
+            return types.updates.DifferenceEmpty(self.at, 0)
+        kinds = types.Message | types.MessageService
+        messages = [one for one in missed if isinstance(one, kinds)]
+        others = [one for one in missed if not isinstance(one, kinds)]
+        return types.updates.Difference(messages, [], others, self.chats(), [self.sara()], self.state())
+
+    def on_GetChannelDifference(self, request: Any) -> Any:
+        channel = request.channel.channel_id
+        pts = self.channel_pts[channel]
+        if channel in self.too_long:
+            self.too_long.discard(channel)
+            peer = types.PeerChannel(channel)
+            dialog = types.Dialog(peer, 1, 0, 0, 0, 0, 0, 0, types.PeerNotifySettings(), pts=pts)
+            return types.updates.ChannelDifferenceTooLong(dialog, [], self.chats(), [], final=True)
+        missed = [what for at, what in self.channel_log[channel] if at > request.pts]
+        if not missed:
+            return types.updates.ChannelDifferenceEmpty(pts, final=True)
+        return types.updates.ChannelDifference(pts, missed, [], self.chats(), [], final=True)
+
+    def on_SendCode(self, request: Any) -> Any:
+        return types.auth.SentCode(types.auth.SentCodeTypeApp(5), "hash", types.auth.CodeTypeSms(), 60)
+
+    def on_ResendCode(self, request: Any) -> Any:
+        return types.auth.SentCode(types.auth.SentCodeTypeSms(5), "hash2", None, 60)
+
+    def on_SignIn(self, request: Any) -> Any:
+        if request.phone_code != CODE:
+            return "PHONE_CODE_INVALID"
+        if self.has_password:
+            return "SESSION_PASSWORD_NEEDED"
+        return self._welcome()
+
+    def on_GetPassword(self, request: Any) -> Any:
+        kdf = types.PasswordKdfAlgoSHA256SHA256PBKDF2HMACSHA512iter100000SHA256ModPow(b"a" * 8, b"b" * 8, 3, _PRIME)
+        unknown = types.PasswordKdfAlgoUnknown()
+        return types.account.Password(
+            unknown, types.SecurePasswordKdfAlgoUnknown(), b"", has_password=True, current_algo=kdf, srp_B=_PRIME[:255] + b"\x05",
+            srp_id=1,
+        )  # fmt: skip
+
+    def on_CheckPassword(self, request: Any) -> Any:
+        return self._welcome()
+
+    def on_ExportLoginToken(self, request: Any) -> Any:
+        if self.token_is_scanned:
+            return types.auth.LoginTokenSuccess(self._welcome())
+        return types.auth.LoginToken(self.at + datetime.timedelta(seconds=30), b"token")
+
+    on_ImportLoginToken = on_ExportLoginToken
+
+    def on_LogOut(self, request: Any) -> Any:
+        self.signed_in.discard(self._key)
+        return types.auth.LoggedOut()
+
+    def _welcome(self) -> Any:
+        self.signed_in.add(self._key)
+        return types.auth.Authorization(user=self.me())
+
+    def on_SendMessage(self, request: Any) -> Any:
+        return self._sent(request.peer, request.random_id, request.message, None)
+
+    def on_SendMedia(self, request: Any) -> Any:
+        return self._sent(request.peer, request.random_id, request.message, types.MessageMediaUnsupported())
+
+    def on_ForwardMessages(self, request: Any) -> Any:
+        updates: list[Any] = []
+        for random_id in request.random_id:
+            updates += self._made(request.to_peer, random_id, "forwarded", None)
+        return types.Updates(updates, [self.sara()], self.chats(), self.at, 0)
+
+    def _sent(self, peer: Any, random_id: int, text: str, media: Any) -> Any:
+        if isinstance(peer, types.InputPeerUser) and random_id not in self.by_random_id:
+            self.pts += 1
+            message = self.message(
+                types.PeerUser(peer.user_id), text, out=True, from_id=types.PeerUser(ME), media=media
+            )
+            self.by_random_id[random_id] = message.id
+            self.log.append((self.pts, message))
+            return types.UpdateShortSentMessage(message.id, self.pts, 1, self.at, out=True, media=media)
+        return types.Updates(self._made(peer, random_id, text, media), [self.sara()], self.chats(), self.at, 0)
+
+    def _made(self, peer: Any, random_id: int, text: str, media: Any) -> list[Any]:
+        is_channel = isinstance(peer, types.InputPeerChannel)
+        place = types.PeerChannel(peer.channel_id) if is_channel else types.PeerUser(peer.user_id)
+        known = self.by_random_id.get(random_id)
+        message = self.message(place, text, out=True, from_id=types.PeerUser(ME), media=media)
+        if known is not None:
+            message.id, self.next_id = known, self.next_id - 1
+        self.by_random_id[random_id] = message.id
+        count = 0 if known is not None else 1
+        if is_channel:
+            self.channel_pts[peer.channel_id] += count
+            pts = self.channel_pts[peer.channel_id]
+            new: Any = types.UpdateNewChannelMessage(message, pts, count)
+        else:
+            self.pts += count
+            new = types.UpdateNewMessage(message, self.pts, count)
+        return [types.UpdateMessageID(message.id, random_id), new]
+
+    def on_EditMessage(self, request: Any) -> Any:
+        self.pts += 1
+        message = types.Message(id=request.id, peer_id=types.PeerUser(SARA), date=self.at, message=request.message, out=True,
+                                edit_date=self.at)  # fmt: skip
+        return types.Updates([types.UpdateEditMessage(message, self.pts, 1)], [], [], self.at, 0)
+
+    def on_DeleteMessages(self, request: Any) -> Any:
+        if isinstance(request, functions.channels.DeleteMessagesRequest):
+            return types.messages.AffectedMessages(self.channel_pts[request.channel.channel_id], 0)
+        self.pts += len(request.id)
+        return types.messages.AffectedMessages(self.pts, len(request.id))
+
+    def on_UpdatePinnedMessage(self, request: Any) -> Any:
+        return types.Updates([], [], [], self.at, 0)
+
+    on_SendReaction = on_UpdatePinnedMessage
+
+    def on_SaveFilePart(self, request: Any) -> Any:
+        return True
+
+    def on_GetHistory(self, request: Any) -> Any:
+        below = request.offset_id or 10**9
+        found = [m for _, m in reversed(self.log) if isinstance(m, types.Message) and request.min_id < m.id < below]
+        return types.messages.Messages(found[: request.limit], [], [], [])
+
+    def on_GetDialogs(self, request: Any) -> Any:
+        quiet = types.PeerNotifySettings()
+        peers = [types.PeerUser(SARA), types.PeerChannel(NEWS), types.PeerChannel(TEAM), types.PeerChat(GROUP)]
+        tops = [types.Message(id=max(1, self.next_id - 1), peer_id=peer, date=self.at, message="top") for peer in peers]
+        dialogs = [types.Dialog(peer, top.id, 0, 0, 0, 0, 0, 0, quiet, pts=self.channel_pts.get(getattr(peer, "channel_id", 0)))
+                   for peer, top in zip(peers, tops, strict=True)]  # fmt: skip
+        return types.messages.Dialogs(dialogs, tops, self.chats(), [self.sara()])
+
+    def on_ResolveUsername(self, request: Any) -> Any:
+        return types.contacts.ResolvedPeer(types.PeerUser(SARA), [], [self.sara()])
+
+
+_PRIME = bytes(
+    next(one for one in check_prime_and_good.__code__.co_consts if isinstance(one, tuple | bytes) and len(one) == 256)
+)
+
+
+def _any(annotation: Any) -> Any:
+    return {"int": 0, "str": "", "bool": False}.get(getattr(annotation, "__name__", str(annotation)), [])
+
+
+def _code_of(name: str) -> int:
+    if "FLOOD_WAIT" in name or "SLOWMODE_WAIT" in name:
+        return 420
+    if name.startswith(("AUTH_KEY_DUPLICATED", "PHONE_PASSWORD_FLOOD")):
+        return 406
+    if name.startswith(("AUTH_KEY", "SESSION", "USER_DEACTIVATED")):
+        return 401
+    if "_MIGRATE_" in name:
+        return 303
+    if name in ("RANDOM_ID_DUPLICATE", "AUTH_RESTART", "RPC_CALL_FAIL", "HISTORY_GET_FAILED"):
+        return 500
+    return 403 if name.endswith("FORBIDDEN") else 400
+
+
+class FakeSender(MTProtoSender):  # type: ignore[misc]
+    """Telethon's sender without a socket: it connects to a TlTelegram."""
+
+    def __init__(self, telegram: Any, server: TlTelegram) -> None:
+        super().__init__(
+            telegram.session.auth_key,
+            loggers=telegram._log,
+            updates_queue=telegram._updates_queue,
+            auth_key_callback=telegram._auth_key_callback,
+            auto_reconnect_callback=telegram._handle_auto_reconnect,
+        )
+        self._server = server
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def _disconnected(self) -> Any:
+        return self._ended
+
+    async def connect(self, connection: Any) -> bool:
+        if self._user_connected:
+            return False
+        if self._server.is_down:
+            raise ConnectionError("Connection to Telegram failed 5 time(s)")
+        if not self.auth_key:
+            self.auth_key.key = os.urandom(256)
+            await self._auth_key_callback(self.auth_key)
+        self._user_connected = True
+        self._ended = asyncio.get_running_loop().create_future()
+        return True
+
+    async def disconnect(self) -> None:
+        self.end(None)
+
+    def end(self, error: BaseException | None) -> None:
+        """The connection is over: by us, or with an error."""
+        self._user_connected = False
+        if not self._ended.done():
+            if error is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(error)
+
+    def _transport_connected(self) -> bool:
+        return self._user_connected
+
+    def _keepalive_ping(self, rnd_id: int) -> None:
+        return
+
+    def send(self, request: Any, ordered: bool = False) -> Any:
+        if not self._user_connected:
+            raise ConnectionError("Cannot send requests while disconnected")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        task = asyncio.get_running_loop().create_task(self._serve(request, future))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return future
+
+    def receive(self, updates: Any) -> None:
+        self._updates_queue.put_nowait(BinaryReader(bytes(updates)).tgread_object())
+
+    def reconnected(self) -> None:
+        """As Telethon does after it mended a connection by itself."""
+        task = asyncio.get_running_loop().create_task(self._auto_reconnect_callback())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, request: Any, future: "asyncio.Future[Any]") -> None:
+        asked = request
+        while hasattr(asked, "query"):
+            asked = asked.query
+        bytes(request)  # it can be written
+        key = self.auth_key.key
+        try:
+            answer = self._server.answer(asked, key)
+            read = request.read_result(BinaryReader(_written(answer)))
+            self._store_own_updates(read)
+        except Exception as error:  # noqa: BLE001  the client's to judge
+            if not future.cancelled():
+                future.set_exception(error)
+            return
+        if not future.cancelled():
+            future.set_result(read)
+
+
+def _written(answer: Any) -> bytes:
+    if isinstance(answer, bool):
+        return struct.pack("<I", 0x997275B5 if answer else 0xBC799737)
+    if isinstance(answer, list):
+        return struct.pack("<Ii", 0x1CB5C415, len(answer)) + b"".join(bytes(one) for one in answer)
+    return bytes(answer)
+
+
+def any_key() -> AuthKey:
+    return AuthKey(os.urandom(256))
