@@ -7,7 +7,7 @@ CLIENTS := tests/clients/node_modules/.ready
 SEEDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof clean
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,9 +50,10 @@ unit: setup $(CLIENTS)  ## Run the tests.
 world: setup  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
 	$(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
 
-stores: setup  ## Run the tests of stores and nodes alone, on SQLite, PostgreSQL and Redis.
+stores: setup  ## Run the tests of stores, nodes and archives alone, on SQLite, PostgreSQL, Redis and MongoDB.
 	@$(BIN)/python -m tests.machine
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/store tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
+	@$(BIN)/python -m tests.archive.mongo_server
+	PEIK_STORES=all $(BIN)/python -m pytest -n 2 --dist worksteal tests/store tests/archive tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
 
 mutants: setup  ## Plant bugs one by one and see each of them caught; about ten minutes.
 	$(BIN)/python -m proofs.mutants
@@ -66,6 +67,10 @@ bench-quick: setup  ## Measure accept and drain against bare SQLite and a bare a
 
 bench: setup  ## The same in five rounds, for figures that are quoted.
 	$(BIN)/python -m bench.quick --rounds 5
+
+nodes-proof: setup  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
+	@$(BIN)/python -m tests.machine
+	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
 
 proof: setup  ## A bad day at Telegram with real processes and the real pace; about four minutes.
 	$(BIN)/python -m proofs.bad_day

@@ -10,7 +10,7 @@ from peik.clock import Clock
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, LaneKey, Letter
 from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsent, settle
-from peik.core.outcome import Delivered, Uncertain, judge
+from peik.core.outcome import Delivered, Uncertain, Unsent, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.core.retry import BACKOFF_MS_MAX
@@ -37,6 +37,7 @@ _BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
 _STOPPING = Reply(
     fault=Fault.NOT_TRIED, left=False, detail="this Peik is about to stop, or to leave the bot to another"
 )
+_NEVER_LEFT = Unsent(why="the store did not say that it was marked")
 _CRASHED = Uncertain(why="Peik ended while it was in flight")
 
 
@@ -56,6 +57,7 @@ class _Step(msgspec.Struct, frozen=True):
     settlements: Sequence[tuple[Settlement, Letter]]
     marks: Sequence[Letter]
     taken_at: float  # when the pace allowed the tries
+    reclaimed: Sequence[Letter] = ()
 
 
 class Sender:
@@ -101,6 +103,7 @@ class Sender:
         self._replies: list[tuple[Letter, Reply, Route, float]] = []  # by which route, begun when
         self._stored: list[tuple[_Step, Marked]] = []
         self._settlements: list[tuple[Settlement, Letter]] = []
+        self._refused: list[Letter] = []  # whose marks did not take
         self._unstored = 0
         self._store_retry_at = 0.0
         self._next_number: int | None = None
@@ -435,10 +438,12 @@ class Sender:
 
     def _flush(self, marks: Sequence[Letter], now: float) -> None:
         settlements: Sequence[tuple[Settlement, Letter]] = ()
-        if self._settlements and now >= self._store_retry_at:
+        reclaimed: Sequence[Letter] = ()
+        if now >= self._store_retry_at:
             settlements, self._settlements = self._settlements, []
-        if settlements or marks:
-            self._write(_Step(settlements, marks, now))
+            reclaimed, self._refused = self._refused, []
+        if settlements or marks or reclaimed:
+            self._write(_Step(settlements, marks, now, reclaimed))
 
     def _write(self, step: _Step) -> None:
         self._unstored += 1
@@ -447,8 +452,12 @@ class Sender:
             self._stored.append((step, marked))
             self._bell.ring()
 
+        at_ms = self._clock.wall_ms()
         settlements = [settlement for settlement, _ in step.settlements]
-        self._store.advance(settlements, step.marks, epoch=self.lease.epoch, at_ms=self._clock.wall_ms(), done=stored)
+        # A mark that did not take may be our own, of a commit whose answer was lost: nothing has left under it, and it goes.
+        # If the letter was ended by somebody, there is no mark of ours, and this changes nothing.
+        settlements += [settle(letter, _NEVER_LEFT, at_ms=at_ms) for letter in step.reclaimed]
+        self._store.advance(settlements, step.marks, epoch=self.lease.epoch, at_ms=at_ms, done=stored)
 
     def _take_in_stored(self, now: float) -> None:
         stored, self._stored = self._stored, []
@@ -471,7 +480,9 @@ class Sender:
                         self._pace.left_late(letter.chat, now, spent_at=step.taken_at, weight=letter.weight)
                     self._send(letter)
                 else:
-                    self._skip(letter)
+                    self._refused.append(letter)  # its lane waits: what comes after it must not overtake it
+            for letter in step.reclaimed:
+                self._skip(letter)
         if told:
             self._events.tell_all(told)
 
@@ -483,6 +494,7 @@ class Sender:
             self._events.tell(StoreFailed(bot_id=self._bot_id, what="a step", why=error.detail))
         self._store_retry_at = now + STORE_RETRY_S
         self._settlements[:0] = step.settlements
+        self._refused[:0] = step.reclaimed
         for letter in step.marks:
             self._land(letter)
             self._lanes.put_back(letter)

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import msgspec
 import typer
 
+from peik.testing.seeded.drawing import Kind
 from peik.testing.seeded.play import play
 
 LIFE_S_MAX = 45  # a life takes a second; one that takes so long has no end
@@ -27,18 +28,19 @@ def main(
     seeds: Annotated[int, typer.Option(help="How many lives.")],
     folder: Annotated[Path, typer.Option(help="Where their files are put meanwhile.")],
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    kind: Annotated[Kind, typer.Option(help="Which lives.")] = Kind.FILE,
 ) -> None:
-    _say(_played(range(first, first + seeds), folder))
+    _say(_played(range(first, first + seeds), folder, kind))
 
 
-def _played(seeds: range, folder: Path) -> Played:
+def _played(seeds: range, folder: Path, kind: Kind) -> Played:
     _bound(0, None)
-    quiet = play(seeds.start, only=[], folder=folder)  # starts, does nothing, ends
+    quiet = play(seeds.start, only=[], folder=folder, kind=kind)  # starts, does nothing, ends
     if quiet.wrong:
         return Played(seeds=0, wrong=quiet.wrong[:WRONG_MAX])
     for count, seed in enumerate(seeds, start=1):
         _bound(count, seed)
-        life = play(seed, folder=folder)
+        life = play(seed, folder=folder, kind=kind)
         if life.wrong:
             return Played(seeds=count, seed=seed, wrong=life.wrong[:WRONG_MAX])
     return Played(seeds=len(seeds))

@@ -67,7 +67,8 @@ def test_lives_that_go_well_are_counted(tmp_path: Path) -> None:
 def test_a_life_that_goes_wrong_is_told_and_its_command_shows_it_again(tmp_path: Path) -> None:
     planted = plant(tmp_path, is_letter=True)
     report = planted / "report.json"
-    done = run("--first", str(BROKEN_SEED), "--seeds", "1", "--jobs", "1", "--report", str(report), planted=planted)
+    seed = ("--first", str(BROKEN_SEED), "--seeds", "1", "--kind", "file")
+    done = run(*seed, "--jobs", "1", "--report", str(report), planted=planted)
     assert done.returncode == 1, done.stdout + done.stderr
     said = wrong_lines(done.stdout)
     assert len(said) == 1

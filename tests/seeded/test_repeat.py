@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from peik.testing.seeded.deeds import drawn
+from peik.testing.seeded.drawing import Kind, drawn, kind_of
 from peik.testing.seeded.play import DEEDS, Life, play
 
 SEARCHED_MAX = 200
@@ -33,6 +33,11 @@ def seed_with(*wanted: str) -> int:
     return next(seed for seed in range(SEARCHED_MAX) if set(wanted) <= set(names(seed)))
 
 
+def files() -> list[int]:
+    """Seeds whose lives are of one machine with one file."""
+    return [seed for seed in range(SEARCHED_MAX) if kind_of(seed) is Kind.FILE]
+
+
 def node_count(life: Life) -> int:
     return len({line.split()[1].split(".")[0] for line in life.log if line.endswith(" starts")})
 
@@ -49,9 +54,17 @@ def printed(seeds: list[int], *, hash_seed: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def seeds() -> list[int]:
-    """One with two nodes, one with power cuts, one with deaths and freezes, and one with a bad disk."""
-    two_nodes = next(seed for seed in range(SEARCHED_MAX) if node_count(play(seed, only=[])) == 2)
-    others = [seed_with(*wanted) for wanted in (["power_cut"], ["freeze", "crash"], ["disk_fails"])]
+    """On a file one with two nodes, one with power cuts, one with deaths and freezes, and one with a bad disk; on a server one
+    with deaths and zombies, and one with power cuts and lossy links."""
+    two_nodes = next(seed for seed in files() if node_count(play(seed, only=[])) == 2)
+    wanted = (
+        ["power_cut"],
+        ["freeze", "crash"],
+        ["disk_fails"],
+        ["node_dies", "zombie"],
+        ["server_power_cut", "bad_links"],
+    )
+    others = [seed_with(*names) for names in wanted]
     return list(dict.fromkeys([two_nodes, *others]))
 
 
@@ -106,7 +119,7 @@ def test_a_deed_without_effect_can_be_left_out_unnoticed() -> None:
 
 
 def _seed_that_heals_a_sound_disk() -> tuple[int, int]:
-    for seed in range(SEARCHED_MAX):
+    for seed in files():
         early = list(itertools.takewhile(lambda name: name not in HARMFUL, names(seed)))
         if "disk_is_well" in early[3 : DEEDS // 2]:
             return seed, early.index("disk_is_well")

@@ -25,6 +25,7 @@ SWEEP = filled(_SQL["sweep"], letter=_LETTER, front=_SQL["front"].written)
 FRONTS = filled(_SQL["fronts"], letter=_LETTER, front=_SQL["front"].written)
 LETTERS = filled(_SQL["letters"], letter=_LETTER)
 LEFT_IN_FLIGHT = filled(_SQL["left_in_flight"], letter=_LETTER)
+_IDS_AT_ONCE = 5000
 NEW_LETTERS = filled(_NODES["new_letters"], letter=_LETTER)
 
 _history = msgspec.json.Decoder(list[Try]).decode
@@ -72,9 +73,13 @@ async def letters_by_id(session: Session, letter_ids: Sequence[int]) -> list[Let
 
 
 async def new_letters(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[Letter]:
-    bots, firsts, lasts = zip(*ranges, strict=True)
-    rows = await session.rows(NEW_LETTERS, bots=bots, firsts=firsts, lasts=lasts)
-    return [letter_of(row) for row in rows]
+    bots = list({bot_id for bot_id, _, _ in ranges})
+    ids = sorted({one for _, first, last in ranges for one in range(first, last + 1)})
+    found: list[Letter] = []
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        rows = await session.rows(NEW_LETTERS, bots=bots, ids=ids[start : start + _IDS_AT_ONCE])
+        found += [letter_of(row) for row in rows]
+    return found
 
 
 async def adopt_marks(session: Session, bot_id: int, epoch: int) -> list[Letter]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from peik.testing.seeded.drawing import Kind
 from peik.testing.seeded.many import lives
 from peik.testing.seeded.play import DEEDS, Life, play
 from peik.testing.seeded.shrink import shrunk
@@ -36,19 +37,22 @@ def main(
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     deeds: Annotated[int, typer.Option(help="How much happens in each.")] = DEEDS,
     only: Annotated[str, typer.Option(help="Of one seed, just these deeds: 3,7,12.")] = "",
+    kind: Annotated[Kind | None, typer.Option(help="Lives of one kind only. By default the seed decides.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
     log: Annotated[bool, typer.Option("--log", help="Print the whole log of a single seed.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write the counts to this file, as JSON.")] = None,
 ) -> None:
     """Play seeded lives of Peik and check every invariant. Exit code 0 only if none was broken."""
     if log or only:
-        raise typer.Exit(_one(first, deeds, only, shows_log=log))
+        raise typer.Exit(_one(first, deeds, only, kind, shows_log=log))
     counts: Counter[str] = Counter()
     failed: list[Life] = []
     errors = Console(stderr=True)
     with Progress(*_COLUMNS, console=errors, disable=not errors.is_terminal) as progress:
         task = progress.add_task("", total=seeds, wrong=0)
-        for done, life in enumerate(lives(range(first, first + seeds), deeds, jobs or os.cpu_count() or 1), start=1):
+        played = lives(range(first, first + seeds), deeds, jobs or os.cpu_count() or 1, kind=kind)
+        for done, life in enumerate(played, start=1):
+            counts[f"{life.kind} lives"] += 1
             counts.update(life.counts)
             if life.wrong:
                 failed.append(life)
@@ -75,8 +79,8 @@ def main(
     raise typer.Exit(1 if failed else 0)
 
 
-def _one(seed: int, deeds: int, only: str, *, shows_log: bool) -> int:
-    life = play(seed, deeds=deeds, only=[int(place) for place in only.split(",")] if only else None)
+def _one(seed: int, deeds: int, only: str, kind: Kind | None, *, shows_log: bool) -> int:
+    life = play(seed, deeds=deeds, only=[int(place) for place in only.split(",")] if only else None, kind=kind)
     sys.stdout.write("\n".join(life.log if shows_log else life.story) + "\n")
     for wrong in life.wrong:
         console.print(f"WRONG: {wrong}", markup=False)
@@ -91,7 +95,7 @@ def _show(counts: Counter[str], seeds: int) -> None:
 
 
 def _tell(life: Life, deeds: int) -> None:
-    short = shrunk(life, replay=lambda seed, only: play(seed, deeds=deeds, only=only))
+    short = shrunk(life, replay=lambda seed, only: play(seed, deeds=deeds, only=only, kind=life.kind))
     console.rule(f"seed {life.seed}")
     for wrong in short.wrong:
         console.print(f"WRONG: {wrong}", markup=False)
@@ -100,7 +104,8 @@ def _tell(life: Life, deeds: int) -> None:
     console.print("\n".join(short.log[-LOG_TAIL:]), markup=False)
     places = ",".join(map(str, short.deeds))
     console.print("again:")
-    console.print(f"  python -m peik.testing.seeded --first {life.seed} --deeds {deeds} --only {places or -1} --log")
+    which = f"--kind {life.kind} --first {life.seed} --deeds {deeds}"
+    console.print(f"  python -m peik.testing.seeded {which} --only {places or -1} --log")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ class Backend:
             else:
                 if self._take(promise, door, answer):
                     return
+                if promise.key is None and self._world.is_refusal_doubtful:
+                    return
             await asyncio.sleep(wait_s * self._chance.uniform(0.5, 1.0))
             wait_s = min(1.5 * wait_s, RETRY_S_MAX)
 

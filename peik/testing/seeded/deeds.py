@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from peik.errors import Problem
 from peik.testing.seeded.network import Lost
@@ -16,7 +16,8 @@ PEOPLE = 5
 KEYS_S = 40 * HOUR_S  # a life is shorter than idempotency keys are kept,
 JUMPY_S = 20 * HOUR_S  # also by a clock that has jumped by a day
 
-Deed = Callable[[World, random.Random], Coroutine[Any, Any, None]]
+W = TypeVar("W", bound=World)
+Deed = Callable[[W, random.Random], Coroutine[Any, Any, None]]
 
 
 def _bot(world: World, chance: random.Random) -> int:
@@ -133,7 +134,7 @@ async def cancel(world: World, chance: random.Random) -> None:
     promise = chance.choice(waiting)
     promise.is_retried = True
     try:
-        answer = await world.ask("DELETE", f"/v1/letters/{promise.letter_id}", headers=_key(world))
+        answer = await world.ask("DELETE", f"/v1/letters/{promise.letter_id}", headers=key(world))
     except Lost:
         return
     world.note(f"cancel of {promise.name}: {answer.status}")
@@ -152,14 +153,14 @@ async def retry_dead(world: World, chance: random.Random) -> None:
     body = b'{"bot_id":"%d"}' % bot_id
     try:
         answer = await world.ask(
-            "POST", "/v1/dead/retry", headers={**_key(world), "content-type": "application/json"}, body=body
+            "POST", "/v1/dead/retry", headers={**key(world), "content-type": "application/json"}, body=body
         )
     except Lost:
         return
     world.note(f"retry of the dead letters of {bot_id}: {answer.status}")
 
 
-def _key(world: World) -> dict[str, str]:
+def key(world: World) -> dict[str, str]:
     return {"authorization": f"Bearer {world.key}"}
 
 
@@ -296,7 +297,7 @@ async def switch(world: World, chance: random.Random) -> None:
 
 
 async def _patch(world: World, bot_id: int, body: bytes) -> None:
-    headers = {**_key(world), "content-type": "application/json"}
+    headers = {**key(world), "content-type": "application/json"}
     try:
         answer = await world.ask("PATCH", f"/v1/bots/{bot_id}", headers=headers, body=body)
     except Lost:
@@ -423,12 +424,10 @@ async def program_dies(world: World, chance: random.Random) -> None:
 async def recover(world: World, chance: random.Random) -> None:
     """Somebody asks for everything that Telegram has kept."""
     try:
-        office = next(
-            (node.office for node in world.nodes if node.office is not None and node.office.leases.is_whole), None
-        )
+        bot_id = _bot(world, chance)
+        office = world.holder(bot_id)
         node = next((node for node in world.nodes if node.office is office), None)
         if office is not None and node is not None and node.process is not None:
-            bot_id = _bot(world, chance)
             node.process.start(_recover(office, bot_id))
     except Problem:
         return
@@ -441,7 +440,7 @@ async def _recover(office: Any, bot_id: int) -> None:
         return
 
 
-DEEDS: tuple[tuple[int, Deed], ...] = (
+DEEDS: tuple[tuple[int, Deed[World]], ...] = (
     (30, letters),
     (4, crowd_of_letters),
     (4, edits),
@@ -475,10 +474,3 @@ DEEDS: tuple[tuple[int, Deed], ...] = (
     (4, program_dies),
     (1, recover),
 )
-
-
-def drawn(seed: int, number: int) -> tuple[Deed, random.Random]:
-    """The deed that stands at this place in the life of a seed, and its chance."""
-    chance = random.Random(f"{seed} deed {number}")
-    ((_, deed),) = chance.choices(DEEDS, [weight for weight, _ in DEEDS])
-    return deed, chance

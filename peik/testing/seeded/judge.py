@@ -53,12 +53,13 @@ class Judge:
 
     def left(self, one: Try) -> Promise | None:
         """A process sends a request to Telegram."""
-        promise = self._promise_of(one.request)
+        promise = self.promise_of(one.request)
         if promise is None:
             return None
         promise.tries += 1
         promise.unheard += 1
-        row = self._row(promise)
+        row = self.row_of(promise)
+        one.epoch = None if row is None else row.epoch
         if row is None:
             self.note(f"{promise.name} was sent, and the store does not know it")
         elif not row.is_marked:
@@ -94,12 +95,12 @@ class Judge:
         if contents != [promise.name.encode()]:
             self.note(f"{promise.name} was sent with {contents!r}")
 
-    def _row(self, promise: Promise) -> Row | None:
+    def row_of(self, promise: Promise) -> Row | None:
         if promise.letter_id is not None:
             return self._witness.letter(promise.letter_id)
         return self._witness.named(promise.bot_id, promise.chat, promise.name)
 
-    def _promise_of(self, request: Request) -> Promise | None:
+    def promise_of(self, request: Request) -> Promise | None:
         _, kind = classify(request.method)
         if kind is None or not kind.is_queued:
             return None
@@ -141,7 +142,7 @@ class Judge:
 
     def told(self, one: Try) -> None:
         """A process hears what became of its request."""
-        promise = self._promise_of(one.request)
+        promise = self.promise_of(one.request)
         reply = one.reply
         if promise is None or reply is None:
             return
@@ -158,7 +159,9 @@ class Judge:
             promise.refusals += reply.status not in (401, 404)  # those are of the bot, and no letter dies of them
         elif reply.status != 200 and reply.left:
             promise.doubts += 1
-            promise.not_before = self._now() + BACKOFF_S
+            row = self.row_of(promise)
+            if row is not None and row.epoch == one.epoch:  # nobody has taken it over, and settled it long ago
+                promise.not_before = self._now() + BACKOFF_S
 
     # ---- it takes effect ----
 
@@ -188,7 +191,7 @@ class Judge:
         """Whether it needs no turn any more: it ended, or Telegram's no to it is about to be stored."""
         if promise.last_status is not None and 400 <= promise.last_status < 500 and promise.last_status != 429:
             return True
-        row = self._row(promise)
+        row = self.row_of(promise)
         return row is not None and row.phase >= 2
 
     # ---- its sender is told ----
@@ -199,11 +202,11 @@ class Judge:
             self.note(f"{promise.name} was accepted, and is not in the store")
 
     def is_over_for_good(self, promise: Promise) -> bool:
-        row = self._row(promise)
+        row = self.row_of(promise)
         return row is not None and row.phase in (2, 4)
 
     def is_stored(self, promise: Promise) -> bool:
-        return self._row(promise) is not None
+        return self.row_of(promise) is not None
 
     # ---- at any time ----
 

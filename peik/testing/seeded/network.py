@@ -59,7 +59,7 @@ class Tally(msgspec.Struct):
 class Try:
     """One request of a process to Telegram, and what is known of it on either side."""
 
-    __slots__ = ("is_bulk", "process", "reply", "request", "started_at")
+    __slots__ = ("epoch", "is_bulk", "process", "reply", "request", "started_at")
 
     def __init__(self, request: Request, process: Process, started_at: float) -> None:
         self.request = request
@@ -67,6 +67,7 @@ class Try:
         self.started_at = started_at
         self.reply: Reply | None = None  # what the process was told; None: nothing so far
         self.is_bulk = False
+        self.epoch: int | None = None  # under which its letter was marked
 
 
 class WeatherCarrier(SimCarrier):
@@ -82,7 +83,9 @@ class WeatherCarrier(SimCarrier):
         tally: Tally,
         left: Callable[[Try], None],
         told: Callable[[Try], None],
+        is_apart: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_apart`: whether just this process is cut off from Telegram."""
         super().__init__(telegram, latency_s=LATENCY_S, context=OUTSIDE)
         self._owner = process
         self._weather = weather
@@ -90,12 +93,16 @@ class WeatherCarrier(SimCarrier):
         self._tally = tally
         self._left = left
         self._told = told
+        self._is_apart = is_apart
 
     def start(self, request: Request, done: Callable[[Reply], None]) -> None:
         one = Try(request, self._owner, self._loop.time())
         self._left(one)
         self._tally.requests += 1
         weather, chance = self._weather, self._chance
+
+        def is_cut() -> bool:
+            return weather.is_cut or self._is_apart()
 
         def tell(reply: Reply) -> None:
             if one.reply is None:
@@ -109,31 +116,31 @@ class WeatherCarrier(SimCarrier):
         def vanish() -> None:
             """Nobody hears of it any more: a reset, or silence until the time is up."""
             silent = Reply(fault=Fault.TIMEOUT, detail="no answer in time")
-            if weather.is_cut or chance.random() < weather.hangs:
+            if is_cut() or chance.random() < weather.hangs:
                 self._later(max(0.0, one.started_at + request.timeout_s - self._loop.time()), lambda: tell(silent))
             else:
                 tell(Reply(fault=Fault.RESET, detail="connection reset"))
 
         def answered(reply: Reply) -> None:
-            if weather.is_cut or chance.random() < weather.lost_after:
+            if is_cut() or chance.random() < weather.lost_after:
                 self._tally.lost_answers += 1
                 vanish()
             else:
                 self._later(chance.uniform(0.0, weather.delay_s), lambda: tell(reply))
 
         def arrive() -> None:
-            if weather.is_cut or chance.random() < weather.lost_before:
+            if is_cut() or chance.random() < weather.lost_before:
                 self._tally.lost_requests += 1
                 vanish()
             else:
                 SimCarrier.start(self, request, answered)
 
-        if chance.random() < weather.refused or (weather.is_cut and chance.random() < 0.5):
+        if chance.random() < weather.refused or (is_cut() and chance.random() < 0.5):
             # No connection was open, and none can be had.
             self._tally.refused += 1
-            fault = Fault.CONNECT_TIMEOUT if weather.is_cut else Fault.REFUSED
+            fault = Fault.CONNECT_TIMEOUT if is_cut() else Fault.REFUSED
             gone = Reply(fault=fault, left=False, detail="no connection")
-            self._later(CONNECT_S if weather.is_cut else LATENCY_S, lambda: tell(gone))
+            self._later(CONNECT_S if is_cut() else LATENCY_S, lambda: tell(gone))
         else:
             self._later(chance.uniform(0.0, weather.delay_s), arrive)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ import structlog
 from peik import events
 from peik.app import running
 from peik.building import Office
+from peik.config import Config
 from peik.core.arrival import Arrival
 from peik.doors import rest
 from peik.doors.gateway import Gateway
@@ -20,9 +22,11 @@ from peik.inbox.handling import Absent
 from peik.inbox_ports import Pushed
 from peik.ops.log import EventLog
 from peik.ports import Posted
+from peik.store.choosing import AnyStore, store_of
 from peik.store.executor import Ended
 from peik.testing.seeded.network import App, WeatherCarrier
 from peik.testing.seeded.processes import OUTSIDE, Process
+from peik.testing.virtual import VirtualClock
 
 if TYPE_CHECKING:
     from peik.testing.seeded.world import World
@@ -80,6 +84,8 @@ class Node:
         self.process: Process | None = None
         self.office: Office | None = None
         self.app: App | None = None
+        self.clock: VirtualClock = world.clock
+        self.is_apart = False  # from Telegram, while the others are not
         self._lives = 0
         self._served = asyncio.Event()
         self._end: asyncio.Event | None = None
@@ -112,6 +118,10 @@ class Node:
                 self.world.note(f"{process} fails: {error}")
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, RESTART_S_MAX)
+            except Exception as error:  # noqa: BLE001  nobody would start it again
+                if not process.loop.is_closed():  # the world is not over
+                    self.world.judge.note(f"{process} ended: {''.join(traceback.format_exception(error))}")
+                return
 
     def _carrier(self, process: Process) -> WeatherCarrier:
         world = self.world
@@ -123,6 +133,7 @@ class Node:
             tally=world.tally,
             left=world.left,
             told=world.judge.told,
+            is_apart=lambda: self.is_apart,
         )
 
     async def _serve(self, process: Process, end: asyncio.Event, carrier: WeatherCarrier) -> None:
@@ -134,22 +145,24 @@ class Node:
             processors=[structlog.processors.LogfmtRenderer(key_order=["event"])],
             wrapper_class=structlog.make_filtering_bound_logger(10),
         )
-        told.listen(EventLog(level="debug", log=log, clock=world.clock))
+        told.listen(EventLog(level="debug", log=log, clock=self.clock))
         chance = world.chance_for(f"process {process}")
         async with running(
-            world.config(),
+            world.config(self),
             events=told,
-            clock=world.clock,
+            clock=self.clock,
             carrier=carrier,
             chance=chance,
             executor=lambda name: SlowExecutor(process, world.chance_for(f"{name} {process}")),
             poster=_Poster(world, process),
             pusher=_Pusher(world, process),
             must_own=False,
-            is_alone=len(world.nodes) == 1,
+            is_alone=world.is_alone,
+            make_store=self.make_store,
+            address=f"http://{self.name}.example",
         ) as office:
             for bot in world.programs:
-                if bot.kind == "handlers":
+                if bot.kind == "handlers" and world.has_handlers(self):
                     office.consumers.handle(bot.bot_id, "default", Handling(handle=self._handler(bot), allowed=None))
             self.office, self.app = office, Gateway(office, rest.build(office, world.key), keeps_files=False)
             self._served.set()
@@ -159,6 +172,10 @@ class Node:
             finally:
                 self.office = self.app = None
                 self._served.clear()
+
+    def make_store(self, config: Config, **how: Any) -> AnyStore:
+        """What it opens as its store."""
+        return store_of(config, **how)
 
     def _handler(self, program: Any) -> Callable[[Arrival, int], Any]:
         async def handle(arrival: Arrival, tries: int) -> None:

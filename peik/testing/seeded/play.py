@@ -12,14 +12,13 @@ from pathlib import Path
 import msgspec
 
 from peik.testing.seeded.arrivals import verdict as arrivals_verdict
-from peik.testing.seeded.deeds import drawn
+from peik.testing.seeded.drawing import Kind, drawn, kind_of
 from peik.testing.seeded.processes import WorldLoop, bring_to_an_end, run_world
+from peik.testing.seeded.server_world import ServerWorld
 from peik.testing.seeded.world import World
 from peik.testing.virtual import Standstill, VirtualClock
 
 DEEDS = 30
-CALM_S = 8 * 3600.0  # with all faults off, everything has ended by then
-DAY_S = 86_400.0
 LOOK_S = 5.0
 
 
@@ -27,6 +26,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     """How a seed went. `deeds` are the places of those that were done."""
 
     seed: int
+    kind: Kind = Kind.FILE
     wrong: list[str]
     deeds: list[int]
     story: list[str]  # the deeds, by name and time
@@ -35,12 +35,21 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-def play(seed: int, *, deeds: int = DEEDS, only: Collection[int] | None = None, folder: Path | None = None) -> Life:
-    """One life. With `only`, just the deeds at these places are done; the others' chance is not touched by that."""
+def play(
+    seed: int,
+    *,
+    deeds: int = DEEDS,
+    only: Collection[int] | None = None,
+    folder: Path | None = None,
+    kind: Kind | None = None,
+) -> Life:
+    """One life, of the seed's own kind if none is named. With `only`, just the deeds at these places are done; the others'
+    chance is not touched by that."""
+    kind = kind or kind_of(seed)
     place = Path(tempfile.mkdtemp(prefix="peik-world-", dir=folder or _fast_folder()))
     told: list[World] = []
     try:
-        return run_world(lambda loop, clock: _live(loop, clock, place, seed, deeds, only, told))
+        return run_world(lambda loop, clock: _live(loop, clock, place, seed, deeds, only, told, kind))
     except Standstill as error:
         life = _life(told[0], [*told[0].judge.wrong, str(error)])
         told.clear()
@@ -64,17 +73,17 @@ async def _live(
     deeds: int,
     only: Collection[int] | None,
     told: list[World],
+    kind: Kind,
 ) -> Life:
-    world = World(loop, clock, folder, seed)
+    world = (ServerWorld if kind is Kind.SERVER else World)(loop, clock, folder, seed)
     told.append(world)
     with world.running():
         try:
-            for node in world.nodes:
-                node.start()
+            await world.start()
             for number in range(deeds):
                 if only is not None and number not in only:
                     continue
-                deed, chance = drawn(seed, number)
+                deed, chance = drawn(seed, number, kind)
                 world.deeds.append(number)
                 world.story.append(f"{clock.mono():12.3f} {number:3d} {deed.__name__}")
                 world.note(f"* {deed.__name__}")
@@ -95,6 +104,7 @@ async def _live(
 def _life(world: World, wrong: list[str]) -> Life:
     return Life(
         seed=world.seed,
+        kind=Kind.SERVER if isinstance(world, ServerWorld) else Kind.FILE,
         wrong=list(wrong),
         deeds=list(world.deeds),
         story=list(world.story),
@@ -111,7 +121,7 @@ async def _come_to_rest(world: World) -> None:
     await asyncio.sleep(LOOK_S)
     await world.mend()
     # What was scheduled by a clock that was ahead waits until the clock is there again.
-    calm_s = CALM_S + (DAY_S if world.judge.has_jumped else 0.0)
+    calm_s = world.calm_s + (world.jump_s_max if world.judge.has_jumped else 0.0)
     until = world.clock.mono() + calm_s
     while left := list(world.owed()):
         if world.judge.wrong:
@@ -126,9 +136,7 @@ async def _come_to_rest(world: World) -> None:
 
 def _judge(world: World) -> None:
     world.look()
-    # A process that ends in good order leaves a try in doubt only if no answer came in its grace; that one was sent.
-    deaths = world.counts["crashes"] + world.counts["power cuts"] + world.counts["ends that could not be stored"]
-    world.judge.wrong += world.judge.verdict(deaths=deaths)
+    world.judge.wrong += world.judge.verdict(deaths=world.deaths)
     handed_all = world.settings["missed"] == "process"
     for program in world.programs:
         queue = world.queues[program.bot_id]

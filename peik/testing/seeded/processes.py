@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import IO, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
@@ -100,6 +100,10 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], **
     return task
 
 
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
 class Process:
     """One simulated process: its tasks and timers, its connections to SQLite, and its locks."""
 
@@ -108,7 +112,7 @@ class Process:
         self.is_dead = False
         self.is_frozen = False
         self.connections: list[apsw.Connection] = []
-        self.locks: list[IO[str]] = []
+        self.locks: list[Closable] = []
         self.loop = self._loop = loop
         self._context = OUTSIDE.copy()
         self._context.run(_process.set, self)
@@ -136,6 +140,10 @@ class Process:
         """Call something in it, from outside."""
         if not self.is_dead:
             self._loop.call_soon(callback, *args, context=self._context.copy())
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """Do something in it at once, from outside. It may die of it."""
+        return self._context.copy().run(work)
 
     def put_off(self, step: _Step) -> None:
         self._put_off.append(step)

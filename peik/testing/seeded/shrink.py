@@ -9,7 +9,7 @@ RUNS_MAX = 150
 
 def shrunk(life: Life, *, replay: Callable[[int, Sequence[int]], Life] | None = None, runs_max: int = RUNS_MAX) -> Life:
     """The shortest life of the same seed that was found. Halves first, then quarters, down to single deeds."""
-    again = replay or (lambda seed, only: play(seed, only=only))
+    again = replay or (lambda seed, only: play(seed, only=only, kind=life.kind))
     best = life
     runs = 0
     size = max(1, len(best.deeds) // 2)

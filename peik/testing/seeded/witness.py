@@ -19,6 +19,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     phase: int
     is_marked: bool
+    epoch: int | None = None  # under which it is marked
     uncertain_tries: int
     attempts_made: int
     failed_reason: str | None
@@ -27,7 +28,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LETTERS = """
-SELECT l.id, l.phase, m.letter_id IS NOT NULL, l.uncertain_tries, l.attempts_made, l.failed_reason, l.params, l.merged_into
+SELECT l.id, l.phase, m.letter_id IS NOT NULL, l.uncertain_tries, l.attempts_made, l.failed_reason, l.params, l.merged_into,
+    m.epoch
 FROM letters AS l LEFT JOIN marks AS m ON m.letter_id = l.id
 """
 
@@ -83,6 +85,7 @@ class Witness:
                 attempts_made=row[4],
                 failed_reason=row[5],
                 merged_into=row[7],
+                epoch=row[8],
                 text=_text_of(row[6]),
             )
             for row in self.look(f"{_LETTERS} {where} ORDER BY l.id", *values)

@@ -8,23 +8,24 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import apsw
 import msgspec
 
 from peik import events
+from peik.building import Office
 from peik.config import Config, load
 from peik.inbox_ports import Pushed
 from peik.ports import Posted
 from peik.testing.deliveries import PushResult
 from peik.testing.options import Options
 from peik.testing.pushes import Push
+from peik.testing.seeded import system
 from peik.testing.seeded.arrivals import WatchedQueue, not_handed
 from peik.testing.seeded.clients import Backend, Program
 from peik.testing.seeded.disk import Disk
 from peik.testing.seeded.judge import Judge, WatchedLedger
 from peik.testing.seeded.network import LATENCY_S, Answered, Doors, Lost, Tally, Try, Weather
 from peik.testing.seeded.node import Node
-from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop, current
+from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop
 from peik.testing.seeded.promises import Promise, Promises
 from peik.testing.seeded.witness import Witness
 from peik.testing.telegram import Telegram
@@ -38,6 +39,13 @@ SERVERS = ("http://telegram.example", "http://local.example")
 
 
 class World:
+    """A life with one machine, one file and one or two processes on it. See `ServerWorld` for the other kind."""
+
+    bots = 2
+    is_refusal_doubtful = False  # on a file, what is answered with 503 was not accepted
+    calm_s = 8 * 3600.0  # with all faults off, everything has ended by then
+    jump_s_max = 86_400.0  # how far the wall clock is ever ahead
+
     def __init__(self, loop: WorldLoop, clock: VirtualClock, folder: Path, seed: int) -> None:
         self.loop = loop
         self.clock = clock
@@ -58,23 +66,46 @@ class World:
         self.weather = Weather()
         self.tally = Tally()
         self.doors = Doors(self.weather, chance=self.chance_for("doors"), tally=self.tally)
-        self.witness = Witness(folder / "peik.db")
+        self.witness = Witness(self.data / "peik.db")
         self.promises = Promises()
         self.judge = Judge(self.promises, self.witness, now=clock.mono, step=self.step, wall_ms=clock.wall_ms)
-        self.disk = Disk(folder, self.chance_for("disk"), who=_who)
+        self.disk = Disk(self.data, self.chance_for("disk"), who=system.who)
         self.telegram = self._make_telegram()
-        self.tokens = {7000001 + place: f"{7000001 + place}:AA{'secret'[place:]}seed{seed}" for place in range(2)}
+        self.tokens = {
+            7000001 + place: f"{7000001 + place}:AA{'secret'[place:]}seed{seed}" for place in range(self.bots)
+        }
         self.queues = {bot_id: self._make_bot(bot_id) for bot_id in self.tokens}
         kinds = ["poll", "poll", "push", "handlers"]
         self.programs = [Program(self, bot_id, chance.choice(kinds)) for bot_id in self.tokens]  # type: ignore[arg-type]
         self.backends = [Backend(self, f"backend{number}") for number in range(3)]
-        self.nodes = [Node(self, f"node{number}") for number in range(chance.choice([1, 1, 1, 2]))]
+        self.nodes = [self.make_node(f"node{number}") for number in range(self.size(chance))]
         self.dead: list[Process] = []  # and not buried yet
         self._tasks: list[asyncio.Task[None]] = []
         self._pushes_bell = asyncio.Event()
         self.telegram.updated = lambda bot: self._pushes_bell.set()
 
     # ---- making ----
+
+    @property
+    def data(self) -> Path:
+        """Where the machine with the store keeps its files: on the simulated disk."""
+        return self.folder
+
+    def size(self, chance: random.Random) -> int:
+        """How many nodes there are from the start."""
+        return chance.choice([1, 1, 1, 2])
+
+    def make_node(self, name: str) -> Node:
+        return Node(self, name)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else will ever have the store."""
+        return len(self.nodes) == 1
+
+    def has_handlers(self, node: Node) -> bool:
+        """Whether the programs' handlers run in this node."""
+        return True
 
     def chance_for(self, what: str) -> random.Random:
         """A stream of chance of its own, so that one thing more or less in the world leaves the others as they were."""
@@ -106,9 +137,9 @@ class World:
         self.telegram.chats[OLD_GROUP].is_lenient = True
         return queue
 
-    def config(self) -> Config:
+    def config(self, node: Node) -> Config:
         flags = {
-            "store": f"sqlite:///{self.folder}/peik.db",
+            **self.places(node),
             "bot_tokens": ",".join(self.tokens.values()),
             "public_url": PUBLIC,
             "grace": "1s",
@@ -117,6 +148,14 @@ class World:
             **self.settings,
         }
         return load(flags, environment={}, folder=self.folder)
+
+    def places(self, node: Node) -> dict[str, str]:
+        """The settings that say where this node keeps what."""
+        return {"store": f"sqlite:///{self.folder}/peik.db"}
+
+    async def start(self) -> None:
+        for node in self.nodes:
+            node.start()
 
     # ---- time and the log ----
 
@@ -158,9 +197,12 @@ class World:
 
         On one file there is one server; the others are programs that accept and read, and take over when it dies.
         """
-        chance = self.chance_for(f"balancer {self.step()}")
-        node = chance.choice(self.nodes if is_anywhere else self.nodes[:1])
+        node = self.balanced(self.chance_for(f"balancer {self.step()}"), is_anywhere=is_anywhere)
         return await self.doors.ask(node.process, node.app, verb, path, **how)
+
+    def balanced(self, chance: random.Random, *, is_anywhere: bool) -> Node:
+        """Which node a request goes to."""
+        return chance.choice(self.nodes if is_anywhere else self.nodes[:1])
 
     async def gateway(self, bot_id: int, method: str, params: dict[str, Any], *, timeout_s: float = 75.0) -> Answered:
         headers = {"content-type": "application/json"}
@@ -219,6 +261,8 @@ class World:
         else:
             wait = answer.headers.get("retry-after")
             result = PushResult(status=answer.status, retry_after_s=None if wait is None else float(wait))
+        if not result.is_ok:
+            self.note(f"telegram pushes {push.event.id} in vain: {result.error or result.status}")
         if result.is_ok and not self.witness.has(push.bot_id, push.event):
             self.judge.note(f"update {push.event.id} was answered with 200, and is not stored")
         self.telegram.push_done(push, result)
@@ -260,9 +304,24 @@ class World:
     def look(self) -> None:
         """What must be so at any time."""
         self.judge.look()
+        self.look_at_owners()
+
+    def look_at_owners(self) -> None:
         owners = [node.name for node in self.nodes if node.office is not None and node.office.leases.is_whole]
         if len(owners) > 1:
             self.judge.note(f"{' and '.join(owners)} both own the store")
+
+    def holder(self, bot_id: int) -> Office | None:
+        """Who acts for a bot now."""
+        return next(
+            (one.office for one in self.nodes if one.office is not None and one.office.leases.holds(bot_id)), None
+        )
+
+    @property
+    def deaths(self) -> int:
+        """How often somebody may have lost tries that he had in hand. A process that ends in good order leaves one in doubt
+        only if no answer came in its grace; that one was sent."""
+        return self.counts["crashes"] + self.counts["power cuts"] + self.counts["ends that could not be stored"]
 
     # ---- the end ----
 
@@ -307,11 +366,11 @@ class World:
                 yield f"{queue.size} updates of {bot_id} are still at Telegram"
         if self.witness.look("SELECT id FROM outages WHERE settled_at IS NULL"):
             yield "an outage is not settled"
-        owner = next((one.office for one in self.nodes if one.office is not None and one.office.leases.is_whole), None)
-        if owner is None:
-            yield "nobody owns the store"
-            return
         for program in self.programs:
+            owner = self.holder(program.bot_id)
+            if owner is None:
+                yield f"nobody acts for {program.bot_id}"
+                continue
             status = owner.receiver.status(program.bot_id)
             if not status.is_well:
                 yield f"the source of {program.bot_id} is not well: {status.why}"
@@ -324,14 +383,17 @@ class World:
 
     # ---- running ----
 
+    def end(self) -> None:
+        """Nobody lives on."""
+        for node in self.nodes:
+            node.kill()
+
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        hook = _adopt_connection
-        apsw.connection_hooks.append(hook)
         loud: list[str] = []
         self.loop.set_exception_handler(lambda loop, context: loud.append(_said(context)))
         try:
-            with self.disk, _watched_locks():
+            with self.disk, system.watched():
                 for backend in self.backends:
                     self.outside(backend.run())
                 for program in self.programs:
@@ -342,45 +404,12 @@ class World:
             self.judge.wrong += loud
             for task in self._tasks:
                 task.cancel()
-            for node in self.nodes:
-                node.kill()
+            self.end()
             for process in self.dead:
                 process.bury()
             self.witness.close()
-            apsw.connection_hooks.remove(hook)
-
-
-def _who() -> str | None:
-    process = current()
-    return None if process is None else process.name
-
-
-def _adopt_connection(connection: apsw.Connection) -> None:
-    process = current()
-    if process is not None:
-        process.connections.append(connection)
 
 
 def _said(context: dict[str, Any]) -> str:
     error = context.get("exception")
     return f"{context.get('message')}: {error!r}" if error is not None else str(context.get("message"))
-
-
-@contextlib.contextmanager
-def _watched_locks() -> Iterator[None]:
-    """The system takes a dead process's locks back; so it must know whose they are."""
-    import fcntl
-
-    real = fcntl.flock
-
-    def flock(file: Any, operation: int) -> None:
-        real(file, operation)
-        process = current()
-        if process is not None and operation & fcntl.LOCK_EX:
-            process.locks.append(file)
-
-    fcntl.flock = flock
-    try:
-        yield
-    finally:
-        fcntl.flock = real

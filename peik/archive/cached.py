@@ -1,0 +1,195 @@
+"""An archive whose sessions are read from Redis first. Everything else goes to the archive behind it."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from peik.archive.session_cache import SessionCache
+from peik.archive_ports import (
+    Archive,
+    ArchiveRetention,
+    ChatState,
+    EventFilter,
+    Happening,
+    Kept,
+    Kind,
+    Message,
+    MessageFilter,
+    Record,
+    Session,
+    SessionFilter,
+    SessionState,
+    Tallied,
+)
+
+_sessions: msgspec.msgpack.Decoder[Session | None] = msgspec.msgpack.Decoder(Session | None)
+_ids: msgspec.msgpack.Decoder[str | None] = msgspec.msgpack.Decoder(str | None)
+
+# What another Peik with other fields has kept is not read: it would lack what only this one knows.
+_FORM = hashlib.blake2b(repr(Session.__struct_fields__).encode(), digest_size=8).digest()
+
+
+class CachedArchive:
+    """The port `Archive`. While Redis is away, reads go to the archive, and writes of sessions take a few seconds longer: see
+    session_cache.py."""
+
+    def __init__(self, archive: Archive, cache: SessionCache) -> None:
+        self._archive = archive
+        self._cache = cache
+
+    async def open(self) -> None:
+        await self._cache.open()
+        await self._archive.open()
+
+    async def close(self) -> None:
+        await self._archive.close()
+        await self._cache.close()
+
+    def trouble(self) -> str | None:
+        return self._archive.trouble()
+
+    # ---- read from Redis first ----
+
+    async def session(self, session_id: str) -> Session | None:
+        name = _by_id(session_id)
+        answer, right = await self._cache.take(name)
+        if answer is not None and answer.startswith(_FORM):
+            return _sessions.decode(answer[len(_FORM) :])
+        found = await self._archive.session(session_id)
+        if right is not None:
+            await self._cache.fill(name, right, _FORM + msgspec.msgpack.encode(found))
+        return found
+
+    async def session_by_phone(self, phone: str) -> Session | None:
+        """Only the id is kept by phone: a change of the session itself does not change it. A session that has another phone by
+        now, or is gone, sends us to the archive."""
+        name = _by_phone(phone)
+        answer, right = await self._cache.take(name)
+        if answer is not None:
+            session_id = _ids.decode(answer)
+            if session_id is None:
+                return None
+            known = await self.session(session_id)
+            if known is not None and known.phone == phone:
+                return known
+        found = await self._archive.session_by_phone(phone)
+        if right is not None:
+            await self._cache.fill(name, right, msgspec.msgpack.encode(found.session_id if found else None))
+        return found
+
+    # ---- written to the archive, then forgotten, then acknowledged ----
+
+    async def add_session(self, session: Session) -> Session:
+        try:
+            stored = await self._archive.add_session(session)
+        except Exception:
+            await self._cache.try_to_forget(_names(session))
+            raise
+        await self._cache.forget(_names(session))
+        return stored
+
+    async def save_session(self, session: Session) -> Session:
+        try:
+            stored = await self._archive.save_session(session)
+        except Exception:
+            # Also of a Conflict: whoever reads it again now shall not meet the version that was refused.
+            await self._cache.try_to_forget(_names(session))
+            raise
+        await self._cache.forget(_names(session))
+        return stored
+
+    async def remove_session(self, session_id: str) -> bool:
+        try:
+            removed = await self._archive.remove_session(session_id)
+        except Exception:
+            await self._cache.try_to_forget([_by_id(session_id)])
+            raise
+        await self._cache.forget([_by_id(session_id)])
+        return removed
+
+    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
+        removed = await self._archive.remove_old_sessions(before_ms=before_ms, states=states)
+        await self._cache.forget([_by_id(session_id) for session_id in removed])
+        return removed
+
+    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+        await self._archive.put(kind, records, progress)
+        await self._cache.forget([name for one in records if isinstance(one, Session) for name in _names(one)])
+
+    # ---- the archive's own ----
+
+    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
+        return await self._archive.sessions(wanted, after=after, limit=limit)
+
+    async def save_updates_state(self, session_id: str, state: bytes) -> None:
+        await self._archive.save_updates_state(session_id, state)
+
+    async def updates_state(self, session_id: str) -> bytes | None:
+        return await self._archive.updates_state(session_id)
+
+    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+        return await self._archive.keep_messages(messages)
+
+    async def mark_deleted(
+        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
+    ) -> int:
+        return await self._archive.mark_deleted(session_id, chat_id, message_ids, at_ms=at_ms)
+
+    async def messages(
+        self, wanted: MessageFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Message], str | None]:
+        return await self._archive.messages(wanted, cursor=cursor, limit=limit)
+
+    async def count_messages(self, wanted: MessageFilter) -> int:
+        return await self._archive.count_messages(wanted)
+
+    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
+        return await self._archive.versions(session_id, chat_id, message_id)
+
+    async def keep_events(self, events: Sequence[Happening]) -> int:
+        return await self._archive.keep_events(events)
+
+    async def events(
+        self, wanted: EventFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Happening], str | None]:
+        return await self._archive.events(wanted, cursor=cursor, limit=limit)
+
+    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
+        return await self._archive.message_ids(session_id, chat_id, above=above, limit=limit)
+
+    async def chat_states(self, session_id: str) -> list[ChatState]:
+        return await self._archive.chat_states(session_id)
+
+    async def save_chat_state(self, state: ChatState) -> None:
+        await self._archive.save_chat_state(state)
+
+    async def tally(self, agent_id: str | None = None) -> Tallied:
+        return await self._archive.tally(agent_id)
+
+    async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
+        return await self._archive.clean(retention, at_ms=at_ms, limit=limit)
+
+    async def forget_person(self, user_id: int) -> Mapping[str, int]:
+        return await self._archive.forget_person(user_id)
+
+    async def durability(self) -> list[str]:
+        return await self._archive.durability()
+
+    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+        return await self._archive.page(kind, after=after, limit=limit)
+
+    async def progress(self) -> str | None:
+        return await self._archive.progress()
+
+
+def _by_id(session_id: str) -> str:
+    return f"id {session_id}"
+
+
+def _by_phone(phone: str) -> str:
+    return f"phone {phone}"
+
+
+def _names(session: Session) -> list[str]:
+    return [_by_id(session.session_id)] + ([_by_phone(session.phone)] if session.phone else [])

@@ -1,0 +1,1 @@
+"""The archive in a database of MongoDB."""

@@ -1,0 +1,298 @@
+"""The archive in MongoDB: a replica set, or a single server."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+from pymongo import ReplaceOne, errors
+
+from peik.archive.fitting import fitted
+from peik.archive.gathering import Gathering
+from peik.archive.mongo.connection import Server
+from peik.archive.mongo.documents import (
+    Document,
+    document_of,
+    key_filter,
+    message_document,
+    record_of,
+    version_document,
+)
+from peik.archive.mongo.indexes import INDEXES
+from peik.archive.mongo.messages import Messages
+from peik.archive.taken import gone, taken_id, taken_phone, was_changed
+from peik.archive.versions import Fate, tally
+from peik.archive_ports import (
+    ArchiveRetention,
+    ChatState,
+    EventFilter,
+    Happening,
+    Kept,
+    Kind,
+    Message,
+    MessageFilter,
+    Record,
+    Session,
+    SessionFilter,
+    SessionState,
+    Tallied,
+    UpdatesState,
+)
+from peik.errors import StartError, StoreUnavailable
+
+_COLLECTIONS: dict[Kind, tuple[str, type[Any]]] = {
+    Kind.SESSIONS: ("telegram_sessions", Session),
+    Kind.UPDATES_STATES: ("updates_states", UpdatesState),
+    Kind.CHAT_STATES: ("chat_states", ChatState),
+    Kind.MESSAGES: ("messages", Message),
+    Kind.VERSIONS: ("message_versions", Message),
+    Kind.EVENTS: ("events", Happening),
+}
+
+
+class MongoArchive:
+    """The port `Archive`."""
+
+    def __init__(self, url: str) -> None:
+        self._server = Server(url)
+        self._gathering: Gathering[Message, Fate] = Gathering(self._keep)
+
+    async def open(self) -> None:
+        try:
+            self._server.connect()
+            async with self._server.asked():
+                for name, indexes in INDEXES.items():
+                    await self._server.collection(name).create_indexes(indexes)
+        except (errors.ConfigurationError, errors.InvalidURI, ValueError) as error:
+            raise StartError(f"PEIK_ARCHIVE is not an address of a MongoDB server: {error}.") from error
+        except StoreUnavailable as error:
+            await self._server.close()
+            raise StartError(f"Cannot use {self._server.shown} as the archive: {error.detail}") from error
+        self._messages = Messages(self._server)
+
+    async def close(self) -> None:
+        await self._gathering.drained()
+        await self._server.close()
+
+    def trouble(self) -> str | None:
+        return None if self._server.trouble is None else self._server.trouble.detail
+
+    # ---- the registry ----
+
+    async def add_session(self, session: Session) -> Session:
+        stored = msgspec.structs.replace(session, version=1)
+        async with self._server.asked():
+            try:
+                await self._server.collection("telegram_sessions").insert_one(_session_document(stored))
+            except errors.DuplicateKeyError as error:
+                raise (taken_phone(stored) if _is_phone(error) else taken_id(stored)) from error
+        return stored
+
+    async def session(self, session_id: str) -> Session | None:
+        async with self._server.asked():
+            found = await self._server.settled("telegram_sessions").find_one({"session_id": session_id})
+        return None if found is None else record_of(found, Session)
+
+    async def session_by_phone(self, phone: str) -> Session | None:
+        async with self._server.asked():
+            found = self._server.settled("telegram_sessions").find({"phone": phone})
+            newest = await found.sort([("created_at", -1), ("session_id", -1)]).limit(1).to_list()
+        return record_of(newest[0], Session) if newest else None
+
+    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
+        asked: Document = {"session_id": {"$gt": after or ""}}
+        if wanted.agent_id is not None:
+            asked["agent_id"] = wanted.agent_id
+        if wanted.states is not None:
+            asked["state"] = {"$in": sorted(str(state) for state in wanted.states)}
+        if wanted.is_active is not None:
+            asked["is_active"] = wanted.is_active
+        async with self._server.asked():
+            found = self._server.settled("telegram_sessions").find(asked).sort("session_id", 1).limit(limit)
+            return [record_of(document, Session) async for document in found]
+
+    async def save_session(self, session: Session) -> Session:
+        stored = msgspec.structs.replace(session, version=session.version + 1)
+        sessions = self._server.collection("telegram_sessions")
+        async with self._server.asked():
+            try:
+                asked = {"session_id": session.session_id, "version": session.version}
+                changed = await sessions.replace_one(asked, _session_document(stored))
+            except errors.DuplicateKeyError as error:
+                raise taken_phone(stored) from error
+            if not changed.matched_count:
+                is_here = await sessions.find_one({"session_id": session.session_id}, {"_id": True})
+                raise was_changed(session) if is_here else gone(session)
+        return stored
+
+    async def remove_session(self, session_id: str) -> bool:
+        async with self._server.asked():
+            await self._server.collection("updates_states").delete_one({"_id": session_id})
+            removed = await self._server.collection("telegram_sessions").delete_one({"session_id": session_id})
+        return removed.deleted_count > 0
+
+    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
+        before = DatetimeMS(before_ms)
+        asked: Document = {
+            "created_at": {"$lt": before},
+            "updated_at": {"$lt": before},
+            "$and": [
+                {"$or": [{"active_at": None}, {"active_at": {"$lt": before}}]},
+                {"$or": [{"is_active": False}, {"state": {"$in": sorted(str(state) for state in states)}}]},
+            ],
+        }
+        sessions, removed = self._server.collection("telegram_sessions"), []
+        async with self._server.asked():
+            for found in await sessions.find(asked).to_list():
+                # Only as it was found: somebody may use it again right now.
+                ended = await sessions.delete_one({"session_id": found["session_id"], "version": found["version"]})
+                if ended.deleted_count:
+                    await self._server.collection("updates_states").delete_one({"_id": found["session_id"]})
+                    removed.append(str(found["session_id"]))
+        return sorted(removed)
+
+    async def save_updates_state(self, session_id: str, state: bytes) -> None:
+        async with self._server.asked():
+            states = self._server.collection("updates_states")
+            await states.replace_one({"_id": session_id}, {"session_id": session_id, "state": state}, upsert=True)
+
+    async def updates_state(self, session_id: str) -> bytes | None:
+        async with self._server.asked():
+            found = await self._server.settled("updates_states").find_one({"_id": session_id})
+        return None if found is None else bytes(found["state"])
+
+    # ---- what they saw ----
+
+    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+        return tally(await self._gathering.add([fitted(message) for message in messages]))
+
+    async def _keep(self, messages: Sequence[Message]) -> list[Fate]:
+        async with self._server.asked():
+            return await self._messages.keep(messages)
+
+    async def mark_deleted(
+        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
+    ) -> int:
+        async with self._server.asked():
+            return await self._messages.mark_deleted(session_id, chat_id, message_ids, at_ms)
+
+    async def messages(
+        self, wanted: MessageFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Message], str | None]:
+        async with self._server.asked():
+            return await self._messages.find(wanted, cursor, limit)
+
+    async def count_messages(self, wanted: MessageFilter) -> int:
+        async with self._server.asked():
+            return await self._messages.count(wanted)
+
+    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
+        async with self._server.asked():
+            return await self._messages.versions(session_id, chat_id, message_id)
+
+    async def keep_events(self, events: Sequence[Happening]) -> int:
+        async with self._server.asked():
+            return await self._messages.keep_events([fitted(event) for event in events])
+
+    async def events(
+        self, wanted: EventFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Happening], str | None]:
+        async with self._server.asked():
+            return await self._messages.find_events(wanted, cursor, limit)
+
+    # ---- gaps and crawls ----
+
+    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
+        asked = {"session_id": session_id, "chat_id": chat_id, "message_id": {"$gt": above}}
+        async with self._server.asked():
+            found = self._server.settled("messages").find(asked, {"_id": False, "message_id": True})
+            return [document["message_id"] async for document in found.sort("message_id", 1).limit(limit)]
+
+    async def chat_states(self, session_id: str) -> list[ChatState]:
+        async with self._server.asked():
+            found = self._server.settled("chat_states").find({"session_id": session_id}).sort("chat_id", 1)
+            return [record_of(document, ChatState) async for document in found]
+
+    async def save_chat_state(self, state: ChatState) -> None:
+        async with self._server.asked():
+            key = {"session_id": state.session_id, "chat_id": state.chat_id}
+            await self._server.collection("chat_states").replace_one(key, document_of(state), upsert=True)
+
+    # ---- upkeep ----
+
+    async def tally(self, agent_id: str | None = None) -> Tallied:
+        asked: Document = {} if agent_id is None else {"agent_id": agent_id}
+        hint: dict[str, Any] = {"hint": "_id_"} if agent_id is None else {}
+        counts: dict[str, int] = {}
+        async with self._server.asked():
+            for kind in (Kind.SESSIONS, Kind.MESSAGES, Kind.VERSIONS, Kind.EVENTS):
+                counts[kind] = await self._server.settled(_COLLECTIONS[kind][0]).count_documents(asked, **hint)
+        return Tallied(**counts)
+
+    async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
+        async with self._server.asked():
+            return await self._messages.clean(retention, at_ms, limit)
+
+    async def forget_person(self, user_id: int) -> Mapping[str, int]:
+        async with self._server.asked():
+            return await self._messages.forget(user_id)
+
+    async def durability(self) -> list[str]:
+        return await self._server.weaknesses()
+
+    # ---- copying ----
+
+    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+        name, record = _COLLECTIONS[kind]
+        has_text_ids = kind in (Kind.SESSIONS, Kind.UPDATES_STATES)
+        asked: Document = {}
+        if after is not None:
+            asked["_id"] = {"$gt": after if has_text_ids else ObjectId(after)}
+        async with self._server.asked():
+            documents = await self._server.settled(name).find(asked).sort("_id", 1).limit(limit).to_list()
+        found: list[Record] = [record_of(document, record) for document in documents]
+        return found, str(documents[-1]["_id"]) if len(documents) == limit else None
+
+    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+        async with self._server.asked():
+            if records:
+                replacing = [_replacing(kind, record) for record in records]
+                await self._server.collection(_COLLECTIONS[kind][0]).bulk_write(replacing, ordered=False)
+            copying = self._server.collection("copying")
+            await copying.replace_one({"_id": 1}, {"progress": progress}, upsert=True)
+
+    async def progress(self) -> str | None:
+        async with self._server.asked():
+            found = await self._server.settled("copying").find_one({"_id": 1})
+        return None if found is None else str(found["progress"])
+
+
+def _session_document(session: Session) -> Document:
+    return {"_id": session.session_id, **document_of(session)}
+
+
+def _is_phone(error: errors.DuplicateKeyError) -> bool:
+    return "phone" in ((error.details or {}).get("keyPattern") or {})
+
+
+def _replacing(kind: Kind, record: Record) -> ReplaceOne[Document]:
+    match kind:
+        case Kind.SESSIONS:
+            key: Document = {"_id": cast(Session, record).session_id}
+            document = document_of(record)
+        case Kind.UPDATES_STATES:
+            key, document = {"_id": cast(UpdatesState, record).session_id}, document_of(record)
+        case Kind.CHAT_STATES:
+            state = cast(ChatState, record)
+            key, document = {"session_id": state.session_id, "chat_id": state.chat_id}, document_of(state)
+        case Kind.MESSAGES:
+            message = cast(Message, record)
+            key, document = key_filter(message), message_document(message)
+        case Kind.VERSIONS:
+            message = cast(Message, record)
+            document = version_document(message)
+            key = {**key_filter(message), "edited_at": document["edited_at"]}
+        case Kind.EVENTS:
+            key, document = {"event_id": cast(Happening, record).event_id}, document_of(record)
+    return ReplaceOne(key, document, upsert=True)

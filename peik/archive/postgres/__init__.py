@@ -1,0 +1,1 @@
+"""The archive in a schema of a PostgreSQL database."""

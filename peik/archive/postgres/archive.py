@@ -1,0 +1,251 @@
+"""The archive in PostgreSQL: many machines, one database."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import asyncpg  # type: ignore[import-untyped,unused-ignore]
+import msgspec
+
+from peik.archive.fitting import fitted
+from peik.archive.gathering import Gathering
+from peik.archive.postgres import messages as work
+from peik.archive.postgres.address import read_address
+from peik.archive.postgres.connection import PACKAGE, Asking, Server
+from peik.archive.postgres.schema import migrate, weaknesses
+from peik.archive.queries import filled, load
+from peik.archive.rows import MESSAGE, chat_state_of, fields_of, last_place, page_place, read_row, session_of
+from peik.archive.taken import gone, taken_id, taken_phone, was_changed
+from peik.archive.versions import Fate, tally
+from peik.archive_ports import (
+    ArchiveRetention,
+    ChatState,
+    EventFilter,
+    Happening,
+    Kept,
+    Kind,
+    Message,
+    MessageFilter,
+    Record,
+    Session,
+    SessionFilter,
+    SessionState,
+    Tallied,
+)
+from peik.errors import Problem, StartError
+
+_SQL = load(PACKAGE, "queries.sql")
+_ADD_SESSION = filled(_SQL["add_session"], over="")
+_PUT_SESSION = filled(_SQL["add_session"], over=_SQL["over_session"])
+_ONE_PER_PHONE = "telegram_sessions_one_per_phone"
+
+
+class PostgresArchive:
+    """The port `Archive`."""
+
+    def __init__(self, url: str) -> None:
+        self._server = Server(read_address(url))
+        self._messages: Gathering[Message, Fate] = Gathering(self._keep_messages)
+
+    async def open(self) -> None:
+        try:
+            await self._server.open()
+            await migrate(self._server)
+        except (Problem, OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            told = error.detail if isinstance(error, Problem) else str(error)
+            raise StartError(f"Cannot use {self._server.address.shown} as the archive: {told}") from error
+
+    async def close(self) -> None:
+        await self._messages.drained()
+        self._server.close()
+
+    def trouble(self) -> str | None:
+        return None if self._server.trouble is None else self._server.trouble.detail
+
+    # ---- the registry ----
+
+    async def add_session(self, session: Session) -> Session:
+        stored = msgspec.structs.replace(session, version=1)
+        try:
+            await self._run(_ADD_SESSION, **fields_of(stored))
+        except asyncpg.UniqueViolationError as error:
+            is_phone = error.constraint_name == _ONE_PER_PHONE
+            raise (taken_phone(stored) if is_phone else taken_id(stored)) from error
+        return stored
+
+    async def session(self, session_id: str) -> Session | None:
+        return await self._one_session("session", session_id=session_id)
+
+    async def session_by_phone(self, phone: str) -> Session | None:
+        return await self._one_session("session_by_phone", phone=phone)
+
+    async def _one_session(self, query: str, **named: str) -> Session | None:
+        rows = await self._rows(_SQL[query], **named)
+        return session_of(rows[0]) if rows else None
+
+    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
+        parts: list[str] = []
+        named: dict[str, Any] = {"after": after or "", "limit": limit}
+        if wanted.agent_id is not None:
+            parts.append(_SQL["sessions_of_agent"])
+            named["agent_id"] = wanted.agent_id
+        if wanted.states is not None:
+            parts.append(_SQL["sessions_in_states"])
+            named["states"] = sorted(wanted.states)
+        if wanted.is_active is not None:
+            parts.append(_SQL["sessions_active"])
+            named["is_active"] = wanted.is_active
+        rows = await self._rows(filled(_SQL["sessions"], where=" ".join(parts)), **named)
+        return [session_of(row) for row in rows]
+
+    async def save_session(self, session: Session) -> Session:
+        stored = msgspec.structs.replace(session, version=session.version + 1)
+
+        async def piece(asking: Asking) -> None:
+            if not await asking.run(_SQL["save_session"], **fields_of(stored)):
+                is_here = await asking.rows(_SQL["session"], session_id=session.session_id)
+                raise was_changed(session) if is_here else gone(session)
+
+        try:
+            await self._server.write(piece)
+        except asyncpg.UniqueViolationError as error:
+            raise taken_phone(stored) from error
+        return stored
+
+    async def remove_session(self, session_id: str) -> bool:
+        async def piece(asking: Asking) -> bool:
+            await asking.run(_SQL["remove_updates_states"], session_ids=[session_id])
+            return await asking.run(_SQL["remove_session"], session_id=session_id) > 0
+
+        return await self._server.write(piece)
+
+    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
+        async def piece(asking: Asking) -> list[str]:
+            rows = await asking.rows(_SQL["remove_old_sessions"], before_ms=before_ms, states=sorted(states))
+            removed = sorted(row[0] for row in rows)
+            await asking.run(_SQL["remove_updates_states"], session_ids=removed)
+            return removed
+
+        return await self._server.write(piece)
+
+    async def save_updates_state(self, session_id: str, state: bytes) -> None:
+        await self._run(_SQL["save_updates_state"], session_id=session_id, state=state)
+
+    async def updates_state(self, session_id: str) -> bytes | None:
+        rows = await self._rows(_SQL["updates_state"], session_id=session_id)
+        return bytes(rows[0][0]) if rows else None
+
+    # ---- what they saw ----
+
+    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+        return tally(await self._messages.add([fitted(message) for message in messages]))
+
+    async def _keep_messages(self, messages: Sequence[Message]) -> list[Fate]:
+        return await self._server.write(lambda asking: work.keep_messages(asking, messages))
+
+    async def mark_deleted(
+        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
+    ) -> int:
+        return await self._server.write(
+            lambda asking: work.mark_deleted(asking, session_id, chat_id, message_ids, at_ms)
+        )
+
+    async def messages(
+        self, wanted: MessageFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Message], str | None]:
+        return await self._server.read(lambda asking: work.find_messages(asking, wanted, cursor, limit))
+
+    async def count_messages(self, wanted: MessageFilter) -> int:
+        return await self._server.read(lambda asking: work.count_messages(asking, wanted))
+
+    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
+        return await self._server.read(lambda asking: work.find_versions(asking, session_id, chat_id, message_id))
+
+    async def keep_events(self, events: Sequence[Happening]) -> int:
+        fitting = [fitted(event) for event in events]
+        return await self._server.write(lambda asking: work.keep_events(asking, fitting))
+
+    async def events(
+        self, wanted: EventFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Happening], str | None]:
+        return await self._server.read(lambda asking: work.find_events(asking, wanted, cursor, limit))
+
+    # ---- gaps and crawls ----
+
+    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
+        rows = await self._rows(_SQL["message_ids"], session_id=session_id, chat_id=chat_id, above=above, limit=limit)
+        return [row[0] for row in rows]
+
+    async def chat_states(self, session_id: str) -> list[ChatState]:
+        return [chat_state_of(row) for row in await self._rows(_SQL["chat_states"], session_id=session_id)]
+
+    async def save_chat_state(self, state: ChatState) -> None:
+        await self._run(_SQL["save_chat_state"], **fields_of(state))
+
+    # ---- upkeep ----
+
+    async def tally(self, agent_id: str | None = None) -> Tallied:
+        query = _SQL["tally" if agent_id is None else "tally_of_agent"]
+        sessions, messages, versions, events = (await self._rows(query, agent_id=agent_id))[0]
+        return Tallied(sessions=sessions, messages=messages, versions=versions, events=events)
+
+    async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
+        return await self._server.write(lambda asking: work.clean(asking, retention, at_ms, limit))
+
+    async def forget_person(self, user_id: int) -> Mapping[str, int]:
+        messages = versions = 0
+        while True:  # in parts: others write in between
+            removed = await self._server.write(lambda asking: work.forget_messages(asking, user_id))
+            messages, versions = messages + removed[0], versions + removed[1]
+            if not removed[0]:
+                break
+        rest = await self._server.write(lambda asking: work.forget_rest(asking, user_id))
+        return {"messages": messages, **rest, "versions": versions + rest["versions"]}
+
+    async def durability(self) -> list[str]:
+        return await self._server.read(weaknesses)
+
+    # ---- copying ----
+
+    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+        query = filled(_SQL[f"page_{kind}"], message_columns=", ".join(MESSAGE))
+        rows = [tuple(row) for row in await self._rows(query, limit=limit, **page_place(kind, after))]
+        found = [read_row(kind, row) for row in rows]
+        return found, last_place(kind, found[-1], rows[-1]) if len(rows) == limit else None
+
+    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+        async def piece(asking: Asking) -> None:
+            await _put(asking, kind, records)
+            await asking.run(_SQL["note_progress"], progress=progress)
+
+        await self._server.write(piece)
+
+    async def progress(self) -> str | None:
+        rows = await self._rows(_SQL["progress"])
+        return str(rows[0][0]) if rows else None
+
+    # ---- asking ----
+
+    async def _rows(self, query: str, **named: Any) -> list[Any]:
+        return await self._server.read(lambda asking: asking.rows(query, **named))
+
+    async def _run(self, query: str, **named: Any) -> int:
+        return await self._server.write(lambda asking: asking.run(query, **named))
+
+
+async def _put(asking: Asking, kind: Kind, records: Sequence[Record]) -> None:
+    match kind:
+        case Kind.SESSIONS:
+            for record in records:
+                await asking.run(_PUT_SESSION, **fields_of(record))
+        case Kind.UPDATES_STATES:
+            for record in records:
+                await asking.run(_SQL["save_updates_state"], **fields_of(record))
+        case Kind.CHAT_STATES:
+            for record in records:
+                await asking.run(_SQL["save_chat_state"], **fields_of(record))
+        case Kind.MESSAGES:
+            await work.put_messages(asking, cast(Sequence[Message], records))
+        case Kind.VERSIONS:
+            await work.put_versions(asking, cast(Sequence[Message], records))
+        case Kind.EVENTS:
+            await work.keep_events(asking, cast(Sequence[Happening], records), over=True)

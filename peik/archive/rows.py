@@ -1,0 +1,110 @@
+"""Records as rows of SQL: the columns of a table are the fields of its record, in their order."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from peik.archive_ports import ChatState, Happening, Kind, Message, Record, Session, UpdatesState
+
+SESSION = Session.__struct_fields__
+MESSAGE = Message.__struct_fields__
+EVENT = Happening.__struct_fields__
+CHAT_STATE = ChatState.__struct_fields__
+
+_decoder = msgspec.json.Decoder(Message)
+_encoder = msgspec.json.Encoder()
+
+
+def session_of(row: Iterable[Any]) -> Session:
+    found = dict(zip(SESSION, row, strict=True))
+    found["is_connected"], found["is_active"] = bool(found["is_connected"]), bool(found["is_active"])
+    return msgspec.convert(found, Session)
+
+
+def message_of(row: Iterable[Any]) -> Message:
+    return msgspec.convert(dict(zip(MESSAGE, row, strict=True)), Message)
+
+
+def event_of(row: Iterable[Any]) -> Happening:
+    return msgspec.convert(dict(zip(EVENT, row, strict=True)), Happening)
+
+
+def chat_state_of(row: Iterable[Any]) -> ChatState:
+    return msgspec.convert(dict(zip(CHAT_STATE, row, strict=True)), ChatState)
+
+
+def updates_state_of(row: Iterable[Any]) -> UpdatesState:
+    session_id, state = row
+    return UpdatesState(session_id=session_id, state=bytes(state))
+
+
+def fields_of(record: Record) -> dict[str, Any]:
+    return msgspec.structs.asdict(record)
+
+
+def version_row(message: Message) -> tuple[str, int, int, int, str, int | None, str]:
+    """A version that is put aside: by what it is found, and the whole of it."""
+    return (
+        message.session_id,
+        message.chat_id,
+        message.message_id,
+        message.edited_at_ms,
+        message.agent_id,
+        message.sender_id,
+        _encoder.encode(message).decode(),
+    )
+
+
+def version_of(record: str) -> Message:
+    return _decoder.decode(record)
+
+
+# ---- pages of all records of a kind ----
+
+
+def read_row(kind: Kind, row: Sequence[Any]) -> Record:
+    match kind:
+        case Kind.SESSIONS:
+            return session_of(row)
+        case Kind.UPDATES_STATES:
+            return updates_state_of(row)
+        case Kind.CHAT_STATES:
+            return chat_state_of(row)
+        case Kind.MESSAGES:
+            return message_of(row[1:])
+        case Kind.VERSIONS:
+            return version_of(row[0])
+        case Kind.EVENTS:
+            return event_of(row[1:])
+
+
+def page_place(kind: Kind, after: str | None) -> dict[str, Any]:
+    """What a query for the page after a place is bound to."""
+    match kind:
+        case Kind.SESSIONS | Kind.UPDATES_STATES:
+            return {"after": after or ""}
+        case Kind.MESSAGES | Kind.EVENTS:
+            return {"after": int(after or 0)}
+        case Kind.CHAT_STATES:
+            return dict(zip(("session_id", "chat_id"), _parted(after, "", 0), strict=True))
+        case Kind.VERSIONS:
+            names = ("session_id", "chat_id", "message_id", "edited_at_ms")
+            return dict(zip(names, _parted(after, "", 0, 0, 0), strict=True))
+
+
+def last_place(kind: Kind, record: Record, row: Sequence[Any]) -> str:
+    """The place of a row."""
+    if isinstance(record, ChatState):
+        return _joined(record.session_id, record.chat_id)
+    if isinstance(record, Message) and kind is Kind.VERSIONS:
+        return _joined(record.session_id, record.chat_id, record.message_id, record.edited_at_ms)
+    return str(row[0])
+
+
+def _joined(*parts: object) -> str:
+    return _encoder.encode(parts).decode()  # ids of sessions may hold anything
+
+
+def _parted(place: str | None, *first: object) -> list[Any]:
+    return list(first) if place is None else msgspec.json.decode(place, type=list[Any])

@@ -1,0 +1,275 @@
+"""The archive in a SQLite file: nothing to install, one machine."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+import msgspec
+
+from peik.archive.fitting import fitted
+from peik.archive.gathering import Gathering
+from peik.archive.queries import filled, load
+from peik.archive.rows import chat_state_of, fields_of, last_place, page_place, read_row, session_of
+from peik.archive.sqlite import messages as work
+from peik.archive.sqlite.database import PACKAGE, connect, migrate, translate
+from peik.archive.sqlite.threads import Reader, Writer
+from peik.archive.taken import gone, taken_id, taken_phone, was_changed
+from peik.archive.versions import Fate, tally
+from peik.archive_ports import (
+    ArchiveRetention,
+    ChatState,
+    EventFilter,
+    Happening,
+    Kept,
+    Kind,
+    Message,
+    MessageFilter,
+    Record,
+    Session,
+    SessionFilter,
+    SessionState,
+    Tallied,
+    UpdatesState,
+)
+from peik.errors import StartError, StoreUnavailable
+
+_SQL = load(PACKAGE, "queries.sql")
+
+
+class SqliteArchive:
+    """The port `Archive`. Several processes may have the same file open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._messages: Gathering[Message, Fate] = Gathering(self._keep_messages)
+
+    async def open(self) -> None:
+        try:
+            connection = connect(self._path)
+            try:
+                migrate(connection, self._path)
+                reading = connect(self._path, for_reading=True)
+            except BaseException:
+                connection.close()
+                raise
+        except apsw.Error as error:
+            told = translate(error)
+            assert isinstance(told, StoreUnavailable)
+            raise StartError(f"Cannot use {self._path} as the archive: {told.detail}") from error
+        self._writer = Writer(connection, "peik-archive-writer")
+        self._reader = Reader(reading, "peik-archive-reader")
+
+    async def close(self) -> None:
+        await self._messages.drained()
+        self._reader.close()
+        self._writer.close()
+
+    def trouble(self) -> str | None:
+        return None if self._writer.trouble is None else str(self._writer.trouble)
+
+    # ---- the registry ----
+
+    async def add_session(self, session: Session) -> Session:
+        stored = msgspec.structs.replace(session, version=1)
+
+        def piece(connection: apsw.Connection) -> None:
+            try:
+                connection.execute(filled(_SQL["add_session"], over=""), fields_of(stored))
+            except apsw.ConstraintError as error:
+                raise (taken_phone(stored) if "phone" in str(error) else taken_id(stored)) from error
+
+        await self._writer.ask(piece)
+        return stored
+
+    async def session(self, session_id: str) -> Session | None:
+        return await self._one_session("session", session_id=session_id)
+
+    async def session_by_phone(self, phone: str) -> Session | None:
+        return await self._one_session("session_by_phone", phone=phone)
+
+    async def _one_session(self, query: str, **bound: str) -> Session | None:
+        rows = await self._rows(_SQL[query], **bound)
+        return session_of(rows[0]) if rows else None
+
+    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
+        parts: list[str] = []
+        bound: dict[str, Any] = {"after": after or "", "limit": limit}
+        if wanted.agent_id is not None:
+            parts.append(_SQL["sessions_of_agent"])
+            bound["agent_id"] = wanted.agent_id
+        if wanted.states is not None:
+            parts.append(_SQL["sessions_in_states"])
+            bound["states"] = _json(sorted(wanted.states))
+        if wanted.is_active is not None:
+            parts.append(_SQL["sessions_active"])
+            bound["is_active"] = wanted.is_active
+        rows = await self._rows(filled(_SQL["sessions"], where=" ".join(parts)), **bound)
+        return [session_of(row) for row in rows]
+
+    async def save_session(self, session: Session) -> Session:
+        stored = msgspec.structs.replace(session, version=session.version + 1)
+
+        def piece(connection: apsw.Connection) -> None:
+            try:
+                connection.execute(_SQL["save_session"], fields_of(stored))
+            except apsw.ConstraintError as error:
+                raise taken_phone(stored) from error
+            if not connection.changes():
+                is_here = connection.execute(_SQL["session"], {"session_id": session.session_id}).fetchall()
+                raise was_changed(session) if is_here else gone(session)
+
+        await self._writer.ask(piece)
+        return stored
+
+    async def remove_session(self, session_id: str) -> bool:
+        def piece(connection: apsw.Connection) -> bool:
+            connection.execute(_SQL["remove_updates_state"], {"session_id": session_id})
+            connection.execute(_SQL["remove_session"], {"session_id": session_id})
+            return connection.changes() > 0
+
+        return await self._writer.ask(piece)
+
+    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
+        def piece(connection: apsw.Connection) -> list[str]:
+            asked = {"before_ms": before_ms, "states": _json(sorted(states))}
+            removed = [str(row[0]) for row in connection.execute(_SQL["remove_old_sessions"], asked).fetchall()]
+            for session_id in removed:
+                connection.execute(_SQL["remove_updates_state"], {"session_id": session_id})
+            return sorted(removed)
+
+        return await self._writer.ask(piece)
+
+    async def save_updates_state(self, session_id: str, state: bytes) -> None:
+        await self._write(_SQL["save_updates_state"], session_id=session_id, state=state)
+
+    async def updates_state(self, session_id: str) -> bytes | None:
+        rows = await self._rows(_SQL["updates_state"], session_id=session_id)
+        return bytes(rows[0][0]) if rows else None
+
+    # ---- what they saw ----
+
+    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+        return tally(await self._messages.add([fitted(message) for message in messages]))
+
+    async def _keep_messages(self, messages: Sequence[Message]) -> list[Fate]:
+        return await self._writer.ask(lambda connection: work.keep_messages(connection, messages))
+
+    async def mark_deleted(
+        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
+    ) -> int:
+        return await self._writer.ask(
+            lambda connection: work.mark_deleted(connection, session_id, chat_id, message_ids, at_ms)
+        )
+
+    async def messages(
+        self, wanted: MessageFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Message], str | None]:
+        return await self._reader.ask(lambda connection: work.find_messages(connection, wanted, cursor, limit))
+
+    async def count_messages(self, wanted: MessageFilter) -> int:
+        return await self._reader.ask(lambda connection: work.count_messages(connection, wanted))
+
+    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
+        return await self._reader.ask(
+            lambda connection: work.find_versions(connection, session_id, chat_id, message_id)
+        )
+
+    async def keep_events(self, events: Sequence[Happening]) -> int:
+        fitting = [fitted(event) for event in events]
+        return sum(await self._writer.ask(lambda connection: work.keep_events(connection, fitting)))
+
+    async def events(
+        self, wanted: EventFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Happening], str | None]:
+        return await self._reader.ask(lambda connection: work.find_events(connection, wanted, cursor, limit))
+
+    # ---- gaps and crawls ----
+
+    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
+        rows = await self._rows(_SQL["message_ids"], session_id=session_id, chat_id=chat_id, above=above, limit=limit)
+        return [int(row[0]) for row in rows]
+
+    async def chat_states(self, session_id: str) -> list[ChatState]:
+        return [chat_state_of(row) for row in await self._rows(_SQL["chat_states"], session_id=session_id)]
+
+    async def save_chat_state(self, state: ChatState) -> None:
+        await self._write(_SQL["save_chat_state"], **fields_of(state))
+
+    # ---- upkeep ----
+
+    async def tally(self, agent_id: str | None = None) -> Tallied:
+        if agent_id is None:
+            rows = await self._rows(_SQL["tally"])
+        else:
+            rows = await self._rows(_SQL["tally_of_agent"], agent_id=agent_id)
+        sessions, messages, versions, events = rows[0]
+        return Tallied(sessions=sessions, messages=messages, versions=versions, events=events)
+
+    async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
+        return await self._writer.ask(lambda connection: work.clean(connection, retention, at_ms, limit))
+
+    async def forget_person(self, user_id: int) -> Mapping[str, int]:
+        messages = versions = 0
+        while True:  # in parts: others write in between
+            gone = await self._writer.ask(lambda connection: work.forget_messages(connection, user_id))
+            messages, versions = messages + gone[0], versions + gone[1]
+            if not gone[0]:
+                break
+        rest = await self._writer.ask(lambda connection: work.forget_rest(connection, user_id))
+        return {"messages": messages, **rest, "versions": versions + rest["versions"]}
+
+    async def durability(self) -> list[str]:
+        return []  # we set everything ourselves
+
+    # ---- copying ----
+
+    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+        rows = await self._rows(_SQL[f"page_{kind}"], limit=limit, **page_place(kind, after))
+        found: list[Record] = [read_row(kind, row) for row in rows]
+        return found, last_place(kind, found[-1], rows[-1]) if len(rows) == limit else None
+
+    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+        def piece(connection: apsw.Connection) -> None:
+            _put(connection, kind, records)
+            connection.execute(_SQL["note_progress"], {"progress": progress})
+
+        await self._writer.ask(piece)
+
+    async def progress(self) -> str | None:
+        rows = await self._rows(_SQL["progress"])
+        return str(rows[0][0]) if rows else None
+
+    # ---- asking ----
+
+    async def _rows(self, query: str, **bound: Any) -> list[tuple[Any, ...]]:
+        return await self._reader.ask(lambda connection: connection.execute(query, bound).fetchall())
+
+    async def _write(self, query: str, **bound: Any) -> None:
+        def piece(connection: apsw.Connection) -> None:
+            connection.execute(query, bound)
+
+        await self._writer.ask(piece)
+
+
+def _put(connection: apsw.Connection, kind: Kind, records: Sequence[Record]) -> None:
+    match kind:
+        case Kind.SESSIONS:
+            for record in records:
+                connection.execute(filled(_SQL["add_session"], over="OR REPLACE"), fields_of(record))
+        case Kind.UPDATES_STATES:
+            for state in cast(Sequence[UpdatesState], records):
+                connection.execute(_SQL["save_updates_state"], fields_of(state))
+        case Kind.CHAT_STATES:
+            for record in records:
+                connection.execute(_SQL["save_chat_state"], fields_of(record))
+        case Kind.MESSAGES:
+            work.put_messages(connection, cast(Sequence[Message], records))
+        case Kind.VERSIONS:
+            work.put_versions(connection, cast(Sequence[Message], records))
+        case Kind.EVENTS:
+            work.keep_events(connection, cast(Sequence[Happening], records), over=True)
+
+
+def _json(values: Sequence[object]) -> str:
+    return msgspec.json.encode(values).decode()

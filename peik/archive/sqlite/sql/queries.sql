@@ -1,0 +1,260 @@
+-- What is asked of the archive. {places} are filled with other pieces of this file.
+
+-- name: session
+SELECT * FROM telegram_sessions WHERE session_id = :session_id
+
+-- name: session_by_phone
+SELECT * FROM telegram_sessions WHERE phone = :phone ORDER BY created_at_ms DESC, session_id DESC LIMIT 1
+
+-- name: sessions
+SELECT * FROM telegram_sessions WHERE session_id > :after {where} ORDER BY session_id LIMIT :limit
+
+-- name: sessions_of_agent
+AND agent_id = :agent_id
+
+-- name: sessions_in_states
+AND state IN (SELECT value FROM json_each(:states))
+
+-- name: sessions_active
+AND is_active = :is_active
+
+-- name: add_session
+INSERT {over} INTO telegram_sessions VALUES (
+    :session_id, :agent_id, :phone, :user_id, :username, :state, :state_reason, :state_until_ms, :is_connected, :is_active,
+    :secret, :file, :proxy, :metadata, :version, :created_at_ms, :updated_at_ms, :active_at_ms
+)
+
+-- name: save_session
+-- Only over the version that its writer saw.
+UPDATE telegram_sessions SET
+    agent_id = :agent_id, phone = :phone, user_id = :user_id, username = :username, state = :state,
+    state_reason = :state_reason, state_until_ms = :state_until_ms, is_connected = :is_connected, is_active = :is_active,
+    secret = :secret, file = :file, proxy = :proxy, metadata = :metadata, version = :version,
+    created_at_ms = :created_at_ms, updated_at_ms = :updated_at_ms, active_at_ms = :active_at_ms
+WHERE session_id = :session_id AND version = :version - 1
+
+-- name: remove_session
+DELETE FROM telegram_sessions WHERE session_id = :session_id
+
+-- name: remove_updates_state
+DELETE FROM updates_states WHERE session_id = :session_id
+
+-- name: remove_old_sessions
+DELETE FROM telegram_sessions
+WHERE max(coalesce(active_at_ms, 0), updated_at_ms, created_at_ms) < :before_ms
+  AND (NOT is_active OR state IN (SELECT value FROM json_each(:states)))
+RETURNING session_id
+
+-- name: save_updates_state
+INSERT INTO updates_states VALUES (:session_id, :state) ON CONFLICT DO UPDATE SET state = excluded.state
+
+-- name: updates_state
+SELECT state FROM updates_states WHERE session_id = :session_id
+
+-- name: messages_by_keys
+-- CROSS: the keys are looked up in the index, one by one.
+SELECT m.* FROM json_each(:keys) AS k CROSS JOIN messages AS m
+WHERE m.session_id = k.value ->> 0 AND m.chat_id = k.value ->> 1 AND m.message_id = k.value ->> 2
+
+-- name: highest_message
+SELECT coalesce(max(id), 0) FROM messages
+
+-- name: add_message
+INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_words
+INSERT INTO message_words (rowid, words) VALUES (?, ?)
+
+-- name: remove_words
+DELETE FROM message_words WHERE rowid = ?
+
+-- name: replace_message
+UPDATE messages SET
+    agent_id = :agent_id, direction = :direction, sender_id = :sender_id, date_ms = :date_ms, edited_at_ms = :edited_at_ms,
+    kind = :kind, text = :text, reply_to = :reply_to, grouped_id = :grouped_id, media = :media, raw = :raw,
+    letter_id = :letter_id, deleted_at_ms = :deleted_at_ms, created_at_ms = :created_at_ms
+WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
+
+-- name: add_version
+INSERT INTO message_versions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: put_version
+INSERT OR REPLACE INTO message_versions VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: mark_deleted
+UPDATE messages SET deleted_at_ms = coalesce(deleted_at_ms, :at_ms)
+WHERE session_id = :session_id AND chat_id = :chat_id AND message_id IN (SELECT value FROM json_each(:message_ids))
+
+-- name: mark_deleted_anywhere
+UPDATE messages SET deleted_at_ms = coalesce(deleted_at_ms, :at_ms)
+WHERE session_id = :session_id AND chat_id > -1000000000000 AND message_id IN (SELECT value FROM json_each(:message_ids))
+
+-- name: messages
+SELECT * FROM messages WHERE TRUE {where} ORDER BY {order} LIMIT :limit
+
+-- name: count_messages
+SELECT count(*) FROM messages WHERE TRUE {where}
+
+-- name: by_date
+date_ms DESC, id DESC
+
+-- name: by_date_of_few
+-- The plus keeps the planner from walking all messages by date while it waits for one that fits.
++date_ms DESC, id DESC
+
+-- name: before
+AND (date_ms, id) < (:cursor_ms, :cursor_id)
+
+-- name: since
+AND date_ms >= :since_ms
+
+-- name: until
+AND date_ms < :until_ms
+
+-- name: of_session
+AND {plus}session_id = :session_id
+
+-- name: of_agent
+AND {plus}agent_id = :agent_id
+
+-- name: of_chat
+AND {plus}chat_id = :chat_id
+
+-- name: of_sender
+AND {plus}sender_id = :sender_id
+
+-- name: of_direction
+AND direction = :direction
+
+-- name: of_kind
+AND kind = :kind
+
+-- name: deleted
+AND deleted_at_ms IS NOT NULL
+
+-- name: not_deleted
+AND deleted_at_ms IS NULL
+
+-- name: with_words
+AND id IN (SELECT rowid FROM message_words WHERE message_words MATCH :words)
+
+-- name: with_common_words
+-- Message by message, while they are walked by date: to gather all hits would take longer. has_words is ours, of database.py.
+AND has_words(text, :words)
+
+-- name: nothing
+AND FALSE
+
+-- name: how_common
+SELECT count(*) FROM (SELECT rowid FROM message_words WHERE message_words MATCH :words LIMIT :limit)
+
+-- name: message
+SELECT * FROM messages WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
+
+-- name: versions
+SELECT record FROM message_versions
+WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
+ORDER BY edited_at_ms
+
+-- name: add_event
+INSERT INTO events (event_id, session_id, agent_id, event_type, chat_id, user_id, payload, created_at_ms)
+VALUES (:event_id, :session_id, :agent_id, :event_type, :chat_id, :user_id, :payload, :created_at_ms)
+ON CONFLICT (event_id) DO NOTHING
+
+-- name: put_event
+INSERT INTO events (event_id, session_id, agent_id, event_type, chat_id, user_id, payload, created_at_ms)
+VALUES (:event_id, :session_id, :agent_id, :event_type, :chat_id, :user_id, :payload, :created_at_ms)
+ON CONFLICT (event_id) DO UPDATE SET
+    session_id = excluded.session_id, agent_id = excluded.agent_id, event_type = excluded.event_type,
+    chat_id = excluded.chat_id, user_id = excluded.user_id, payload = excluded.payload,
+    created_at_ms = excluded.created_at_ms
+
+-- name: events
+SELECT * FROM events WHERE TRUE {where} ORDER BY created_at_ms DESC, id DESC LIMIT :limit
+
+-- name: events_before
+AND (created_at_ms, id) < (:cursor_ms, :cursor_id)
+
+-- name: events_of_type
+AND event_type = :event_type
+
+-- name: events_since
+AND created_at_ms >= :since_ms
+
+-- name: events_until
+AND created_at_ms < :until_ms
+
+-- name: message_ids
+SELECT message_id FROM messages
+WHERE session_id = :session_id AND chat_id = :chat_id AND message_id > :above
+ORDER BY message_id LIMIT :limit
+
+-- name: chat_states
+SELECT * FROM chat_states WHERE session_id = :session_id ORDER BY chat_id
+
+-- name: save_chat_state
+INSERT OR REPLACE INTO chat_states VALUES (
+    :session_id, :chat_id, :title, :newest_id, :crawled_to, :crawl_until_ms, :crawled, :checked_to, :access, :updated_at_ms
+)
+
+-- name: tally
+SELECT
+    (SELECT count(*) FROM telegram_sessions), (SELECT count(*) FROM messages),
+    (SELECT count(*) FROM message_versions), (SELECT count(*) FROM events)
+
+-- name: tally_of_agent
+SELECT
+    (SELECT count(*) FROM telegram_sessions WHERE agent_id = :agent_id),
+    (SELECT count(*) FROM messages WHERE agent_id = :agent_id),
+    (SELECT count(*) FROM message_versions WHERE agent_id = :agent_id),
+    (SELECT count(*) FROM events WHERE agent_id = :agent_id)
+
+-- name: old_messages
+SELECT id, session_id, chat_id, message_id FROM messages WHERE created_at_ms < :before_ms ORDER BY created_at_ms LIMIT :limit
+
+-- name: messages_of_sender
+SELECT id, session_id, chat_id, message_id FROM messages WHERE sender_id = :user_id LIMIT :limit
+
+-- name: remove_message
+DELETE FROM messages WHERE id = ?
+
+-- name: remove_versions
+DELETE FROM message_versions WHERE session_id = ? AND chat_id = ? AND message_id = ?
+
+-- name: remove_old_events
+DELETE FROM events WHERE id IN (SELECT id FROM events WHERE created_at_ms < :before_ms ORDER BY created_at_ms LIMIT :limit)
+
+-- name: forget_versions
+DELETE FROM message_versions WHERE sender_id = :user_id
+
+-- name: forget_events
+DELETE FROM events WHERE user_id = :user_id
+
+-- name: forget_chats
+DELETE FROM chat_states WHERE chat_id = :user_id
+
+-- name: page_sessions
+SELECT * FROM telegram_sessions WHERE session_id > :after ORDER BY session_id LIMIT :limit
+
+-- name: page_updates_states
+SELECT * FROM updates_states WHERE session_id > :after ORDER BY session_id LIMIT :limit
+
+-- name: page_chat_states
+SELECT * FROM chat_states WHERE (session_id, chat_id) > (:session_id, :chat_id) ORDER BY session_id, chat_id LIMIT :limit
+
+-- name: page_messages
+SELECT * FROM messages WHERE id > :after ORDER BY id LIMIT :limit
+
+-- name: page_versions
+SELECT record FROM message_versions
+WHERE (session_id, chat_id, message_id, edited_at_ms) > (:session_id, :chat_id, :message_id, :edited_at_ms)
+ORDER BY session_id, chat_id, message_id, edited_at_ms LIMIT :limit
+
+-- name: page_events
+SELECT * FROM events WHERE id > :after ORDER BY id LIMIT :limit
+
+-- name: note_progress
+INSERT OR REPLACE INTO copying VALUES (1, :progress)
+
+-- name: progress
+SELECT progress FROM copying

@@ -1,0 +1,111 @@
+"""States of chats, counts, retention, forgetting, durability, and pages for a copy."""
+
+import msgspec
+
+from peik.archive_ports import (
+    ArchiveRetention,
+    ChatState,
+    EventFilter,
+    Kept,
+    Kind,
+    MessageFilter,
+    Record,
+    Tallied,
+    UpdatesState,
+)
+from tests.archive.places import Place, opened
+from tests.archive.samples import CHANNEL, CHAT, NOW, PERSON, event, message, session
+
+
+async def test_the_state_of_a_chat_is_the_last_that_was_saved(place: Place) -> None:
+    one = ChatState(session_id="s1", chat_id=CHANNEL, title="کانال", newest_id=9, access=b"\0", updated_at_ms=NOW)
+    other = ChatState(session_id="s1", chat_id=CHAT, crawled_to=0, crawl_until_ms=NOW, crawled=7, checked_to=3)
+    async with opened(place) as archive:
+        assert await archive.chat_states("s1") == []
+        for state in (other, msgspec.structs.replace(one, access=None), one):
+            await archive.save_chat_state(state)
+        await archive.save_chat_state(ChatState(session_id="s2", chat_id=CHAT))
+    async with opened(place) as archive:
+        assert await archive.chat_states("s1") == [one, other]
+
+
+async def test_counts_are_of_all_or_of_an_agent(place: Place) -> None:
+    async with opened(place) as archive:
+        await archive.add_session(session())
+        await archive.keep_messages([message(1), message(1, edited_at_ms=NOW), message(2, agent_id="boris")])
+        await archive.keep_events([event()])
+        assert await archive.tally() == Tallied(sessions=1, messages=2, versions=1, events=1)
+        assert await archive.tally("anna") == Tallied(sessions=1, messages=1, versions=1, events=1)
+        assert await archive.tally("boris") == Tallied(sessions=0, messages=1, versions=0, events=0)
+
+
+async def test_retention_lets_go_of_what_was_archived_long_ago(place: Place) -> None:
+    async with opened(place) as archive:
+        for number in range(6):
+            at = {"created_at_ms": NOW + number, "session_id": f"s{number % 2}"}
+            await archive.keep_messages([message(number, **at), message(number, text="new", edited_at_ms=NOW, **at)])
+            await archive.keep_events([event(f"e{number}", **at)])
+        forever = ArchiveRetention()
+        assert await archive.clean(forever, at_ms=NOW * 2, limit=100) == 0
+        four_days = ArchiveRetention(messages_ms=1000, events_ms=1000)
+        assert await archive.clean(four_days, at_ms=NOW + 1004, limit=3) == 6
+        assert await archive.clean(four_days, at_ms=NOW + 1004, limit=3) == 2
+        assert await archive.clean(four_days, at_ms=NOW + 1004, limit=3) == 0
+        assert await archive.tally() == Tallied(sessions=0, messages=2, versions=2, events=2)
+        found, _ = await archive.messages(MessageFilter(text="new"), cursor=None, limit=9)
+        assert [one.message_id for one in found] == [5, 4]
+        left, _ = await archive.events(EventFilter(), cursor=None, limit=9)
+        assert [one.event_id for one in left] == ["e5", "e4"]
+
+
+async def test_a_person_is_forgotten(place: Place) -> None:
+    async with opened(place) as archive:
+        theirs = [message(1), message(1, text="edited", edited_at_ms=NOW), message(2, chat_id=CHANNEL)]
+        await archive.keep_messages([*theirs, message(3, sender_id=PERSON + 1), message(4, sender_id=None)])
+        await archive.keep_events([event("theirs", user_id=PERSON), event("other", user_id=1), event("nobody")])
+        await archive.save_chat_state(ChatState(session_id="s1", chat_id=PERSON, title="Their name"))
+        await archive.save_chat_state(ChatState(session_id="s1", chat_id=CHANNEL, title="A channel"))
+        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 1}
+        assert await archive.forget_person(PERSON) == told
+        assert await archive.forget_person(PERSON) == dict.fromkeys(told, 0)
+        found, _ = await archive.messages(MessageFilter(), cursor=None, limit=9)
+        assert [one.message_id for one in found] == [4, 3]
+        assert await archive.messages(MessageFilter(text="edited"), cursor=None, limit=9) == ([], None)
+        assert await archive.keep_messages([message(1)]) == Kept(new=1)
+
+
+async def test_what_is_put_is_there_as_it_was(place: Place) -> None:
+    given: dict[Kind, list[Record]] = {
+        Kind.SESSIONS: [session(f"s{n}", version=n + 4, secret=b"x") for n in range(5)],
+        Kind.UPDATES_STATES: [UpdatesState(session_id=f"s{n}", state=b"\0") for n in range(5)],
+        Kind.CHAT_STATES: [ChatState(session_id=f"s{n % 2}", chat_id=CHANNEL + n) for n in range(5)],
+        Kind.MESSAGES: [message(n, deleted_at_ms=n or None, text=f"n{n}", edited_at_ms=n) for n in range(5)],
+        Kind.VERSIONS: [message(n % 2, edited_at_ms=n, text="old") for n in range(5)],
+        Kind.EVENTS: [event(f"e{n}", user_id=n) for n in range(5)],
+    }
+    async with opened(place) as archive:
+        assert await archive.progress() is None
+        for _ in range(2):
+            for kind, records in given.items():
+                await archive.put(kind, records, f"at {kind}")
+        assert await archive.progress() == "at events"
+        for kind, records in given.items():
+            found: list[Record] = []
+            after = None
+            while True:
+                page, after = await archive.page(kind, after=after, limit=2)
+                found += page
+                if after is None:
+                    break
+            assert sorted(map(repr, map(msgspec.json.encode, found))) == sorted(
+                map(repr, map(msgspec.json.encode, records))
+            )
+        found_by_word, _ = await archive.messages(MessageFilter(text="N3"), cursor=None, limit=9)
+        assert [one.message_id for one in found_by_word] == [3]
+
+
+async def test_what_weakens_the_promise_is_said(place: Place) -> None:
+    async with opened(place) as archive:
+        told = await archive.durability()
+        assert all("fsync" in sentence for sentence in told)  # the suite's own PostgreSQL runs without
+        assert archive.trouble() is None

@@ -1,0 +1,66 @@
+"""Where the archives of the stories live. A new archive joins the suite with one more class here."""
+
+import os
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from peik.archive.sqlite.archive import SqliteArchive
+from peik.archive_ports import Archive
+
+
+class Place(Protocol):
+    """One set of data. Archives open and close on it; the data stays."""
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def make(self) -> Archive: ...
+
+
+class SqlitePlace:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "peik.db.archive"
+
+    def make(self) -> SqliteArchive:
+        return SqliteArchive(self.path)
+
+
+class PostgresPlace:
+    def __init__(self, folder: Path) -> None:
+        from tests.store.servers import postgres
+
+        self.url = f"{postgres().url}?schema=a{uuid.uuid4().hex}"
+
+    def make(self) -> Archive:
+        from peik.archive.postgres.archive import PostgresArchive
+
+        return PostgresArchive(self.url)
+
+
+class MongoPlace:
+    def __init__(self, folder: Path) -> None:
+        from tests.archive.mongo_server import shared
+
+        self.url = shared().url.format(database=f"a{uuid.uuid4().hex}")
+
+    def make(self) -> Archive:
+        from peik.archive.mongo.archive import MongoArchive
+
+        return MongoArchive(self.url)
+
+
+PLACES: tuple[type[Place], ...] = (SqlitePlace,)
+if os.environ.get("PEIK_STORES") == "all":  # `make stores`: they need servers
+    PLACES += (PostgresPlace, MongoPlace)
+
+
+@asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[Archive]:
+    archive = place.make()
+    await archive.open()
+    try:
+        yield archive
+    finally:
+        await archive.close()

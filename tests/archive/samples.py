@@ -1,0 +1,41 @@
+"""The smallest records that tell a story."""
+
+from typing import Any
+
+from peik.archive_ports import Direction, Happening, Message, Session
+
+NOW = 1_800_000_000_000
+CHAT, CHANNEL, PERSON = 5, -1_001_234_567_890, 77
+
+
+def session(session_id: str = "s1", **fields: Any) -> Session:
+    return Session(
+        **{"session_id": session_id, "agent_id": "anna", "created_at_ms": NOW, "updated_at_ms": NOW} | fields
+    )
+
+
+def message(message_id: int = 1, **fields: Any) -> Message:
+    given = {
+        "session_id": "s1",
+        "agent_id": "anna",
+        "chat_id": CHAT,
+        "message_id": message_id,
+        "direction": Direction.RECEIVED,
+        "sender_id": PERSON,
+        "date_ms": NOW + message_id * 1000,
+        "text": f"message {message_id}",
+        "created_at_ms": NOW,
+    }
+    return Message(**given | fields)
+
+
+def event(event_id: str = "e1", **fields: Any) -> Happening:
+    given = {
+        "event_id": event_id,
+        "session_id": "s1",
+        "agent_id": "anna",
+        "event_type": "joined",
+        "payload": "{}",
+        "created_at_ms": NOW,
+    }
+    return Happening(**given | fields)

@@ -1,0 +1,77 @@
+"""What is particular to SQLite: its file, and what can be wrong with it."""
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from peik.archive.sqlite.archive import SqliteArchive
+from peik.archive_ports import MessageFilter
+from peik.errors import StartError, StoreUnavailable
+from tests.archive.places import SqlitePlace, opened
+from tests.archive.samples import message, session
+
+
+async def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    with pytest.raises(StartError, match="no archive of Peik's"):
+        await SqliteArchive(path).open()
+
+
+async def test_a_file_of_a_newer_peik_is_refused(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with opened(place):
+        pass
+    connection = apsw.Connection(str(place.path))
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StartError, match="newer Peik"):
+        await place.make().open()
+
+
+async def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="folder exists"):
+        await SqliteArchive(tmp_path / "no" / "a").open()
+
+
+async def test_a_file_that_vanishes_acknowledges_nothing(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with opened(place) as archive:
+        await archive.keep_messages([message(1)])
+        place.path.rename(tmp_path / "elsewhere")
+        with pytest.raises(StoreUnavailable) as met:
+            await archive.keep_messages([message(2)])
+        assert met.value.code == "store_gone"
+        assert "is gone" in (archive.trouble() or "")
+        (tmp_path / "elsewhere").rename(place.path)
+        await archive.keep_messages([message(2)])
+        assert archive.trouble() is None
+
+
+async def test_a_piece_that_fails_is_undone_alone(tmp_path: Path) -> None:
+    async with opened(SqlitePlace(tmp_path)) as archive:
+        told = await asyncio.gather(
+            *(archive.add_session(session(f"s{number % 4}")) for number in range(8)), return_exceptions=True
+        )
+        assert sum(isinstance(one, Exception) for one in told) == 4
+        assert (await archive.tally()).sessions == 4
+
+
+async def test_words_that_many_messages_have_are_found_as_well(tmp_path: Path) -> None:
+    async with opened(SqlitePlace(tmp_path)) as archive:
+        await archive.keep_messages(
+            [message(number, text="سلام" if number % 2 else "Ёж سلام") for number in range(25_000)]
+        )
+        wanted = MessageFilter(text="سلام")
+        found, cursor = await archive.messages(wanted, cursor=None, limit=10)
+        rest, _ = await archive.messages(wanted, cursor=cursor, limit=10)
+        assert [one.message_id for one in found + rest] == list(range(24_999, 24_979, -1))
+        assert await archive.count_messages(wanted) == 25_000
+        found, _ = await archive.messages(MessageFilter(text="سلام ежик"), cursor=None, limit=10)
+        assert found == []
+        found, _ = await archive.messages(MessageFilter(text="سلام еж"), cursor=None, limit=1)
+        assert [one.message_id for one in found] == [24_998]
