@@ -194,6 +194,8 @@ class Courier:
             except Exception as error:  # noqa: BLE001  it is told, and the other bots go on
                 self._events.tell(Surprise(bot_id=bot_id, where="sender", error=described(error)))
             await asyncio.sleep(RESTART_S)
+            if self._lease_of(bot_id) is not sender.lease:
+                return  # it was let go, or lost: whoever sends next takes up what is left
             self._senders[bot_id] = self._make_sender(self._senders[bot_id].bot, sender.lease)
 
     async def drain(self, grace_s: float) -> bool:

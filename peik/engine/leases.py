@@ -228,9 +228,14 @@ class Leases:
 
     async def _begin(self) -> None:
         fresh = {bot_id for bot_id in self._to_begin if self.holds(bot_id)}
-        if fresh:
+        if not fresh:
+            return
+        self._to_begin -= fresh  # before: one that is lost and won again meanwhile has to begin once more
+        try:
             await self._duties.begin(fresh)
-        self._to_begin -= fresh
+        except StoreUnavailable:
+            self._to_begin |= {bot_id for bot_id in fresh if self.holds(bot_id)}
+            raise
 
     # ---- letting go ----
 

@@ -222,6 +222,12 @@ class Sender:
     # ---- the loop ----
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self._is_idle.set()  # nobody shall wait for one that has ended
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._consequences.begin(group)
@@ -522,6 +528,7 @@ class Sender:
             method=letter.method,
             params=self._chats.readdressed(letter, params),
             enclosures=enclosures,
+            letter=(letter.id, letter.number),
             timeout_s=own_s or (self._terms.upload_timeout_s if enclosures else self._terms.timeout_s),
         )
         route.start(request, replied)

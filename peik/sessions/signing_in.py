@@ -84,7 +84,7 @@ class SigningIn:
             client, me = await self._connected(session, half.key or None)
             try:
                 if me is not None:
-                    return await self._signed_in(session_id, me, client.secret())
+                    return await self._left_signed_in(session_id, me, client)
                 sent = await client.send_code(number, by_sms=by_sms)
                 half.key, half.code_hash, half.tries = client.secret(), sent.code_hash, 0
             except ClientError as error:
@@ -156,7 +156,7 @@ class SigningIn:
         try:
             # Somebody there already: Telegram said yes to an earlier try, and Peik died before it was stored.
             me = me or await act(client)
-            return await self._signed_in(session.session_id, me, client.secret())
+            return await self._left_signed_in(session.session_id, me, client)
         except ClientError as error:
             if error.trouble is Trouble.PASSWORD_NEEDED:
                 half.key, half.tries = client.secret(), 0
@@ -171,6 +171,12 @@ class SigningIn:
             raise _problem(error) from None
         finally:
             await _leave(client)
+
+    async def _left_signed_in(self, session_id: str, me: Me, client: Client) -> Session:
+        """Disconnected first: whoever reads that it is active connects at once, and the same key must never be used twice."""
+        secret = client.secret()
+        await _leave(client)
+        return await self._signed_in(session_id, me, secret)
 
     async def _signed_in(self, session_id: str, me: Me, secret: str) -> Session:
         sealed = self._vault.seal(secret, context=secret_context(session_id))
@@ -227,7 +233,7 @@ class SigningIn:
         try:
             me = await scan.client.qr_scanned(timeout_s=QR_S)
             if me is not None:
-                await self._signed_in(session_id, me, scan.client.secret())
+                await self._left_signed_in(session_id, me, scan.client)
         except ClientError as error:
             if error.trouble is Trouble.PASSWORD_NEEDED:
                 half = _Half(key=scan.client.secret())

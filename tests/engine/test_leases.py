@@ -286,3 +286,28 @@ def test_who_holds_the_whole_store_holds_bots_that_come_later_and_needs_no_beats
             stage.leases.stop()
 
     run_virtual(main)
+
+
+def test_what_is_lost_and_won_again_while_it_begins_begins_once_more() -> None:
+    async def story(stage: Stage) -> None:
+        stage.work.said()
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        begin = stage.work.begin
+
+        async def slowly(bot_ids: Collection[int]) -> None:
+            stage.work.begin = begin  # type: ignore[method-assign]  once
+            await begun
+            await begin(bot_ids)
+
+        stage.work.begin = slowly  # type: ignore[method-assign]
+        stage.server.leases = {8: 1}
+        await stage.beat()
+        stage.server.leases = {}
+        await stage.beat()
+        stage.server.leases = {8: 2}
+        await stage.beat()
+        begun.set_result(None)
+        await asyncio.sleep(0.1)
+        assert stage.work.said() == ["drop 7", "drop 8", "begin 8", "begin 8"]
+
+    play(story, b7=1)

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from peik.core.letter import State
 from peik.inbox_ports import ArrivalFilter, ArrivalRetention, Burial, Consumer, Deferral
-from tests.store.all_places import PLACES
+from tests.store.all_places import LIVES_ON_SERVERS, PLACES
 from tests.store.inbox_acts import DAY, HOUR, message, open_inbox, states, take
-from tests.store.places import BOT
+from tests.store.places import BOT, SqlitePlace
 
 KEEP = ArrivalRetention(read_ms=3 * DAY, unread_ms=8 * DAY, idle_ms=1000 * DAY, handled_ms=1000 * DAY)
 NAMES = ("default", "a", "b")
@@ -255,7 +255,7 @@ def test_any_life_of_arrivals_is_as_the_model_says(place_type: type[Any]) -> Non
     run_state_machine_as_test(
         life,
         settings=settings(
-            max_examples=40,
+            max_examples=40 if place_type is SqlitePlace else LIVES_ON_SERVERS,
             stateful_step_count=25,
             deadline=None,
             derandomize=True,

@@ -27,9 +27,9 @@ from tests.store.acts import (
     left_in_flight,
     tally,
 )
-from tests.store.all_places import PLACES
+from tests.store.all_places import LIVES_ON_SERVERS, PLACES
 from tests.store.conformance.model import Known, Model
-from tests.store.places import BOT
+from tests.store.places import BOT, SqlitePlace
 
 KEEP = Retention(completed_ms=3000, dead_ms=6000, log_ms=10_000)
 CHATS = (1, 2, "@a")
@@ -191,7 +191,7 @@ def test_any_life_of_letters_is_as_the_model_says(place_type: type[Any]) -> None
     run_state_machine_as_test(
         life,
         settings=settings(
-            max_examples=40,
+            max_examples=40 if place_type is SqlitePlace else LIVES_ON_SERVERS,
             stateful_step_count=30,
             deadline=None,
             derandomize=True,

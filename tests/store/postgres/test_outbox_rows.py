@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from peik.core.methods import known_methods
 from peik.desk import Call
 from peik.desk import _digest as desk_digest
+from tests.store.all_places import LIVES_ON_SERVERS
 from tests.store.postgres.outbox_desk import SENDING, Counters, counters
+
+EXAMPLES = 8 * LIVES_ON_SERVERS
 
 PAST, LATER, MUCH_LATER = (datetime.datetime(year, 5, 6, 7, 8, 9, 123000, datetime.UTC) for year in (2001, 2090, 2091))
 
@@ -147,7 +150,9 @@ async def check_all_alike(both: Counters) -> None:
     assert await both.connections[0].fetch("SELECT 1 FROM enqueued") == []
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 @given(brought=st.lists(calls, min_size=1, max_size=6))
 def test_any_calls_make_the_rows_that_the_desk_makes_or_are_refused_alike(room: Room, brought: list[Any]) -> None:
     async def story() -> None:
@@ -223,7 +228,9 @@ def test_every_method_is_queued_and_counted_as_the_desk_does(room: Room, method:
     room.run(story())
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 @given(params=some(PARAMS, most=6))
 def test_a_key_that_was_used_at_one_door_is_known_at_the_other(room: Room, params: dict[str, Any]) -> None:
     async def story() -> None:

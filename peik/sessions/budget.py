@@ -1,0 +1,67 @@
+"""How often accounts ask Telegram for what nobody waits for: so many requests a minute for each, and for all together.
+
+Telegram blames the address as well as the account: four accounts of one address that asked in the same second earned one of
+them a ban of hours. So all share one order, and when several are told to wait at once, all wait.
+"""
+
+import asyncio
+
+from peik.clock import Clock
+
+PER_ACCOUNT_A_MINUTE = 20.0  # TELEGRAM.md has no figure for accounts; a person who scrolls asks about as often
+IN_ALL_A_MINUTE = 120.0
+CROWD = 3  # so many accounts in a flood wait at once point at what they share
+
+
+class Budget:
+    """Of one process."""
+
+    def __init__(
+        self, clock: Clock, *, per_account: float = PER_ACCOUNT_A_MINUTE, in_all: float = IN_ALL_A_MINUTE
+    ) -> None:
+        self._clock = clock
+        self._account_s = 60.0 / per_account
+        self._all_s = 60.0 / in_all
+        self._free_at: dict[str, float] = {}
+        self._all_free_at = float("-inf")
+        self._flooded_until: dict[str, float] = {}
+
+    def now(self) -> float:
+        return self._clock.mono()
+
+    async def turn(self, session_id: str) -> None:
+        """Returns when this account may make one request."""
+        while (wait_s := self.ready_at(session_id) - self._clock.mono()) > 0:  # noqa: ASYNC110  it may grow meanwhile
+            await asyncio.sleep(wait_s)
+        now = self._clock.mono()
+        self._free_at[session_id] = now + self._account_s
+        self._all_free_at = now + self._all_s
+
+    async def connect_turn(self) -> None:
+        """Returns when one account may connect. Only the common pace counts: what is seen must not wait for what is asked."""
+        while (wait_s := self._all_free_at - self._clock.mono()) > 0:  # noqa: ASYNC110  it may grow meanwhile
+            await asyncio.sleep(wait_s)
+        self._all_free_at = self._clock.mono() + self._all_s
+
+    def ready_at(self, session_id: str) -> float:
+        own = max(self._free_at.get(session_id, float("-inf")), self.flooded_until(session_id))
+        return max(own, self._all_free_at, self._crowd_until())
+
+    def flooded(self, session_id: str, wait_s: float) -> None:
+        until = self._clock.mono() + wait_s
+        self._flooded_until[session_id] = max(until, self.flooded_until(session_id))
+
+    def flooded_until(self, session_id: str) -> float:
+        return self._flooded_until.get(session_id, float("-inf"))
+
+    def forget(self, session_id: str) -> None:
+        """It does not run here any more. A flood wait is remembered until it is over."""
+        self._free_at.pop(session_id, None)
+        if self.flooded_until(session_id) <= self._clock.mono():
+            self._flooded_until.pop(session_id, None)
+
+    def _crowd_until(self) -> float:
+        """While CROWD of them wait: until fewer do."""
+        now = self._clock.mono()
+        waits = sorted((until for until in self._flooded_until.values() if until > now), reverse=True)
+        return waits[CROWD - 1] if len(waits) >= CROWD else float("-inf")
