@@ -32,7 +32,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     params: bytes  # a JSON object
     enclosures: Sequence[Enclosure] = ()
     timeout_s: float
-    letter: tuple[int, int] | None = None  # (id, number): the same for each try of a letter; one that is sent anew has another
+    letter: tuple[int, int] | None = (
+        None  # (id, number): the same for each try of a letter; one that is sent anew has another
+    )
 
 
 class Carrier(Protocol):

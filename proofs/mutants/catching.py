@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from peik.testing.seeded.drawing import Kind
 from proofs.mutants.lives import Played
 from proofs.mutants.planting import Mutant, copy_source, plant
 from proofs.mutants.report import Row
@@ -43,8 +44,8 @@ def caught(mutant: Mutant, clean: Path) -> Row:
         tree = Path(folder) / "tree"
         copy_source(tree, source=clean)  # not the source itself, which somebody may be writing just now
         plant(mutant, tree)
-        played = _play(tree, seeds=mutant.seeds)
-        catch = _by_world(played, clean) if played.wrong else _by_suites(mutant, tree, clean)
+        played = _play(tree, seeds=mutant.seeds, kind=mutant.kind)
+        catch = _by_world(played, clean, mutant.kind) if played.wrong else _by_suites(mutant, tree, clean)
     return Row(
         name=mutant.name,
         promise=mutant.promise,
@@ -60,27 +61,30 @@ def caught(mutant: Mutant, clean: Path) -> Row:
 
 def check_clean(clean: Path, *, seeds: int) -> None:
     """The clean source keeps its promises here, or no catch means anything. Raises Broken."""
-    played = _play(clean, seeds=seeds)
-    if played.wrong:
-        raise Broken(f"the clean source: seed {played.seed} goes wrong: {_short(played.wrong)}")
+    for kind in Kind:
+        played = _play(clean, seeds=seeds, kind=kind)
+        if played.wrong:
+            raise Broken(f"the clean source: {kind} seed {played.seed} goes wrong: {_short(played.wrong)}")
 
 
 # ---- the world ----
 
 
-def _by_world(played: Played, clean: Path) -> Catch:
+def _by_world(played: Played, clean: Path, kind: Kind) -> Catch:
     if played.seed is None:
         # A bug that lets nothing start is found by everybody, and proves nothing.
         raise Broken(f"even a quiet life goes wrong: {_short(played.wrong)}")
-    control = _play(clean, seeds=1, first=played.seed)
+    control = _play(clean, seeds=1, first=played.seed, kind=kind)
     if control.wrong:
         raise Broken(f"seed {played.seed} goes wrong without it, too: {_short(control.wrong)}")
-    return Catch(by="world", where=f"seed {played.seed}", words=_short(played.wrong))
+    where = f"seed {played.seed}" if kind is Kind.FILE else f"{kind} seed {played.seed}"
+    return Catch(by="world", where=where, words=_short(played.wrong))
 
 
-def _play(tree: Path, *, seeds: int, first: int = 0) -> Played:
+def _play(tree: Path, *, seeds: int, first: int = 0, kind: Kind) -> Played:
     with tempfile.TemporaryDirectory(prefix="peik-lives-", dir=_fast_folder()) as folder:
         arguments = ["-m", "proofs.mutants.lives", "--seeds", str(seeds), "--first", str(first), "--folder", folder]
+        arguments += ["--kind", kind]
         code, output = _run(tree, arguments, START_S + seeds * LIFE_S)
     said = [line for line in output.splitlines() if line.startswith('{"seeds":')]
     if code != 0 or not said:

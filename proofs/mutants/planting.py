@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from peik.testing.seeded.drawing import Kind
+
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "proofs" / "mutants.toml"
 # What the world and the suites need. Files of the root go along: some tests read them.
@@ -25,7 +27,8 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     file: str
     old: str
     new: str
-    seeds: int = 150  # so many lives, at most, before the suites have their turn
+    seeds: int = 150  # so many lives, at most, before the suites have their turn,
+    kind: Kind = Kind.FILE  # and of which kind
     suites: tuple[str, ...] = ()
     beyond: str = ""  # why the world cannot see it, if so
 

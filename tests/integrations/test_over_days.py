@@ -164,11 +164,11 @@ def test_two_programs_cannot_be_the_handlers_of_one_bot() -> None:
         stage.telegram.write(TOKEN, 5, "hello")
         stage.is_alone = False
         async with stage.open():
-            held = stage.peik.consumers._lock(BOT, "default")
-            assert held.try_acquire()
+            lock = f"handlers-{BOT}-default"
+            assert await stage.peik.store.nodes.take_lock(lock)
             async with alive(stage) as life:
                 with pytest.raises(Conflict, match="Another program"):
                     await life.recover()
-            held.release()
+            await stage.peik.store.nodes.drop_lock(lock)
 
     play_closed(story)

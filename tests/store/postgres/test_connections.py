@@ -173,7 +173,7 @@ async def test_a_server_that_goes_and_comes_back_has_all_that_was_acknowledged(
         assert set(acknowledged) <= {row["id"] for row in rows}
         assert len(set(acknowledged)) == len(acknowledged)
         assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
-        assert set(refused) == {"store_gone"}
+        assert set(refused) <= {"store_gone", "store_in_doubt"}  # the second: it broke at the commit itself
 
 
 async def _more_than(found: list[object] | list[int] | list[str], count: int) -> bool:
