@@ -128,10 +128,6 @@ class Consumers:
         """Whether functions of a program take its arrivals, here or in another process on this store."""
         return (bot_id, consumer) in self._handlings or await self._locks.is_locked(_lock_name(bot_id, consumer))
 
-    def handled_bots(self) -> set[int]:
-        """Whose arrivals functions of this program take."""
-        return {bot_id for bot_id, _ in self._handlings}
-
     def handle(self, bot_id: int, name: str, handling: Handling) -> None:
         """Hand a consumer's arrivals to functions from now on; what was given before is replaced."""
         self._handlings[bot_id, name] = handling

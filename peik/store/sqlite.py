@@ -28,7 +28,6 @@ from peik.ports import (
     Marked,
     Retention,
     Sent,
-    StoreListener,
     Stub,
     Sweep,
     Tally,
@@ -39,18 +38,17 @@ from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version
 from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
 from peik.store.folders import make_folder
 from peik.store.inbox import SqliteInbox
+from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail
 from peik.store.moving import marker
-from peik.store.rows import letter_of_draft
 from peik.store.sqlite_nodes import SqliteNodes
 from peik.store.statements import load
 from peik.store.writer import Operation, Writer
 
 T = TypeVar("T")
-LANE_COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
 _SQL = load("sqlite.sql")
 
 
-class SqliteStore:
+class SqliteStore(Listened):
     """See `peik.ports.Store`. Several processes may open one file; only one of them as owner."""
 
     inbox: SqliteInbox  # from `open` on
@@ -67,18 +65,14 @@ class SqliteStore:
         busy_ms: int = BUSY_MS,
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
     ) -> None:
+        super().__init__(on_blobs_freed)
         self._path = path
         self._clock = clock
         self._is_owner = is_owner
         self._make_executor = executor
         self._busy_ms = busy_ms
-        self._on_blobs_freed = on_blobs_freed
-        self._listener: StoreListener | None = None
         self._lock = OwnerLock(path)
         self._opened: list[apsw.Connection] = []
-
-    def listen(self, listener: StoreListener) -> None:
-        self._listener = listener
 
     # ---- opening and closing ----
 
@@ -202,10 +196,10 @@ class SqliteStore:
 
         def done(ended: Ended[tuple[T, Batch]]) -> None:
             if ended.error is not None:
-                _fail(future, ended.error)
+                fail(future, translate(ended.error))
                 return
             value, batch = ended.value()
-            _answer(future, value)
+            answer(future, value)
             tell(value)
             self._tell(batch)
 
@@ -218,9 +212,9 @@ class SqliteStore:
 
         def done(ended: Ended[T]) -> None:
             if ended.error is not None:
-                _fail(future, ended.error)
+                fail(future, translate(ended.error))
             else:
-                _answer(future, ended.value())
+                answer(future, ended.value())
 
         self._writer.submit(Operation(add, done, weight=weight))
         return await future
@@ -230,17 +224,6 @@ class SqliteStore:
             return await run_in(self._reading, lambda: work(self._reader))
         except apsw.Error as error:
             raise translate(error) from error
-
-    def _tell(self, batch: Batch) -> None:
-        """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
-        if self._listener is not None:
-            if batch.superseded:
-                self._listener.on_removed(batch.superseded)
-            if batch.joined:
-                self._listener.on_joined(batch.joined)
-        if batch.blobs_freed:
-            self._on_blobs_freed(batch.blobs_freed)
-        batch.superseded, batch.joined, batch.blobs_freed = [], [], []
 
     # ---- letters in ----
 
@@ -253,24 +236,15 @@ class SqliteStore:
 
         def done(ended: Ended[tuple[list[Slot | Accepted], Batch]]) -> None:
             if ended.error is not None:
-                _fail(future, ended.error)
+                fail(future, translate(ended.error))
                 return
             answers, batch = ended.value()
-            _answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
+            answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
             self._offer([one for one in answers if isinstance(one, Slot)])
             self._tell(batch)
 
         self._writer.submit(Operation(prepare, done, weight=len(drafts)))
         return await future
-
-    def _offer(self, slots: Sequence[Slot]) -> None:
-        fresh = [
-            letter_of_draft(slot.draft, letter_id=slot.letter_id, number=slot.number)
-            for slot in slots
-            if slot.repeat_of is None and not slot.is_apart and not slot.is_superseded
-        ]
-        if fresh and self._listener is not None:
-            self._listener.on_accepted(fresh)
 
     # ---- the sender's ----
 
@@ -383,10 +357,6 @@ class SqliteStore:
 
     async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
         return await self._write(lambda batch: people.clear_dead(batch, wanted, at_ms, limit))
-
-    def _rejoin(self, letters: Sequence[Letter]) -> None:
-        if letters and self._listener is not None:
-            self._listener.on_accepted(letters)
 
     async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
         return await self._read(lambda one: people.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
@@ -504,14 +474,3 @@ class SqliteStore:
 
     async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
         await self._write(lambda batch: hooks.settle(batch, over, deferred))
-
-
-def _answer(future: "asyncio.Future[T]", value: T) -> None:
-    """Nobody may be waiting any more. The one who waits wakes only after the listeners have been told."""
-    if not future.done():
-        future.set_result(value)
-
-
-def _fail(future: "asyncio.Future[T]", error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(translate(error))

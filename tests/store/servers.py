@@ -6,13 +6,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.store.redis_server import free_port
 
 START_S_MAX = 30.0
 USER = "peik"
@@ -37,7 +38,7 @@ class PostgresServer:
         self._bin = _binaries()
         self._account = _account()
         self._folder = Path(tempfile.mkdtemp(prefix="peik-postgres-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         if self._account is not None:
             os.chown(self._folder, self._account, -1)
@@ -127,10 +128,3 @@ def _account() -> int | None:
         except KeyError:
             continue
     return 65534
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port

@@ -1,9 +1,6 @@
 """The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, and each bot is one node's."""
 
 import asyncio
-import os
-import secrets
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -29,13 +26,13 @@ from peik.ports import (
     Marked,
     Retention,
     Sent,
-    StoreListener,
     Stub,
     Sweep,
     Tally,
 )
 from peik.store.commit import Slot
 from peik.store.executor import Ended
+from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail, node_name
 from peik.store.moving import marker
 from peik.store.postgres import chats, hooks, inbox_upkeep, keys, outbox, people, reading, schema, session, upkeep
 from peik.store.postgres.address import read_address
@@ -48,15 +45,13 @@ from peik.store.postgres.nodes import LEASE_S, PostgresNodes
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Pool, Session
 from peik.store.postgres.writer import Operation, Writer
-from peik.store.rows import letter_of_draft
 
 T = TypeVar("T")
 PATIENCE_S_MIN = 1.0  # else a third of a lease: there is time for a new connection, and for a beat on it
-LANE_COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
 _SQL = load("letters.sql")
 
 
-class PostgresStore:
+class PostgresStore(Listened):
     """See `peik.ports.Store`. Any number of nodes may open one schema."""
 
     inbox: PostgresInbox  # from `open` on
@@ -73,17 +68,13 @@ class PostgresStore:
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
     ) -> None:
         """`address`: where this node's doors are, for the other nodes and for people."""
+        super().__init__(on_blobs_freed)
         self._address = read_address(url)
         self._clock = clock
         self._lease_s = lease_s
         self._doors = address
-        self._on_blobs_freed = on_blobs_freed
-        self._listener: StoreListener | None = None
-        self._node = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._node = node_name()
         self._pools: list[Pool] = []
-
-    def listen(self, listener: StoreListener) -> None:
-        self._listener = listener
 
     # ---- opening and closing ----
 
@@ -176,10 +167,10 @@ class PostgresStore:
 
         def done(ended: Ended[tuple[T, Batch]]) -> None:
             if ended.error is not None:
-                _fail(future, ended.error)
+                fail(future, translate(ended.error))
                 return
             value, batch = ended.value()
-            _answer(future, value)
+            answer(future, value)
             tell(value)
             self._tell(batch)
 
@@ -194,9 +185,9 @@ class PostgresStore:
 
         def done(ended: Ended[T]) -> None:
             if ended.error is not None:
-                _fail(future, ended.error)
+                fail(future, translate(ended.error))
             else:
-                _answer(future, ended.value())
+                answer(future, ended.value())
 
         self._writer.submit(Operation(add, done, weight=weight, inboxes=inboxes))
         return await future
@@ -230,17 +221,6 @@ class PostgresStore:
 
         return await self._read(whole)
 
-    def _tell(self, batch: Batch) -> None:
-        """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
-        if self._listener is not None:
-            if batch.superseded:
-                self._listener.on_removed(batch.superseded)
-            if batch.joined:
-                self._listener.on_joined(batch.joined)
-        if batch.blobs_freed:
-            self._on_blobs_freed(batch.blobs_freed)
-        batch.superseded, batch.joined, batch.blobs_freed = [], [], []
-
     # ---- letters in ----
 
     async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
@@ -252,10 +232,10 @@ class PostgresStore:
 
         def done(ended: Ended[tuple[list[Slot | Accepted], Batch]]) -> None:
             if ended.error is not None:
-                _fail(future, ended.error)
+                fail(future, translate(ended.error))
                 return
             answers, batch = ended.value()
-            _answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
+            answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
             self._offer([one for one in answers if isinstance(one, Slot)])
             self._tell(batch)
 
@@ -263,15 +243,6 @@ class PostgresStore:
         bots = {one.bot_id for one in drafts}
         self._writer.submit(Operation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed))
         return await future
-
-    def _offer(self, slots: Sequence[Slot]) -> None:
-        fresh = [
-            letter_of_draft(slot.draft, letter_id=slot.letter_id, number=slot.number)
-            for slot in slots
-            if slot.repeat_of is None and not slot.is_apart and not slot.is_superseded
-        ]
-        if fresh and self._listener is not None:
-            self._listener.on_accepted(fresh)
 
     # ---- the sender's ----
 
@@ -376,10 +347,6 @@ class PostgresStore:
 
     async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
         return await self._write(lambda batch: people.clear_dead(batch, wanted, at_ms, limit))
-
-    def _rejoin(self, letters: Sequence[Letter]) -> None:
-        if letters and self._listener is not None:
-            self._listener.on_accepted(letters)
 
     async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
         return await self._read(lambda one: people.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
@@ -507,14 +474,3 @@ class PostgresStore:
 
     async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
         await self._write(lambda batch: hooks.settle(batch.session, over, deferred))
-
-
-def _answer(future: "asyncio.Future[T]", value: T) -> None:
-    """Nobody may be waiting any more. The one who waits wakes only after the listeners have been told."""
-    if not future.done():
-        future.set_result(value)
-
-
-def _fail(future: "asyncio.Future[T]", error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(translate(error))

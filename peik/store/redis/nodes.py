@@ -8,9 +8,6 @@ own any more. Marks that were lost with that second are another matter: what the
 is why `durability` asks for `always`.
 """
 
-import os
-import secrets
-import socket
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -25,11 +22,6 @@ from peik.store.redis.durability import weaknesses
 from peik.store.redis.records import letter_at, pairs
 
 _LETTERS_AT_ONCE = 1000  # ids that one call of the server looks at
-
-
-def node_name() -> str:
-    """Of this process, and of this opening of a store: whoever comes back under the same pid is another."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class _Node(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ from peik.ports import (
     Tally,
 )
 from peik.store.executor import Ended
+from peik.store.listened import LANE_COUNTED_MAX, node_name
 from peik.store.moving import marker
 from peik.store.redis import finding, keys, remembering
 from peik.store.redis import letters as outbox
@@ -40,12 +41,11 @@ from peik.store.redis.client import Client
 from peik.store.redis.commits import Commits
 from peik.store.redis.files import RedisFiles
 from peik.store.redis.inbox import RedisInbox
-from peik.store.redis.nodes import RedisNodes, node_name
+from peik.store.redis.nodes import RedisNodes
 from peik.store.redis.records import chat_key, lane_key, letter_numbered, stub_of
 from peik.store.redis.writer import Done, Writer
 from peik.store.telling import Telling
 
-LANE_COUNTED_MAX = 10_000  # people want to know "many"; the same bound as the other stores'
 LEASE_S = 10.0  # a dead node's bots wait so long; a living one may be out of reach for so long
 _MOVED_AT_ONCE = 5_000  # letters that change their lane in one call of the server
 
