@@ -145,6 +145,70 @@ class UpdatesState(msgspec.Struct, frozen=True, kw_only=True):
     state: bytes
 
 
+class LineKind(enum.StrEnum):
+    """What a line of a feed tells."""
+
+    MESSAGE = "message"  # one that is new here
+    EDITED = "edited"
+    DELETED = "deleted"
+    EVENT = "event"
+
+
+class FeedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a session's feed: something that was archived, told in order to whoever listens."""
+
+    session_id: str
+    agent_id: str
+    number: int = 0  # 1, 2, 3 … of its session without a gap, given by the archive
+    key: str  # made from what it tells: the same again is no second line
+    kind: LineKind
+    chat_id: int | None = None
+    user_id: int | None = None  # who wrote or did it: what `forget_person` finds it by
+    body: str  # what is told, as a JSON object
+    at_ms: int
+
+
+class Fed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a session's feed goes: the first line that is kept, and the last there ever was."""
+
+    first: int
+    last: int
+
+
+class ReaderPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Up to which line a reader with a name has had a session's feed."""
+
+    reader: str
+    session_id: str
+    number: int
+    at_ms: int
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of Peik's own log. It holds no secret: see `peik.ops.log`."""
+
+    at_ms: int
+    level: str  # debug, info, warning, error
+    event: str
+    node: str = ""
+    session_id: str | None = None
+    bot_id: int | None = None
+    fields: str = "{}"  # whatever else it says, as a JSON object
+
+
+class LogFilter(msgspec.Struct, frozen=True, kw_only=True):
+    level: str | None = None  # this one and worse
+    event: str | None = None
+    session_id: str | None = None
+    bot_id: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    text: str | None = None  # anywhere in the event or its fields, in any case
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
 class Kind(enum.StrEnum):
     """What an archive is made of, in the order in which it is copied: a session comes before what it saw."""
 
@@ -154,9 +218,12 @@ class Kind(enum.StrEnum):
     MESSAGES = "messages"
     VERSIONS = "versions"  # of messages, but for those in force
     EVENTS = "events"
+    FEED = "feed"
+    PLACES = "places"  # of readers; and the ends of feeds, as places of a reader without a name
+    LOGS = "logs"
 
 
-Record = Session | UpdatesState | ChatState | Message | Happening
+Record = Session | UpdatesState | ChatState | Message | Happening | FeedLine | ReaderPlace | LogLine
 
 
 class Tallied(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +238,8 @@ class ArchiveRetention(msgspec.Struct, frozen=True, kw_only=True):
 
     messages_ms: int | None = None
     events_ms: int | None = None
+    feed_ms: int | None = None  # lines of feeds, and places of readers that did not move for so long
+    logs_ms: int | None = None
 
 
 class Archive(Protocol):
@@ -242,6 +311,34 @@ class Archive(Protocol):
         self, wanted: EventFilter, *, cursor: str | None, limit: int
     ) -> tuple[list[Happening], str | None]: ...
 
+    # what is told of it
+    async def feed(self, lines: Sequence[FeedLine]) -> int:
+        """Lines of one session, behind those that are there, in this order; each gets its number. One whose key is in the
+        feed already is left out. How many are new. Nobody sees a line before all that come before it."""
+
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+        """In order. What retention took is not there any more: the first may have any number above `after`."""
+
+    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
+        """By session, for those (or all) that have a feed: also where all of its lines are gone by now (`first` is then one
+        more than `last`). Cheap enough to ask every second."""
+
+    async def places(self, reader: str) -> dict[str, int]:
+        """By session: up to which line this reader has had it."""
+
+    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
+        """A place never goes back. The same again renews it."""
+
+    async def remove_reader(self, reader: str) -> bool:
+        """Its places are forgotten. Whether it had any."""
+
+    # the log
+    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
+        """A line that is handed in again is there once."""
+
+    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        """The newest first. Raises BadInput if the cursor is not one of ours, or the level is none."""
+
     # gaps and crawls
     async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
         """In order: what is here of a chat above an id."""
@@ -254,12 +351,12 @@ class Archive(Protocol):
     async def tally(self, agent_id: str | None = None) -> Tallied: ...
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
-        """Let go of what was archived longer ago: how many messages and events went, at most `limit` of each. Versions go with
-        their message."""
+        """Let go of what was archived longer ago: how many messages, events, lines of feeds and of the log went, at most
+        `limit` of each. Versions go with their message. The numbers of a feed go on where they were."""
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         """Remove what a person wrote and did, all versions of it, and how far their private chats are known (these have their
-        name): how many rows, by kind: messages, versions, events, chat_states."""
+        name): how many rows, by kind: messages, versions, events, chat_states, feed."""
 
     async def durability(self) -> list[str]:
         """What of its settings breaks the promise, each with what to set instead."""

@@ -11,9 +11,13 @@ from peik.archive_ports import (
     ArchiveRetention,
     ChatState,
     EventFilter,
+    Fed,
+    FeedLine,
     Happening,
     Kept,
     Kind,
+    LogFilter,
+    LogLine,
     Message,
     MessageFilter,
     Record,
@@ -154,6 +158,30 @@ class CachedArchive:
         self, wanted: EventFilter, *, cursor: str | None, limit: int
     ) -> tuple[list[Happening], str | None]:
         return await self._archive.events(wanted, cursor=cursor, limit=limit)
+
+    async def feed(self, lines: Sequence[FeedLine]) -> int:
+        return await self._archive.feed(lines)
+
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+        return await self._archive.fed(session_id, after=after, limit=limit)
+
+    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
+        return await self._archive.fed_to(session_ids)
+
+    async def places(self, reader: str) -> dict[str, int]:
+        return await self._archive.places(reader)
+
+    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
+        await self._archive.save_places(reader, places, at_ms=at_ms)
+
+    async def remove_reader(self, reader: str) -> bool:
+        return await self._archive.remove_reader(reader)
+
+    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
+        await self._archive.keep_logs(lines)
+
+    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        return await self._archive.logs(wanted, cursor=cursor, limit=limit)
 
     async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
         return await self._archive.message_ids(session_id, chat_id, above=above, limit=limit)

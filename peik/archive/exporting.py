@@ -4,17 +4,36 @@ interrupted goes on at its cursor."""
 import csv
 import enum
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 
-from peik.archive_ports import Archive, EventFilter, Happening, Message, MessageFilter
+from peik.archive_ports import EventFilter, Happening, Message, MessageFilter
 
 PAGE = 1000
 
 # What a spreadsheet would take for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+# Ids pass 2^53, which not every reader of JSON can: they are texts there, as everywhere in Peik.
+_IDS = frozenset({"chat_id", "message_id", "sender_id", "reply_to", "grouped_id", "letter_id", "user_id"})
+
+
+class MessageSource(Protocol):
+    """Whoever has messages page by page: an archive, or a desk."""
+
+    async def messages(
+        self, wanted: MessageFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Message], str | None]: ...
+
+
+class EventSource(Protocol):
+    async def events(
+        self, wanted: EventFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Happening], str | None]: ...
 
 
 class Form(enum.StrEnum):
@@ -31,12 +50,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def export_messages(
-    archive: Archive, wanted: MessageFilter, *, form: Form, cursor: str | None = None, page: int = PAGE
-) -> AsyncIterator[Part]:
-    """The newest first. For a bar of progress ask `archive.count_messages` first. A CSV has its head only at the beginning."""
+    source: MessageSource, wanted: MessageFilter, *, form: Form, cursor: str | None = None, page: int = PAGE
+) -> AsyncGenerator[Part, None]:
+    """The newest first. For a bar of progress ask for their count first. A CSV has its head only at the beginning."""
     is_first = cursor is None
     while True:
-        messages, cursor = await archive.messages(wanted, cursor=cursor, limit=page)
+        messages, cursor = await source.messages(wanted, cursor=cursor, limit=page)
         data = _written(messages, Message.__struct_fields__, form, has_head=is_first)
         yield Part(data=data, count=len(messages), cursor=cursor)
         is_first = False
@@ -45,12 +64,12 @@ async def export_messages(
 
 
 async def export_events(
-    archive: Archive, wanted: EventFilter, *, form: Form, cursor: str | None = None, page: int = PAGE
-) -> AsyncIterator[Part]:
+    source: EventSource, wanted: EventFilter, *, form: Form, cursor: str | None = None, page: int = PAGE
+) -> AsyncGenerator[Part, None]:
     """The same of events."""
     is_first = cursor is None
     while True:
-        events, cursor = await archive.events(wanted, cursor=cursor, limit=page)
+        events, cursor = await source.events(wanted, cursor=cursor, limit=page)
         data = _written(events, Happening.__struct_fields__, form, has_head=is_first)
         yield Part(data=data, count=len(events), cursor=cursor)
         is_first = False
@@ -84,6 +103,8 @@ def _value(field: str, value: object) -> object:
         if not isinstance(value, int) or (field == "edited_at_ms" and not value):
             return None
         return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if field in _IDS and isinstance(value, int):
+        return str(value)
     if field in ("media", "raw", "payload") and isinstance(value, str):
         return _json(value)
     return value
@@ -100,6 +121,6 @@ def _json(text: str) -> object:
 def _cell(value: object) -> object:
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
-    if isinstance(value, str) and value.startswith(_FORMULA):
+    if isinstance(value, str) and value.startswith(_FORMULA) and not value.removeprefix("-").isdecimal():
         return f"'{value}"
     return value

@@ -5,14 +5,16 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.archive_ports import Happening, Message
+from peik.archive_ports import FeedLine, Happening, LogLine, Message
 
-R = TypeVar("R", Message, Happening)
+R = TypeVar("R", Message, Happening, FeedLine, LogLine)
 
 _BAD = re.compile("[\0\ud800-\udfff]")
 _TEXTS: dict[type, tuple[str, ...]] = {
     Message: ("session_id", "agent_id", "kind", "text", "media", "raw"),
     Happening: ("event_id", "session_id", "agent_id", "event_type", "payload"),
+    FeedLine: ("session_id", "agent_id", "key", "body"),
+    LogLine: ("level", "event", "node", "session_id", "fields"),
 }
 
 

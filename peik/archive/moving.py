@@ -126,6 +126,7 @@ async def _note(target: Archive, progress: Progress) -> None:
 
 
 async def _total(archive: Archive) -> int:
-    """About: the few states are not counted."""
+    """About: the few states and places are not counted, nor is the log."""
     tallied = await archive.tally()
-    return tallied.sessions + tallied.messages + tallied.versions + tallied.events
+    fed = sum(one.last - one.first + 1 for one in (await archive.fed_to()).values())
+    return tallied.sessions + tallied.messages + tallied.versions + tallied.events + fed

@@ -5,12 +5,26 @@ from typing import Any
 
 import msgspec
 
-from peik.archive_ports import ChatState, Happening, Kind, Message, Record, Session, UpdatesState
+from peik.archive_ports import (
+    ChatState,
+    FeedLine,
+    Happening,
+    Kind,
+    LogLine,
+    Message,
+    ReaderPlace,
+    Record,
+    Session,
+    UpdatesState,
+)
 
 SESSION = Session.__struct_fields__
 MESSAGE = Message.__struct_fields__
 EVENT = Happening.__struct_fields__
 CHAT_STATE = ChatState.__struct_fields__
+FEED = FeedLine.__struct_fields__
+PLACE = ReaderPlace.__struct_fields__
+LOG = LogLine.__struct_fields__
 
 _decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder()
@@ -37,6 +51,18 @@ def chat_state_of(row: Iterable[Any]) -> ChatState:
 def updates_state_of(row: Iterable[Any]) -> UpdatesState:
     session_id, state = row
     return UpdatesState(session_id=session_id, state=bytes(state))
+
+
+def line_of(row: Iterable[Any]) -> FeedLine:
+    return msgspec.convert(dict(zip(FEED, row, strict=True)), FeedLine)
+
+
+def place_of(row: Iterable[Any]) -> ReaderPlace:
+    return ReaderPlace(**dict(zip(PLACE, row, strict=True)))
+
+
+def log_of(row: Iterable[Any]) -> LogLine:
+    return LogLine(**dict(zip(LOG, row, strict=True)))
 
 
 def fields_of(record: Record) -> dict[str, Any]:
@@ -77,6 +103,12 @@ def read_row(kind: Kind, row: Sequence[Any]) -> Record:
             return version_of(row[0])
         case Kind.EVENTS:
             return event_of(row[1:])
+        case Kind.FEED:
+            return line_of(row)
+        case Kind.PLACES:
+            return place_of(row)
+        case Kind.LOGS:
+            return log_of(row[1:])
 
 
 def page_place(kind: Kind, after: str | None) -> dict[str, Any]:
@@ -84,10 +116,14 @@ def page_place(kind: Kind, after: str | None) -> dict[str, Any]:
     match kind:
         case Kind.SESSIONS | Kind.UPDATES_STATES:
             return {"after": after or ""}
-        case Kind.MESSAGES | Kind.EVENTS:
+        case Kind.MESSAGES | Kind.EVENTS | Kind.LOGS:
             return {"after": int(after or 0)}
         case Kind.CHAT_STATES:
             return dict(zip(("session_id", "chat_id"), _parted(after, "", 0), strict=True))
+        case Kind.FEED:
+            return dict(zip(("session_id", "number"), _parted(after, "", 0), strict=True))
+        case Kind.PLACES:
+            return dict(zip(("reader", "session_id"), _parted(after, "", ""), strict=True))
         case Kind.VERSIONS:
             names = ("session_id", "chat_id", "message_id", "edited_at_ms")
             return dict(zip(names, _parted(after, "", 0, 0, 0), strict=True))
@@ -97,6 +133,10 @@ def last_place(kind: Kind, record: Record, row: Sequence[Any]) -> str:
     """The place of a row."""
     if isinstance(record, ChatState):
         return _joined(record.session_id, record.chat_id)
+    if isinstance(record, FeedLine):
+        return _joined(record.session_id, record.number)
+    if isinstance(record, ReaderPlace):
+        return _joined(record.reader, record.session_id)
     if isinstance(record, Message) and kind is Kind.VERSIONS:
         return _joined(record.session_id, record.chat_id, record.message_id, record.edited_at_ms)
     return str(row[0])

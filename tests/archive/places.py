@@ -51,8 +51,11 @@ class MongoPlace:
         return MongoArchive(self.url)
 
 
+# PEIK_STORES=sqlite is for a quick look while one works: the others need servers.
+HAS_SERVERS = os.environ.get("PEIK_STORES") != "sqlite"
+
 PLACES: tuple[type[Place], ...] = (SqlitePlace,)
-if os.environ.get("PEIK_STORES") == "all":  # `make stores`: they need servers
+if HAS_SERVERS:
     PLACES += (PostgresPlace, MongoPlace)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from peik.archive_ports import Direction, Happening, Message, Session
+from peik.archive_ports import Direction, FeedLine, Happening, LineKind, LogLine, Message, Session
 
 NOW = 1_800_000_000_000
 CHAT, CHANNEL, PERSON = 5, -1_001_234_567_890, 77
@@ -39,3 +39,19 @@ def event(event_id: str = "e1", **fields: Any) -> Happening:
         "created_at_ms": NOW,
     }
     return Happening(**given | fields)
+
+
+def line(key: str = "k1", **fields: Any) -> FeedLine:
+    given = {
+        "session_id": "s1",
+        "agent_id": "anna",
+        "key": key,
+        "kind": LineKind.MESSAGE,
+        "body": "{}",
+        "at_ms": NOW,
+    }
+    return FeedLine(**given | fields)
+
+
+def log(event: str = "started", **fields: Any) -> LogLine:
+    return LogLine(**{"at_ms": NOW, "level": "info", "event": event, "node": "one"} | fields)

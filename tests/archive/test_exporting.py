@@ -20,7 +20,7 @@ async def test_json_lines_hold_every_message_the_newest_first(tmp_path: Path) ->
     assert [part.count for part in parts] == [10, 10, 5]
     lines = b"".join(part.data for part in parts).decode().splitlines()
     read = [json.loads(line) for line in lines]
-    assert [one["message_id"] for one in read] == list(range(24, -1, -1))
+    assert [int(one["message_id"]) for one in read] == list(range(24, -1, -1))
     assert read[0]["raw"] == {"a": [1]}
     assert read[0]["text"] == 'سلام\n"'
     assert read[24]["date"] == "2027-01-15T08:00:00.000Z"

@@ -4,8 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from peik.archive_ports import Fed
 from tests.archive.places import SqlitePlace, opened
-from tests.archive.samples import CHAT, message
+from tests.archive.samples import CHAT, line, message
 
 KILLS = 3
 BEFORE_KILL = 200  # lines
@@ -25,10 +26,18 @@ async def test_a_killed_process_has_kept_what_it_acknowledged(tmp_path: Path) ->
     said: list[str] = []
     for _ in range(KILLS):
         said += _acknowledged_until_killed(place.path)
+    fed = [told.split()[1] for told in said if told.startswith("fed ")]
+    kept = [told.split()[1:] for told in said if told.startswith("kept ")]
+    assert fed
+    assert kept
     async with opened(place) as archive:
-        for line in said:
-            writer, number, edited_at_ms = map(int, line.split())
-            found = await archive.versions(f"s{writer}", CHAT, number)
-            assert edited_at_ms in [one.edited_at_ms for one in found], line
+        for writer, number, edited_at_ms in kept:
+            found = await archive.versions(f"s{writer}", CHAT, int(number))
+            assert int(edited_at_ms) in [one.edited_at_ms for one in found], (writer, number)
+        lines = await archive.fed("s1", after=0, limit=100_000)
+        assert {one.key for one in lines}.issuperset(fed)
+        assert [one.number for one in lines] == list(range(1, len(lines) + 1))
+        assert await archive.fed_to() == {"s1": Fed(first=1, last=len(lines))}
         assert (await archive.keep_messages([message(-1)])).new == 1
+        assert await archive.feed([line(fed[0]), line("next")]) == 1
     assert len(said) >= KILLS * BEFORE_KILL

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from peik.archive.moving import Watch, move, summed
-from peik.archive_ports import Archive, ChatState, Kind, MessageFilter, Record
+from peik.archive_ports import Archive, ArchiveRetention, ChatState, Fed, Kind, MessageFilter, Record
 from peik.errors import Conflict, StoreUnavailable
 from tests.archive.places import PLACES, Place, SqlitePlace, opened
-from tests.archive.samples import CHANNEL, NOW, event, message, session
+from tests.archive.samples import CHANNEL, NOW, PERSON, event, line, log, message, session
 
 WAYS = list(itertools.product(PLACES, PLACES))
 
@@ -27,6 +27,15 @@ async def fill(archive: Archive) -> None:
         await archive.keep_messages([message(number, text=f"سلام {number}"), message(number, edited_at_ms=NOW)])
     await archive.mark_deleted("s1", None, [3, 4], at_ms=NOW + 1)
     await archive.keep_events([event(f"e{number}") for number in range(12)])
+    for number in range(3):
+        mine = [line(f"k{n}", session_id=f"s{number}", user_id=PERSON + n, at_ms=NOW + number) for n in range(7)]
+        await archive.feed(mine)
+        await archive.save_places(f"reader {number}", {"s0": number, "s1": number}, at_ms=NOW + number)
+    await archive.clean(ArchiveRetention(feed_ms=9), at_ms=NOW + 10, limit=100)  # all of s0, whose numbers go on
+    await archive.forget_person(PERSON + 6)  # the last of each
+    await archive.keep_logs(
+        [log(f"l{n}", at_ms=NOW + n // 3, session_id="s1", fields='{"سلام": 1}') for n in range(11)]
+    )
 
 
 @pytest.mark.parametrize(("kind", "other"), WAYS, ids=[f"{a.__name__}-{b.__name__}" for a, b in WAYS])
@@ -46,14 +55,25 @@ async def test_all_is_copied_and_compared(tmp_path: Path, kind: type[Place], oth
             "messages": 23,
             "versions": 23,
             "events": 12,
+            "feed": 12,
+            "places": 4 + 3,
+            "logs": 11,
         }
         assert await summed(target) == sums == await summed(origin)
         assert await target.tally() == await origin.tally()
         assert await target.session("s1") == await origin.session("s1")
         assert await target.versions("s1", 5, 3) == await origin.versions("s1", 5, 3)
+        assert await target.fed_to() == await origin.fed_to()
+        assert await target.fed_to(["s0", "s1"]) == {"s0": Fed(first=8, last=7), "s1": Fed(first=1, last=7)}
+        assert await target.fed("s1", after=0, limit=9) == await origin.fed("s1", after=0, limit=9)
+        assert await target.places("reader 2") == {"s0": 2, "s1": 2}
+        for number in range(3):
+            await target.feed([line("next", session_id=f"s{number}")])
+            assert [one.number for one in await target.fed(f"s{number}", after=6, limit=9)] == [8]
+            await origin.feed([line("next", session_id=f"s{number}")])
         assert await target.count_messages(MessageFilter(text="message")) == 23
         assert [stage for stage, _ in told] == ["Copying", "Comparing"]
-        assert await move(origin, target, name="here", page=5) == sums  # once more: it is only compared
+        assert await move(origin, target, name="here", page=5) == await summed(origin)  # once more: it is only compared
 
 
 class Breaking(Exception):

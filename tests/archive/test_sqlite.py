@@ -6,11 +6,13 @@ from pathlib import Path
 import apsw
 import pytest
 
+from peik.archive.queries import migrations
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import MessageFilter
+from peik.archive.sqlite.database import APPLICATION_ID, PACKAGE
+from peik.archive_ports import Fed, MessageFilter
 from peik.errors import StartError, StoreUnavailable
 from tests.archive.places import SqlitePlace, opened
-from tests.archive.samples import message, session
+from tests.archive.samples import line, message, session
 
 
 async def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
@@ -31,6 +33,20 @@ async def test_a_file_of_a_newer_peik_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StartError, match="newer Peik"):
         await place.make().open()
+
+
+async def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    connection = apsw.Connection(str(place.path))
+    connection.execute(migrations(PACKAGE)[0])
+    connection.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("INSERT INTO updates_states VALUES ('s1', x'01')")
+    connection.close()
+    for number in range(1, 3):
+        async with opened(place) as archive:
+            assert await archive.updates_state("s1") == b"\1"
+            await archive.feed([line(f"k{number}")])
+            assert await archive.fed_to() == {"s1": Fed(first=1, last=number)}
 
 
 async def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:

@@ -1,25 +1,21 @@
 """The archive in MongoDB: a replica set, or a single server."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
-from pymongo import ReplaceOne, errors
+from pymongo import errors
 
+from peik.archive.feeding import once
 from peik.archive.fitting import fitted
 from peik.archive.gathering import Gathering
 from peik.archive.mongo.connection import Server
-from peik.archive.mongo.documents import (
-    Document,
-    document_of,
-    key_filter,
-    message_document,
-    record_of,
-    version_document,
-)
+from peik.archive.mongo.copying import COLLECTIONS, Copying
+from peik.archive.mongo.documents import Document, document_of, record_of
+from peik.archive.mongo.feed import Feed
 from peik.archive.mongo.indexes import INDEXES
+from peik.archive.mongo.logs import Logs
 from peik.archive.mongo.messages import Messages
 from peik.archive.taken import gone, taken_id, taken_phone, was_changed
 from peik.archive.versions import Fate, tally
@@ -27,9 +23,13 @@ from peik.archive_ports import (
     ArchiveRetention,
     ChatState,
     EventFilter,
+    Fed,
+    FeedLine,
     Happening,
     Kept,
     Kind,
+    LogFilter,
+    LogLine,
     Message,
     MessageFilter,
     Record,
@@ -37,18 +37,8 @@ from peik.archive_ports import (
     SessionFilter,
     SessionState,
     Tallied,
-    UpdatesState,
 )
 from peik.errors import StartError, StoreUnavailable
-
-_COLLECTIONS: dict[Kind, tuple[str, type[Any]]] = {
-    Kind.SESSIONS: ("telegram_sessions", Session),
-    Kind.UPDATES_STATES: ("updates_states", UpdatesState),
-    Kind.CHAT_STATES: ("chat_states", ChatState),
-    Kind.MESSAGES: ("messages", Message),
-    Kind.VERSIONS: ("message_versions", Message),
-    Kind.EVENTS: ("events", Happening),
-}
 
 
 class MongoArchive:
@@ -70,6 +60,9 @@ class MongoArchive:
             await self._server.close()
             raise StartError(f"Cannot use {self._server.shown} as the archive: {error.detail}") from error
         self._messages = Messages(self._server)
+        self._feed = Feed(self._server)
+        self._logs = Logs(self._server)
+        self._copying = Copying(self._server, self._feed)
 
     async def close(self) -> None:
         await self._gathering.drained()
@@ -201,6 +194,42 @@ class MongoArchive:
         async with self._server.asked():
             return await self._messages.find_events(wanted, cursor, limit)
 
+    # ---- what is told of it ----
+
+    async def feed(self, lines: Sequence[FeedLine]) -> int:
+        async with self._server.asked():
+            return await self._feed.add(once(lines))
+
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+        async with self._server.asked():
+            return await self._feed.read(session_id, after, limit)
+
+    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
+        async with self._server.asked():
+            return await self._feed.ends(session_ids)
+
+    async def places(self, reader: str) -> dict[str, int]:
+        async with self._server.asked():
+            return await self._feed.places(reader)
+
+    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
+        async with self._server.asked():
+            await self._feed.save_places(reader, places, at_ms)
+
+    async def remove_reader(self, reader: str) -> bool:
+        async with self._server.asked():
+            return await self._feed.remove_reader(reader)
+
+    # ---- the log ----
+
+    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
+        async with self._server.asked():
+            await self._logs.keep([fitted(line) for line in lines])
+
+    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        async with self._server.asked():
+            return await self._logs.find(wanted, cursor, limit)
+
     # ---- gaps and crawls ----
 
     async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
@@ -227,16 +256,21 @@ class MongoArchive:
         counts: dict[str, int] = {}
         async with self._server.asked():
             for kind in (Kind.SESSIONS, Kind.MESSAGES, Kind.VERSIONS, Kind.EVENTS):
-                counts[kind] = await self._server.settled(_COLLECTIONS[kind][0]).count_documents(asked, **hint)
+                counts[kind] = await self._server.settled(COLLECTIONS[kind][0]).count_documents(asked, **hint)
         return Tallied(**counts)
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
         async with self._server.asked():
-            return await self._messages.clean(retention, at_ms, limit)
+            gone = await self._messages.clean(retention, at_ms, limit)
+            if retention.feed_ms is not None:
+                gone += await self._feed.clean(DatetimeMS(at_ms - retention.feed_ms), limit)
+            if retention.logs_ms is not None:
+                gone += await self._logs.clean(DatetimeMS(at_ms - retention.logs_ms), limit)
+        return gone
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         async with self._server.asked():
-            return await self._messages.forget(user_id)
+            return {**await self._messages.forget(user_id), "feed": await self._feed.forget(user_id)}
 
     async def durability(self) -> list[str]:
         return await self._server.weaknesses()
@@ -244,28 +278,16 @@ class MongoArchive:
     # ---- copying ----
 
     async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
-        name, record = _COLLECTIONS[kind]
-        has_text_ids = kind in (Kind.SESSIONS, Kind.UPDATES_STATES)
-        asked: Document = {}
-        if after is not None:
-            asked["_id"] = {"$gt": after if has_text_ids else ObjectId(after)}
         async with self._server.asked():
-            documents = await self._server.settled(name).find(asked).sort("_id", 1).limit(limit).to_list()
-        found: list[Record] = [record_of(document, record) for document in documents]
-        return found, str(documents[-1]["_id"]) if len(documents) == limit else None
+            return await self._copying.page(kind, after, limit)
 
     async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
         async with self._server.asked():
-            if records:
-                replacing = [_replacing(kind, record) for record in records]
-                await self._server.collection(_COLLECTIONS[kind][0]).bulk_write(replacing, ordered=False)
-            copying = self._server.collection("copying")
-            await copying.replace_one({"_id": 1}, {"progress": progress}, upsert=True)
+            await self._copying.put(kind, records, progress)
 
     async def progress(self) -> str | None:
         async with self._server.asked():
-            found = await self._server.settled("copying").find_one({"_id": 1})
-        return None if found is None else str(found["progress"])
+            return await self._copying.progress()
 
 
 def _session_document(session: Session) -> Document:
@@ -274,25 +296,3 @@ def _session_document(session: Session) -> Document:
 
 def _is_phone(error: errors.DuplicateKeyError) -> bool:
     return "phone" in ((error.details or {}).get("keyPattern") or {})
-
-
-def _replacing(kind: Kind, record: Record) -> ReplaceOne[Document]:
-    match kind:
-        case Kind.SESSIONS:
-            key: Document = {"_id": cast(Session, record).session_id}
-            document = document_of(record)
-        case Kind.UPDATES_STATES:
-            key, document = {"_id": cast(UpdatesState, record).session_id}, document_of(record)
-        case Kind.CHAT_STATES:
-            state = cast(ChatState, record)
-            key, document = {"session_id": state.session_id, "chat_id": state.chat_id}, document_of(state)
-        case Kind.MESSAGES:
-            message = cast(Message, record)
-            key, document = key_filter(message), message_document(message)
-        case Kind.VERSIONS:
-            message = cast(Message, record)
-            document = version_document(message)
-            key = {**key_filter(message), "edited_at": document["edited_at"]}
-        case Kind.EVENTS:
-            key, document = {"event_id": cast(Happening, record).event_id}, document_of(record)
-    return ReplaceOne(key, document, upsert=True)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
@@ -20,6 +20,15 @@ DATABASE = "peik"
 CONNECT_MS = 5000
 ANSWER_MS = 60_000  # a server that is silent for so long is gone
 CONNECTIONS_MAX = 20
+
+# What the address says of these counts more.
+_BOUNDS = {
+    "serverSelectionTimeoutMS": CONNECT_MS,
+    "connectTimeoutMS": CONNECT_MS,
+    "socketTimeoutMS": ANSWER_MS,
+    "waitQueueTimeoutMS": ANSWER_MS,
+    "maxPoolSize": CONNECTIONS_MAX,
+}
 
 # On the disk of most servers before we are told.
 _DURABLE = WriteConcern(w="majority", j=True)
@@ -40,15 +49,9 @@ class Server:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def connect(self) -> None:
-        self._client: AsyncMongoClient[Document] = AsyncMongoClient(
-            self._url,
-            appname="peik archive",
-            serverSelectionTimeoutMS=CONNECT_MS,
-            connectTimeoutMS=CONNECT_MS,
-            socketTimeoutMS=ANSWER_MS,
-            waitQueueTimeoutMS=ANSWER_MS,
-            maxPoolSize=CONNECTIONS_MAX,
-        )
+        said = {name.lower() for name, _ in parse_qsl(urlsplit(self._url).query)}
+        bounds: dict[str, Any] = {name: bound for name, bound in _BOUNDS.items() if name.lower() not in said}
+        self._client: AsyncMongoClient[Document] = AsyncMongoClient(self._url, appname="peik archive", **bounds)
         name = self._client.get_default_database(DATABASE).name
         # What the address says of reading and writing does not count: other values would break the promise.
         self.database: AsyncDatabase[Document] = self._client.get_database(

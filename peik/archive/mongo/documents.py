@@ -7,10 +7,20 @@ import msgspec
 from bson.datetime_ms import DatetimeMS
 
 from peik.archive.folding import words
-from peik.archive_ports import ChatState, Happening, Message, Record, Session, UpdatesState
+from peik.archive_ports import (
+    ChatState,
+    FeedLine,
+    Happening,
+    LogLine,
+    Message,
+    ReaderPlace,
+    Record,
+    Session,
+    UpdatesState,
+)
 
 Document = dict[str, Any]
-R = TypeVar("R", Session, Message, Happening, ChatState, UpdatesState)
+R = TypeVar("R", Session, Message, Happening, ChatState, UpdatesState, FeedLine, ReaderPlace, LogLine)
 
 
 def document_of(record: Record) -> Document:

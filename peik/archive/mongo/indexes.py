@@ -61,4 +61,32 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("user_id"),
     ],
     "chat_states": [_index("session_id", "chat_id", unique=True)],
+    "feed": [
+        # One writer has a number. Readers walk it, and how far feeds go is read off its edges.
+        _index("session_id", "number", unique=True, name="one_per_number"),
+        # The same is told once. An emptied line has no key any more.
+        _index(
+            "session_id",
+            "key",
+            unique=True,
+            partialFilterExpression={"key": {"$exists": True}},
+            name="one_per_key",
+        ),
+        # Which lines are emptied, asked with every look at how far feeds go: very few entries.
+        _index("emptied", "session_id", "number", partialFilterExpression={"emptied": True}, name="emptied"),
+        _index("at"),  # what retention lets go of
+        _index("user_id"),  # whom `forget_person` forgets
+    ],
+    "reader_places": [
+        _index("reader", "session_id", unique=True),  # a reader is in one place
+        _index("at"),  # what retention lets go of
+    ],
+    "logs": [
+        _index("digest", unique=True),  # a line that is handed in again is there once
+        # Pages of a filter, as above: a session's, a bot's, those of one event.
+        _index("session_id", "-at", "-_id"),
+        _index("bot_id", "-at", "-_id"),
+        _index("event", "-at", "-_id"),
+        _index("-at", "-_id"),  # and what retention lets go of; levels and texts are looked for in this walk
+    ],
 }

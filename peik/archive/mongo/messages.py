@@ -7,11 +7,9 @@ next one who hands in the same would not mend. A version is put aside before ano
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 from pymongo import UpdateOne, errors
 
-from peik.archive.cursors import cursor_of, read_cursor
 from peik.archive.folding import words
 from peik.archive.mongo.connection import Server, duplicates
 from peik.archive.mongo.documents import (
@@ -24,9 +22,10 @@ from peik.archive.mongo.documents import (
     record_of,
     version_document,
 )
+from peik.archive.mongo.pages import between, page_of
 from peik.archive.versions import Chain, Fate, Fates, Key, Todo, beside, chains, key_of, settle
 from peik.archive_ports import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
-from peik.errors import BadInput, StoreUnavailable
+from peik.errors import StoreUnavailable
 
 _TRIES = 10  # each time somebody else was quicker with the same message
 _KEYS_AT_ONCE = 500
@@ -126,7 +125,9 @@ class Messages:
         asked = _where(wanted)
         if asked is None:
             return [], None
-        documents, following = await self._page("messages", asked, "date", cursor, limit)
+        documents, following = await page_of(
+            self._server.settled("messages"), asked, by="date", cursor=cursor, limit=limit
+        )
         return [record_of(document, Message) for document in documents], following
 
     async def count(self, wanted: MessageFilter) -> int:
@@ -152,29 +153,11 @@ class Messages:
     ) -> tuple[list[Happening], str | None]:
         names = ("session_id", "agent_id", "event_type", "chat_id")
         asked: Document = {name: value for name in names if (value := getattr(wanted, name)) is not None}
-        asked |= _between("created_at", wanted.since_ms, wanted.until_ms)
-        documents, following = await self._page("events", asked, "created_at", cursor, limit)
+        asked |= between("created_at", wanted.since_ms, wanted.until_ms)
+        documents, following = await page_of(
+            self._server.settled("events"), asked, by="created_at", cursor=cursor, limit=limit
+        )
         return [record_of(document, Happening) for document in documents], following
-
-    async def _page(
-        self, collection: str, asked: Document, by: str, cursor: str | None, limit: int
-    ) -> tuple[list[Document], str | None]:
-        if cursor is not None:
-            at_ms, row = read_cursor(cursor)
-            if not ObjectId.is_valid(row):
-                raise BadInput(
-                    code="bad_cursor", detail="The cursor is not one of this archive's. Begin again without it."
-                )
-            # The first part says the same as the second, for the index: it begins where the last page ended.
-            at = DatetimeMS(at_ms)
-            after = {"$or": [{by: {"$lt": at}}, {by: at, "_id": {"$lt": ObjectId(row)}}]}
-            asked = {"$and": [asked, {by: {"$lte": at}}, after]}
-        found = self._server.settled(collection).find(asked, {"words": False}).sort([(by, -1), ("_id", -1)])
-        documents = await found.limit(limit + 1).to_list()
-        if len(documents) <= limit:
-            return documents, None
-        last = documents[limit - 1]
-        return documents[:limit], cursor_of(int(last[by]), last["_id"])
 
     # ---- letting go ----
 
@@ -225,7 +208,7 @@ def _where(wanted: MessageFilter) -> Document | None:
     """None: no message can fit."""
     names = ("session_id", "agent_id", "chat_id", "direction", "sender_id", "kind")
     asked: Document = {name: value for name in names if (value := getattr(wanted, name)) is not None}
-    asked |= _between("date", wanted.since_ms, wanted.until_ms)
+    asked |= between("date", wanted.since_ms, wanted.until_ms)
     if wanted.is_deleted is not None:
         asked["deleted_at"] = {"$ne": None} if wanted.is_deleted else None
     if wanted.text is not None:
@@ -235,12 +218,3 @@ def _where(wanted: MessageFilter) -> Document | None:
             return None
         asked["words"] = {"$all": found}
     return asked
-
-
-def _between(name: str, since_ms: int | None, until_ms: int | None) -> Document:
-    bounds: dict[str, Any] = {}
-    if since_ms is not None:
-        bounds["$gte"] = DatetimeMS(since_ms)
-    if until_ms is not None:
-        bounds["$lt"] = DatetimeMS(until_ms)
-    return {name: bounds} if bounds else {}

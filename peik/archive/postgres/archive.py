@@ -1,30 +1,38 @@
 """The archive in PostgreSQL: many machines, one database."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
+from peik.archive.feeding import once
 from peik.archive.fitting import fitted
 from peik.archive.gathering import Gathering
+from peik.archive.postgres import feeds, logs
 from peik.archive.postgres import messages as work
 from peik.archive.postgres.address import read_address
 from peik.archive.postgres.connection import PACKAGE, Asking, Server
 from peik.archive.postgres.schema import migrate, weaknesses
 from peik.archive.queries import filled, load
-from peik.archive.rows import MESSAGE, chat_state_of, fields_of, last_place, page_place, read_row, session_of
+from peik.archive.rows import FEED, LOG, MESSAGE, chat_state_of, fields_of, last_place, page_place, read_row, session_of
 from peik.archive.taken import gone, taken_id, taken_phone, was_changed
 from peik.archive.versions import Fate, tally
 from peik.archive_ports import (
     ArchiveRetention,
     ChatState,
     EventFilter,
+    Fed,
+    FeedLine,
     Happening,
     Kept,
     Kind,
+    LogFilter,
+    LogLine,
     Message,
     MessageFilter,
+    ReaderPlace,
     Record,
     Session,
     SessionFilter,
@@ -35,7 +43,16 @@ from peik.errors import Problem, StartError
 
 _SQL = load(PACKAGE, "queries.sql")
 _ADD_SESSION = filled(_SQL["add_session"], over="")
-_PUT_SESSION = filled(_SQL["add_session"], over=_SQL["over_session"])
+_PUT_ONE = {  # of the kinds that are few
+    Kind.SESSIONS: filled(_SQL["add_session"], over=_SQL["over_session"]),
+    Kind.UPDATES_STATES: _SQL["save_updates_state"],
+    Kind.CHAT_STATES: _SQL["save_chat_state"],
+}
+_PAGE_COLUMNS = {
+    "message_columns": ", ".join(MESSAGE),
+    "line_columns": ", ".join(FEED),
+    "log_columns": ", ".join(LOG),
+}
 _ONE_PER_PHONE = "telegram_sessions_one_per_phone"
 
 
@@ -169,6 +186,37 @@ class PostgresArchive:
     ) -> tuple[list[Happening], str | None]:
         return await self._server.read(lambda asking: work.find_events(asking, wanted, cursor, limit))
 
+    # ---- what is told of it ----
+
+    async def feed(self, lines: Sequence[FeedLine]) -> int:
+        new = once(lines)
+        return await self._server.write(lambda asking: feeds.feed(asking, new))
+
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+        return await self._server.read(lambda asking: feeds.fed(asking, session_id, after, limit))
+
+    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
+        return await self._server.read(lambda asking: feeds.fed_to(asking, session_ids))
+
+    async def places(self, reader: str) -> dict[str, int]:
+        return await self._server.read(lambda asking: feeds.places(asking, reader))
+
+    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
+        found = dict(places)
+        await self._server.write(lambda asking: feeds.save_places(asking, reader, found, at_ms))
+
+    async def remove_reader(self, reader: str) -> bool:
+        return await self._server.write(lambda asking: feeds.remove_reader(asking, reader))
+
+    # ---- the log ----
+
+    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
+        fitting = [fitted(line) for line in lines]
+        await self._server.write(lambda asking: logs.keep(asking, fitting))
+
+    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        return await self._server.read(lambda asking: logs.find(asking, wanted, cursor, limit))
+
     # ---- gaps and crawls ----
 
     async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
@@ -189,7 +237,10 @@ class PostgresArchive:
         return Tallied(sessions=sessions, messages=messages, versions=versions, events=events)
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
-        return await self._server.write(lambda asking: work.clean(asking, retention, at_ms, limit))
+        gone = 0
+        for clean in (work.clean, feeds.clean, logs.clean):  # each by itself: others write in between
+            gone += await self._server.write(partial(clean, retention=retention, at_ms=at_ms, limit=limit))
+        return gone
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         messages = versions = 0
@@ -199,7 +250,8 @@ class PostgresArchive:
             if not removed[0]:
                 break
         rest = await self._server.write(lambda asking: work.forget_rest(asking, user_id))
-        return {"messages": messages, **rest, "versions": versions + rest["versions"]}
+        feed = await self._server.write(lambda asking: feeds.forget_person(asking, user_id))
+        return {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
 
     async def durability(self) -> list[str]:
         return await self._server.read(weaknesses)
@@ -207,7 +259,7 @@ class PostgresArchive:
     # ---- copying ----
 
     async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
-        query = filled(_SQL[f"page_{kind}"], message_columns=", ".join(MESSAGE))
+        query = filled(_SQL[f"page_{kind}"], **_PAGE_COLUMNS)
         rows = [tuple(row) for row in await self._rows(query, limit=limit, **page_place(kind, after))]
         found = [read_row(kind, row) for row in rows]
         return found, last_place(kind, found[-1], rows[-1]) if len(rows) == limit else None
@@ -234,18 +286,18 @@ class PostgresArchive:
 
 async def _put(asking: Asking, kind: Kind, records: Sequence[Record]) -> None:
     match kind:
-        case Kind.SESSIONS:
+        case Kind.SESSIONS | Kind.UPDATES_STATES | Kind.CHAT_STATES:
             for record in records:
-                await asking.run(_PUT_SESSION, **fields_of(record))
-        case Kind.UPDATES_STATES:
-            for record in records:
-                await asking.run(_SQL["save_updates_state"], **fields_of(record))
-        case Kind.CHAT_STATES:
-            for record in records:
-                await asking.run(_SQL["save_chat_state"], **fields_of(record))
+                await asking.run(_PUT_ONE[kind], **fields_of(record))
         case Kind.MESSAGES:
             await work.put_messages(asking, cast(Sequence[Message], records))
         case Kind.VERSIONS:
             await work.put_versions(asking, cast(Sequence[Message], records))
         case Kind.EVENTS:
             await work.keep_events(asking, cast(Sequence[Happening], records), over=True)
+        case Kind.FEED:
+            await feeds.put_lines(asking, cast(Sequence[FeedLine], records))
+        case Kind.PLACES:
+            await feeds.put_places(asking, cast(Sequence[ReaderPlace], records))
+        case Kind.LOGS:
+            await logs.keep(asking, cast(Sequence[LogLine], records))

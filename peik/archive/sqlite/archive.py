@@ -7,10 +7,12 @@ from typing import Any, cast
 import apsw
 import msgspec
 
+from peik.archive.feeding import once
 from peik.archive.fitting import fitted
 from peik.archive.gathering import Gathering
 from peik.archive.queries import filled, load
 from peik.archive.rows import chat_state_of, fields_of, last_place, page_place, read_row, session_of
+from peik.archive.sqlite import feeds, logs
 from peik.archive.sqlite import messages as work
 from peik.archive.sqlite.database import PACKAGE, connect, migrate, translate
 from peik.archive.sqlite.threads import Reader, Writer
@@ -20,21 +22,30 @@ from peik.archive_ports import (
     ArchiveRetention,
     ChatState,
     EventFilter,
+    Fed,
+    FeedLine,
     Happening,
     Kept,
     Kind,
+    LogFilter,
+    LogLine,
     Message,
     MessageFilter,
+    ReaderPlace,
     Record,
     Session,
     SessionFilter,
     SessionState,
     Tallied,
-    UpdatesState,
 )
 from peik.errors import StartError, StoreUnavailable
 
 _SQL = load(PACKAGE, "queries.sql")
+_PUT_ONE = {  # of the kinds that are few
+    Kind.SESSIONS: filled(_SQL["add_session"], over="OR REPLACE"),
+    Kind.UPDATES_STATES: _SQL["save_updates_state"],
+    Kind.CHAT_STATES: _SQL["save_chat_state"],
+}
 
 
 class SqliteArchive:
@@ -184,6 +195,37 @@ class SqliteArchive:
     ) -> tuple[list[Happening], str | None]:
         return await self._reader.ask(lambda connection: work.find_events(connection, wanted, cursor, limit))
 
+    # ---- what is told of it ----
+
+    async def feed(self, lines: Sequence[FeedLine]) -> int:
+        new = once(lines)
+        return await self._writer.ask(lambda connection: feeds.feed(connection, new))
+
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+        return await self._reader.ask(lambda connection: feeds.fed(connection, session_id, after, limit))
+
+    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
+        return await self._reader.ask(lambda connection: feeds.fed_to(connection, session_ids))
+
+    async def places(self, reader: str) -> dict[str, int]:
+        return await self._reader.ask(lambda connection: feeds.places(connection, reader))
+
+    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
+        found = dict(places)
+        await self._writer.ask(lambda connection: feeds.save_places(connection, reader, found, at_ms))
+
+    async def remove_reader(self, reader: str) -> bool:
+        return await self._writer.ask(lambda connection: feeds.remove_reader(connection, reader))
+
+    # ---- the log ----
+
+    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
+        fitting = [fitted(line) for line in lines]
+        await self._writer.ask(lambda connection: logs.keep(connection, fitting))
+
+    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        return await self._reader.ask(lambda connection: logs.find(connection, wanted, cursor, limit))
+
     # ---- gaps and crawls ----
 
     async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
@@ -207,7 +249,9 @@ class SqliteArchive:
         return Tallied(sessions=sessions, messages=messages, versions=versions, events=events)
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
-        return await self._writer.ask(lambda connection: work.clean(connection, retention, at_ms, limit))
+        return await self._writer.ask(
+            lambda connection: sum(kind.clean(connection, retention, at_ms, limit) for kind in (work, feeds, logs))
+        )
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         messages = versions = 0
@@ -217,7 +261,8 @@ class SqliteArchive:
             if not gone[0]:
                 break
         rest = await self._writer.ask(lambda connection: work.forget_rest(connection, user_id))
-        return {"messages": messages, **rest, "versions": versions + rest["versions"]}
+        feed = await self._writer.ask(lambda connection: feeds.forget_person(connection, user_id))
+        return {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
 
     async def durability(self) -> list[str]:
         return []  # we set everything ourselves
@@ -254,21 +299,21 @@ class SqliteArchive:
 
 def _put(connection: apsw.Connection, kind: Kind, records: Sequence[Record]) -> None:
     match kind:
-        case Kind.SESSIONS:
+        case Kind.SESSIONS | Kind.UPDATES_STATES | Kind.CHAT_STATES:
             for record in records:
-                connection.execute(filled(_SQL["add_session"], over="OR REPLACE"), fields_of(record))
-        case Kind.UPDATES_STATES:
-            for state in cast(Sequence[UpdatesState], records):
-                connection.execute(_SQL["save_updates_state"], fields_of(state))
-        case Kind.CHAT_STATES:
-            for record in records:
-                connection.execute(_SQL["save_chat_state"], fields_of(record))
+                connection.execute(_PUT_ONE[kind], fields_of(record))
         case Kind.MESSAGES:
             work.put_messages(connection, cast(Sequence[Message], records))
         case Kind.VERSIONS:
             work.put_versions(connection, cast(Sequence[Message], records))
         case Kind.EVENTS:
             work.keep_events(connection, cast(Sequence[Happening], records), over=True)
+        case Kind.FEED:
+            feeds.put_lines(connection, cast(Sequence[FeedLine], records))
+        case Kind.PLACES:
+            feeds.put_places(connection, cast(Sequence[ReaderPlace], records))
+        case Kind.LOGS:
+            logs.keep(connection, cast(Sequence[LogLine], records))
 
 
 def _json(values: Sequence[object]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import apsw
 
+from peik.archive.feeding import folded
 from peik.archive.folding import words
 from peik.archive.queries import migrations
 from peik.errors import Problem, StartError, StoreUnavailable
@@ -29,6 +30,7 @@ def connect(path: Path, *, for_reading: bool = False) -> apsw.Connection:
         if for_reading:
             connection.execute("PRAGMA query_only = ON")
             connection.create_scalar_function("has_words", _has_words, 2, deterministic=True)
+            connection.create_scalar_function("has_text", _has_text, 2, deterministic=True)
     except BaseException:
         connection.close()
         raise
@@ -38,6 +40,11 @@ def connect(path: Path, *, for_reading: bool = False) -> apsw.Connection:
 def _has_words(*values: Any) -> bool:
     text, asked = values
     return set(words(text)).issuperset(asked.split(" "))
+
+
+def _has_text(*values: Any) -> bool:
+    text, asked = values
+    return asked in folded(text)
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import apsw
 
 from peik.archive.sqlite.database import place, translate
+from peik.errors import StoreUnavailable
 
 T = TypeVar("T")
 
@@ -25,17 +26,21 @@ class Reader:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     async def ask(self, work: Callable[[apsw.Connection], T]) -> T:
         """Raises what it raises, in our words."""
+        if self._is_closed:
+            raise StoreUnavailable(code="archive_closed", detail="The archive is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put((work, future))
         return await future
 
     def close(self) -> None:
         """After what was asked before."""
+        self._is_closed = True
         self._queue.put(None)
         self._thread.join()
 

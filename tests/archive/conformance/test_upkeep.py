@@ -6,15 +6,17 @@ from peik.archive_ports import (
     ArchiveRetention,
     ChatState,
     EventFilter,
+    Fed,
     Kept,
     Kind,
     MessageFilter,
+    ReaderPlace,
     Record,
     Tallied,
     UpdatesState,
 )
 from tests.archive.places import Place, opened
-from tests.archive.samples import CHANNEL, CHAT, NOW, PERSON, event, message, session
+from tests.archive.samples import CHANNEL, CHAT, NOW, PERSON, event, line, log, message, session
 
 
 async def test_the_state_of_a_chat_is_the_last_that_was_saved(place: Place) -> None:
@@ -65,7 +67,7 @@ async def test_a_person_is_forgotten(place: Place) -> None:
         await archive.keep_events([event("theirs", user_id=PERSON), event("other", user_id=1), event("nobody")])
         await archive.save_chat_state(ChatState(session_id="s1", chat_id=PERSON, title="Their name"))
         await archive.save_chat_state(ChatState(session_id="s1", chat_id=CHANNEL, title="A channel"))
-        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 1}
+        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 1, "feed": 0}
         assert await archive.forget_person(PERSON) == told
         assert await archive.forget_person(PERSON) == dict.fromkeys(told, 0)
         found, _ = await archive.messages(MessageFilter(), cursor=None, limit=9)
@@ -82,13 +84,20 @@ async def test_what_is_put_is_there_as_it_was(place: Place) -> None:
         Kind.MESSAGES: [message(n, deleted_at_ms=n or None, text=f"n{n}", edited_at_ms=n) for n in range(5)],
         Kind.VERSIONS: [message(n % 2, edited_at_ms=n, text="old") for n in range(5)],
         Kind.EVENTS: [event(f"e{n}", user_id=n) for n in range(5)],
+        Kind.FEED: [line(f"k{n}", session_id=f"s{n % 2}", number=n + 3, user_id=n) for n in range(5)],
+        Kind.PLACES: [
+            *(ReaderPlace(reader=f"r{n % 2}", session_id=f"s{n}", number=n + 1, at_ms=NOW + n) for n in range(5)),
+            # How far the feeds went: see peik.archive.feeding.
+            *(ReaderPlace(reader="", session_id=f"s{n}", number=n + 9, at_ms=0) for n in range(3)),
+        ],
+        Kind.LOGS: [log(f"l{n % 2}", at_ms=NOW + n, fields=f'{{"n": {n}}}') for n in range(5)],
     }
     async with opened(place) as archive:
         assert await archive.progress() is None
         for _ in range(2):
             for kind, records in given.items():
                 await archive.put(kind, records, f"at {kind}")
-        assert await archive.progress() == "at events"
+        assert await archive.progress() == "at logs"
         for kind, records in given.items():
             found: list[Record] = []
             after = None
@@ -102,6 +111,17 @@ async def test_what_is_put_is_there_as_it_was(place: Place) -> None:
             )
         found_by_word, _ = await archive.messages(MessageFilter(text="N3"), cursor=None, limit=9)
         assert [one.message_id for one in found_by_word] == [3]
+        # A copy that begins again does not take numbers back.
+        await archive.put(Kind.FEED, given[Kind.FEED], "again")
+        await archive.put(Kind.PLACES, [ReaderPlace(reader="", session_id="s2", number=1, at_ms=0)], "again")
+        assert await archive.fed_to() == {
+            "s0": Fed(first=3, last=9),
+            "s1": Fed(first=4, last=10),
+            "s2": Fed(first=12, last=11),
+        }
+        assert await archive.places("r1") == {"s1": 2, "s3": 4}
+        assert await archive.feed([line("k0", session_id="s0"), line("new", session_id="s0")]) == 1
+        assert [one.number for one in await archive.fed("s0", after=5, limit=9)] == [7, 10]
 
 
 async def test_what_weakens_the_promise_is_said(place: Place) -> None:

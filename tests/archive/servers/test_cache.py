@@ -12,9 +12,9 @@ import pytest
 from peik.archive.cached import CachedArchive
 from peik.archive.session_cache import SessionCache
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Session
+from peik.archive_ports import Fed, LogFilter, Session
 from peik.errors import Conflict
-from tests.archive.samples import session
+from tests.archive.samples import NOW, line, log, session
 from tests.archive.servers.ways import Way
 from tests.store.redis_server import RedisServer, shared
 
@@ -247,3 +247,17 @@ async def test_who_cannot_reach_redis_waits_until_nobody_is_told_the_old(tmp_pat
         changed = await cut_off.save_session(msgspec.structs.replace(added, username="new"))
         assert await other.session("s1") == changed
         assert await cut_off.session("s1") == changed
+
+
+async def test_what_is_not_cached_goes_to_the_archive_behind(tmp_path: Path) -> None:
+    async with node(tmp_path / "a", shared().port, random.Random(1)) as archive:
+        assert await archive.feed([line("a"), line("b")]) == 2
+        assert [one.key for one in await archive.fed("s1", after=1, limit=1)] == ["b"]
+        assert await archive.fed_to(["s1", "s2"]) == {"s1": Fed(first=1, last=2)} == await archive.fed_to()
+        await archive.save_places("reader", {"s1": 2}, at_ms=NOW)
+        assert await archive.places("reader") == {"s1": 2}
+        assert await archive.remove_reader("reader")
+        assert await archive.places("reader") == {}
+        await archive.keep_logs([log("one"), log("two", level="error")])
+        found, cursor = await archive.logs(LogFilter(level="error"), cursor=None, limit=5)
+        assert ([one.event for one in found], cursor) == (["two"], None)

@@ -8,10 +8,10 @@ import msgspec
 
 from peik.archive.mongo.archive import MongoArchive
 from peik.archive.postgres.archive import PostgresArchive
-from peik.archive_ports import Archive, Message
+from peik.archive_ports import Archive, Fed, Message
 from peik.errors import StoreUnavailable
 from tests.archive.mongo_server import MongoServer
-from tests.archive.samples import CHAT, NOW, message
+from tests.archive.samples import CHAT, NOW, line, message
 from tests.store.servers import PostgresServer
 
 WRITERS = 8
@@ -19,10 +19,11 @@ BEFORE_KILL = 150  # messages that are acknowledged before the kill
 
 
 class Load:
-    """Many who hand in messages and edits until the server is gone, and again after it is back."""
+    """Many who hand in messages and edits, and feed one session, until the server is gone, and again after it is back."""
 
     def __init__(self) -> None:
         self.acknowledged: list[Message] = []
+        self.fed: list[str] = []
         self.enough = asyncio.Event()
 
     async def run(self, archive: Archive, *, first: int, until_failure: bool) -> None:
@@ -35,12 +36,15 @@ class Load:
             new = message(number, session_id=f"s{writer}")
             edited = msgspec.structs.replace(new, text="edited", edited_at_ms=NOW + 1)
             for one in (new, edited):
+                key = f"{writer} {number} {one.edited_at_ms}"
                 try:
                     await archive.keep_messages([one])
+                    await archive.feed([line(key, session_id="fed"), line(f"{key} end", session_id="fed")])
                 except StoreUnavailable:
                     assert until_failure
                     return
                 self.acknowledged.append(one)
+                self.fed += [key, f"{key} end"]
                 if len(self.acknowledged) >= BEFORE_KILL:
                     self.enough.set()
 
@@ -51,6 +55,10 @@ class Load:
         for (session_id, message_id), versions in by_key.items():
             found = {one.edited_at_ms for one in await archive.versions(session_id, CHAT, message_id)}
             assert versions <= found, (session_id, message_id)
+        lines = await archive.fed("fed", after=0, limit=100_000)
+        assert {one.key for one in lines}.issuperset(self.fed)
+        assert [one.number for one in lines] == list(range(1, len(lines) + 1))
+        assert await archive.fed_to() == {"fed": Fed(first=1, last=len(lines))}
 
 
 async def test_mongod_killed_under_load_loses_nothing(tmp_path: Path) -> None:

@@ -241,6 +241,151 @@ AND created_at_ms >= :since_ms
 -- name: events_until_ms
 AND created_at_ms < :until_ms
 
+-- name: lock_end
+SELECT last FROM feed_ends WHERE session_id = :session_id FOR UPDATE
+
+-- name: begin_feed
+INSERT INTO feed_ends VALUES (:session_id, 1, 0) ON CONFLICT (session_id) DO NOTHING
+
+-- name: add_lines
+-- The end is locked: what others have told is seen here, and nobody adds to it meanwhile. How many were new.
+WITH new AS (
+    INSERT INTO feed (session_id, agent_id, number, key, kind, chat_id, user_id, body, at_ms)
+    SELECT
+        e.session_id, n.agent_id, e.last + row_number() OVER (ORDER BY n.place), n.key, n.kind, n.chat_id, n.user_id, n.body,
+        n.at_ms
+    FROM feed_ends AS e, unnest(
+        $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[]
+    ) WITH ORDINALITY AS n (agent_id, key, kind, chat_id, user_id, body, at_ms, place)
+    WHERE e.session_id = $1 AND NOT EXISTS (SELECT 1 FROM feed AS f WHERE f.session_id = $1 AND f.key = n.key)
+    RETURNING 1
+), moved AS (
+    UPDATE feed_ends SET last = last + (SELECT count(*) FROM new)
+    WHERE session_id = $1 AND EXISTS (SELECT 1 FROM new)
+)
+SELECT count(*) FROM new
+
+-- name: put_lines
+INSERT INTO feed
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[]
+)
+ON CONFLICT (session_id, number) DO UPDATE SET
+    agent_id = excluded.agent_id, key = excluded.key, kind = excluded.kind, chat_id = excluded.chat_id,
+    user_id = excluded.user_id, body = excluded.body, at_ms = excluded.at_ms
+
+-- name: fed
+SELECT {line_columns} FROM feed WHERE session_id = :session_id AND number > :after ORDER BY number LIMIT :limit
+
+-- name: fed_to
+SELECT session_id, first, last FROM feed_ends
+
+-- name: fed_to_of_some
+SELECT session_id, first, last FROM feed_ends WHERE session_id = ANY (:session_ids::text[])
+
+-- name: lock_ends
+-- In the order of their ids, so that two never wait for each other.
+SELECT session_id FROM feed_ends WHERE session_id IN ({which}) ORDER BY session_id FOR UPDATE
+
+-- name: raise_ends
+INSERT INTO feed_ends SELECT n.session_id, n.last + 1, n.last FROM unnest($1::text[], $2::bigint[]) AS n (session_id, last)
+ON CONFLICT (session_id) DO UPDATE SET last = greatest(feed_ends.last, excluded.last)
+
+-- name: settle_firsts
+-- After lines have gone, or were put. The ends are locked.
+UPDATE feed_ends AS e SET first = coalesce((SELECT min(f.number) FROM feed AS f WHERE f.session_id = e.session_id), e.last + 1)
+WHERE e.session_id = ANY (:session_ids::text[])
+
+-- name: with_old_lines
+SELECT o.session_id FROM (SELECT f.session_id FROM feed AS f WHERE f.at_ms < :before_ms ORDER BY f.at_ms LIMIT :limit) AS o
+
+-- name: remove_old_lines
+DELETE FROM feed WHERE (session_id, number) IN (
+    SELECT session_id, number FROM feed
+    WHERE at_ms < :before_ms AND session_id = ANY (:session_ids::text[])
+    ORDER BY at_ms, session_id, number LIMIT :limit
+)
+
+-- name: with_lines_of
+SELECT f.session_id FROM feed AS f WHERE f.user_id = :user_id
+
+-- name: forget_lines
+DELETE FROM feed WHERE user_id = :user_id AND session_id = ANY (:session_ids::text[])
+
+-- name: places
+SELECT session_id, number FROM reader_places WHERE reader = :reader
+
+-- name: save_places
+-- Rows come in the order of their ids. The same place again: its reader is alive.
+INSERT INTO reader_places AS p
+SELECT :reader, n.session_id, n.number, :at_ms
+FROM unnest(:session_ids::text[], :numbers::bigint[]) AS n (session_id, number)
+ON CONFLICT (reader, session_id) DO UPDATE SET number = excluded.number, at_ms = greatest(p.at_ms, excluded.at_ms)
+WHERE excluded.number >= p.number
+
+-- name: put_places
+INSERT INTO reader_places SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+ON CONFLICT (reader, session_id) DO UPDATE SET number = excluded.number, at_ms = excluded.at_ms
+
+-- name: remove_reader
+DELETE FROM reader_places WHERE reader = :reader
+
+-- name: remove_old_places
+DELETE FROM reader_places WHERE at_ms < :before_ms AND (reader, session_id) IN (
+    SELECT reader, session_id FROM reader_places WHERE at_ms < :before_ms LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+
+-- name: add_logs
+-- In the order in which they come: their ids tell those of one millisecond apart.
+INSERT INTO logs (digest, at_ms, level, event, node, session_id, bot_id, fields, folded)
+SELECT n.digest, n.at_ms, n.level, n.event, n.node, n.session_id, n.bot_id, n.fields, n.folded
+FROM unnest(
+    $1::bytea[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[]
+) WITH ORDINALITY AS n (digest, at_ms, level, event, node, session_id, bot_id, fields, folded, place)
+ORDER BY n.place
+ON CONFLICT (digest) DO NOTHING
+
+-- name: logs
+SELECT id, {log_columns} FROM logs WHERE TRUE {where} ORDER BY at_ms DESC, id DESC LIMIT :limit
+
+-- name: logs_before
+AND (at_ms, id) < (:cursor_ms, :cursor_id)
+
+-- name: logs_event
+AND event = :event
+
+-- name: logs_session_id
+AND session_id = :session_id
+
+-- name: logs_bot_id
+AND bot_id = :bot_id
+
+-- name: logs_since_ms
+AND at_ms >= :since_ms
+
+-- name: logs_until_ms
+AND at_ms < :until_ms
+
+-- name: logs_from_debug
+-- All of them.
+
+-- name: logs_from_info
+AND level IN ('info', 'warning', 'error')
+
+-- name: logs_from_warning
+-- Levels stand here as words, so that the planner sees the index of trouble.
+AND level IN ('warning', 'error')
+
+-- name: logs_from_error
+AND level = 'error'
+
+-- name: logs_text
+-- Line by line.
+AND strpos(folded, :text) > 0
+
+-- name: remove_old_logs
+DELETE FROM logs WHERE id IN (SELECT id FROM logs WHERE at_ms < :before_ms ORDER BY at_ms, id LIMIT :limit)
+
 -- name: message_ids
 SELECT message_id FROM messages
 WHERE session_id = :session_id AND chat_id = :chat_id AND message_id > :above
@@ -318,6 +463,21 @@ ORDER BY session_id, chat_id, message_id, edited_at_ms LIMIT :limit
 
 -- name: page_events
 SELECT * FROM events WHERE id > :after ORDER BY id LIMIT :limit
+
+-- name: page_feed
+SELECT {line_columns} FROM feed WHERE (session_id, number) > (:session_id, :number) ORDER BY session_id, number LIMIT :limit
+
+-- name: page_places
+-- Among them the ends of feeds, as places of nobody: see feeding.py.
+SELECT p.reader, p.session_id, p.number, p.at_ms FROM (
+    SELECT reader, session_id, number, at_ms FROM reader_places
+    UNION ALL
+    SELECT '' COLLATE "C", session_id, last, 0 FROM feed_ends
+) AS p (reader, session_id, number, at_ms)
+WHERE (p.reader, p.session_id) > (:reader, :session_id) ORDER BY p.reader, p.session_id LIMIT :limit
+
+-- name: page_logs
+SELECT id, {log_columns} FROM logs WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: note_progress
 INSERT INTO copying VALUES (1, :progress) ON CONFLICT (place) DO UPDATE SET progress = excluded.progress

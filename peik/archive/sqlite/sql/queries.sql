@@ -184,6 +184,111 @@ AND created_at_ms >= :since_ms
 -- name: events_until
 AND created_at_ms < :until_ms
 
+-- name: known_keys
+SELECT f.key FROM json_each(:keys) AS k CROSS JOIN feed AS f WHERE f.session_id = :session_id AND f.key = k.value
+
+-- name: use_numbers
+-- The last of them.
+INSERT INTO feed_ends VALUES (:session_id, 1, :count) ON CONFLICT DO UPDATE SET last = last + excluded.last RETURNING last
+
+-- name: add_line
+INSERT INTO feed (session_id, agent_id, number, key, kind, chat_id, user_id, body, at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: over_line
+ON CONFLICT (session_id, number) DO UPDATE SET
+    agent_id = excluded.agent_id, key = excluded.key, kind = excluded.kind, chat_id = excluded.chat_id,
+    user_id = excluded.user_id, body = excluded.body, at_ms = excluded.at_ms
+
+-- name: fed
+SELECT session_id, agent_id, number, key, kind, chat_id, user_id, body, at_ms FROM feed
+WHERE session_id = :session_id AND number > :after ORDER BY number LIMIT :limit
+
+-- name: fed_to
+SELECT session_id, first, last FROM feed_ends
+
+-- name: fed_to_of_some
+SELECT session_id, first, last FROM feed_ends WHERE session_id IN (SELECT value FROM json_each(:session_ids))
+
+-- name: raise_end
+INSERT INTO feed_ends VALUES (:session_id, :last + 1, :last) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)
+
+-- name: settle_firsts
+-- After lines have gone, or were put.
+UPDATE feed_ends SET first = coalesce((SELECT min(f.number) FROM feed AS f WHERE f.session_id = feed_ends.session_id), last + 1)
+WHERE session_id IN (SELECT value FROM json_each(:session_ids))
+
+-- name: remove_old_lines
+DELETE FROM feed WHERE id IN (SELECT id FROM feed WHERE at_ms < :before_ms ORDER BY at_ms, id LIMIT :limit)
+RETURNING session_id
+
+-- name: forget_lines
+DELETE FROM feed WHERE user_id = :user_id RETURNING session_id
+
+-- name: places
+SELECT session_id, number FROM reader_places WHERE reader = :reader
+
+-- name: save_place
+-- The same place again: its reader is alive.
+INSERT INTO reader_places VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET number = excluded.number, at_ms = max(at_ms, excluded.at_ms) WHERE excluded.number >= number
+
+-- name: put_place
+INSERT OR REPLACE INTO reader_places VALUES (?, ?, ?, ?)
+
+-- name: remove_reader
+DELETE FROM reader_places WHERE reader = :reader
+
+-- name: remove_old_places
+DELETE FROM reader_places WHERE (reader, session_id) IN (
+    SELECT reader, session_id FROM reader_places WHERE at_ms < :before_ms LIMIT :limit
+)
+
+-- name: add_log
+INSERT INTO logs (digest, at_ms, level, event, node, session_id, bot_id, fields) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (digest) DO NOTHING
+
+-- name: logs
+SELECT id, at_ms, level, event, node, session_id, bot_id, fields FROM logs
+WHERE TRUE {where} ORDER BY at_ms DESC, id DESC LIMIT :limit
+
+-- name: logs_before
+AND (at_ms, id) < (:cursor_ms, :cursor_id)
+
+-- name: logs_of_event
+AND event = :event
+
+-- name: logs_of_session
+AND session_id = :session_id
+
+-- name: logs_of_bot
+AND bot_id = :bot_id
+
+-- name: logs_since
+AND at_ms >= :since_ms
+
+-- name: logs_until
+AND at_ms < :until_ms
+
+-- name: logs_from_debug
+-- All of them.
+
+-- name: logs_from_info
+AND level IN ('info', 'warning', 'error')
+
+-- name: logs_from_warning
+-- Word for word as in the index of trouble, which is not seen otherwise.
+AND level IN ('warning', 'error')
+
+-- name: logs_from_error
+AND level IN ('warning', 'error') AND level = 'error'
+
+-- name: logs_with_text
+-- Line by line. has_text is ours, of database.py: SQLite itself knows the case of no letters but the Latin ones.
+AND (has_text(event, :text) OR has_text(fields, :text))
+
+-- name: remove_old_logs
+DELETE FROM logs WHERE id IN (SELECT id FROM logs WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit)
+
 -- name: message_ids
 SELECT message_id FROM messages
 WHERE session_id = :session_id AND chat_id = :chat_id AND message_id > :above
@@ -252,6 +357,20 @@ ORDER BY session_id, chat_id, message_id, edited_at_ms LIMIT :limit
 
 -- name: page_events
 SELECT * FROM events WHERE id > :after ORDER BY id LIMIT :limit
+
+-- name: page_feed
+SELECT session_id, agent_id, number, key, kind, chat_id, user_id, body, at_ms FROM feed
+WHERE (session_id, number) > (:session_id, :number) ORDER BY session_id, number LIMIT :limit
+
+-- name: page_places
+-- Among them the ends of feeds, as places of nobody: see feeding.py.
+SELECT reader, session_id, number, at_ms FROM (
+    SELECT * FROM reader_places UNION ALL SELECT '' AS reader, session_id, last AS number, 0 AS at_ms FROM feed_ends
+)
+WHERE (reader, session_id) > (:reader, :session_id) ORDER BY reader, session_id LIMIT :limit
+
+-- name: page_logs
+SELECT id, at_ms, level, event, node, session_id, bot_id, fields FROM logs WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: note_progress
 INSERT OR REPLACE INTO copying VALUES (1, :progress)

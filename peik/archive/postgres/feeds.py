@@ -1,0 +1,122 @@
+"""Feeds of the PostgreSQL archive and the places of their readers. Each function is a piece of work on an asking.
+
+Whoever adds lines to a feed or takes some away locks its end first, and looks at its lines only in a later statement: that one
+sees what everybody has committed who held the lock before.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from peik.archive.feeding import is_end
+from peik.archive.postgres.connection import PACKAGE, Asking
+from peik.archive.queries import filled, load
+from peik.archive.rows import FEED, line_of
+from peik.archive_ports import ArchiveRetention, Fed, FeedLine, ReaderPlace
+
+_SQL = load(PACKAGE, "queries.sql")
+_FED = filled(_SQL["fed"], line_columns=", ".join(FEED))
+_LOCK_OLD = filled(_SQL["lock_ends"], which=_SQL["with_old_lines"])
+_LOCK_OF_PERSON = filled(_SQL["lock_ends"], which=_SQL["with_lines_of"])
+
+# ---- lines ----
+
+
+async def feed(asking: Asking, lines: Sequence[FeedLine]) -> int:
+    """Lines of one session, each key once."""
+    if not lines:
+        return 0
+    session_id = lines[0].session_id
+    if await asking.value(_SQL["lock_end"], session_id=session_id) is None:
+        await asking.run(_SQL["begin_feed"], session_id=session_id)
+        await asking.value(_SQL["lock_end"], session_id=session_id)
+    columns = zip(
+        *((one.agent_id, one.key, one.kind, one.chat_id, one.user_id, one.body, one.at_ms) for one in lines),
+        strict=True,
+    )
+    rows = await asking.rows(_SQL["add_lines"], session_id, *columns)
+    return int(rows[0][0])
+
+
+async def fed(asking: Asking, session_id: str, after: int, limit: int) -> list[FeedLine]:
+    return [line_of(row) for row in await asking.rows(_FED, session_id=session_id, after=after, limit=limit)]
+
+
+async def fed_to(asking: Asking, session_ids: Sequence[str] | None) -> dict[str, Fed]:
+    query = _SQL["fed_to" if session_ids is None else "fed_to_of_some"]
+    rows = await asking.rows(query, session_ids=session_ids)
+    return {session_id: Fed(first=first, last=last) for session_id, first, last in rows}
+
+
+async def put_lines(asking: Asking, lines: Sequence[FeedLine]) -> None:
+    """Under their own numbers, over what is here."""
+    if not lines:
+        return
+    ends: dict[str, int] = {}
+    for line in lines:
+        ends[line.session_id] = max(line.number, ends.get(line.session_id, 0))
+    await _raise_ends(asking, ends)
+    await asking.rows(_SQL["put_lines"], *_columns(lines))
+    await asking.run(_SQL["settle_firsts"], session_ids=list(ends))
+
+
+async def _raise_ends(asking: Asking, ends: Mapping[str, int]) -> None:
+    await asking.rows(_SQL["raise_ends"], *zip(*sorted(ends.items()), strict=True))
+
+
+# ---- places ----
+
+
+async def places(asking: Asking, reader: str) -> dict[str, int]:
+    return {row[0]: row[1] for row in await asking.rows(_SQL["places"], reader=reader)}
+
+
+async def save_places(asking: Asking, reader: str, found: Mapping[str, int], at_ms: int) -> None:
+    if found:
+        session_ids, numbers = zip(*sorted(found.items()), strict=True)
+        await asking.run(_SQL["save_places"], reader=reader, session_ids=session_ids, numbers=numbers, at_ms=at_ms)
+
+
+async def remove_reader(asking: Asking, reader: str) -> bool:
+    return await asking.run(_SQL["remove_reader"], reader=reader) > 0
+
+
+async def put_places(asking: Asking, found: Sequence[ReaderPlace]) -> None:
+    of_readers = [place for place in found if not is_end(place)]
+    if of_readers:
+        await asking.rows(_SQL["put_places"], *_columns(of_readers))
+    ends = {place.session_id: place.number for place in found if is_end(place)}
+    if ends:
+        await _raise_ends(asking, ends)
+        await asking.run(_SQL["settle_firsts"], session_ids=list(ends))
+
+
+# ---- letting go ----
+
+
+async def clean(asking: Asking, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
+    """How many lines went; places are not counted."""
+    if retention.feed_ms is None:
+        return 0
+    asked = {"before_ms": at_ms - retention.feed_ms, "limit": limit}
+    await asking.run(_SQL["remove_old_places"], **asked)
+    return await _remove(asking, _LOCK_OLD, "remove_old_lines", asked)
+
+
+async def forget_person(asking: Asking, user_id: int) -> int:
+    return await _remove(asking, _LOCK_OF_PERSON, "forget_lines", {"user_id": user_id})
+
+
+async def _remove(asking: Asking, lock: str, query: str, asked: Mapping[str, Any]) -> int:
+    """Only from feeds whose ends were locked."""
+    session_ids = [row[0] for row in await asking.rows(lock, **asked)]
+    if not session_ids:
+        return 0
+    gone = await asking.run(_SQL[query], **asked, session_ids=session_ids)
+    await asking.run(_SQL["settle_firsts"], session_ids=session_ids)
+    return gone
+
+
+def _columns(records: Sequence[FeedLine] | Sequence[ReaderPlace]) -> "zip[tuple[Any, ...]]":
+    return zip(*map(msgspec.structs.astuple, records), strict=True)

@@ -1,0 +1,116 @@
+"""Feeds of the SQLite archive and the places of their readers. Each function is a piece of work on a connection."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import apsw
+import msgspec
+
+from peik.archive.feeding import is_end
+from peik.archive.queries import load
+from peik.archive.rows import line_of
+from peik.archive.sqlite import blocks
+from peik.archive.sqlite.database import PACKAGE
+from peik.archive_ports import ArchiveRetention, Fed, FeedLine, ReaderPlace
+
+_SQL = load(PACKAGE, "queries.sql")
+_PUT_LINE = f"{_SQL['add_line']} {_SQL['over_line']}"
+
+# ---- lines ----
+
+
+def feed(connection: apsw.Connection, lines: Sequence[FeedLine]) -> int:
+    """Lines of one session, each key once. One connection writes at a time: nobody else takes a number meanwhile."""
+    if not lines:
+        return 0
+    session_id = lines[0].session_id
+    asked = {"session_id": session_id, "keys": _json(line.key for line in lines)}
+    known = {row[0] for row in connection.execute(_SQL["known_keys"], asked)}
+    new = [line for line in lines if line.key not in known]
+    if not new:
+        return 0
+    last = connection.execute(_SQL["use_numbers"], {"session_id": session_id, "count": len(new)}).get
+    numbered = (
+        msgspec.structs.replace(line, number=number) for number, line in enumerate(new, start=last - len(new) + 1)
+    )
+    blocks.insert(connection, _SQL["add_line"], [msgspec.structs.astuple(line) for line in numbered])
+    return len(new)
+
+
+def fed(connection: apsw.Connection, session_id: str, after: int, limit: int) -> list[FeedLine]:
+    rows = connection.execute(_SQL["fed"], {"session_id": session_id, "after": after, "limit": limit})
+    return [line_of(row) for row in rows]
+
+
+def fed_to(connection: apsw.Connection, session_ids: Sequence[str] | None) -> dict[str, Fed]:
+    if session_ids is None:
+        rows = connection.execute(_SQL["fed_to"])
+    else:
+        rows = connection.execute(_SQL["fed_to_of_some"], {"session_ids": _json(session_ids)})
+    return {str(session_id): Fed(first=first, last=last) for session_id, first, last in rows}
+
+
+def put_lines(connection: apsw.Connection, lines: Sequence[FeedLine]) -> None:
+    """Under their own numbers, over what is here."""
+    blocks.insert(connection, _PUT_LINE, [msgspec.structs.astuple(line) for line in lines])
+    ends: dict[str, int] = {}
+    for line in lines:
+        ends[line.session_id] = max(line.number, ends.get(line.session_id, 0))
+    _put_ends(connection, ends)
+
+
+def _put_ends(connection: apsw.Connection, ends: Mapping[str, int]) -> None:
+    for session_id, last in ends.items():
+        connection.execute(_SQL["raise_end"], {"session_id": session_id, "last": last})
+    _settle_firsts(connection, ends)
+
+
+def _settle_firsts(connection: apsw.Connection, session_ids: Iterable[str]) -> None:
+    connection.execute(_SQL["settle_firsts"], {"session_ids": _json(set(session_ids))})
+
+
+# ---- places ----
+
+
+def places(connection: apsw.Connection, reader: str) -> dict[str, int]:
+    return {str(name): int(number) for name, number in connection.execute(_SQL["places"], {"reader": reader})}
+
+
+def save_places(connection: apsw.Connection, reader: str, found: Mapping[str, int], at_ms: int) -> None:
+    rows = [(reader, session_id, number, at_ms) for session_id, number in found.items()]
+    blocks.insert(connection, _SQL["save_place"], rows)
+
+
+def remove_reader(connection: apsw.Connection, reader: str) -> bool:
+    connection.execute(_SQL["remove_reader"], {"reader": reader})
+    return connection.changes() > 0
+
+
+def put_places(connection: apsw.Connection, found: Sequence[ReaderPlace]) -> None:
+    rows = [msgspec.structs.astuple(place) for place in found if not is_end(place)]
+    blocks.insert(connection, _SQL["put_place"], rows)
+    _put_ends(connection, {place.session_id: place.number for place in found if is_end(place)})
+
+
+# ---- letting go ----
+
+
+def clean(connection: apsw.Connection, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
+    """How many lines went; places are not counted."""
+    if retention.feed_ms is None:
+        return 0
+    asked = {"before_ms": at_ms - retention.feed_ms, "limit": limit}
+    connection.execute(_SQL["remove_old_places"], asked)
+    return _gone(connection, connection.execute(_SQL["remove_old_lines"], asked).fetchall())
+
+
+def forget_person(connection: apsw.Connection, user_id: int) -> int:
+    return _gone(connection, connection.execute(_SQL["forget_lines"], {"user_id": user_id}).fetchall())
+
+
+def _gone(connection: apsw.Connection, rows: Sequence[Sequence[object]]) -> int:
+    _settle_firsts(connection, (str(row[0]) for row in rows))
+    return len(rows)
+
+
+def _json(values: Iterable[object]) -> str:
+    return msgspec.json.encode(list(values)).decode()
