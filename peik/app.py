@@ -12,6 +12,7 @@ from pathlib import Path
 from peik.building import Office as Office
 from peik.building import build, carrier_to
 from peik.building_inbox import token_of
+from peik.building_sessions import MakeArchive, MakeClients, kit_of
 from peik.carrier.poster import HttpPoster
 from peik.carrier.pusher import HttpPusher
 from peik.clock import Clock, SystemClock
@@ -47,6 +48,8 @@ async def running(
     is_alone: bool = False,
     address: str | None = None,
     make_store: Callable[..., AnyStore] = store_of,
+    make_clients: MakeClients | None = None,
+    make_archive: MakeArchive | None = None,
 ) -> AsyncIterator[Office]:
     """Peik from open to close. On the way out it stops taking letters and gives those in flight the grace to end.
 
@@ -54,12 +57,13 @@ async def running(
     While another process owns a SQLite file, StartError is raised; or, without `must_own`, letters are accepted here and
     sent there, until that process ends and this one takes over. `is_alone` promises that no other process has the file:
     nobody looks for its writes then, twice a second for all of a virtual month. `address` is where others find the doors
-    of this node.
+    of this node. `make_clients` makes the connections of accounts, `make_archive` their archive; by default the settings do.
     """
     clock = clock or SystemClock()
     events = events or Events()
     chance = chance or random.Random()
     files = Files(config)
+    kit = await kit_of(config, clock=clock, make_clients=make_clients, make_archive=make_archive)
     store = make_store(
         config, clock=clock, must_own=must_own, address=address, executor=executor, on_blobs_freed=files.remove
     )
@@ -68,6 +72,7 @@ async def running(
     pusher = pusher or HttpPusher()
     make_carrier = make_carrier or carrier_to
     carriers = [carrier or make_carrier(address, config) for address in config.routes]
+    office: Office | None = None
     try:
         office = build(
             config,
@@ -79,10 +84,15 @@ async def running(
             pusher=pusher,
             store=store,
             spool=spool,
+            kit=kit,
         )
         async with _engine(office, is_alone=is_alone):
             yield office
     finally:
+        if office is not None:
+            await office.ways.close()
+            if office.sessions is not None:
+                await office.sessions.close()
         await pusher.close()
         await asyncio.gather(*(each.close() for each in carriers))
         await spool.close()
@@ -189,6 +199,9 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
                 await office.consumers.drain(office.config.grace)
                 left_s = office.config.grace - (office.clock.mono() - began_at)
                 await office.courier.drain(max(left_s, min(office.config.grace, HOOKS_GRACE_S)))
+                if office.sessions is not None:
+                    await office.sessions.end()  # their letters have had their time
+                office.ways.stop()
                 await office.hooks.drain(min(office.config.grace, HOOKS_GRACE_S))
                 office.hooks.stop()
                 office.timekeeper.stop()
@@ -209,6 +222,7 @@ async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
     tokens = [token_of(text) for text in office.config.tokens()]
     office.desk.open(bots)
     office.courier.open(group)
+    office.ways.open(group)
     office.receiver.open(group)
     office.outages.open(group, node.served)
     await office.keyring.refresh()
@@ -220,6 +234,8 @@ async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
             known = office.desk.known(token.bot_id)  # under another token: how its updates come in stays
             await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
     office.consumers.start(group)
+    if office.sessions is not None:
+        await office.sessions.begin(group)
 
 
 async def _note_keys(office: Office) -> None:

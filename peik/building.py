@@ -4,11 +4,13 @@ import random
 import ssl
 import urllib.parse
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from peik.building_accounts import AccountWays
 from peik.building_inbox import alerts_of, consumers_of, outages_of, receiver_of, recover_by, upkeep_of
+from peik.building_sessions import Kit, sessions_of
 from peik.carrier.botapi import BotApiCarrier
 from peik.carrier.dialling import Connect
 from peik.carrier.download import HttpDownloader
@@ -39,6 +41,9 @@ from peik.ports import BotRecord, Carrier, Poster, Retention
 from peik.store.choosing import AnyStore
 from peik.store.spool import Spool
 
+if TYPE_CHECKING:
+    from peik.sessions.desk import SessionsDesk
+
 POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound
 
 
@@ -63,6 +68,8 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     alerts: Alerts
     inbox: InboxDesk
     passage: Passage
+    ways: AccountWays
+    sessions: "SessionsDesk | None"  # None: nothing in the settings asks for accounts
 
 
 def build(
@@ -76,6 +83,7 @@ def build(
     pusher: Pusher,
     store: AnyStore,
     spool: Spool,
+    kit: Kit | None = None,
 ) -> Office:
     leases = Leases(store=store.nodes, clock=clock, events=events)
     routes = _routes(
@@ -89,8 +97,17 @@ def build(
         is_paced=config.pace,
     )
 
+    ways = AccountWays(
+        lambda user_id: None if sessions is None else sessions.line_of(user_id),
+        clock=clock,
+        chance=chance,
+        events=events,
+        trial_s=config.route_trial,
+    )
+
     def make_sender(bot: BotRecord, lease: Lease) -> Sender:
-        return Sender(bot, lease, store=store, routes=routes, spool=spool, clock=clock, events=events, terms=terms)
+        by = ways.of(bot) if bot.token.is_account else routes
+        return Sender(bot, lease, store=store, routes=by, spool=spool, clock=clock, events=events, terms=terms)
 
     courier = Courier(clock=clock, events=events, lease_of=leases.of, make_sender=make_sender, routes=routes)
     store.listen(courier)
@@ -134,6 +151,23 @@ def build(
     )
     hands.join(receiver)
     hands.join(consumers)
+    hands.join(ways)
+    hooks = Hooks(store=store, poster=poster, clock=clock, events=events)
+    sessions = None
+    if kit is not None:
+        sessions = sessions_of(
+            config,
+            kit,
+            clock=clock,
+            events=events,
+            chance=chance,
+            desk=desk,
+            leases=leases,
+            locks=store.nodes,
+            poster=poster,
+            own_secret=hooks.own_secret,
+        )
+        leases.when_beaten(sessions.beaten)
     alerts = alerts_of(config, clock=clock, desk=desk)
     events.listen(alerts)
     return Office(
@@ -147,7 +181,7 @@ def build(
         leases=leases,
         timekeeper=timekeeper,
         keyring=Keyring(store=store, clock=clock, events=events, hooks_may_be_private=config.hooks_allow_private),
-        hooks=Hooks(store=store, poster=poster, clock=clock, events=events),
+        hooks=hooks,
         outages=outages,
         consumers=consumers,
         receiver=receiver,
@@ -169,6 +203,8 @@ def build(
             timeout_s=config.timeout,
             upload_timeout_s=config.upload_timeout,
         ),
+        ways=ways,
+        sessions=sessions,
     )
 
 

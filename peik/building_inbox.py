@@ -205,7 +205,7 @@ def alerts_of(config: Config, *, clock: Clock, desk: Desk) -> Alerts:
 
     def messenger() -> int | None:
         """The first bot of the settings that may send; failing that, any. None: let the desk say what is wrong."""
-        able = [bot.bot_id for bot in desk.bots() if bot.paused is None]
+        able = [bot.bot_id for bot in desk.bots() if bot.paused is None and not bot.token.is_account]
         return next((bot_id for bot_id in [*first, *able] if bot_id in able), None)
 
     async def send(chat: str, text: str, idempotency_key: str) -> None:

@@ -71,6 +71,7 @@ class Group(enum.StrEnum):
     ACCESS = "Bots and access"
     DELIVERY = "Delivery"
     INBOX = "Inbox"
+    SESSIONS = "Accounts and archive"
     GATEWAY = "Gateway"
     BOUNDS = "Bounds and keeping"
     LOG = "Log"
@@ -225,6 +226,35 @@ def _proxy(kind: RouteKind, rest: str) -> RouteAddress:
     return RouteAddress(kind=kind, name=f"{kind}://{named}:{port}", host=host, port=port, user=user, password=password)
 
 
+_ARCHIVES = ("sqlite", "postgresql", "postgres", "mongodb", "mongodb+srv")
+
+
+def _archive(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    if scheme not in _ARCHIVES or not rest:
+        # What was written may hold a password, so that it is not quoted.
+        raise ValueError(
+            "an archive is sqlite:///file, postgresql://user:password@host/database or mongodb://host/database"
+        )
+    return text
+
+
+def _root_with_path(text: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or parts.fragment:
+        raise ValueError("it looks like https://host/path")
+    return text
+
+
+def _keep(text: str) -> float | None:
+    """How long; None: for ever."""
+    return None if text.strip().lower() in ("off", "forever") else parse_duration_s(text)
+
+
 def _level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise ValueError("a log level is debug, info, warning or error")
@@ -304,6 +334,19 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="keep_unread", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long arrivals are kept that a consumer has not read."),
     Setting(name="consumer_idle", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long a consumer other than the default one may be unused before it is forgotten."),
     Setting(name="admin_chats", group=Group.ACCESS, default="", parse=_names, help="Chats that alerts go to, comma-separated: ids or @names."),
+    Setting(name="archive", group=Group.SESSIONS, default=None, parse=_archive, has_secret=True, help="Where accounts and what they see are kept: sqlite:///file, postgresql://… or mongodb://host/database. By default beside the store; Redis keeps none, so that one is to be named with it. See archive.md."),
+    Setting(name="telegram_api_id", group=Group.SESSIONS, default=None, parse=_positive, also=("TELEGRAM_API_ID",), help="The number of your application at my.telegram.org. With it and its hash, Peik signs in as accounts of people. See sessions.md."),
+    Setting(name="telegram_api_hash", group=Group.SESSIONS, default=None, parse=str, is_secret=True, also=("TELEGRAM_API_HASH",), help="The hash that goes with it."),
+    Setting(name="sessions_dir", group=Group.SESSIONS, default=None, parse=Path, help="A folder with session files of Telethon, for accounts that run from files."),
+    Setting(name="secret_key", group=Group.SESSIONS, default=None, parse=str, is_secret=True, help="What keys of accounts are sealed with: 32 bytes in base64 or a long passphrase; older ones behind it, after commas. Made at the first start if not set, and kept in a file that only you can read. Several nodes need the same one."),
+    Setting(name="secrets_plain", group=Group.SESSIONS, default="off", parse=_flag, help="Store keys of accounts as they are, without PEIK_SECRET_KEY: for those who encrypt the disk or the database themselves."),
+    Setting(name="sessions_webhook", group=Group.SESSIONS, default=None, parse=_root_with_path, has_secret=True, help="Where new messages and events of accounts are posted to, signed. Off by default."),
+    Setting(name="keep_messages", group=Group.SESSIONS, default="off", parse=_keep, help="How long archived messages are kept; off: for ever."),
+    Setting(name="keep_events", group=Group.SESSIONS, default="off", parse=_keep, help="How long archived events are kept; off: for ever."),
+    Setting(name="keep_feed", group=Group.SESSIONS, default="7d", parse=parse_duration_s, help="How long what was told of accounts can be heard again by a stream or a webhook that was away."),
+    Setting(name="keep_sessions", group=Group.SESSIONS, default="off", parse=_keep, help="How long accounts that are revoked, failed or deactivated stay registered after their last use; off: until they are deleted."),
+    Setting(name="log_in_archive", group=Group.LOG, default="off", parse=_flag, help="Keep the log in the archive as well, to be read with `peik logs`."),
+    Setting(name="keep_logs", group=Group.LOG, default="14d", parse=parse_duration_s, help="How long it is kept there."),
     Setting(name="gateway_wait", group=Group.GATEWAY, default="4s", parse=parse_duration_s, help="How long a send through the gateway waits for Telegram's answer before it is answered with message_id 0. The letter goes on either way."),
     Setting(name="gateway_open", group=Group.GATEWAY, default="on", parse=_flag, help="Serve bots that are not known yet: their token is checked with Telegram once. Off: only bots that were added before."),
     Setting(name="file_cache", group=Group.GATEWAY, default="256M", parse=parse_size_bytes, help="How much room files fetched through /file/bot… may take on disk, beside the database; 0 keeps none."),
@@ -373,6 +416,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_unread: float
     consumer_idle: float
     admin_chats: tuple[str, ...]
+    archive: str | None
+    telegram_api_id: int | None
+    telegram_api_hash: str | None
+    sessions_dir: Path | None
+    secret_key: str | None
+    secrets_plain: bool
+    sessions_webhook: str | None
+    keep_messages: float | None
+    keep_events: float | None
+    keep_feed: float
+    keep_sessions: float | None
+    log_in_archive: bool
+    keep_logs: float
     gateway_wait: float
     gateway_open: bool
     file_cache: int
@@ -399,6 +455,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def store_shown(self) -> str:
         """The store's address without what may be secret in it."""
         return shown_address(self.store)
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether anything of accounts was asked for. If not, no archive is made and nothing of them is loaded."""
+        return self.archive is not None or self.telegram_api_id is not None or self.log_in_archive
 
     @property
     def sqlite_path(self) -> Path:

@@ -375,9 +375,10 @@ class Desk:
         if known is not None:
             return known
         if bot_id is None:
-            if len(self._bots) == 1:
-                return next(iter(self._bots.values()))
-            if not self._bots:
+            bots = [bot for bot in self._bots.values() if not bot.token.is_account]  # who means an account says so
+            if len(bots) == 1:
+                return bots[0]
+            if not bots:
                 raise NotFound(code="no_bot", detail="No bot is known yet. Add one: POST /v1/bots with its token.")
             raise BadInput(code="which_bot", detail="There are several bots: say which with bot_id.")
         raise NotFound(
@@ -386,7 +387,8 @@ class Desk:
 
     async def receive_for(self, bot_id: int) -> None:
         """Somebody wants a bot's updates: one that was only sent for until now is polled. A webhook stays what it is."""
-        if self.bot(bot_id).inbound == "off":
+        bot = self.bot(bot_id)
+        if bot.inbound == "off" and not bot.token.is_account:
             await self.change_bot(bot_id, inbound="polling")
 
     async def note_me(self, bot_id: int, me: str, username: str | None) -> None:
@@ -401,12 +403,35 @@ class Desk:
         """Add a bot, or give a known one its new token. The record, and whether it is new."""
         self._check_inbound(inbound)
         known = self._bots.get(token.bot_id)
+        if known is not None and known.token.is_account:
+            raise BadInput(
+                code="is_account",
+                detail=f"{token.bot_id} is an account of a person, which has no token: mind the number.",
+            )
         if known is None:
             record = BotRecord(bot_id=token.bot_id, token=token, inbound=inbound, created_at_ms=self._clock.wall_ms())
         else:
             record = msgspec.structs.replace(known, token=token, inbound=inbound, paused=None)
         await self._keep(record)
         return record, known is None
+
+    async def save_account(self, user_id: int, username: str | None, limits: Limits) -> BotRecord:
+        """Letters may go out as this account of a person. What its owner set before stays."""
+        known = self._bots.get(user_id)
+        if known is None:
+            token = Token.of_account(user_id)
+            record = BotRecord(
+                bot_id=user_id,
+                token=token,
+                username=username,
+                limits=limits,
+                created_at_ms=self._clock.wall_ms(),
+            )
+        else:
+            record = msgspec.structs.replace(known, username=username or known.username)
+        if record != known:
+            await self._keep(record)
+        return record
 
     async def change_bot(
         self,
@@ -420,6 +445,11 @@ class Desk:
     ) -> BotRecord:
         """Pause, resume, rotate the token, set limits. What is not given stays."""
         record = self.bot(bot_id)
+        if record.token.is_account and (token is not None or inbound is not None or missed is not msgspec.UNSET):
+            raise BadInput(
+                code="is_account",
+                detail="This is an account of a person: it has no token, and what it sees goes into the archive.",
+            )
         if token is not None:
             if token.bot_id != bot_id:
                 raise BadInput(code="other_bot", detail=f"That token belongs to bot {token.bot_id}, not to {bot_id}.")

@@ -48,6 +48,11 @@ class Node:
         for bot in self._served_of(bot_ids):  # anew: somebody may have changed one meanwhile
             office.receiver.add(bot)
         office.consumers.look()
+        self._look_at_sessions()
+
+    def _look_at_sessions(self) -> None:
+        if self._office.sessions is not None:
+            self._office.sessions.look()
 
     def _served_of(self, bot_ids: Collection[int]) -> list[BotRecord]:
         is_whole = self._office.leases.is_whole
@@ -57,15 +62,21 @@ class Node:
         office = self._office
         if bot_id == CHORES:
             await office.hooks.drain(office.config.grace)
+            if office.sessions is not None:
+                await office.sessions.let_go(None)
             self.drop(bot_id)
             return
         office.receiver.leave(bot_id)
         office.outages.leave(bot_id)
         # However long it takes: what is cut off would be uncertain to the next one, and nobody is in a hurry.
         await asyncio.gather(office.consumers.let_go(bot_id), office.courier.let_go(bot_id))
+        if office.sessions is not None:  # an account's letters in flight need its connection
+            await office.sessions.let_go(bot_id)
 
     def drop(self, bot_id: int) -> None:
         office = self._office
+        if office.sessions is not None:
+            office.sessions.drop(None if bot_id == CHORES else bot_id)
         if bot_id == CHORES:
             self.stop()
             office.timekeeper.stop()
@@ -128,6 +139,7 @@ class Node:
             office.desk.take_up(await office.store.bots())
             await office.keyring.refresh()
             office.leases.ring()
+            self._look_at_sessions()
         if news.is_all:
             await self._look_everywhere()
             return

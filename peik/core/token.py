@@ -7,12 +7,18 @@ from peik.core.problem import BadInput
 # Telegram's form is "<bot id>:<secret>"; the secret's length has changed over the years, so only the alphabet is checked.
 # "/test" after it is a bot of Telegram's test servers: with it every path of that bot is right by itself.
 _FORM = re.compile(r"([1-9][0-9]{0,15}):([A-Za-z0-9_-]{3,128})(/test)?")
+# An account of a person has no token: its place is taken by a mark that no bot's token can be, so that nobody can come to a
+# door with it.
+_ACCOUNT = re.compile(r"([1-9][0-9]{0,15}):@account")
 
 
 class Token:
     """A bot's credential. Only `reveal()` gives its text, and only the carrier and the store call it."""
 
-    __slots__ = ("_text", "bot_id")
+    __slots__ = ("_text", "bot_id", "is_account")
+
+    bot_id: int
+    is_account: bool  # a person's, which letters go out for by MTProto: there is nothing secret in it
 
     def __init__(self, text: str) -> None:
         match = _FORM.fullmatch(text.strip())
@@ -23,6 +29,24 @@ class Token:
             )
         self._text = match[0]
         self.bot_id = int(match[1])
+        self.is_account = False
+
+    @classmethod
+    def of_account(cls, user_id: int) -> "Token":
+        """In the place of a token, for an account of a person."""
+        return cls.stored(f"{user_id}:@account")
+
+    @classmethod
+    def stored(cls, text: str) -> "Token":
+        """As `reveal` gave it, whether of a bot or of an account: for stores alone."""
+        match = _ACCOUNT.fullmatch(text)
+        if match is None:
+            return cls(text)
+        token = cls.__new__(cls)
+        token._text = match[0]  # noqa: SLF001  its own
+        token.bot_id = int(match[1])
+        token.is_account = True
+        return token
 
     def reveal(self) -> str:
         return self._text

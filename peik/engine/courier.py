@@ -48,10 +48,9 @@ class Courier:
         return self._senders.get(bot_id)
 
     def probe_token(self) -> Token | None:
-        """Somebody to ask getMe as."""
-        for sender in self._senders.values():
-            return sender.bot.token
-        return None
+        """Some bot to ask getMe as."""
+        tokens = (sender.bot.token for sender in self._senders.values())
+        return next((token for token in tokens if not token.is_account), None)
 
     def chat_of(self, bot_id: int, chat: Chat) -> Chat:
         sender = self._senders.get(bot_id)

@@ -1,7 +1,7 @@
 """For whom this node acts: beats that keep its leases alive, and who begins and who ends when they come and go."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Protocol
 
 from peik.bell import Bell
@@ -69,6 +69,7 @@ class Leases:
         self._catching_up: asyncio.Task[None] | None = None
         self._whole_epoch = 0
         self._is_draining = False
+        self._told_of_beats: list[Callable[[float], None]] = []
 
     # ---- what others ask ----
 
@@ -94,6 +95,10 @@ class Leases:
     def ring(self) -> None:
         """A bot came, or a node let something go: there may be something to take."""
         self._bell.ring()
+
+    def when_beaten(self, tell: Callable[[float], None]) -> None:
+        """`tell` hears of each beat that was answered, and when it was sent: other rights of this node go on with it, too."""
+        self._told_of_beats.append(tell)
 
     def forget(self, bot_id: int) -> None:
         """The bot is removed, and its lease with it."""
@@ -165,6 +170,8 @@ class Leases:
             return
         self._lose(beat)
         self._renew(beat, began)
+        for tell in self._told_of_beats:
+            tell(began)
         wanted = [bot_id for bot_id in sorted(self._held, reverse=True) if bot_id not in self._leaving]
         self._let_go(wanted[: max(0, beat.surplus - len(self._leaving))])  # CHORES is the last of them
         if self._store.lease_s is not None and (self._catching_up is None or self._catching_up.done()):

@@ -170,6 +170,12 @@ class Route:
             self._bell.ring()
             self._on_change()
 
+    def probe_now(self) -> None:
+        """Somebody knows that the way may be free again."""
+        if self._breaker.is_open:
+            self._breaker = msgspec.structs.replace(self._breaker, probe_at=self._clock.mono())
+            self._bell.ring()
+
     async def run(self) -> None:
         """Probe the route while it is open, on trial, or quiet for too long, until cancelled."""
         while True:

@@ -61,6 +61,11 @@ class Routes:
         route.observe(-self._calls, judge(reply, method=request.method), reply, began_at=began_at)
         return reply
 
+    def probe_now(self) -> None:
+        """A way that was shut may be free again: see at once."""
+        for route in self._routes:
+            route.probe_now()
+
     async def run(self) -> None:
         """Watch over all routes until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from peik import events
+from peik import events, session_events
 from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.letter import State
@@ -23,6 +23,7 @@ REMEMBERED_MAX = 1000  # fingerprints
 RETRY_S = 10.0
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
+FLOOD_S = 600.0  # shorter waits are everyday life of an account
 
 Send = Callable[[str, str, str], Awaitable[None]]
 E = TypeVar("E", bound=events.Event)
@@ -246,6 +247,44 @@ def _paused(event: events.BotPaused, _: int) -> str:
     return f"{_bot(event)} is paused, and its letters wait: {event.reason}"
 
 
+def _account(
+    event: "session_events.SessionRevoked | session_events.SessionUnfit | session_events.SessionFlooded",
+) -> str:
+    return f"session {event.session_id}" + (f" (account {event.bot_id})" if event.bot_id else "")
+
+
+def _revoked(event: session_events.SessionRevoked, _: int) -> str:
+    return (
+        f"Telegram ended {_account(event)}: {event.why}. Its letters wait, and nothing of it is archived. Sign in again: "
+        "see sessions.md. Telegram does not replay all that happens until then."
+    )
+
+
+def _unfit(event: session_events.SessionUnfit, _: int) -> str:
+    return f"{_account(event)} cannot run until somebody mends it: {event.why}"
+
+
+def _flooded(event: session_events.SessionFlooded, _: int) -> str:
+    return (
+        f"Telegram lets {_account(event)} wait for {_long(event.wait_s)}. Its letters wait so long. Send less with it: "
+        "accounts that write like machines are banned."
+    )
+
+
+def _archive_away(event: session_events.ArchiveAway, _: int) -> str:
+    return (
+        f"the archive has not answered for a minute: {event.why}. Accounts wait for it; bots go on. Telegram keeps what "
+        "accounts miss, but not for ever. Look at its server, its disk and PEIK_ARCHIVE."
+    )
+
+
+def _push_failed(event: session_events.PushFailed, _: int) -> str:
+    return (
+        f"the webhook of accounts at {event.endpoint} has taken nothing for 5 minutes: {event.why}. Peik goes on trying; "
+        "what waits is kept for PEIK_KEEP_FEED."
+    )
+
+
 def _rule(rule: Rule[E]) -> "Rule[events.Event]":
     """Each row is typed by its own event; the table is of events."""
     return rule  # type: ignore[return-value]
@@ -271,4 +310,35 @@ RULES: "tuple[Rule[events.Event], ...]" = (
         )
     ),
     _rule(Rule(event=events.BotPaused, text=_paused, repeat_s=HOUR_S)),
+    _rule(Rule(event=session_events.SessionRevoked, text=_revoked, repeat_s=HOUR_S, apart_by=("session_id",))),
+    _rule(Rule(event=session_events.SessionUnfit, text=_unfit, repeat_s=DAY_S, apart_by=("session_id",))),
+    _rule(
+        Rule(
+            event=session_events.SessionFlooded,
+            text=_flooded,
+            repeat_s=HOUR_S,
+            apart_by=("session_id",),
+            is_meant=lambda event: event.wait_s > FLOOD_S,
+        )
+    ),
+    _rule(
+        Rule(
+            event=session_events.ArchiveAway,
+            text=_archive_away,
+            repeat_s=HOUR_S,
+            apart_by=(),
+            after_s=60.0,
+            ends=session_events.ArchiveBack,
+        )
+    ),
+    _rule(
+        Rule(
+            event=session_events.PushFailed,
+            text=_push_failed,
+            repeat_s=HOUR_S,
+            apart_by=(),
+            after_s=300.0,
+            ends=session_events.PushBack,
+        )
+    ),
 )

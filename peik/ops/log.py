@@ -2,11 +2,11 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import structlog
 
-from peik import events
+from peik import events, session_events
 from peik.clock import Clock, SystemClock
 from peik.core.letter import State
 from peik.shown import rfc3339
@@ -60,17 +60,21 @@ class EventLog:
         self._log = log or structlog.get_logger("peik")
         self._shows_all = level == "debug"
         self._clock = clock or SystemClock()
-        self._said_at: dict[events.Event, float] = {}
+        self._said_at: dict[Hashable, float] = {}  # in the order in which it was said
 
     def __call__(self, told: Sequence[events.Event]) -> None:
         for event in told:
             self._tell(event)
 
-    def _is_news(self, event: events.Event) -> bool:
+    def _is_news(self, *trouble: Hashable) -> bool:
         """Whoever needs the store asks it every second or two; of an hour with a full disk the log needs sixty lines."""
         now = self._clock.mono()
-        self._said_at = {one: at for one, at in self._said_at.items() if now - at < SAME_S}
-        return self._said_at.setdefault(event, now) == now
+        while self._said_at and now - self._said_at[oldest := next(iter(self._said_at))] >= SAME_S:
+            del self._said_at[oldest]
+        if trouble in self._said_at:
+            return False
+        self._said_at[trouble] = now
+        return True
 
     def _tell(self, event: events.Event) -> None:
         match event:
@@ -124,6 +128,8 @@ class EventLog:
             case _:
                 self._source(event)
                 self._consumer(event)
+                self._session(event)
+                self._archive(event)
 
     def _source(self, event: events.Event) -> None:
         """Updates on their way in."""
@@ -234,6 +240,63 @@ class EventLog:
                     handed=event.handed,
                     notices=event.notices,
                 )
+
+    def _session(self, event: events.Event) -> None:
+        """Accounts and their connections."""
+        match event:
+            case session_events.SessionUp(bot_id=bot_id, session_id=session_id):
+                self._log.info("-> session is up", session=session_id, bot=bot_id)
+            case session_events.SessionDown(bot_id=bot_id, session_id=session_id, why=why, retry_s=retry_s):
+                if self._is_news(session_events.SessionDown, session_id, why):
+                    self._log.warning(
+                        "~ session is down", session=session_id, bot=bot_id, why=why, retry_s=round(retry_s, 1)
+                    )
+            case session_events.SessionFlooded(bot_id=bot_id, session_id=session_id, wait_s=wait_s):
+                if self._is_news(session_events.SessionFlooded, session_id):
+                    self._log.warning(
+                        "# Telegram asks the account to wait", session=session_id, bot=bot_id, wait_s=round(wait_s, 1)
+                    )
+            case session_events.SessionRevoked(bot_id=bot_id, session_id=session_id, why=why):
+                self._log.error("! session revoked; sign in again", session=session_id, bot=bot_id, why=why)
+            case session_events.SessionUnfit(bot_id=bot_id, session_id=session_id, why=why):
+                if self._is_news(event):
+                    self._log.error("! session cannot run", session=session_id, bot=bot_id, why=why)
+            case session_events.SessionLockLost(bot_id=bot_id, session_id=session_id):
+                self._log.warning("! this node left a session that it could not hold", session=session_id, bot=bot_id)
+            case session_events.SessionNotice(words=words):
+                self._log.warning(f"! {words}")
+
+    def _archive(self, event: events.Event) -> None:
+        """What accounts see, and where it is kept. `SessionFed` has no line: there may be thousands a second."""
+        match event:
+            case session_events.ArchiveGap(session_id=session_id, chat_id=chat_id):
+                if self._is_news(event):
+                    chat = "private and groups" if chat_id is None else chat_id
+                    self._log.info("# Telegram cannot replay; the history is read", session=session_id, chat=chat)
+            case session_events.HolesFilled(session_id=session_id, chat_id=chat_id, found=found, deleted=deleted):
+                self._log.info("+ history read", session=session_id, chat=chat_id, found=found, deleted=deleted)
+            case session_events.ChatUnread(session_id=session_id, chat_id=chat_id, why=why):
+                if self._is_news(event):
+                    self._log.warning("! history cannot be read", session=session_id, chat=chat_id, why=why)
+            case session_events.CrawlAdvanced(session_id=session_id, chat_id=chat_id, crawled=crawled):
+                words = "+ crawl is done" if event.is_done else "+ crawled"
+                level = logging.INFO if event.is_done else logging.DEBUG
+                self._log.log(level, words, session=session_id, chat=chat_id, crawled=crawled, to=event.crawled_to)
+            case session_events.ArchiveAway(why=why):
+                if self._is_news(event):
+                    self._log.warning("! the archive does not answer; accounts wait", why=why)
+            case session_events.ArchiveBack():
+                self._log.info("-> the archive is open")
+            case session_events.PushFailed(endpoint=endpoint, why=why):
+                self._log.warning("~ the webhook of accounts fails; lines are kept", endpoint=endpoint, why=why)
+            case session_events.PushBack(endpoint=endpoint, away_s=away_s, is_left=is_left):
+                words = "# another node posts to the webhook of accounts" if is_left else "-> the webhook answers again"
+                self._log.info(words, endpoint=endpoint, away_s=round(away_s, 1))
+            case session_events.PushRefused(endpoint=endpoint, count=count):
+                if self._is_news(session_events.PushRefused, endpoint):
+                    self._log.error("! the webhook does not want lines (410)", endpoint=endpoint, count=count)
+            case session_events.LogDropped(count=count):
+                self._log.warning("! lines of the log are not in the archive", count=count)
 
     def _letter(self, event: events.Settled) -> None:
         if event.state is State.FAILED:

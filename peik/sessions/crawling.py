@@ -5,10 +5,10 @@ import msgspec
 from peik.archive_ports import ChatState
 from peik.core.problem import BadInput
 from peik.events import Events
+from peik.session_events import ChatUnread, CrawlAdvanced
 from peik.sessions.asking import Asking
 from peik.sessions.chats import SHARED, ChatStates
 from peik.sessions.client import Client, ClientError, Trouble
-from peik.sessions.happenings import ChatUnread, CrawlAdvanced
 from peik.sessions.ports import SeenBook
 
 PAGE = 100

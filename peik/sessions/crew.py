@@ -1,4 +1,5 @@
-"""All sessions that this node runs. Each only under its lock: two nodes on one key at once would cost the session.
+"""All sessions that this node runs: those of the accounts that it acts for (`Rights`), and each only under its lock, since two
+nodes on one key at once would cost the session.
 
 A lock is believed in for SAFE of its time since it was last proved. Beats of the node prove all of them (`beaten`); where
 nobody tells of beats, each is proved by itself. One that could not be proved in time ends here before it ends in the store.
@@ -18,11 +19,10 @@ from peik.bell import Bell
 from peik.core.problem import Problem
 from peik.errors import Conflict, StoreUnavailable, Unavailable, described
 from peik.events import StoreFailed, Surprise
+from peik.session_events import SessionLockLost
 from peik.sessions.client import ClientError, Trouble
-from peik.sessions.happenings import SessionLockLost
-from peik.sessions.ports import Locks
+from peik.sessions.ports import Locks, Rights
 from peik.sessions.running import CONNECT_S, LEAVE_S, RUNNING, Runner, Tools, Unfit, client_for, is_to_run
-from peik.sessions.sharing import shared_out
 from peik.sessions.signing_in import secret_context
 
 LOOK_S = 15.0  # between two looks at who came, changed or went, if no bell rings
@@ -49,9 +49,10 @@ def lock_of(session_id: str) -> str:
 class _Held:
     """A session whose lock this node holds."""
 
-    __slots__ = ("ends_at", "is_leaving", "runner", "task")
+    __slots__ = ("account", "ends_at", "is_leaving", "runner", "task")
 
-    def __init__(self, ends_at: float) -> None:
+    def __init__(self, account: int | None, ends_at: float) -> None:
+        self.account = account  # None: it never connected
         self.ends_at = ends_at  # by the clock that never jumps
         self.is_leaving = False
         self.runner: Runner | None = None
@@ -59,9 +60,10 @@ class _Held:
 
 
 class Crew:
-    def __init__(self, tools: Tools, locks: Locks, *, look_s: float = LOOK_S) -> None:
+    def __init__(self, tools: Tools, locks: Locks, rights: Rights, *, look_s: float = LOOK_S) -> None:
         self._tools = tools
         self._locks = locks
+        self._rights = rights
         self._look_s = look_s
         self._clock = tools.clock
         self._bell = Bell()
@@ -70,7 +72,6 @@ class Crew:
         self._busy: set[str] = set()  # somebody signs out of these just now
         self._tried_failed = False
         self._undropped: set[str] = set()  # the store may think that these are ours, and beats would keep it so
-        self._is_here = False
         self._has_looked = False
 
     # ---- what others ask ----
@@ -100,6 +101,19 @@ class Crew:
             if runner is not None and runner.me is not None and runner.me.user_id == user_id:
                 return self.runner_of(session_id)
         return None
+
+    async def let_go(self, account: int | None) -> None:
+        """Another node acts for the account from now on (None: for sessions that never connected). Returns when what runs of
+        it here is disconnected."""
+        await asyncio.gather(*(self._end(one) for one in self._of(account)))
+
+    def drop(self, account: int | None) -> None:
+        """The same, and nobody waits."""
+        for session_id in self._of(account):
+            self._begin_to_end(session_id)
+
+    def _of(self, account: int | None) -> list[str]:
+        return [session_id for session_id, held in self._held.items() if held.account == account]
 
     def running(self) -> list[str]:
         return sorted(session_id for session_id, held in self._held.items() if not held.is_leaving)
@@ -142,6 +156,10 @@ class Crew:
             raise Conflict(code="session_elsewhere", detail=f"Session {session_id} does not run on this node.")
         await self._end(session_id)
         self.ring()
+
+    async def leave(self, session_id: str) -> None:
+        """Returns when it does not run here."""
+        await self._end(session_id)
 
     async def log_out(self, session_id: str) -> Session:
         """At Telegram, too. Raises Conflict if it runs on another node, and ClientError if Telegram cannot be reached."""
@@ -209,14 +227,13 @@ class Crew:
             await asyncio.gather(*(self._end(session_id) for session_id in list(self._held)), return_exceptions=True)
             for task in keeping:
                 task.cancel()
-            with suppress(Problem):
-                await self._asked(self._locks.drop_lock(self._own_lock()))
 
     async def _look(self) -> None:
-        wanted = await self._wanted()
-        mine = await self._share(wanted)
+        wanted = {one.session_id: one for one in await self._wanted()}
+        await self._rights.enlist(list(wanted.values()))
+        mine = {session_id for session_id, session in wanted.items() if self._rights.may_run(session)}
         if not self._has_looked:
-            self._undropped.update(set(wanted) - mine)  # a process of this name may have died with them
+            self._undropped.update(wanted.keys() - mine)  # a process of this name may have died with them
             self._has_looked = True
         for session_id in self._undropped - set(self._held):
             await self._drop(session_id)
@@ -224,9 +241,9 @@ class Crew:
         for session_id in leaving:
             self._begin_to_end(session_id)
         for session_id in sorted(mine - set(self._held) - self._busy):
-            await self._take(session_id)
+            await self._take(wanted[session_id])
 
-    async def _wanted(self) -> list[str]:
+    async def _wanted(self) -> list[Session]:
         """Those that are to run. At the first look also those that failed: what they lacked may have been mended."""
         states = RUNNING if self._tried_failed else RUNNING | {SessionState.FAILED}
         found = await self._tools.registry.all(SessionFilter(states=frozenset(states), is_active=True))
@@ -234,7 +251,7 @@ class Crew:
             if session.state is SessionState.FAILED and session.user_id is not None and self._is_fit(session):
                 await self.start(session.session_id)
         self._tried_failed = True
-        return [one.session_id for one in found if is_to_run(one) and self._is_signed_in(one)]
+        return [one for one in found if is_to_run(one) and self._is_signed_in(one)]
 
     def _is_signed_in(self, session: Session) -> bool:
         """A flood wait may be one of signing in; then what is sealed is not the key of an account."""
@@ -250,30 +267,10 @@ class Crew:
             return False
         return True
 
-    def _own_lock(self) -> str:
-        return _name_of(self._locks.node)
-
-    async def _share(self, wanted: list[str]) -> set[str]:
-        """What this node is to run. A node counts that lives, does not drain, and has a crew, which its own lock shows."""
-        if self._locks.lease_s is None:
-            return set(wanted)  # processes on one file do not know each other: whoever has the lock runs it
-        if not self._is_here:
-            self._is_here = await self._asked(self._locks.take_lock(self._own_lock()))
-        crews = []
-        for node in await self._asked(self._locks.nodes()):
-            if node.name == self._locks.node and node.is_draining:
-                return set()
-            if not node.is_draining and (
-                node.name == self._locks.node or await self._asked(self._locks.is_locked(_name_of(node.name)))
-            ):
-                crews.append(node.name)
-        if self._locks.node not in crews:
-            return set(self._held)  # the store does not know us just now: keep what we can prove, take nothing
-        return shared_out(wanted, crews)[self._locks.node]
-
     # ---- one session ----
 
-    async def _take(self, session_id: str) -> None:
+    async def _take(self, session: Session) -> None:
+        session_id = session.session_id
         if session_id in self._ending:
             return
         began = self._clock.mono()
@@ -284,7 +281,7 @@ class Crew:
             await self._drop(session_id)  # it may be ours, and beats would keep it so
             raise
         lease_s = self._locks.lease_s
-        held = _Held(FOR_EVER if lease_s is None else began + lease_s * SAFE)
+        held = _Held(session.user_id, FOR_EVER if lease_s is None else began + lease_s * SAFE)
         held.runner = Runner(
             session_id,
             self._tools,
@@ -351,17 +348,11 @@ class Crew:
 
     async def _prove_all(self) -> None:
         lease_s = self._locks.lease_s
-        own_until = float("-inf")
         while lease_s is not None:
             await asyncio.sleep(lease_s / LOOKS)
             edge = self._clock.mono() + lease_s * PROVE
             for session_id in [one for one, held in self._held.items() if held.ends_at < edge and not held.is_leaving]:
                 await self._prove(session_id, lease_s)
-            if self._is_here and own_until < edge:
-                began = self._clock.mono()
-                with suppress(StoreUnavailable):
-                    self._is_here = await self._asked(self._locks.take_lock(self._own_lock()))
-                    own_until = began + lease_s * SAFE
 
     async def _prove(self, session_id: str, lease_s: float) -> None:
         held, began = self._held.get(session_id), self._clock.mono()
@@ -377,7 +368,3 @@ class Crew:
             held.ends_at = began
         elif self._clock.mono() < held.ends_at:
             held.ends_at = began + lease_s * SAFE
-
-
-def _name_of(node: str) -> str:
-    return f"crew-{hashlib.blake2b(node.encode(), digest_size=8).hexdigest()}"

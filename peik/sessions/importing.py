@@ -18,11 +18,11 @@ from telethon.crypto import AuthKey
 from telethon.sessions import StringSession
 
 from peik.archive_ports import Session, SessionFilter, SessionState
-from peik.core.problem import Problem
+from peik.core.problem import BadInput, Problem
 from peik.sessions.client import ClientError, ClientFactory, Me, Trouble
 from peik.sessions.registry import Registry
 from peik.sessions.signing_in import secret_context
-from peik.sessions.telethon_making import session_path
+from peik.sessions.telethon_making import proxy_of, session_path
 from peik.sessions.vault import Vault
 
 _KEY_BYTES = 256
@@ -87,6 +87,18 @@ class Importing:
         self._vault = vault
         self._clients = clients
         self._sessions_dir = sessions_dir
+
+    def must_have(self, file: str) -> None:
+        """Raises BadInput if there is no such file in PEIK_SESSIONS_DIR that somebody signed in with."""
+        path = session_path(file, self._sessions_dir)
+        try:
+            read_session_file(path)
+        except Unusable as no:
+            raise BadInput(code="unusable_file", detail=f"{path.name}: {no.detail}") from None
+
+    def check_proxy(self, proxy: str | None) -> None:
+        """Raises BadInput for an address that cannot be one."""
+        proxy_of(proxy)
 
     async def run(
         self, paths: Sequence[Path], *, agent_id: str, check: bool = False, keep_files: bool = False

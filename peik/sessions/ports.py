@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from peik.archive_ports import ChatState, Happening, Kept, Message, MessageFilter
-from peik.node_ports import NodeRecord
+from peik.archive_ports import ChatState, FeedLine, Happening, Kept, Message, MessageFilter, Session
 from peik.sessions.client import Client, Me
 
 
@@ -23,6 +22,8 @@ class SeenBook(Protocol):
 
     async def keep_events(self, events: Sequence[Happening]) -> int: ...
 
+    async def feed(self, lines: Sequence[FeedLine]) -> int: ...
+
     async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]: ...
 
     async def chat_states(self, session_id: str) -> list[ChatState]: ...
@@ -40,16 +41,18 @@ class Locks(Protocol):
     @property
     def lease_s(self) -> float | None: ...
 
-    @property
-    def node(self) -> str: ...
-
     async def take_lock(self, name: str) -> bool: ...
 
     async def drop_lock(self, name: str) -> None: ...
 
-    async def is_locked(self, name: str) -> bool: ...
 
-    async def nodes(self) -> list[NodeRecord]: ...
+class Rights(Protocol):
+    """For which accounts this node acts: those whose letters it sends, as they go out by the account's connection."""
+
+    def may_run(self, session: Session) -> bool: ...
+
+    async def enlist(self, sessions: Sequence[Session]) -> None:
+        """These are to run: letters may go out for their accounts from now on. Raises StoreUnavailable."""
 
 
 class Line(Protocol):

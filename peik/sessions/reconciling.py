@@ -15,10 +15,11 @@ from peik.archive_ports import ChatState, Message, MessageFilter
 from peik.bell import Bell
 from peik.clock import Clock
 from peik.events import Events
+from peik.session_events import ChatUnread, HolesFilled, SessionFed
 from peik.sessions.asking import Asking
 from peik.sessions.chats import GAP, SHARED, ChatStates, has_gap, is_shared
 from peik.sessions.client import Client, ClientError, Dialog, Trouble
-from peik.sessions.happenings import ChatUnread, HolesFilled
+from peik.sessions.feeding import lines_of_messages
 from peik.sessions.ports import SeenBook
 
 PAGE = 100  # Telegram gives no more at once
@@ -194,6 +195,9 @@ class Reconciler:
         if not page:
             return 0
         kept = await self._book.keep_messages(page)
+        count = await self._book.feed(lines_of_messages(page[::-1], at_ms=self._clock.wall_ms()))
+        if count:
+            self._events.tell(SessionFed(session_id=self._session_id, count=count))
         return kept.new + kept.edited
 
     async def _advance(self, place: int, top: int, *, began: ChatState | None = None, told: int = 0) -> None:

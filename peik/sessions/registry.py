@@ -1,5 +1,6 @@
 """The registry of sessions: twelve calls, each right when several nodes make it at once."""
 
+import re
 import secrets
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -17,6 +18,11 @@ OLD_DAYS = 30
 TRIES_MAX = 10  # of a change that others get in the way of
 METADATA_BYTES_MAX = 16_384
 _PAGE = 500
+_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+_UNFIT = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+)  # what not every database, or no line of a log, can hold
+_NO_IDS = frozenset({"cleanup", "reseal"})  # they have a meaning of their own in paths
 _OVER = frozenset({SessionState.REVOKED, SessionState.FAILED})
 
 
@@ -53,8 +59,12 @@ class Registry:
         session_id: str | None = None,
     ) -> Session:
         """Raises Conflict if the id or the phone is taken."""
-        if not agent_id or len(agent_id) > 200:
+        if not 0 < len(agent_id) <= 200 or _UNFIT.search(agent_id):
             raise BadInput(code="malformed_agent_id", detail="agent_id should be a name of 1 to 200 characters.")
+        if session_id is not None and (not _ID.fullmatch(session_id) or session_id in _NO_IDS):
+            raise BadInput(
+                code="malformed_session_id", detail="session_id should have 1 to 64 letters, digits, and . _ - only."
+            )
         now_ms = self._clock.wall_ms()
         session = Session(
             session_id=session_id or secrets.token_hex(12),

@@ -19,12 +19,12 @@ from peik.clock import Clock
 from peik.core.problem import Problem
 from peik.errors import NotFound, Unavailable, described
 from peik.events import Events, Surprise
+from peik.session_events import SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
 from peik.sessions.asking import Asking
 from peik.sessions.budget import Budget
 from peik.sessions.chats import ChatStates
 from peik.sessions.client import Client, ClientError, ClientFactory, Me, Trouble
 from peik.sessions.crawling import Crawl
-from peik.sessions.happenings import SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
 from peik.sessions.ports import SeenBook
 from peik.sessions.reconciling import Reconciler
 from peik.sessions.registry import Registry
@@ -217,6 +217,7 @@ class Runner:
             clock=tools.clock,
             events=tools.events,
             away_since_ms=session.active_at_ms or session.created_at_ms,
+            agent_id=session.agent_id,
         )
         await _within(LISTEN_S, client.listen(seeing, state))
         await self._note(None if is_waiting else SessionState.ACTIVE, is_connected=True, me=me)

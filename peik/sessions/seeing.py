@@ -1,13 +1,15 @@
-"""What a session sees goes into the archive, and only then does its place in Telegram's updates go on."""
+"""What a session sees goes into the archive and its feed, and only then does its place in Telegram's updates go on: a crash in
+between tells it again, and keys make that once."""
 
 import asyncio
 from collections.abc import Sequence
 
-from peik.archive_ports import Happening, Message
+from peik.archive_ports import FeedLine, Happening, Message
 from peik.clock import Clock
 from peik.events import Events
+from peik.session_events import ArchiveGap, SessionFed
 from peik.sessions.client import ClientError, Gap
-from peik.sessions.happenings import ArchiveGap
+from peik.sessions.feeding import lines_of_deleted, lines_of_events, lines_of_messages
 from peik.sessions.ports import SeenBook
 from peik.sessions.reconciling import Reconciler
 from peik.sessions.registry import Registry
@@ -30,8 +32,10 @@ class Seeing:
         clock: Clock,
         events: Events,
         away_since_ms: int,
+        agent_id: str,
     ) -> None:
         self._session_id = session_id
+        self._agent_id = agent_id
         self._book = book
         self._registry = registry
         self._reconciler = reconciler
@@ -44,16 +48,25 @@ class Seeing:
     async def on_messages(self, messages: Sequence[Message]) -> None:
         async with asyncio.timeout(KEEP_S):
             await self._book.keep_messages(messages)
+            await self._feed(lines_of_messages(messages, at_ms=self._clock.wall_ms()))
             await self._registry.update_session_activity(self._session_id)
 
     async def on_deleted(self, chat_id: int | None, message_ids: Sequence[int]) -> None:
+        at_ms = self._clock.wall_ms()
         async with asyncio.timeout(KEEP_S):
-            await self._book.mark_deleted(self._session_id, chat_id, message_ids, at_ms=self._clock.wall_ms())
+            await self._book.mark_deleted(self._session_id, chat_id, message_ids, at_ms=at_ms)
+            await self._feed(lines_of_deleted(self._session_id, self._agent_id, chat_id, message_ids, at_ms=at_ms))
 
     async def on_happenings(self, happenings: Sequence[Happening]) -> None:
         async with asyncio.timeout(KEEP_S):
             await self._book.keep_events(happenings)
+            await self._feed(lines_of_events(happenings, at_ms=self._clock.wall_ms()))
             await self._registry.update_session_activity(self._session_id)
+
+    async def _feed(self, lines: Sequence[FeedLine]) -> None:
+        count = await self._book.feed(lines)
+        if count:
+            self._events.tell(SessionFed(session_id=self._session_id, count=count))
 
     async def on_gap(self, gap: Gap) -> None:
         is_catching_up = self._clock.mono() - self._began_at < CATCH_UP_S

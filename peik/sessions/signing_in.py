@@ -5,6 +5,7 @@ can follow on another node, or after a restart. No code, password or key is ever
 """
 
 import asyncio
+import unicodedata
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -58,7 +59,15 @@ class SigningIn:
     """Each method answers the session as it stands after the step. They raise Problems: BadInput for a wrong code,
     Conflict for a step that is not due, Unavailable if Telegram cannot be reached (then the step may be repeated)."""
 
-    def __init__(self, registry: Registry, vault: Vault, clients: ClientFactory, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        vault: Vault,
+        clients: ClientFactory,
+        clock: Clock,
+        *,
+        on_signed_in: Callable[[Session], Awaitable[None]] | None = None,
+    ) -> None:
         self._registry = registry
         self._vault = vault
         self._clients = clients
@@ -67,6 +76,7 @@ class SigningIn:
         self._at_work: set[str] = set()
         self._claimed: set[str] = set()
         self._scans: dict[str, _Scan] = {}
+        self._on_signed_in = on_signed_in
 
     async def begin(self, session_id: str, phone: str | None = None, *, by_sms: bool = False) -> Session:
         """Telegram sends a code to this phone, or to that of the session."""
@@ -89,7 +99,7 @@ class SigningIn:
                 half.key, half.code_hash, half.tries = client.secret(), sent.code_hash, 0
             except ClientError as error:
                 await self._stumble(session, error)
-                raise _problem(error) from None
+                raise problem_of(error) from None
             finally:
                 await _leave(client)
             return await self._put(
@@ -102,6 +112,7 @@ class SigningIn:
 
     async def give_code(self, session_id: str, code: str) -> Session:
         """Active, or PASSWORD_NEEDED if the account has one."""
+        digits = normal_code(code)
         async with self._alone(session_id):
             session, half = await self._due(session_id, SessionState.CODE_SENT)
             if half.phone is None or half.code_hash is None or self._is_late(session):
@@ -111,7 +122,6 @@ class SigningIn:
             phone, code_hash = half.phone, half.code_hash
             assert phone is not None, "looked at above"
             assert code_hash is not None, "looked at above"
-            digits = "".join(code.split())
             return await self._step(session, half, lambda client: client.sign_in(phone, digits, code_hash))
 
     async def give_password(self, session_id: str, password: str) -> Session:
@@ -133,7 +143,7 @@ class SigningIn:
             qr = await scan.client.qr()
         except ClientError as error:
             await self._end_scan(session_id)
-            raise _problem(error) from None
+            raise problem_of(error) from None
         if scan.task is None:
             scan.task = asyncio.create_task(self._await_scan(session_id, scan), name=f"scan for {session_id}")
         return qr
@@ -168,7 +178,7 @@ class SigningIn:
                     state_until_ms=None,
                 )
             await self._stumble(session, error)
-            raise _problem(error) from None
+            raise problem_of(error) from None
         finally:
             await _leave(client)
 
@@ -180,7 +190,7 @@ class SigningIn:
 
     async def _signed_in(self, session_id: str, me: Me, secret: str) -> Session:
         sealed = self._vault.seal(secret, context=secret_context(session_id))
-        return await self._registry.change(
+        session = await self._registry.change(
             session_id,
             lambda old: msgspec.structs.replace(
                 old,
@@ -196,6 +206,9 @@ class SigningIn:
                 active_at_ms=self._clock.wall_ms(),
             ),
         )
+        if self._on_signed_in is not None:
+            await self._on_signed_in(session)
+        return session
 
     async def _stumble(self, session: Session, error: ClientError) -> None:
         """What an error means for the session. Most mean nothing: the step may be tried again."""
@@ -364,7 +377,7 @@ class SigningIn:
         try:
             return client, await client.connect()
         except ClientError as error:
-            raise _problem(error) from None
+            raise problem_of(error) from None
 
     def _alone(self, session_id: str) -> "_Alone":
         return _Alone(self._at_work, session_id, self._let_go)
@@ -403,7 +416,20 @@ async def _leave(client: Client) -> None:
         await client.disconnect()
 
 
-def _problem(error: ClientError) -> Problem:
+def normal_code(given: str) -> str:
+    """As Telegram wants it, whatever a phone's keyboard made of it: Persian digits, blanks, a hyphen in the middle. Raises
+    BadInput: what cannot be a code is not one of its tries."""
+    text = "".join(
+        char if (digit := unicodedata.digit(char, None)) is None else str(digit)
+        for char in given
+        if not (char.isspace() or char in "-\u2013\u200e\u200f")
+    )
+    if not (0 < len(text) <= 32 and text.isascii() and text.isalnum()):
+        raise BadInput(code="malformed_code", detail="The code is what Telegram sent, such as 12345.")
+    return text
+
+
+def problem_of(error: ClientError) -> Problem:
     """What the caller is told. The words hold no secret."""
     match error.trouble:
         case Trouble.OFFLINE:

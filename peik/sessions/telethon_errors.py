@@ -87,7 +87,7 @@ def client_error(error: BaseException) -> ClientError:
         return ClientError(Trouble.REVOKED, _SIGNED_OUT)
     if isinstance(error, RPCError):
         return _of_telegram(error)
-    if isinstance(error, OSError | TimeoutError):
+    if isinstance(error, OSError | TimeoutError | EOFError):
         return ClientError(Trouble.OFFLINE, f"Telegram cannot be reached: {type(error).__name__}.")
     return ClientError(Trouble.OFFLINE, f"Telethon met something unforeseen: {type(error).__name__}.")
 

@@ -95,7 +95,8 @@ def vault_of(setting: str | None, path: Path, *, allows_plain: bool = False) -> 
     """The vault of this installation, and what its owner has to be told, if anything. Raises StartError.
 
     `setting` is PEIK_SECRET_KEY. Without it a key is made once and kept at `path`; unless plain text is allowed, which is for
-    those who encrypt the disk or the database themselves. Blocks: call it off the event loop."""
+    those who encrypt the disk or the database themselves. Blocks for a moment; where it `takes_long`, call it off the event
+    loop."""
     if setting is not None:
         return Vault(keys_of(setting), allows_plain=allows_plain), None
     if allows_plain:
@@ -109,6 +110,11 @@ def vault_of(setting: str | None, path: Path, *, allows_plain: bool = False) -> 
     )
 
 
+def takes_long(setting: str | None) -> bool:
+    """Whether `vault_of` has to stretch a passphrase."""
+    return setting is not None and any(_plain_key(part.strip()) is None for part in setting.split(","))
+
+
 def keys_of(setting: str) -> list[bytes]:
     """The keys in PEIK_SECRET_KEY, separated by commas: each 32 bytes in base64, or a passphrase. Raises StartError.
 
@@ -119,14 +125,21 @@ def keys_of(setting: str) -> list[bytes]:
     return keys
 
 
+def _plain_key(part: str) -> bytes | None:
+    """32 bytes in base64, if that is what it is."""
+    if len(part) not in (43, 44):
+        return None
+    try:
+        key = base64.b64decode(part.replace("-", "+").replace("_", "/").ljust(44, "="), validate=True)
+    except binascii.Error:
+        return None
+    return key if len(key) == 32 else None
+
+
 def _key_of(part: str) -> bytes:
-    if len(part) in (43, 44):
-        try:
-            key = base64.b64decode(part.replace("-", "+").replace("_", "/").ljust(44, "="), validate=True)
-        except binascii.Error:
-            key = b""
-        if len(key) == 32:
-            return key
+    key = _plain_key(part)
+    if key is not None:
+        return key
     if len(part) < PHRASE_MIN:
         raise StartError(
             f"A passphrase in PEIK_SECRET_KEY is too short: at least {PHRASE_MIN} characters, better a sentence."

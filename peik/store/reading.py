@@ -98,7 +98,7 @@ def bots(connection: apsw.Connection) -> list[BotRecord]:
     return [
         BotRecord(
             bot_id=row[0],
-            token=Token(row[1]),
+            token=Token.stored(row[1]),
             username=row[2],
             inbound=row[3],
             paused=row[4],

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik import events
+from peik import events, session_events
 from peik.core.letter import State
 from peik.errors import BadInput, StoreUnavailable
 from peik.events import ConsumerExpired, UnreadDropped, UnreadNearEnd
@@ -65,6 +65,31 @@ _EXAMPLES: list[tuple[events.Event, str]] = [
     (events.UnreadDropped(bot_id=5, count=9), "9 updates that nobody had read"),
     (dead(8), "1 update could not be handled by default.*KeyError"),
     (events.BotPaused(bot_id=5, reason="Unauthorized."), "bot 5 is paused.*Unauthorized"),
+    (
+        session_events.SessionRevoked(bot_id=5, session_id="s1", why="AUTH_KEY_UNREGISTERED"),
+        r"ended session s1 \(account 5\): AUTH_KEY_UNREGISTERED.*Sign in again",
+    ),
+    (
+        session_events.SessionUnfit(session_id="s1", why="Its key cannot be opened."),
+        "session s1 cannot run.*key cannot",
+    ),
+    (session_events.SessionFlooded(bot_id=5, session_id="s1", wait_s=7200.0), "session s1 .*wait for 2 hours"),
+]
+
+_LASTING: list[tuple[events.Event, events.Event, float, str]] = [
+    (
+        events.SourceFailed(bot_id=5, source="polling", why="no route", wait_s=5.0),
+        events.SourceBack(bot_id=5, source="polling", away_s=299.0),
+        300.0,
+        "no updates by polling for 5 minutes: no route",
+    ),
+    (session_events.ArchiveAway(why="no way there"), session_events.ArchiveBack(), 60.0, "for a minute: no way there"),
+    (
+        session_events.PushFailed(endpoint="https://shop.example", why="it answered 500"),
+        session_events.PushBack(endpoint="https://shop.example", away_s=1.0),
+        300.0,
+        "https://shop.example has taken nothing for 5 minutes: it answered 500",
+    ),
 ]
 
 
@@ -84,7 +109,7 @@ def test_an_alert_says_what_happened_and_what_to_do(event: events.Event, words: 
 
 
 def test_every_rule_has_an_example_here() -> None:
-    assert {rule.event for rule in RULES} == {type(event) for event, _ in _EXAMPLES} | {events.SourceFailed}
+    assert {rule.event for rule in RULES} == {type(one[0]) for one in [*_EXAMPLES, *_LASTING]}
 
 
 def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
@@ -104,19 +129,32 @@ def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
     listening(story, chats=("1", "@ops"))
 
 
-def test_a_source_that_fails_is_an_alert_after_five_minutes_and_only_then() -> None:
+@pytest.mark.parametrize(("begins", "ends", "after_s", "words"), _LASTING)
+def test_what_may_pass_is_an_alert_only_when_it_lasts(
+    begins: events.Event, ends: events.Event, after_s: float, words: str
+) -> None:
     async def story(alerts: Alerts, desk: Desk) -> None:
-        failed = events.SourceFailed(bot_id=5, source="polling", why="no route", wait_s=5.0)
-        alerts([failed])
-        await asyncio.sleep(299.0)
-        alerts([events.SourceBack(bot_id=5, source="polling", away_s=299.0)])
-        await asyncio.sleep(600.0)
+        alerts([begins])
+        await asyncio.sleep(after_s - 1)
+        alerts([ends])
+        await asyncio.sleep(2 * after_s)
         assert desk.sent == []
-        alerts([failed])
-        await asyncio.sleep(299.0)
+        alerts([begins])
+        await asyncio.sleep(after_s - 1)
+        alerts([begins])  # some tell it with every try
         assert desk.sent == []
         await asyncio.sleep(2.0)
-        assert "no updates by polling for 5 minutes: no route" in desk.sent[0][1]
+        ((_, text),) = desk.sent
+        assert words in text
+
+    listening(story)
+
+
+def test_short_waits_of_an_account_are_no_alert() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        alerts([session_events.SessionFlooded(bot_id=5, session_id="s1", wait_s=600.0)])
+        await asyncio.sleep(60.0)
+        assert desk.sent == []
 
     listening(story)
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik import events
+from peik import events, session_events
 from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.ops.log import EventLog
@@ -31,8 +31,9 @@ def shown(event: events.Event, *, level: str = "debug") -> list[tuple[str, str, 
 
 
 def every_event() -> list[type[events.Event]]:
-    found = [one for one in vars(events).values() if isinstance(one, type) and issubclass(one, events.Event)]
-    return [one for one in found if one is not events.Event]
+    named = [one for module in (events, session_events) for one in vars(module).values()]
+    found = dict.fromkeys(one for one in named if isinstance(one, type) and issubclass(one, events.Event))
+    return [one for one in found if one not in (events.Event, session_events.SessionFed)]
 
 
 def example(kind: type[events.Event]) -> events.Event:
@@ -89,6 +90,33 @@ def test_what_goes_as_it_should_is_told_at_debug_level_only() -> None:
     assert shown(msgspec.structs.replace(nobody, missed=2))[0][0] == "info"
 
 
+def test_lines_that_join_a_feed_have_no_line_of_the_log() -> None:
+    assert shown(session_events.SessionFed(session_id="s1", count=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "level"),
+    [
+        (session_events.SessionUp(bot_id=5, session_id="s1"), "info"),
+        (session_events.SessionDown(bot_id=5, session_id="s1", why="cut", retry_s=1.0), "warning"),
+        (session_events.SessionFlooded(bot_id=5, session_id="s1", wait_s=30.0), "warning"),
+        (session_events.SessionRevoked(bot_id=5, session_id="s1", why="ended"), "error"),
+        (session_events.SessionUnfit(bot_id=5, session_id="s1", why="no key"), "error"),
+        (session_events.SessionLockLost(bot_id=5, session_id="s1"), "warning"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_becomes_of_a_session_names_it_and_its_account(event: events.Event, level: str) -> None:
+    ((as_level, _, fields),) = shown(event, level="info")
+    assert (as_level, fields["session"], fields["bot"]) == (level, "s1", 5)
+
+
+def test_a_crawl_is_told_of_when_it_is_done_and_its_steps_at_debug_level() -> None:
+    step = session_events.CrawlAdvanced(session_id="s1", chat_id=7, crawled_to=100, crawled=50, is_done=False)
+    assert shown(step)[0][0] == "debug"
+    assert shown(msgspec.structs.replace(step, is_done=True))[0][0] == "info"
+
+
 class Hand:
     """A clock that is set by hand."""
 
@@ -111,3 +139,15 @@ def test_a_store_that_fails_for_an_hour_is_told_of_once_a_minute() -> None:
     assert len(lines.lines) == 2 * 60
     log([events.StoreFailed(what="updates", why="read-only")])
     assert lines.lines[-1][2]["why"] == "read-only"
+
+
+def test_a_session_that_cannot_connect_for_an_hour_is_told_of_once_a_minute_and_others_are_not_hushed_by_it() -> None:
+    lines, clock = Lines(), Hand()
+    log = EventLog(level="info", log=lines, clock=clock)  # type: ignore[arg-type]
+    for second in range(3600):
+        for name in ("s1", "s2"):
+            log([session_events.SessionDown(session_id=name, why="no route", retry_s=second / 7)])
+        clock.now += 1.0
+    assert [fields["session"] for _, _, fields in lines.lines] == ["s1", "s2"] * 60
+    log([session_events.SessionDown(session_id="s1", why="a proxy that refuses", retry_s=1.0)])
+    assert lines.lines[-1][2]["why"] == "a proxy that refuses"

@@ -1,13 +1,82 @@
-"""The registry's part of an archive, in memory."""
+"""Parts of an archive, in memory: the registry, feeds and the places of their readers, the log."""
+
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from peik.archive_ports import Session, SessionFilter, SessionState
+from peik.archive.feeding import levels_from, once
+from peik.archive_ports import Fed, FeedLine, LogFilter, LogLine, Session, SessionFilter, SessionState
 from peik.errors import Conflict, NotFound
 
 
-class MemoryBook:
+class MemoryFeeds:
+    """Nothing is ever let go, so that a feed's end is its length."""
+
     def __init__(self) -> None:
+        self.lines: dict[str, list[FeedLine]] = {}
+        self.read: dict[str, dict[str, int]] = {}
+
+    async def feed(self, lines: Sequence[FeedLine]) -> int:
+        given = once(lines)
+        if not given:
+            return 0
+        there = self.lines.setdefault(given[0].session_id, [])
+        known = {line.key for line in there}
+        new = [line for line in given if line.key not in known]
+        there += [msgspec.structs.replace(line, number=n) for n, line in enumerate(new, start=len(there) + 1)]
+        return len(new)
+
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+        return self.lines.get(session_id, [])[after : after + limit]
+
+    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
+        return {
+            name: Fed(first=1, last=len(lines))
+            for name, lines in self.lines.items()
+            if session_ids is None or name in session_ids
+        }
+
+    async def places(self, reader: str) -> dict[str, int]:
+        return dict(self.read.get(reader, {}))
+
+    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
+        there = self.read.setdefault(reader, {})
+        for session_id, number in places.items():
+            there[session_id] = max(number, there.get(session_id, 0))
+
+    async def remove_reader(self, reader: str) -> bool:
+        return bool(self.read.pop(reader, None))
+
+
+class MemoryLog:
+    def __init__(self) -> None:
+        self.log: dict[LogLine, None] = {}
+
+    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
+        self.log |= dict.fromkeys(lines)
+
+    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        """A cursor is how many were shown."""
+        levels = None if wanted.level is None else levels_from(wanted.level)
+        found = [
+            line
+            for line in sorted(self.log, key=lambda line: line.at_ms, reverse=True)
+            if (levels is None or line.level in levels)
+            and wanted.event in (None, line.event)
+            and wanted.session_id in (None, line.session_id)
+            and wanted.bot_id in (None, line.bot_id)
+            and (wanted.since_ms is None or line.at_ms >= wanted.since_ms)
+            and (wanted.until_ms is None or line.at_ms < wanted.until_ms)
+            and (wanted.text is None or wanted.text.casefold() in f"{line.event}\n{line.fields}".casefold())
+        ]
+        start = int(cursor or 0)
+        return found[start : start + limit], str(start + limit) if len(found) > start + limit else None
+
+
+class MemoryBook(MemoryFeeds, MemoryLog):
+    def __init__(self) -> None:
+        MemoryFeeds.__init__(self)
+        MemoryLog.__init__(self)
         self.kept: dict[str, Session] = {}
         self.saves = 0
 

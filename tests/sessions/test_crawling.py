@@ -8,9 +8,9 @@ import pytest
 
 from peik.archive_ports import SessionState
 from peik.core.problem import BadInput
+from peik.session_events import ChatUnread, CrawlAdvanced
 from peik.sessions.chats import SHARED, ChatStates
 from peik.sessions.crawling import ask_for_crawl, is_wanted, stop_crawl
-from peik.sessions.happenings import ChatUnread, CrawlAdvanced
 from peik.sessions.registry import Registry
 from peik.sessions.running import Runner
 from tests.sessions.inline_archive import Fate, Mortal

@@ -9,10 +9,10 @@ import pytest
 from peik.archive_ports import Message
 from peik.bell import Bell
 from peik.errors import StoreUnavailable
+from peik.session_events import ChatUnread, HolesFilled
 from peik.sessions.asking import Asking
 from peik.sessions.chats import SHARED, ChatStates
 from peik.sessions.client import ClientError, Trouble
-from peik.sessions.happenings import ChatUnread, HolesFilled
 from peik.sessions.reconciling import Reconciler
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from peik.sessions.happenings import ArchiveGap, HolesFilled
+from peik.session_events import ArchiveGap, HolesFilled
 from peik.sessions.registry import Registry
 from peik.sessions.running import Runner
 from peik.testing.accounts import Chat, Person

@@ -11,7 +11,7 @@ import pytest
 
 from peik.archive_ports import SessionState
 from peik.events import Surprise
-from peik.sessions.happenings import ArchiveGap, SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
+from peik.session_events import ArchiveGap, SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
 from peik.sessions.running import Ended, Runner
 from peik.sessions.signing_in import secret_context
 from peik.testing.virtual import VirtualClock, run_virtual

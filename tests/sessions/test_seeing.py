@@ -7,9 +7,9 @@ import pytest
 
 from peik.archive_ports import EventFilter
 from peik.errors import StoreUnavailable
+from peik.session_events import ArchiveGap, SessionDown
 from peik.sessions.chats import SHARED, has_gap
 from peik.sessions.client import Gap
-from peik.sessions.happenings import ArchiveGap, SessionDown
 from peik.sessions.running import Runner
 from peik.sessions.seeing import KEEP_S, Seeing
 from tests.sessions.listening import until
@@ -121,6 +121,7 @@ def test_a_gap_that_cannot_be_noted_is_not_passed(tmp_path: Path) -> None:
             clock=stage.clock,
             events=stage.events,
             away_since_ms=0,
+            agent_id="a",
         )
         stage.archive.is_down = True
         with pytest.raises(StoreUnavailable):

@@ -140,7 +140,7 @@ async def bots(session: Session) -> list[BotRecord]:
     return [
         BotRecord(
             bot_id=row["bot_id"],
-            token=Token(row["token"]),
+            token=Token.stored(row["token"]),
             username=row["username"],
             inbound=row["inbound"],
             paused=row["paused"],

@@ -39,7 +39,7 @@ def _bot(bot_id: int, row: list[object]) -> BotRecord:
     return msgspec.convert(
         {
             "bot_id": bot_id,
-            "token": Token(str(token)),
+            "token": Token.stored(str(token)),
             "username": username,
             "inbound": inbound,
             "paused": paused,
