@@ -18,9 +18,13 @@ from peik.doors.commands import (
     consumers,
     dead,
     doctor,
+    events,
     letters,
+    logs,
+    messages,
     migrate,
     nodes,
+    sessions,
     settings,
 )
 from peik.doors.commands.exits import EXITS, Exit
@@ -37,6 +41,7 @@ app = typer.Typer(
 )
 _RUN = "Run"
 _INBOX = "Updates"
+_ACCOUNTS = "Accounts and their archive"
 _PEOPLE = "Bots, chats, access"
 _ITSELF = "Peik itself"
 
@@ -107,6 +112,10 @@ app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
 app.add_typer(consumers.app, name="consumers", rich_help_panel=_INBOX)
 asks(app, rich_help_panel=_INBOX)(consumers.inbox)
 asks(app, rich_help_panel=_INBOX)(consumers.recover)
+app.add_typer(sessions.app, name="sessions", rich_help_panel=_ACCOUNTS)
+app.add_typer(messages.app, name="messages", rich_help_panel=_ACCOUNTS)
+app.add_typer(events.app, name="events", rich_help_panel=_ACCOUNTS)
+asks(app, has_archive=True, rich_help_panel=_ACCOUNTS)(logs.logs)
 app.add_typer(bots.app, name="bots", rich_help_panel=_PEOPLE)
 app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
 asks(app, rich_help_panel=_PEOPLE)(access.routes)

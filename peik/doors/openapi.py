@@ -9,6 +9,8 @@ from peik.config import StoreKind
 from peik.core.letter import State
 from peik.doors.bodies import BatchBody, LetterBody
 from peik.doors.openapi_inbox import INBOX_OPERATIONS, INBOX_SCHEMAS
+from peik.doors.openapi_messages import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
+from peik.doors.openapi_sessions import SESSION_OPERATIONS, SESSION_SCHEMAS
 from peik.doors.openapi_shapes import (
     BOT,
     CURSOR,
@@ -67,6 +69,7 @@ _KEY: Json = {
 _BOT = shape(
     bot_id=ID,
     username=nullable({"type": "string"}),
+    is_account={"type": "boolean", "description": "An account of a person: see its session."},
     inbound={"type": "string", "enum": ["polling", "webhook", "off"]},
     paused=nullable({"type": "string"}),
     limits=nullable({"type": "object"}),
@@ -132,6 +135,8 @@ _SCHEMAS: Json = {
     "Ready": shape(status={"type": "string"}, version={"type": "string"}),
     "Health": shape(status={"type": "string"}, version={"type": "string"}, parts={"type": "object"}),
     **INBOX_SCHEMAS,
+    **SESSION_SCHEMAS,
+    **MESSAGE_SCHEMAS,
 }
 
 
@@ -254,6 +259,8 @@ OPERATIONS: dict[str, Operation] = {
     "drainNode": Operation(answers={202: "Node"}, parameters=_OF_NODE, problems=(404, 409, 503)),
     "resumeNode": Operation(answers={202: "Node"}, parameters=_OF_NODE, problems=(404, 409, 503)),
     **INBOX_OPERATIONS,
+    **SESSION_OPERATIONS,
+    **MESSAGE_OPERATIONS,
 }
 
 
@@ -288,7 +295,7 @@ def document(routes: Iterable[Route]) -> Json:
 
 def _operation(operation_id: str, tag: str, text: str) -> Json:
     row = OPERATIONS[operation_id]
-    responses: Json = {str(status): _answer(schema, row.media_type) for status, schema in row.answers.items()}
+    responses: Json = {str(status): _answer(schema, row) for status, schema in row.answers.items()}
     is_open = operation_id in ("getHealth", "getReady")
     for status in (*(() if is_open else (401, 403)), *row.problems):
         responses[str(status)] = _problem()
@@ -306,13 +313,13 @@ def _operation(operation_id: str, tag: str, text: str) -> Json:
     return described
 
 
-def _answer(schema: str, media_type: str) -> Json:
+def _answer(schema: str, row: Operation) -> Json:
     if not schema:
         return {"description": "Done."}
-    return {
-        "description": schema,
-        "content": {media_type: {"schema": {"$ref": f"#/components/schemas/{schema}"}}},
-    }
+    content: Json = {row.media_type: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    if row.other_media_type is not None:
+        content[row.other_media_type] = {"schema": {"type": "string"}}
+    return {"description": schema, "content": content}
 
 
 def _problem() -> Json:

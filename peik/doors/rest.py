@@ -13,6 +13,7 @@ from peik.app import Office
 from peik.core.token import Token
 from peik.doors import problems
 from peik.doors.access import Access
+from peik.doors.archive_health import ArchiveHealth
 from peik.doors.bodies import call_of, decode, decode_batch, decode_letter, parse_id, read_body, read_multipart, wait_s
 from peik.doors.docs_page import page
 from peik.doors.inbox_views import inbox_stats
@@ -24,7 +25,9 @@ from peik.doors.rest_bots import BotBody, BotRoutes
 from peik.doors.rest_consumers import ConsumerRoutes
 from peik.doors.rest_keys import KeyRoutes
 from peik.doors.rest_letters import LetterRoutes
+from peik.doors.rest_messages import MessageRoutes
 from peik.doors.rest_nodes import NodeRoutes
+from peik.doors.rest_sessions import SessionRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.webhook import PATH as PUSH_PATH
 from peik.doors.webhook import webhook_door
@@ -75,6 +78,8 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
         *NodeRoutes(nodes, access).table(),
+        *SessionRoutes(peik.sessions, access).table(),
+        *MessageRoutes(peik.sessions, access).table(),
     )
 
 
@@ -109,6 +114,9 @@ class _Routes:
         self._nodes = nodes
         self._pulse = pulse
         self._admit = access.admit
+        self._archive = None
+        if peik.sessions is not None:
+            self._archive = ArchiveHealth(peik.config, peik.sessions, peik.clock)
 
     def table(self) -> tuple[Route, ...]:
         """Every route: verb, path, what it does, its stable operation id, its tag."""
@@ -226,13 +234,14 @@ class _Routes:
         """200 while Peik is alive, whether or not Telegram can be reached; `status` is ok while calls can be stored."""
         routes = self._peik.courier.routes
         trouble = await self._pulse.trouble()
-        parts = {
-            "store": {
-                "status": "ok" if trouble is None else trouble.code,
-                "why": None if trouble is None else trouble.detail,
-                "kind": self._peik.config.store_kind,
-                "weak": list(await self._pulse.weaknesses()),
-            },
+        store: dict[str, object] = {
+            "status": "ok" if trouble is None else trouble.code,
+            "why": None if trouble is None else trouble.detail,
+            "kind": self._peik.config.store_kind,
+            "weak": list(await self._pulse.weaknesses()),
+        }
+        parts: dict[str, object] = {
+            "store": store,
             "telegram": {
                 "status": "unreachable" if routes.is_open else "ok",
                 "route": routes.in_use.name,
@@ -240,6 +249,8 @@ class _Routes:
                 "routes": [{name: view[name] for name in ("name", "state", "in_use")} for view in self._route_views()],
             },
         }
+        if self._archive is not None:
+            parts |= await self._archive.parts(store)  # bots need none of it: `status` is about calls
         status = "ok" if trouble is None else "failing"
         return _json({"status": status, "version": __version__, "parts": parts})
 

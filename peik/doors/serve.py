@@ -79,6 +79,8 @@ async def _serve(config: Config) -> int:
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         peik.inbox.end()  # streams and long polls would keep their connections open for all of the grace
+        if peik.sessions is not None:
+            peik.sessions.end_streams()
         server.should_exit = True
         await serving
     return 0

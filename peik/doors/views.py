@@ -14,6 +14,7 @@ def bot_view(bot: BotRecord) -> dict[str, object]:
     return {
         "bot_id": str(bot.bot_id),
         "username": bot.username,
+        "is_account": bot.token.is_account,
         "inbound": bot.inbound,
         "missed": bot.missed,
         "paused": bot.paused,

@@ -8,17 +8,19 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 TOKEN = "7000001:AAtest"
 BOT = "7000001"
-ENDS_WITHIN_S = 30
+ENDS_WITHIN_S = 90  # a slow machine is no failure
 CTRL_C = b"\x03"
+PEIK = ("-m", "peik")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -48,7 +50,7 @@ class Shell:
 
     def peik(self, *arguments: str, stdin: str = "", **environment: str) -> Ran:
         ended = subprocess.run(
-            [sys.executable, "-m", "peik", *arguments],
+            [sys.executable, *PEIK, *arguments],
             cwd=self.folder,
             env=self.environment | environment,
             input=stdin,
@@ -67,11 +69,13 @@ class Shell:
         assert ran.err == ""
         return ran.document
 
-    def in_terminal(self, *arguments: str, columns: int = 80, when: str = "", then: bytes = b"") -> tuple[int, str]:
+    def in_terminal(
+        self, *arguments: str, program: Sequence[str] = PEIK, columns: int = 80, when: str = "", then: bytes = b""
+    ) -> tuple[int, str]:
         """The same in a terminal; when it has shown some words, something is typed. Exit code, and all that was shown."""
         ours, theirs = pty.openpty()
         environment = self.environment | {"COLUMNS": str(columns), "TERM": "xterm"}
-        command = [sys.executable, "-m", "peik", *arguments]
+        command = [sys.executable, *program, *arguments]
         with subprocess.Popen(
             command,
             cwd=self.folder,
@@ -111,25 +115,47 @@ class Shell:
 def started(shell: Shell, *arguments: str, ready: str, **environment: str) -> Iterator[re.Match[str]]:
     """A server of `peik` until the end of the block, once it has written what shows that it is ready."""
     with subprocess.Popen(
-        [sys.executable, "-m", "peik", *arguments],
+        [sys.executable, *PEIK, *arguments],
         cwd=shell.folder,
         env=shell.environment | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
+        output = _Output(process, re.compile(ready))
         try:
-            assert process.stdout is not None
-            said = ""
-            for line in process.stdout:
-                said += line
-                if match := re.search(ready, line):
-                    yield match
-                    break
-            else:
-                raise AssertionError(said)
+            yield output.match()
         finally:
             process.kill()
+            output.join()
+
+
+class _Output(threading.Thread):
+    """Reads all that a server writes, for as long as it lives: one whose pipe is full would stand still."""
+
+    def __init__(self, process: "subprocess.Popen[str]", ready: re.Pattern[str]) -> None:
+        super().__init__(daemon=True)
+        self._process = process
+        self._ready = ready
+        self._match: re.Match[str] | None = None
+        self._decided = threading.Event()
+        self._said = ""
+        self.start()
+
+    def run(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said += line
+            if self._match is None and (match := self._ready.search(line)):
+                self._match = match
+                self._decided.set()
+        self._decided.set()
+
+    def match(self) -> re.Match[str]:
+        """The line that shows that it is ready."""
+        is_decided = self._decided.wait(ENDS_WITHIN_S)
+        assert self._match is not None, f"it {'ended' if is_decided else 'is not ready'}, and said: {self._said}"
+        return self._match
 
 
 class Telegram:
@@ -160,7 +186,6 @@ def telegram(shell: Shell) -> Iterator[Telegram]:
 @contextmanager
 def served(shell: Shell, api_root: str, **environment: str) -> Iterator[str]:
     """A running Peik in the folder of the shell; its address."""
-    # Nobody reads its log: it must not fill the pipe.
     settings = {"PEIK_PORT": "0", "PEIK_API_ROOT": api_root, "PEIK_LOG_LEVEL": "error", **environment}
     with started(shell, "serve", ready=r"listens on (http://\S+)", **settings) as match:
         yield match[1]

@@ -42,7 +42,7 @@ def test_letters_are_accepted_and_read_and_go_out_when_peik_is_started(shell: Sh
     assert (counted["waiting"], counted["cancelled"], counted["failed"]) == (2, 1, 0)
     with telegram(shell) as sim, served(shell, sim.url) as url:
         running = Shell(shell.folder, PEIK_URL=url)
-        assert running.asked("send", "5", "after them", "--wait", "10s")["state"] == "completed"
+        assert running.asked("send", "5", "after them", "--wait", "60s")["state"] == "completed"
         assert [one["method"] for one in sim.sent_to(5)] == ["sendMessage", "sendDocument", "sendMessage"]
 
 

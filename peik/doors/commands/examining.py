@@ -16,6 +16,7 @@ from peik.config import Config, StoreKind, load
 from peik.core.outcome import Outcome, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.doors.commands.counter import Document
+from peik.doors.commands.examining_archive import of_accounts
 from peik.doors.commands.remote import HEALTH_S, RestCounter
 from peik.doors.node_views import Nodes
 from peik.errors import Problem, StartError
@@ -51,6 +52,7 @@ async def _examine(config: Config) -> list[Finding]:
     found, known = await _of_store(config)
     tokens |= {bot_id: token for bot_id, (token, _) in known.items()}
     polled = max(polled, sum(is_polled for _, is_polled in known.values()))
+    found += await of_accounts(config)
     found += [doctor.of_room(str(folder), shutil.disk_usage(folder).free) for folder in _folders(config)]
     found.append(doctor.of_open_files(_files_max(), polled=polled))
     found += await _of_telegram(config, list(tokens.values()))
@@ -90,7 +92,8 @@ async def _of_store(config: Config) -> tuple[list[Finding], _Known]:
             found.append(doctor.of_nodes(await nodes.known(), [bot.bot_id for bot in bots]))
             if store.nodes.lease_s is not None:
                 found.append(doctor.of_clock(await _skew_s(store.nodes)))
-            return found, {bot.bot_id: (bot.token, bot.inbound == "polling") for bot in bots}
+            served = [bot for bot in bots if not bot.token.is_account]
+            return found, {bot.bot_id: (bot.token, bot.inbound == "polling") for bot in served}
     except (StartError, Problem) as error:
         words = str(error)
     except TimeoutError:

@@ -1,9 +1,10 @@
 """`peik send`, `status`, `letters`, `cancel`, `resolve`, `stats` and `lanes`."""
 
+import contextlib
 import signal
 import sys
-import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +48,7 @@ _METHODS = {
 }
 _COUNTS = ("waiting", "delayed", "active", "completed", "failed", "cancelled")
 _WATCH_S = 1.0
+_NAP_S = 0.05  # how long Ctrl-C is noted and not heeded
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")]
 
@@ -265,26 +267,58 @@ def stats(
 
 
 def _watch(visit: Visit) -> None:
-    if not sys.stdout.isatty():
-        while True:
-            counted = visit.counter.stats()
-            sys.stdout.write(" ".join(f"{name}: {counted[name]}" for name in _COUNTS) + "\n")
-            sys.stdout.flush()
-            time.sleep(_WATCH_S)
+    with _noting_ctrl_c() as is_noted:
+        if sys.stdout.isatty():
+            _draw_until(is_noted, visit)
+        else:
+            _write_until(is_noted, visit)
+    raise KeyboardInterrupt
+
+
+def _draw_until(is_noted: Callable[[], bool], visit: Visit) -> None:
     from rich.live import Live
 
     from peik.doors.commands.printing import console
 
-    # Ctrl-C is noted and then heeded: an exception that comes while some object is being freed is only printed, and lost.
-    stop = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
+    with Live(_counts(visit.counter.stats()), console=console(), auto_refresh=False) as live:
+        while not _noted_within(_WATCH_S, is_noted):
+            live.update(_counts(visit.counter.stats()), refresh=True)
+
+
+def _write_until(is_noted: Callable[[], bool], visit: Visit) -> None:
+    while True:
+        counted = visit.counter.stats()
+        sys.stdout.write(" ".join(f"{name}: {counted[name]}" for name in _COUNTS) + "\n")
+        sys.stdout.flush()
+        if _noted_within(_WATCH_S, is_noted):
+            return
+
+
+@contextlib.contextmanager
+def _noting_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C is noted and then heeded: an exception that comes while some object is being freed is only printed, and lost.
+    The note takes no lock: what it interrupts may be holding it. A second Ctrl-C does not wait to be heeded."""
+    is_noted = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal is_noted
+        if is_noted:
+            raise KeyboardInterrupt
+        is_noted = True
+
+    before = signal.signal(signal.SIGINT, note)
     try:
-        with Live(_counts(visit.counter.stats()), console=console(), auto_refresh=False) as live:
-            while not stop.wait(_WATCH_S):
-                live.update(_counts(visit.counter.stats()), refresh=True)
+        yield lambda: is_noted
     finally:
         signal.signal(signal.SIGINT, before)
-    raise KeyboardInterrupt
+
+
+def _noted_within(time_s: float, is_noted: Callable[[], bool]) -> bool:
+    """Waits in naps: a signal that raises nothing does not end a sleep."""
+    deadline = time.monotonic() + time_s
+    while not is_noted() and time.monotonic() < deadline:
+        time.sleep(_NAP_S)
+    return is_noted()
 
 
 def _counts(counted: Document) -> "RenderableType":

@@ -32,9 +32,15 @@ _SHOWN = {  # what people call it; the rest goes without saying
 
 def migrate(
     origin: Annotated[
-        str, typer.Option("--from", metavar="URL", help="The store to move from, or @FILE with its URL.")
-    ],
-    target: Annotated[str, typer.Option("--to", metavar="URL", help="The empty store to move to, or @FILE.")],
+        str | None, typer.Option("--from", metavar="URL", help="The store to move from, or @FILE with its URL.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="The empty store to move to, or @FILE.")
+    ] = None,
+    archive: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--archive", metavar="FROM TO", help="Move an archive instead: two URLs, or @FILE with each."),
+    ] = None,
     from_files: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where files of letters are, if PEIK_FILES says so.")
     ] = None,
@@ -47,9 +53,16 @@ def migrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be moved, and move nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """Move everything from one store to another: SQLite, PostgreSQL, Redis. docs/migrate.md says how to plan it."""
+    """Move everything from one store to another: SQLite, PostgreSQL, Redis; or from one archive to another: SQLite, PostgreSQL,
+    MongoDB. docs/migrate.md says how to plan it."""
     visit = Visit({}, is_json=as_json, may_create=False)
     try:
+        if archive is not None:
+            _refuse_both(origin, target, from_files, to_files)
+            _move_archive(visit, archive, while_in_use=while_in_use, dry_run=dry_run)
+            return
+        if origin is None or target is None:
+            raise typer.BadParameter("Say from where and to where: --from and --to, or --archive FROM TO.")
         ends = _ends(origin, target, from_files, to_files)
         if dry_run:
             _count(visit, ends)
@@ -60,6 +73,23 @@ def migrate(
     except KeyboardInterrupt:
         visit.note("What was moved so far is kept. Start again to go on.")
         raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+def _refuse_both(*given: object) -> None:
+    if any(one is not None for one in given):
+        raise typer.BadParameter("--archive names both ends itself, and has no files. Move the store by itself.")
+
+
+def _move_archive(visit: Visit, named: tuple[str, str], *, while_in_use: bool, dry_run: bool) -> None:
+    from peik.doors.commands.migrate_archive import count_archive, move_archive
+
+    origin, target = (_address(one) for one in named)
+    if dry_run:
+        count_archive(visit, origin, target)
+    else:
+        with watching(visit) as (begin, step):
+            move = move_archive(origin, target, while_in_use=while_in_use, begin=begin, step=step, warn=visit.note)
+        move.show(visit)
 
 
 def _ends(origin: str, target: str, from_files: Path | None, to_files: Path | None) -> "Ends":
@@ -138,13 +168,19 @@ def _table(counts: dict[str, int], how: str) -> "RenderableType":
 
 @contextlib.contextmanager
 def _watching(visit: Visit, warnings: list[str]) -> "Iterator[Watch]":
-    """One bar after the other, as the stages come."""
     from peik.store.moving.move import Watch
 
     def warn(sentence: str) -> None:
         warnings.append(sentence)
         visit.note(sentence)
 
+    with watching(visit) as (begin, step):
+        yield Watch(warn=warn, begin=begin, step=step)
+
+
+@contextlib.contextmanager
+def watching(visit: Visit) -> Iterator[tuple[Callable[[str, int], None], Callable[[int], None]]]:
+    """One bar after the other, as the stages come: what begins one, and what advances it."""
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = [lambda done: None]
 
@@ -152,4 +188,4 @@ def _watching(visit: Visit, warnings: list[str]) -> "Iterator[Watch]":
             stack.close()
             advance[0] = stack.enter_context(visit.progress(words, total, is_bytes=False))
 
-        yield Watch(warn=warn, begin=begin, step=lambda done: advance[0](done))
+        yield begin, lambda done: advance[0](done)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from peik.doors.commands.accounts_counter import Streamed
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
 from peik.doors.commands.remote_inbox import RestInbox
 from peik.errors import Problem, Unavailable
@@ -150,6 +151,35 @@ class RestCounter:
 
     def remove_key(self, key_id: str) -> None:
         self.call("DELETE", f"/v1/keys/{_quoted(key_id)}")
+
+    # ---- accounts: see accounts_counter.Way ----
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def stream(
+        self, path: str, query: Mapping[str, str], *, headers: Mapping[str, str] | None = None
+    ) -> Iterator[Streamed]:
+        """An answer that comes in pieces. Raises Unavailable also while it is read, if it is cut off."""
+        target = self._parts.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        sent = {**(headers or {}), **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+        connection = self._connection(ANSWER_S)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise _unreachable(self.place, error) from None
+        try:
+            connection.request("GET", target, headers=sent)
+            response = connection.getresponse()
+            if response.status >= 400:
+                _document(response.status, response.read(), self.place)
+            named = {name.lower(): value for name, value in response.getheaders()}
+            yield Streamed(named, iter(lambda: response.read1(_CHUNK), b""))
+        except (OSError, http.client.HTTPException) as error:
+            raise _cut_off(self.place, error, is_asking=True) from None
+        finally:
+            connection.close()
 
     # ---- one call ----
 

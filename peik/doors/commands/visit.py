@@ -20,6 +20,10 @@ from peik.errors import BadInput, Problem, StartError, Unavailable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.doors.commands.accounts_counter import AccountsCounter
+    from peik.doors.commands.archive_way import ArchiveWay
+    from peik.doors.commands.remote import RestCounter
+
 _WHERE = "Where"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  where to reach what listens everywhere
@@ -28,11 +32,15 @@ _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 class Visit:
     """What a command is given. The counter opens when it is first needed, so that wrong usage is told before."""
 
-    def __init__(self, flags: dict[str, str | None], *, is_json: bool, may_create: bool) -> None:
+    def __init__(
+        self, flags: dict[str, str | None], *, is_json: bool, may_create: bool, has_keys: bool = False
+    ) -> None:
         self.is_json = is_json
         self._flags = flags
         self._may_create = may_create
+        self._has_keys = has_keys
         self._counter: Counter | None = None
+        self._accounts: AccountsCounter | None = None
 
     @property
     def counter(self) -> Counter:
@@ -42,33 +50,80 @@ class Visit:
 
     def _reach(self) -> Counter:
         """A running Peik if one answers, else the file. `--url` insists on the first, `--store` on the second."""
+        config = load(self._flags)
+        remote = self._running(config)
+        if remote is not None:
+            return remote
+        with self._instead_of_running(config):
+            counter = self._file(config)
+        self._note_place(config, counter.place)
+        return counter
+
+    def _running(self, config: Config) -> "RestCounter | None":
         from peik.doors.commands.remote import RestCounter
 
-        config = load(self._flags)
-        if self._flags["store"] is not None and self._flags["url"] is None:
-            return self._file(config)
+        if self._is_named and self._flags.get("url") is None:
+            return None
         url = config.url or _own_url(config)
         remote = RestCounter(url, _key(config, url))
-        if self._flags["url"] is not None or remote.is_there():
-            return remote
+        return remote if self._flags.get("url") is not None or remote.is_there() else None
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether a flag says which store or archive it is to be."""
+        return self._flags.get("store") is not None or self._flags.get("archive") is not None
+
+    @contextlib.contextmanager
+    def _instead_of_running(self, config: Config) -> Iterator[None]:
+        """Where there is neither a running Peik nor a store, both are missed."""
         try:
-            counter = self._file(config)
+            yield
         except Unavailable as error:
-            if error.code != "no_store":
+            if error.code != "no_store" or self._is_named:
                 raise
+            url = config.url or _own_url(config)
             raise Unavailable(code="unreachable", detail=f"No Peik answers at {url}. {error.detail}") from None
-        if config.url is not None:
-            self.note(f"No Peik answers at {url}; working on {counter.place}.")
-        return counter
+
+    def _note_place(self, config: Config, place: str) -> None:
+        if config.url is not None and not self._is_named:
+            self.note(f"No Peik answers at {config.url}; working on {place}.")
 
     def _file(self, config: Config) -> Counter:
         from peik.doors.commands.file import FileCounter
 
         return FileCounter(config, may_create=self._may_create)
 
+    @property
+    def accounts(self) -> "AccountsCounter":
+        """The same for accounts and their archive; `--archive` insists on the archive itself, as `--store` does."""
+        if self._accounts is None:
+            from peik.doors.commands.accounts_counter import AccountsCounter
+
+            config = load(self._flags)
+            remote = self._running(config)
+            self._accounts = AccountsCounter(remote or self._archive(config))
+        return self._accounts
+
+    def _archive(self, config: Config) -> "ArchiveWay":
+        with self._instead_of_running(config):
+            way = self.archive_itself(config)
+        self._note_place(config, way.place)
+        return way
+
+    def archive_itself(self, config: Config | None = None) -> "ArchiveWay":
+        """Even if a Peik is running. Whoever asks for it closes it."""
+        if self._flags.get("url") is not None:
+            raise BadInput(code="not_remote", detail="This works on the archive itself. Leave --url out.")
+        config = config or load(self._flags)
+        from peik.doors.commands.archive_way import ArchiveWay
+
+        return ArchiveWay(config, may_create=self._may_create, has_keys=self._has_keys, note=self.note)
+
     def close(self) -> None:
         if self._counter is not None:
             self._counter.close()
+        if self._accounts is not None:
+            self._accounts.close()
 
     # ---- telling ----
 
@@ -112,6 +167,17 @@ class Visit:
 
         with console(stderr=True).status(_text(words)):
             yield
+
+    @contextlib.contextmanager
+    def watching(self, words: str) -> Iterator[Callable[[str], None]]:
+        """The same with words that change."""
+        if self.is_json or not sys.stderr.isatty():
+            yield lambda words: None
+            return
+        from peik.doors.commands.printing import console
+
+        with console(stderr=True).status(_text(words)) as status:
+            yield lambda words: status.update(_text(words))
 
     @contextlib.contextmanager
     def progress(self, words: str, total: int, *, is_bytes: bool = True) -> Iterator[Callable[[int], None]]:
@@ -175,12 +241,22 @@ _COMMON = (
 )
 
 
+_ARCHIVE = ("archive", str | None, _where("The archive to work on, even if a Peik is running.", "URL"), None)
+
+
 def asks(
-    app: typer.Typer, name: str | None = None, *, may_create: bool = False, **more: Any
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    may_create: bool = False,
+    has_archive: bool = False,
+    has_keys: bool = False,
+    **more: Any,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command that visits Peik: its first argument is the visit, the rest its options.
 
     Adds the options that all of them share, opens and closes the counter, and ends with the exit code of a problem.
+    `has_archive`: it is about accounts, and the archive can be named; `has_keys`: it may need what is sealed there.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -189,9 +265,11 @@ def asks(
             is_json = given.pop("as_json")
             key_file = given.pop("key_file")
             flags = {"url": given.pop("url"), "store": given.pop("store")}
+            if has_archive:
+                flags["archive"] = given.pop("archive")
             if key_file is not None:
                 flags["key_file"] = str(key_file)
-            visit = Visit(flags, is_json=is_json, may_create=may_create)
+            visit = Visit(flags, is_json=is_json, may_create=may_create, has_keys=has_keys)
             try:
                 function(visit, **given)
             except (Problem, StartError) as problem:
@@ -204,7 +282,7 @@ def asks(
         own = list(inspect.signature(function).parameters.values())[1:]
         common = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-            for name, kind, option, default in _COMMON
+            for name, kind, option, default in (*([_ARCHIVE] if has_archive else []), *_COMMON)
         ]
         signature = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + common)
         command.__signature__ = signature  # type: ignore[attr-defined]
