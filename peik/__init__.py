@@ -7,6 +7,7 @@ __version__ = "0.1.0.dev0"
 # Where each public name lives. They are found when they are first asked for, so that `import peik` costs nothing;
 # `__init__.pyi` tells type checkers the same.
 _HOMES = {
+    "peik.archive_ports": ("Direction", "LineKind", "SessionState"),
     "peik.core.letter": ("OnUncertain", "Priority", "State"),
     "peik.errors": (
         "BadInput",
@@ -20,6 +21,15 @@ _HOMES = {
         "StoreUnavailable",
         "TooLarge",
         "Unavailable",
+    ),
+    "peik.library.accounts_values": (
+        "AccountSession",
+        "ArchivedEvent",
+        "ArchivedMessage",
+        "FeedLine",
+        "ImportedFile",
+        "QrLogin",
+        "SessionChat",
     ),
     "peik.library.calls": ("Call",),
     "peik.library.enqueue": ("enqueue", "enqueue_sync"),

@@ -1,3 +1,6 @@
+from peik.archive_ports import Direction as Direction
+from peik.archive_ports import LineKind as LineKind
+from peik.archive_ports import SessionState as SessionState
 from peik.core.letter import OnUncertain as OnUncertain
 from peik.core.letter import Priority as Priority
 from peik.core.letter import State as State
@@ -12,6 +15,13 @@ from peik.errors import StartError as StartError
 from peik.errors import StoreUnavailable as StoreUnavailable
 from peik.errors import TooLarge as TooLarge
 from peik.errors import Unavailable as Unavailable
+from peik.library.accounts_values import AccountSession as AccountSession
+from peik.library.accounts_values import ArchivedEvent as ArchivedEvent
+from peik.library.accounts_values import ArchivedMessage as ArchivedMessage
+from peik.library.accounts_values import FeedLine as FeedLine
+from peik.library.accounts_values import ImportedFile as ImportedFile
+from peik.library.accounts_values import QrLogin as QrLogin
+from peik.library.accounts_values import SessionChat as SessionChat
 from peik.library.calls import Call as Call
 from peik.library.enqueue import enqueue as enqueue
 from peik.library.enqueue import enqueue_sync as enqueue_sync

@@ -148,8 +148,8 @@ def _checked(terms: dict[str, Any]) -> dict[str, Any]:
         "backoff_ms": asked.backoff_ms,
         "backoff": asked.backoff,
         "timeout_ms": asked.timeout_ms,
-        "send_at_ms": _instant_ms(asked.send_at, "send_at"),
-        "expires_at_ms": _instant_ms(asked.expires_at, "expires_at"),
+        "send_at_ms": instant_ms(asked.send_at, "send_at"),
+        "expires_at_ms": instant_ms(asked.expires_at, "expires_at"),
         "on_uncertain": asked.on_uncertain,
         "idempotency_key": asked.idempotency_key,
         "metadata": None if asked.metadata is None else _json(asked.metadata, "metadata"),
@@ -169,7 +169,7 @@ def _told(value: object) -> object:
         case Letter():
             return {"letter": value.id}
         case datetime.datetime():
-            return (_instant_ms(value, "A parameter") or 0) // 1000
+            return (instant_ms(value, "A parameter") or 0) // 1000
         case Mapping():
             return {name: _told(inner) for name, inner in value.items()}
         case list() | tuple():
@@ -185,7 +185,7 @@ def _json(value: object, what: str) -> bytes:
         raise BadInput(code="bad_params", detail=f"{what} cannot be written as JSON: {error}.") from None
 
 
-def _instant_ms(value: When | None, name: str) -> int | None:
+def instant_ms(value: When | None, name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, datetime.datetime):
@@ -219,7 +219,7 @@ def filter_of(given: Mapping[str, Any], names: frozenset[str]) -> LetterFilter:
         user_id=_text(wanted.get("user_id")),
         message_type=_text(wanted.get("message_type")),
         method=_text(wanted.get("method")),
-        since_ms=_instant_ms(wanted.get("since"), "since"),
+        since_ms=instant_ms(wanted.get("since"), "since"),
         text=_text(wanted.get("text")),
         error=_text(wanted.get("error")),
     )

@@ -2,12 +2,14 @@
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from peik.core.letter import State
 from peik.core.lifecycle import UNCERTAIN
 from peik.errors import BadInput, Unavailable
+from peik.library.accounts import AccountCalls
 from peik.library.calls import (
     DEAD_FILTER_NAMES,
     FILTER_NAMES,
@@ -24,15 +26,16 @@ from peik.library.handlers import AnyHandler, Handlers
 from peik.library.letters import Letter, QueueStats, Receipt, Refused
 
 if TYPE_CHECKING:
-    from peik.library.counter import Counter
+    from peik.library.accounts_counter import AccountsCounter, FullCounter
 
 PAGE_LETTERS = 200
 WAIT_S = 30.0
 
 ChatId = int | str
+_ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
 
-class Peik:
+class Peik(AccountCalls):
     """A courier for Telegram. Every method that sends returns after a durable commit: what it returned a letter for will
     be delivered, or its failure will be seen, whatever crashes from then on.
 
@@ -43,7 +46,7 @@ class Peik:
     Raised are the problems of `peik.errors`: BadInput, NotFound, Conflict, TooLarge, Unavailable; over REST also Denied.
     """
 
-    def __init__(self, counter: "Counter") -> None:
+    def __init__(self, counter: "FullCounter") -> None:
         self._counter = counter
         self._is_open = False
         self._handlers = Handlers(self)
@@ -54,19 +57,21 @@ class Peik:
         store: str | None = None,
         *,
         token: str | Sequence[str] | None = None,
-        **settings: str | float | bool,
+        **settings: str | float | bool | Path,
     ) -> Self:
         """Peik in this process, on one store: `async with Peik.open("sqlite:///peik.db", token=TOKEN) as peik:`.
 
         Several processes may open one file. One of them owns it and sends; the others accept durably, read and wait, and
         one of them takes over when the owner ends. Settings are those of docs/reference/settings.md by their names in
         lower case (`api_root=…`, `pace=False`); what is not given comes from the environment as for `peik serve`.
+        With `api_id` and `api_hash` (of your application at my.telegram.org) Peik also signs in as accounts of people; they
+        and what they see are kept in `archive=…`, by default beside the store.
         Entering raises StartError with what to do; leaving finishes what is in flight, and the rest waits in the store.
         """
         from peik.library.local import LocalCounter
 
         tokens = token if token is None or isinstance(token, str) else ",".join(token)
-        told = {name: _setting(value) for name, value in settings.items()}
+        told = {_ALSO.get(name, name): _setting(value) for name, value in settings.items()}
         # A program that only sends must not take the bot's updates: they are polled for once it has a handler.
         settled = {"store": store, "bot_tokens": tokens, "inbound": "off", **told}
         return cls(LocalCounter(settled, may_poll="inbound" not in told))
@@ -365,7 +370,12 @@ class Peik:
         """Clear away the dead letters of a filter, or simply all. How many; a line of each stays in the message log."""
         return await self._at_counter().clear_dead(filter_of(which, DEAD_FILTER_NAMES))
 
-    def _at_counter(self) -> "Counter":
+    # ---- accounts: see AccountCalls ----
+
+    def _accounts(self) -> "AccountsCounter":
+        return self._at_counter().accounts
+
+    def _at_counter(self) -> "FullCounter":
         if not self._is_open:
             raise Unavailable(code="closed", detail="This Peik is not open: use it within `async with`.")
         return self._counter
@@ -385,7 +395,7 @@ def _filed(
     return Call(method, files={field: given}, **{**more, "chat_id": chat_id})
 
 
-def _setting(value: str | float | bool) -> str:
+def _setting(value: str | float | bool | Path) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

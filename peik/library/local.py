@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 
 from peik.app import Office, running
+from peik.building_sessions import MakeClients
 from peik.config import load
 from peik.core.letter import Enclosed
 from peik.desk import Call
 from peik.errors import InDoubt, Unavailable
 from peik.events import Events
 from peik.inbox.consumers import Handling
+from peik.library.accounts_local import LocalAccounts
 from peik.library.files import Parcel, chunks
 from peik.library.handlers import Handlers, types_of
 from peik.library.letters import Counts, Letter, Page, QueueStats, Receipt, decode_receipt
@@ -26,14 +28,19 @@ from peik.shown import letter_view
 class LocalCounter:
     """One Peik on one store. It sends if this process owns the store, and else leaves that to the one that does."""
 
-    def __init__(self, settings: Mapping[str, str | None], *, may_poll: bool = True) -> None:
-        """`may_poll`: a bot whose updates nobody fetches is polled once it has handlers."""
+    def __init__(
+        self, settings: Mapping[str, str | None], *, may_poll: bool = True, make_clients: MakeClients | None = None
+    ) -> None:
+        """`may_poll`: a bot whose updates nobody fetches is polled once it has handlers. `make_clients` makes the connections
+        of accounts; by default Telethon does."""
         self._settings = settings
         self._may_poll = may_poll
+        self._make_clients = make_clients
 
     async def open(self) -> None:
         """Raises StartError with what to do."""
         self._closing = asyncio.Event()
+        self.accounts = LocalAccounts(lambda: self._office)
         opened: asyncio.Future[Office] = asyncio.get_running_loop().create_future()
         # A task of its own, so that Peik may be opened in one task and closed in another, and so that an engine's end
         # never cancels the program around it.
@@ -50,7 +57,8 @@ class LocalCounter:
             config = load(self._settings)
             events = Events()
             events.listen(EventLog(level=config.log_level, log=plain_log()))
-            async with running(config, events=events, must_own=False) as office:
+            events.listen(self.accounts.heard)
+            async with running(config, events=events, must_own=False, make_clients=self._make_clients) as office:
                 if not opened.done():
                     opened.set_result(office)
                 await self._closing.wait()

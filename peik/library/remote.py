@@ -6,7 +6,7 @@ import secrets
 import ssl
 import urllib.parse
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -31,6 +31,9 @@ from peik.library.stopping import until_stopped
 from peik.library.wire import ANSWER_TIMEOUT_S, Wire
 from peik.ports import LetterFilter
 from peik.shown import rfc3339
+
+if TYPE_CHECKING:
+    from peik.library.accounts_remote import RemoteAccounts
 
 WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxies on the way put up with
 BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
@@ -70,15 +73,15 @@ class RemoteCounter:
 
     async def accept(self, calls: Sequence[Call]) -> list[Letter]:
         if len(calls) == 1:
-            reply = await self._ask("POST", "/v1/letters", body=_encode(_body(calls[0])))
-            return [_read(_decode_letter, reply)]
-        reply = await self._ask(
+            reply = await self.ask("POST", "/v1/letters", body=encode(_body(calls[0])))
+            return [read(_decode_letter, reply)]
+        reply = await self.ask(
             "POST",
             "/v1/letters/batch",
-            body=_encode({"letters": [_body(call) for call in calls]}),
+            body=encode({"letters": [_body(call) for call in calls]}),
             timeout_s=BATCH_TIMEOUT_S,
         )
-        ids = _read(_decode_ids, reply).ids
+        ids = read(_decode_ids, reply).ids
         # The answer tells ids only: to see how a repeat under an idempotency key stands, ask for it.
         states = (State.WAITING if call.send_at_ms is None else State.DELAYED for call in calls)
         return [Letter(id=letter_id, state=state) for letter_id, state in zip(ids, states, strict=True)]
@@ -88,19 +91,19 @@ class RemoteCounter:
         async with contextlib.AsyncExitStack() as begun:
             # Each is opened and tried first: a file that cannot be read must not cost a request that breaks off.
             opened = [(parcel, *await _begin(parcel, begun)) for parcel in parcels]
-            reply = await self._ask(
+            reply = await self.ask(
                 "POST",
                 "/v1/letters",
-                stream=_form(boundary, _encode(_body(call)), opened),
+                stream=_form(boundary, encode(_body(call)), opened),
                 content_type=f"multipart/form-data; boundary={boundary}",
                 timeout_s=BATCH_TIMEOUT_S,
             )
-        return _read(_decode_letter, reply)
+        return read(_decode_letter, reply)
 
     # ---- what became of them ----
 
     async def letter(self, letter_id: int) -> Receipt:
-        return _read(decode_receipt, await self._ask("GET", f"/v1/letters/{letter_id}"))
+        return read(decode_receipt, await self.ask("GET", f"/v1/letters/{letter_id}"))
 
     async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
         """In turns, so that no proxy gives up on a long one; and on through a restart of the Peik over there."""
@@ -110,49 +113,61 @@ class RemoteCounter:
             turn_s = max(min(deadline - now(), WAIT_TURN_S), 0.0)
             path = f"/v1/letters/{letter_id}" + (f"?wait={turn_s * 1000:.0f}ms" if turn_s > 0 else "")
             try:
-                reply = await self._ask("GET", path, timeout_s=turn_s + ANSWER_TIMEOUT_S)
+                reply = await self.ask("GET", path, timeout_s=turn_s + ANSWER_TIMEOUT_S)
             except Unavailable:
                 if now() + BACK_S >= deadline:
                     raise
                 await asyncio.sleep(BACK_S)
                 continue
-            receipt = _read(decode_receipt, reply)
+            receipt = read(decode_receipt, reply)
             if receipt.state.is_final or now() >= deadline:
                 return receipt
 
     async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page:
         query = _filter(wanted) | {"limit": str(limit)} | ({} if before is None else {"cursor": str(before)})
-        return _read(decode_page, await self._ask("GET", _with("/v1/letters", query)))
+        return read(decode_page, await self.ask("GET", with_query("/v1/letters", query)))
 
     async def cancel(self, letter_id: int) -> Receipt:
-        return _read(decode_receipt, await self._ask("DELETE", f"/v1/letters/{letter_id}"))
+        return read(decode_receipt, await self.ask("DELETE", f"/v1/letters/{letter_id}"))
 
     async def retry(self, letter_id: int) -> Receipt:
-        return _read(decode_receipt, await self._ask("POST", f"/v1/letters/{letter_id}/retry"))
+        return read(decode_receipt, await self.ask("POST", f"/v1/letters/{letter_id}/retry"))
 
     async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt:
-        body = _encode({"arrived": arrived})
-        return _read(decode_receipt, await self._ask("POST", f"/v1/letters/{letter_id}/resolve", body=body))
+        body = encode({"arrived": arrived})
+        return read(decode_receipt, await self.ask("POST", f"/v1/letters/{letter_id}/resolve", body=body))
 
     async def retry_dead(self, wanted: LetterFilter) -> int:
-        reply = await self._ask("POST", "/v1/dead/retry", body=_encode(_filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
-        return _read(_decode_retried, reply).retried
+        reply = await self.ask("POST", "/v1/dead/retry", body=encode(_filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
+        return read(_decode_retried, reply).retried
 
     async def clear_dead(self, wanted: LetterFilter) -> int:
-        reply = await self._ask("DELETE", _with("/v1/dead", _filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
-        return _read(_decode_cleared, reply).cleared
+        reply = await self.ask("DELETE", with_query("/v1/dead", _filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
+        return read(_decode_cleared, reply).cleared
 
     async def stats(self) -> QueueStats:
-        return _read(decode_stats, await self._ask("GET", "/v1/stats"))
+        return read(decode_stats, await self.ask("GET", "/v1/stats"))
 
-    # ---- asking ----
+    # ---- what comes in ----
 
     async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
         seen = [{"chat_id": chat_id, "message_id": message_id} for chat_id, message_id in messages]
-        reply = await self._ask("POST", "/v1/arrivals/seen", body=_encode({"bot_id": bot_id, "messages": seen}))
-        return _read(_decode_seen, reply).matched
+        reply = await self.ask("POST", "/v1/arrivals/seen", body=encode({"bot_id": bot_id, "messages": seen}))
+        return read(_decode_seen, reply).matched
 
-    async def _ask(
+    @property
+    def accounts(self) -> "RemoteAccounts":
+        from peik.library.accounts_remote import RemoteAccounts
+
+        return RemoteAccounts(self)
+
+    # ---- asking ----
+
+    @property
+    def is_open(self) -> bool:
+        return self._wire is not None
+
+    async def ask(
         self,
         verb: str,
         path: str,
@@ -163,19 +178,26 @@ class RemoteCounter:
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> Reply:
         """The answer if it is a good one. Raises the problem that it tells otherwise."""
-        if self._wire is None:
-            raise Unavailable(code="closed", detail="This connection to Peik is closed. Connect again.")
-        reply = await self._wire.ask(
+        reply = await self._open_wire().ask(
             verb, path, body=body, stream=stream, content_type=content_type, timeout_s=timeout_s
         )
         if 200 <= reply.status < 300:
             return reply
         raise _problem(reply)
 
+    def stream(self, path: str, *, last_id: str | None) -> AsyncGenerator[bytes, None]:
+        """An answer that goes on, as it comes, behind the last event. Raises the problem that it tells instead."""
+        return self._open_wire().stream(path, last_id=last_id, problem=_problem)
+
+    def _open_wire(self) -> Wire:
+        if self._wire is None:
+            raise Unavailable(code="closed", detail="This connection to Peik is closed. Connect again.")
+        return self._wire
+
 
 # ---- what is said ----
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 
 
 def _body(call: Call) -> dict[str, object]:
@@ -213,7 +235,7 @@ def _filter(wanted: LetterFilter) -> dict[str, str]:
     return {name: str(value) for name, value in told.items() if value is not None}
 
 
-def _with(path: str, query: Mapping[str, str]) -> str:
+def with_query(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urllib.parse.urlencode(query)}" if query else path
 
 
@@ -279,7 +301,7 @@ _decode_cleared = msgspec.json.Decoder(_Cleared).decode
 _decode_problem = msgspec.json.Decoder(_Told).decode
 
 
-def _read(decode: Callable[[bytes], T], reply: Reply) -> T:
+def read(decode: Callable[[bytes], T], reply: Reply) -> T:
     try:
         return decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

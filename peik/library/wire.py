@@ -5,17 +5,22 @@ import contextlib
 import ssl
 import urllib.parse
 from collections.abc import AsyncGenerator, Callable
+from typing import cast
 
-from peik.carrier.dialling import detail_of, direct
-from peik.carrier.http import Connection, Exchange
+from peik.carrier.answers import Garbled
+from peik.carrier.dialling import Spoken, detail_of, direct
+from peik.carrier.http import Connection, Exchange, reason_of
 from peik.core.reply import Reply
 from peik.errors import BadInput, Unavailable
+from peik.library.accounts_answer import StreamedAnswer
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 STALL_S_MAX = 60.0  # an upload that moves no byte for so long is on a dead path
 # uvicorn closes after 5 idle seconds; a request on a connection that is just being closed would be lost in doubt.
 IDLE_S_MAX = 4.0
+SILENCE_S_MAX = 50.0  # Peik's streams say something every 15 seconds
+READ_BYTES = 64 * 1024
 
 
 class Wire:
@@ -33,6 +38,7 @@ class Wire:
         self._head = f"Host: {root.host_header}\r\nAuthorization: Bearer {_checked_key(key)}\r\n".encode()
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []  # the most recently used last
+        self._streams: set[asyncio.Transport] = set()
         self._all_lost: asyncio.Future[None] | None = None
 
     async def ask(
@@ -67,6 +73,41 @@ class Wire:
             raise self._no_answer(reply.detail)
         return reply
 
+    async def stream(
+        self, path: str, *, last_id: str | None, problem: Callable[[Reply], Exception]
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of an answer that goes on, as it comes; it is not read faster than it is taken. Raises what `problem`
+        makes of an answer that is not good, and Unavailable when the stream breaks off or falls silent."""
+        head = f"GET {self._path}{path} HTTP/1.1\r\n".encode() + self._head + b"Accept: text/event-stream\r\n"
+        if last_id is not None:
+            head += f"Last-Event-ID: {last_id}\r\n".encode()
+        reader = asyncio.StreamReader()
+        transport, _ = await self._dial(lambda: asyncio.StreamReaderProtocol(reader))
+        # uvloop's transports do not inherit from asyncio.Transport, so this cannot be asserted.
+        writable = cast(asyncio.Transport, transport)
+        self._streams.add(writable)
+        try:
+            writable.write(head + b"\r\n")
+            answer = StreamedAnswer()
+            while not answer.is_over:
+                async with asyncio.timeout(SILENCE_S_MAX):
+                    data = await reader.read(READ_BYTES)
+                if not data:
+                    raise self._broken("the connection ended")
+                chunk = answer.feed(data)
+                if chunk and answer.status == 200:
+                    yield chunk
+            if answer.status != 200:
+                raise problem(Reply(status=answer.status, body=answer.refusal))
+        except (OSError, Garbled) as error:  # TimeoutError is among them
+            raise self._broken(reason_of(error)) from None
+        finally:
+            self._streams.discard(writable)
+            writable.abort()
+
+    def _broken(self, why: str) -> Unavailable:
+        return Unavailable(code="stream_broken", detail=f"The stream of Peik at {self.place} broke off: {why}.")
+
     def _no_answer(self, why: str) -> Unavailable:
         return Unavailable(
             code="no_answer",
@@ -75,6 +116,8 @@ class Wire:
         )
 
     async def close(self) -> None:
+        for transport in self._streams:
+            transport.abort()
         for connection in tuple(self._connections):
             connection.abort()
         if self._connections:
@@ -90,16 +133,19 @@ class Wire:
             if connection.is_usable(now):
                 return connection
             connection.abort()
+        _, connection = await self._dial(self._new)
+        self._connections.add(connection)
+        return connection
+
+    async def _dial(self, protocol: Callable[[], Spoken]) -> tuple[asyncio.BaseTransport, Spoken]:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await self._connect(self._loop, self._new)
+                return await self._connect(self._loop, protocol)
         except (OSError, UnicodeError) as error:
             raise Unavailable(
                 code="unreachable",
                 detail=f"Peik at {self.place} cannot be reached: {detail_of(error)}. Nothing was accepted.",
             ) from error
-        self._connections.add(connection)
-        return connection
 
     def _new(self) -> Connection:
         return Connection(self._loop, self, idle_s_max=IDLE_S_MAX)
