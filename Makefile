@@ -5,6 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLIENTS := tests/clients/node_modules/.ready
 SEEDS ?= 300
+# More than there are cores: many tests wait for processes that they have started.
+WORKERS ?= 4
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# Thousands of programs are started by the tests. Without byte code each of them would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof clean
@@ -45,7 +50,8 @@ imports: setup  ## Check that imports point down.
 
 unit: setup $(CLIENTS)  ## Run the tests.
 	@$(BIN)/python -m tests.machine
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m tests.archive.mongo_server
+	$(PYTEST) $(ARGS)
 
 world: setup  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
 	$(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
@@ -53,13 +59,13 @@ world: setup  ## Play seeded lives with crashes, partitions, power cuts: make wo
 stores: setup  ## Run the tests of stores, nodes and archives alone, on SQLite, PostgreSQL, Redis and MongoDB.
 	@$(BIN)/python -m tests.machine
 	@$(BIN)/python -m tests.archive.mongo_server
-	PEIK_STORES=all $(BIN)/python -m pytest -n 2 --dist worksteal tests/store tests/archive tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
+	PEIK_STORES=all $(PYTEST) tests/store tests/archive tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
 
 mutants: setup  ## Plant bugs one by one and see each of them caught; about ten minutes.
 	$(BIN)/python -m proofs.mutants
 
 compatibility: setup $(CLIENTS)  ## Run six bot libraries against Peik and write down in the docs what they did.
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/clients --compatibility docs/compatibility.json
+	$(PYTEST) tests/clients --compatibility docs/compatibility.json
 	$(BIN)/python docs/generate.py
 
 bench-quick: setup  ## Measure accept and drain against bare SQLite and a bare aiohttp loop, in under two minutes.

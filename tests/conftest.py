@@ -1,8 +1,15 @@
-"""For all tests: chance is allowed, clocks are not. A slow machine must never turn a test red."""
+"""For all tests: chance is allowed, clocks are not. A slow machine must never turn a test red, and a hanging one must."""
 
+import gc
+import os
 import signal
 
+import pytest
 from hypothesis import settings
+
+from tests.hanging import pytest_runtest_teardown, pytest_timeout_cancel_timer, pytest_timeout_set_timer
+
+__all__ = ["pytest_runtest_teardown", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]  # hooks
 
 settings.register_profile("peik", deadline=None)
 settings.load_profile("peik")
@@ -11,3 +18,30 @@ settings.load_profile("peik")
 # with it. What is caught here is back at its default in them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of programs are started by the tests. Without byte code each of them would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+_running: set[str] = set()
+
+
+def pytest_collection_finish() -> None:
+    """All that is loaded by now stays. Every full collection would walk over these half a million objects, for nothing."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    _running.add(nodeid)
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    _running.discard(nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Whoever ends a run that takes too long wants to know what it was at."""
+    if exitstatus == pytest.ExitCode.INTERRUPTED:
+        for name in sorted(_running):
+            terminalreporter.write_line(f"STILL RUNNING {name}")

@@ -24,12 +24,12 @@ def test_the_example_answers_until_it_is_told_to_stop(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
 
     async def main() -> None:
-        async with asyncio.timeout(20), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
+        async with asyncio.timeout(90), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
             sim.telegram.bot(TOKEN)
             sim.telegram.write(TOKEN, 5, "hello")
             monkeypatch.setenv("PEIK_API_ROOT", sim.url)
             program = asyncio.create_task(names["example"]())
-            await sim.until(lambda: sim.telegram.sent.texts(5) == ["You said: hello"], timeout=10)
+            await sim.until(lambda: sim.telegram.sent.texts(5) == ["You said: hello"], timeout=60)
             os.kill(os.getpid(), signal.SIGTERM)
             await program
 

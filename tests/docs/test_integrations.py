@@ -54,7 +54,7 @@ def test_a_whole_program_answers_people(block: str, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
 
     async def run() -> None:
-        async with asyncio.timeout(20), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
+        async with asyncio.timeout(90), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
             sim.telegram.bot(TOKEN)
             for name, value in {"BOT_TOKEN": TOKEN, "PEIK_API_ROOT": sim.url, "PEIK_PACE": "off"}.items():
                 monkeypatch.setenv(name, value)
@@ -63,7 +63,7 @@ def test_a_whole_program_answers_people(block: str, tmp_path: Path, monkeypatch:
             running = asyncio.create_task(names["main"]())
             try:
                 sim.telegram.write(42000, 5, "hello")
-                await sim.until(lambda: sim.telegram.sent.texts(5) == ["You wrote: hello"])
+                await sim.until(lambda: sim.telegram.sent.texts(5) == ["You wrote: hello"], timeout=60)
             finally:
                 running.cancel()
                 await asyncio.wait([running])

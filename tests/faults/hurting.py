@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
+import inspect
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ from tests.faults import tools
 from tests.faults.stores import SqliteFile
 from tests.processes.programs import BOT, TOKEN, Server, Sim
 
-PATIENCE_S = 60.0  # a machine that is slow must not turn a test red; one that stands still must
+PATIENCE_S = 90.0  # a machine that is slow must not turn a test red; one that stands still must
 
 
 class HurtServer(Server):
@@ -32,10 +32,11 @@ class HurtServer(Server):
         """As above, at a moment at which others can write. A process that sleeps in the middle of a commit keeps SQLite's
         lock until it wakes, and all that others hear then is `store_locked`."""
         self.freeze()
-        while store.is_being_written():
-            self.wake()
-            await asyncio.sleep(0.01)
-            self.freeze()
+        async with asyncio.timeout(PATIENCE_S):
+            while store.is_being_written():
+                self.wake()
+                await asyncio.sleep(0.01)
+                self.freeze()
 
     def wake(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -43,6 +44,10 @@ class HurtServer(Server):
     def preload(self, *libraries: Path, **environment: str) -> None:
         """Load libraries before the program, from its next start on."""
         self._environment |= {"LD_PRELOAD": " ".join(map(str, libraries)), **environment}
+
+    def is_pushed_to(self) -> None:
+        """Telegram finds it where it listens."""
+        self._environment["PEIK_PUBLIC_URL"] = f"http://127.0.0.1:{self.port.number}"
 
     @property
     def is_alive(self) -> bool:
@@ -92,10 +97,10 @@ class HurtServer(Server):
 async def hurt_server(
     folder: Path, sim: Sim, http: aiohttp.ClientSession, **settings: str
 ) -> AsyncIterator[HurtServer]:
-    """Not started yet, so that a library can be put under it. It listens on one port for all of its lives."""
-    port = str(free_port())
-    here = {"public_url": f"http://127.0.0.1:{port}"} if settings.get("inbound") == "webhook" else {}
-    server = HurtServer(folder, sim.url, http, port=port, **here, **settings)
+    """Not started yet, so that a library can be put under it."""
+    server = HurtServer(folder, sim.url, http, **settings)
+    if settings.get("inbound") == "webhook":
+        server.is_pushed_to()
     try:
         yield server
     finally:
@@ -104,22 +109,20 @@ async def hurt_server(
             await server.program.kill()
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 async def until(is_so: Callable[[], Any]) -> Any:
     """What `is_so` (which may be awaitable) says, once that is something."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            answer = is_so()
-            if asyncio.iscoroutine(answer):
-                answer = await answer
-            if answer:
-                return answer
-            await asyncio.sleep(0.05)
+    answer = None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                answer = is_so()
+                if asyncio.iscoroutine(answer):
+                    answer = await answer
+                if answer:
+                    return answer
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise TimeoutError(f"In vain we waited for {inspect.getsource(is_so).strip()}, which is {answer!r}") from None
 
 
 async def write(sim: Sim, user: int, text: str) -> None:

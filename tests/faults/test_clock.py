@@ -30,7 +30,7 @@ def test_letters_that_wait_are_neither_early_nor_expired_nor_lost(tmp_path: Path
             assert (await server.post(5, "after the jump"))[0] == 202
             assert (await server.post(5, "due at once", send_at=clock.now() + 0.2))[0] == 202
             await sim.post("dark", on=False)
-            await sim.get("sent", at_least=4, timeout=30)
+            await sim.get("sent", at_least=4, timeout=90)
             await write(sim, 7, "an update")
             await until(lambda: is_confirmed(sim))
             assert sorted(await sent_texts(sim, 5)) == sorted(
@@ -66,7 +66,7 @@ def test_a_letter_that_backs_off_does_not_wait_for_the_clock_to_catch_up(tmp_pat
             _, letter = await server.post(5, "put off", backoff_ms=2000)
             await until(lambda: _is_put_off(server, letter["id"]))
             clock.set(-HOUR)
-            ended = await server.get(f"/v1/letters/{letter['id']}?wait=30s")
+            ended = await server.get(f"/v1/letters/{letter['id']}?wait=60s")
             assert ended["state"] == "completed", ended
             assert not server.surprises()
 

@@ -5,10 +5,10 @@ import random
 from pathlib import Path
 
 from peik import Peik
-from tests.faults.hurting import hurt_server, is_confirmed, pending, sent_texts, until, write
+from tests.faults.hurting import PATIENCE_S, hurt_server, is_confirmed, pending, sent_texts, until, write
 from tests.faults.stores import SqliteFile
 from tests.faults.traffic import Traffic
-from tests.processes.programs import TOKEN, simulated
+from tests.processes.programs import TOKEN, Sim, simulated
 
 FREEZES = 8
 BEFORE = 10  # letters to one chat: more than Telegram takes at once
@@ -48,6 +48,16 @@ def test_frozen_at_random_nothing_is_lost_in_either_direction(tmp_path: Path, st
     asyncio.run(story())
 
 
+async def stands_still(sim: Sim) -> int:
+    """How many were sent, once that does not change any more."""
+    before, sent = -1, 0
+    async with asyncio.timeout(PATIENCE_S):
+        while sent != before:
+            await asyncio.sleep(0.3)
+            before, sent = sent, int((await sim.get("sent"))["total"])
+    return sent
+
+
 def test_woken_it_keeps_the_pace_and_sends_what_a_guest_accepted_meanwhile(tmp_path: Path, store: SqliteFile) -> None:
     async def story() -> None:
         async with (
@@ -60,10 +70,9 @@ def test_woken_it_keeps_the_pace_and_sends_what_a_guest_accepted_meanwhile(tmp_p
             before = [f"before {number}" for number in range(BEFORE)]
             for text in before:
                 assert (await server.post(5, text))[0] == 202
-            await sim.get("sent", at_least=2, timeout=30)
+            await sim.get("sent", at_least=2, timeout=90)
             await server.freeze_between_commits(store)
-            await asyncio.sleep(0.2)  # what it had written to its sockets by then arrives
-            sent = (await sim.get("sent"))["total"]
+            sent = await stands_still(sim)  # what it had written to its sockets by then has arrived
             assert sent < BEFORE, "the pace keeps some of them waiting"
             async with Peik.open(store.url, token=TOKEN, api_root=sim.url) as guest:
                 letter = await guest.send_text(5, "by the guest")
@@ -97,7 +106,7 @@ def test_killed_in_its_sleep_a_guest_takes_over(tmp_path: Path, store: SqliteFil
             await server.start()
             await sim.post("faults", kind="hang", method="sendMessage", after=True, count=1)
             assert (await server.post(5, "in flight"))[0] == 202
-            await sim.get("sent", at_least=1, timeout=30)
+            await sim.get("sent", at_least=1, timeout=90)
             assert (await server.post(5, "behind it"))[0] == 202
             await server.freeze_between_commits(store)
             async with Peik.open(store.url, token=TOKEN, api_root=sim.url, pace=False, backoff_ms=100) as guest:

@@ -38,9 +38,10 @@ def test_a_stranger_that_locks_the_database_delays_and_loses_nothing(tmp_path: P
             ) as server,
         ):
             await server.start()
-            await sim.post("faults", kind="slow", method="sendMessage", least_s=0.5, most_s=0.5, count=1)
+            # Its answer must come while the stranger has the lock, who needs a moment to start and then keeps it for long.
+            await sim.post("faults", kind="slow", method="sendMessage", least_s=4.0, most_s=4.0, count=1)
             assert (await server.post(5, "in flight"))[0] == 202
-            await sim.get("sent", at_least=1, timeout=30)
+            await sim.get("sent", at_least=1, timeout=90)
             async with locked(tmp_path):
                 await write(sim, 7, "meanwhile")
                 by_rest, by_gateway = await asyncio.gather(

@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_synced_is_not_accepted(tmp_path: Path) -> None:
             status, answer = await server.call("POST", "/v1/letters", data=_document())
             assert (status, answer["code"]) == (503, "spool_failed")
             await calls.work(SPOOL)
-            status, _ = await server.call("POST", "/v1/letters?wait=20s", data=_document())
+            status, _ = await server.call("POST", "/v1/letters?wait=60s", data=_document())
             assert status == 200
             assert (await sim.get("sent"))["total"] == 1
             assert not server.surprises()

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from tests.faults.hurting import HurtServer, is_confirmed, until, write
+from tests.faults.hurting import PATIENCE_S, HurtServer, is_confirmed, until, write
 from tests.processes.programs import Sim
 
 _GONE = (aiohttp.ClientError, ConnectionError, TimeoutError)
@@ -131,10 +131,10 @@ class Traffic:
     async def end(self) -> None:
         """Nobody begins anything new; what was begun is brought to its end. The server must be well by now."""
         self._stop.set()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*self._tasks)
         self._wanted.set_result(sum(len(person.texts) for person in self._people))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await self._reading
 
     async def judge(self) -> int:

@@ -7,7 +7,10 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
+import time
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,22 @@ import aiohttp
 KEY = "test-key"
 TOKEN = "7000001:AAtest"
 BOT = 7000001
+PATIENCE_S = 90.0  # for a start, or an end; a slow machine is no failure, and one that stands still is
+STILL_S = 150.0  # so long without a letter that comes or goes
 _LISTENS = re.compile(r"listens on (http://\S+)")
+
+
+class Port:
+    """A port that nobody else is given as long as this object lives, whether a server of ours listens on it or is being
+    started again. A port that is merely free now may be somebody else's then."""
+
+    def __init__(self) -> None:
+        with socket.socket() as place:
+            # Bound and not listening it is in the way of none that says the same of itself, as servers do.
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind(("127.0.0.1", 0))
+            self.number = int(place.getsockname()[1])
+            weakref.finalize(self, os.close, place.detach())
 
 
 class Program:
@@ -30,6 +48,7 @@ class Program:
         self.output: list[str] = []
 
     async def start(self, ready: re.Pattern[str]) -> re.Match[str]:
+        """Once it has written such a line. Raises RuntimeError if it ends before, with all that it wrote."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PEIK_", "BOT_"))}
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -41,8 +60,12 @@ class Program:
         )
         found: asyncio.Future[re.Match[str]] = asyncio.get_running_loop().create_future()
         self._reader = asyncio.create_task(self._read(ready, found))
-        async with asyncio.timeout(30):
-            return await found
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await found
+        except TimeoutError:
+            await self.kill()
+            raise TimeoutError(f"In vain we waited for {ready.pattern!r}. It wrote:\n{''.join(self.output)}") from None
 
     async def _read(self, ready: re.Pattern[str], found: asyncio.Future[re.Match[str]]) -> None:
         assert self.process.stdout is not None
@@ -58,14 +81,22 @@ class Program:
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
-        await self._reader
+        await self.ended()
 
     async def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        code = await self.process.wait()
-        await self._reader
-        return code
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended and all that it wrote is read."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.shield(self._reader)
+                return await self.process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            raise TimeoutError(f"In vain we waited for its end. It wrote:\n{''.join(self.output[-60:])}") from None
 
 
 class Sim:
@@ -93,10 +124,11 @@ class Server:
     def __init__(self, folder: Path, api_root: str, http: aiohttp.ClientSession, **settings: str) -> None:
         self._folder = folder
         self._http = http
+        self.port = Port()  # the same for all of its lives, as a service would have it
         self._environment = {
             "PEIK_ADMIN_KEY": KEY,
             "PEIK_API_ROOT": api_root,
-            "PEIK_PORT": "0",
+            "PEIK_PORT": str(self.port.number),
             "BOT_TOKEN": TOKEN,
             "PEIK_INBOUND": "off",
             **{f"PEIK_{name.upper()}": value for name, value in settings.items()},
@@ -108,8 +140,6 @@ class Server:
         self.program = Program("-m", "peik", "serve", folder=self._folder, **self._environment)
         self.program.output = self.output  # of all its lives
         self.url = (await self.program.start(_LISTENS))[1]
-        # From now on the same port, as a service would have it.
-        self._environment["PEIK_PORT"] = self.url.rsplit(":", 1)[1]
 
     @property
     def pid(self) -> int:
@@ -135,11 +165,16 @@ class Server:
 
     async def quiet(self) -> dict[str, int]:
         """The counts, once nothing waits any more."""
+        before, deadline = None, 0.0
         while True:
-            stats = await self.get("/v1/stats")
+            stats = dict(await self.get("/v1/stats"))
             if not (stats["waiting"] or stats["active"] or stats["delayed"]):
-                return dict(stats)
-            await asyncio.sleep(0.1)
+                return stats
+            if stats != before:
+                before, deadline = stats, time.monotonic() + STILL_S
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Nothing happens any more: {stats}\n{''.join(self.output[-60:])}")
+            await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.programs import BOT, TOKEN, Program, Sim, simulated
+from tests.processes.programs import BOT, PATIENCE_S, TOKEN, Program, Sim, simulated
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "echo_bot.py"
 USERS = 50
@@ -53,7 +53,7 @@ async def texts(sim: Sim) -> dict[int, list[str]]:
 
 
 async def until(sim: Sim, is_so: Callable[[dict[int, list[str]]], bool]) -> dict[int, list[str]]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so(found := await texts(sim)):  # noqa: ASYNC110  another process is waited for
             await asyncio.sleep(0.1)
     return found
@@ -104,8 +104,7 @@ def test_fifty_write_it_dies_fifty_more_write_and_all_are_answered_in_order(tmp_
 
 async def end(bot: EchoBot, how: int) -> None:
     bot.program.process.send_signal(how)
-    await bot.program.process.wait()
-    assert bot.program.process.returncode == (-how if how == signal.SIGKILL else 0), "".join(bot.output[-20:])
+    assert await bot.program.ended() == (-how if how == signal.SIGKILL else 0), "".join(bot.output[-20:])
 
 
 def test_five_and_five_as_the_document_says(tmp_path: Path) -> None:

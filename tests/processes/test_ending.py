@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.programs import Program, served, simulated
+from tests.processes.programs import PATIENCE_S, Program, served, simulated
 
 
 def send(chat_id: int, text: str) -> dict[str, object]:
@@ -20,10 +20,10 @@ def test_sigterm_finishes_what_is_in_flight_and_the_next_start_sends_the_rest(tm
         async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http) as server:
             await sim.post("faults", kind="slow", least_s=0.5, most_s=0.5, count=1)
             ids = [(await server.call("POST", "/v1/letters", **send(5, f"n{n}")))[1]["id"] for n in range(3)]
-            await sim.get("sent", at_least=1, timeout=10)
+            await sim.get("sent", at_least=1, timeout=90)
             assert await server.program.terminate() == 0
             await server.start()
-            letters = [(await server.get(f"/v1/letters/{letter_id}?wait=20s")) for letter_id in ids]
+            letters = [(await server.get(f"/v1/letters/{letter_id}?wait=60s")) for letter_id in ids]
             assert [letter["state"] for letter in letters] == ["completed"] * 3
             assert [letter["uncertain_tries"] for letter in letters] == [0, 0, 0]
             sent = await sim.get("sent", chat=5)
@@ -38,13 +38,14 @@ def test_a_second_signal_ends_at_once_and_loses_nothing(tmp_path: Path) -> None:
         async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http, grace="1h") as server:
             await sim.post("faults", kind="hang", count=1)
             _, letter = await server.call("POST", "/v1/letters", **send(5, "patience"))
-            while await sim.get("faults"):
-                pass  # until the try hangs
+            async with asyncio.timeout(PATIENCE_S):
+                while await sim.get("faults"):  # noqa: ASYNC110  another process is waited for
+                    await asyncio.sleep(0.02)  # until the try hangs
             server.program.process.send_signal(signal.SIGTERM)
             server.program.process.send_signal(signal.SIGINT)
-            assert await server.program.process.wait() == 130
+            assert await server.program.ended() == 130
             await server.start()
-            ended = await server.get(f"/v1/letters/{letter['id']}?wait=30s")
+            ended = await server.get(f"/v1/letters/{letter['id']}?wait=60s")
             assert (ended["state"], ended["uncertain_tries"]) == ("completed", 1)
 
     asyncio.run(story())
@@ -55,7 +56,7 @@ async def refusal(folder: Path, *arguments: str, **environment: str) -> str:
     program = Program("-m", "peik", "serve", *arguments, folder=folder, **environment)
     with pytest.raises(RuntimeError) as said:
         await program.start(re.compile("listens on"))
-    assert await program.process.wait() == 1
+    assert await program.ended() == 1
     assert "Traceback" not in str(said.value)
     return str(said.value)
 
@@ -66,7 +67,7 @@ def test_a_second_peik_on_the_same_file_is_told_who_has_it(tmp_path: Path) -> No
             said = await refusal(tmp_path, "--port", "0", PEIK_ADMIN_KEY="k")
             assert f"process {server.pid}" in said
             assert "PEIK_STORE" in said
-            assert (await server.call("POST", "/v1/letters?wait=10s", **send(5, "unharmed")))[0] == 200
+            assert (await server.call("POST", "/v1/letters?wait=60s", **send(5, "unharmed")))[0] == 200
 
     asyncio.run(story())
 
@@ -104,7 +105,7 @@ def test_no_token_in_any_line_of_the_log(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http, log_level="debug") as server:
             await sim.post("faults", kind="lose_after", count=1)
-            await server.call("POST", "/v1/letters?wait=10s", **send(5, "one"))
+            await server.call("POST", "/v1/letters?wait=60s", **send(5, "one"))
             await sim.post("faults", kind="error", status=401, words="Unauthorized", count=1)
             await server.call("POST", "/v1/letters?wait=1s", **send(5, "two"))
             await server.call("POST", "/v1/bots", json={"token": "123:SECRETSECRET", "inbound": "nowhere"})

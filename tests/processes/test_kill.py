@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.processes.programs import Server, served, simulated
 
@@ -39,6 +40,7 @@ class Feeder:
             await asyncio.sleep(chance.uniform(0, 0.03))
 
 
+@pytest.mark.timeout(900)  # half a hundred starts take a slow machine minutes
 def test_killed_50_times_nothing_acknowledged_is_lost_and_held_letters_arrive_at_most_once(tmp_path: Path) -> None:
     chance = random.Random(1)
 

@@ -13,7 +13,7 @@ import pytest
 from proofs.nodes.callers import Callers, Load, Waiters
 from proofs.nodes.cluster import Cluster, Node, cluster
 from proofs.nodes.judge import judge
-from tests.processes.programs import Sim, simulated
+from tests.processes.programs import PATIENCE_S, Sim, simulated
 from tests.store.redis_server import shared
 from tests.store.servers import postgres
 
@@ -60,7 +60,7 @@ def test_a_killed_and_a_frozen_node_lose_nothing_and_repeat_only_what_was_uncert
         async with two_nodes(kind, tmp_path, lease="1s") as (sim, nodes):
             chance = random.Random(5)
             callers, waiters = Callers(nodes, LOAD, chance), Waiters(nodes, chance)
-            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
                 group.create_task(callers.run())
                 group.create_task(hurt(nodes))
             await nodes.nodes[0].quiet()
@@ -96,5 +96,5 @@ def test_who_waits_at_one_node_is_answered_by_another_which_can_end_and_leave_it
 async def waited(node: Node, bot: int) -> dict[str, Any]:
     """A letter of a bot as a node tells of it when it has ended."""
     body = {"bot_id": str(bot), "method": "sendMessage", "params": {"chat_id": 5, "text": "on its way"}}
-    _, answer = await node.call("POST", "/v1/letters?wait=20s", json=body)
+    _, answer = await node.call("POST", "/v1/letters?wait=60s", json=body)
     return dict(answer)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.carrier.proxies import HttpProxy, LittleProxy, Relay, SocksProxy, alive
-from tests.processes.programs import Server, Sim, served, simulated
+from tests.processes.programs import PATIENCE_S, Server, Sim, served, simulated
 
 LETTERS = 300
 CHATS = 15
@@ -33,7 +33,7 @@ def setting(http_proxy: LittleProxy, socks: LittleProxy, mirror: LittleProxy) ->
 
 async def told(server: Server, fact: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
     """The routes as REST tells them, once this is so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             routes: list[dict[str, Any]] = (await server.get("/v1/routes"))["routes"]
             if fact(routes):
@@ -48,7 +48,7 @@ def shown(routes: list[dict[str, Any]]) -> list[str]:
 
 async def deliver(server: Server, text: str) -> None:
     body = {"method": "sendMessage", "params": {"chat_id": 1, "text": text}}
-    _, letter = await server.call("POST", "/v1/letters?wait=10s", json=body)
+    _, letter = await server.call("POST", "/v1/letters?wait=60s", json=body)
     assert letter["state"] == "completed", letter
 
 
@@ -87,7 +87,7 @@ def test_each_death_and_return_is_told_and_no_secret_with_it(tmp_path: Path) -> 
                 assert [route["state"] for route in telegram["routes"]] == ["open"] * 3
 
                 await socks.revive()
-                letter = await server.get(f"/v1/letters/{late['id']}?wait=10s")
+                letter = await server.get(f"/v1/letters/{late['id']}?wait=60s")
                 assert (letter["state"], letter["attempts_made"]) == ("completed", 1)
                 await http_proxy.revive()
                 await mirror.revive()
