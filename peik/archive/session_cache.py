@@ -22,6 +22,7 @@ from redis import exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from peik.cancelling import heeding
 from peik.errors import StartError
 
 KEPT_S = 3.0
@@ -83,7 +84,7 @@ class SessionCache:
         """If the right still stands. What goes wrong here costs the next one a question."""
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self._fill(keys=[self._key(name)], args=[right, answer])
+                await heeding(self._fill(keys=[self._key(name)], args=[right, answer]))
         except _FAILURES:
             self._away_until = self._loop.time() + _AWAY_S
 
@@ -93,7 +94,7 @@ class SessionCache:
         while names:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    await self._redis.delete(*(self._key(name) for name in names))
+                    await heeding(self._redis.delete(*(self._key(name) for name in names)))
                     return
             except _FAILURES:
                 left_s = over_at - self._loop.time()
@@ -105,7 +106,7 @@ class SessionCache:
         """For those who promise nothing: their write failed, or may have."""
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self._redis.delete(*(self._key(name) for name in names))
+                await heeding(self._redis.delete(*(self._key(name) for name in names)))
         except _FAILURES:
             self._away_until = self._loop.time() + _AWAY_S
 

@@ -7,11 +7,11 @@ so each that was written in since is read. What the history does not have either
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from peik.archive_ports import ChatState, Message, MessageFilter
+from peik.archive_ports import ChatState, FeedLine, Message, MessageFilter
 from peik.bell import Bell
 from peik.clock import Clock
 from peik.events import Events
@@ -19,7 +19,7 @@ from peik.session_events import ChatUnread, HolesFilled, SessionFed
 from peik.sessions.asking import Asking
 from peik.sessions.chats import GAP, SHARED, ChatStates, has_gap, is_shared
 from peik.sessions.client import Client, ClientError, Dialog, Trouble
-from peik.sessions.feeding import lines_of_messages
+from peik.sessions.feeding import lines_of_deleted, lines_of_messages
 from peik.sessions.ports import SeenBook
 
 PAGE = 100  # Telegram gives no more at once
@@ -40,10 +40,12 @@ class Reconciler:
         clock: Clock,
         events: Events,
         owed_since_ms: int,
+        agent_id: str,
     ) -> None:
         """`bell` is rung when a gap was told. Of a channel that was never seen, nothing before `owed_since_ms` is read."""
         self._chats = chats
         self._session_id = chats.session_id
+        self._agent_id = agent_id
         self._book = book
         self._asking = asking
         self._bell = bell
@@ -172,9 +174,7 @@ class Reconciler:
         gone = {one for one in here if one > floor} - seen
         deleted = 0
         if gone:
-            deleted = await self._book.mark_deleted(
-                self._session_id, state.chat_id, sorted(gone), at_ms=self._clock.wall_ms()
-            )
+            deleted = await self._mark_deleted(state.chat_id, sorted(gone))
         if found or deleted:
             self._events.tell(
                 HolesFilled(session_id=self._session_id, chat_id=state.chat_id, found=found, deleted=deleted)
@@ -191,13 +191,24 @@ class Reconciler:
         else:
             raise error
 
+    async def _mark_deleted(self, chat_id: int, gone: list[int]) -> int:
+        at_ms = self._clock.wall_ms()
+        # Of private chats and basic groups Telegram itself does not say which: so both words of it have one key.
+        told_of = None if is_shared(chat_id) else chat_id
+        await self._feed(lines_of_deleted(self._session_id, self._agent_id, told_of, gone, at_ms=at_ms))
+        return await self._book.mark_deleted(self._session_id, chat_id, gone, at_ms=at_ms)
+
+    async def _feed(self, lines: Sequence[FeedLine]) -> None:
+        count = await self._book.feed(lines)
+        if count:
+            self._events.tell(SessionFed(session_id=self._session_id, count=count))
+
     async def _kept(self, page: list[Message]) -> int:
         if not page:
             return 0
+        # Told before it is kept: a hole whose message is kept is none any more, and nobody would look into it again.
+        await self._feed(lines_of_messages(page[::-1], at_ms=self._clock.wall_ms()))
         kept = await self._book.keep_messages(page)
-        count = await self._book.feed(lines_of_messages(page[::-1], at_ms=self._clock.wall_ms()))
-        if count:
-            self._events.tell(SessionFed(session_id=self._session_id, count=count))
         return kept.new + kept.edited
 
     async def _advance(self, place: int, top: int, *, began: ChatState | None = None, told: int = 0) -> None:

@@ -205,6 +205,7 @@ class Runner:
             clock=tools.clock,
             events=tools.events,
             owed_since_ms=session.created_at_ms,
+            agent_id=session.agent_id,
         )
         state = await tools.book.updates_state(self.session_id)
         if state is None:

@@ -213,4 +213,5 @@ def reconciler_of(stage: Stage) -> Reconciler:
         clock=stage.clock,
         events=stage.events,
         owed_since_ms=0,
+        agent_id="a",
     )

@@ -14,6 +14,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
 from peik.archive.mongo.documents import Document
+from peik.cancelling import heeded
 from peik.errors import BadInput, Problem, StoreUnavailable
 
 DATABASE = "peik"
@@ -73,7 +74,8 @@ class Server:
     async def asked(self) -> AsyncIterator[None]:
         """Around everything that asks the server."""
         try:
-            yield
+            with heeded():
+                yield
         except (errors.PyMongoError, BSONError, OverflowError, OSError) as error:
             told = translate(error)
             if isinstance(told, StoreUnavailable):

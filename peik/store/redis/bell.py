@@ -7,6 +7,7 @@ from collections.abc import Callable
 import redis.asyncio as aioredis
 from redis import exceptions
 
+from peik.cancelling import heeding
 from peik.node_ports import News
 from peik.store.redis.client import Client
 from peik.store.telling import Telling
@@ -39,7 +40,8 @@ class Bell:
     async def open(self) -> None:
         self._listener = asyncio.get_running_loop().create_task(self._listen())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._is_listening.wait(), _AGAIN_S)
+            async with asyncio.timeout(_AGAIN_S):
+                await self._is_listening.wait()
         self._may_have_missed = True  # whenever it subscribes from now on
 
     async def close(self, *, is_told: bool) -> None:
@@ -63,12 +65,13 @@ class Bell:
         while self._unsaid:
             said, self._unsaid = self._unsaid, Telling()
             try:
-                listeners = await self._client.redis.publish(self._channel, said.line(self._node))
+                listeners = await heeding(self._client.redis.publish(self._channel, said.line(self._node)))
             except (exceptions.RedisError, OSError):
                 self._unsaid.everything()
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_closing.wait(), _PAUSE_S if listeners > 1 else _ALONE_S)
+                async with asyncio.timeout(_PAUSE_S if listeners > 1 else _ALONE_S):
+                    await self._is_closing.wait()
 
     # ---- hearing ----
 
@@ -88,16 +91,16 @@ class Bell:
             self._has_heard.set()
 
     async def _listen(self) -> None:
-        while True:
+        while not self._is_closing.is_set():
             with contextlib.suppress(exceptions.RedisError, OSError):
                 async with self._client.redis.pubsub() as channel:
-                    await channel.subscribe(self._channel)
+                    await heeding(channel.subscribe(self._channel))
                     await self._follow(channel)
             await asyncio.sleep(_AGAIN_S)
 
     async def _follow(self, channel: "aioredis.client.PubSub") -> None:
-        while True:
-            message = await channel.get_message(timeout=_QUIET_S)
+        while not self._is_closing.is_set():
+            message = await heeding(channel.get_message(timeout=_QUIET_S))
             if message is None:
                 continue
             if message["type"] == "message":

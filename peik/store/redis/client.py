@@ -11,6 +11,7 @@ from redis import exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from peik.cancelling import heeding
 from peik.errors import InDoubt, StartError, StoreUnavailable
 from peik.store.redis.records import encode
 from peik.store.redis.scripts import Script, commit_script, keep_part_script, read_script
@@ -109,7 +110,7 @@ class Client:
     async def ask(self, command: Awaitable[T] | Any) -> T:
         """Any other command."""
         try:
-            answer: T = await command
+            answer: T = await heeding(command)
         except exceptions.RedisError as error:
             raise translate(error) from error
         return answer
@@ -124,7 +125,7 @@ async def _run(redis: "aioredis.Redis", command: str, script: Script, *arguments
 
 async def _execute(redis: "aioredis.Redis", *command: str | int | bytes) -> Any:
     execute: Callable[..., Awaitable[Any]] = redis.execute_command  # it has no types of its own
-    return await execute(*command)
+    return await heeding(execute(*command))
 
 
 def split_prefix(url: str) -> tuple[str, str]:
