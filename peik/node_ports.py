@@ -46,6 +46,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     is_consumers: bool = False  # a consumer was made, changed or removed; an outage began or ended
     is_records: bool = False  # a bot or a key was made, changed or removed
     is_leases: bool = False  # a lease was let go, or a node came or went
+    is_jobs: bool = False  # jobs came or changed, or there is room for others to begin
     due_at_ms: int | None = None  # a letter was accepted that is due, or expires, then
 
 

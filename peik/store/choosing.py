@@ -7,6 +7,7 @@ from peik.clock import Clock
 from peik.config import Config, StoreKind
 from peik.errors import StartError, StoreUnavailable
 from peik.inbox_ports import InboxStore
+from peik.job_ports import JobStore
 from peik.node_ports import FileStore, NodeStore
 from peik.ports import HookStore, KeyStore, Store
 from peik.store.executor import Executor, ThreadExecutor
@@ -21,6 +22,9 @@ class AnyStore(Store, KeyStore, HookStore, Protocol):
 
     @property
     def nodes(self) -> NodeStore: ...
+
+    @property
+    def jobs(self) -> JobStore: ...
 
     @property
     def files(self) -> FileStore | None:

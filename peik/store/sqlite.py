@@ -38,6 +38,7 @@ from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version
 from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
 from peik.store.folders import make_folder
 from peik.store.inbox import SqliteInbox
+from peik.store.jobs import SqliteJobs
 from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail
 from peik.store.moving import marker
 from peik.store.sqlite_nodes import SqliteNodes
@@ -53,6 +54,7 @@ class SqliteStore(Listened):
 
     inbox: SqliteInbox  # from `open` on
     nodes: SqliteNodes
+    jobs: SqliteJobs
     files = None  # they lie beside the database, where all processes on it can read them
 
     def __init__(
@@ -95,6 +97,9 @@ class SqliteStore(Listened):
         self.epoch = epoch
         self.inbox = SqliteInbox(write=self._write, collect=self._collect, read=self._read, clock=self._clock)
         self.nodes = SqliteNodes(self._path, clock=self._clock, claim=self.claim, has_news=self.has_foreign_writes)
+        self.jobs = SqliteJobs(
+            collect=self._collect, read=self._read, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node
+        )
 
     def _make_writer(self, connection: apsw.Connection) -> Writer:
         return Writer(connection, self._writing)

@@ -25,7 +25,7 @@ class _Line(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(_Line).decode
-_ALL, _CONSUMERS, _RECORDS, _LEASES = 1, 2, 4, 8
+_ALL, _CONSUMERS, _RECORDS, _LEASES, _JOBS = 1, 2, 4, 8, 16
 
 
 class Telling:
@@ -87,6 +87,10 @@ class Telling:
 
     def leases(self) -> None:
         self._flags |= _LEASES
+
+    def jobs(self) -> None:
+        """Jobs came or changed, or there is room for others to begin."""
+        self._flags |= _JOBS
 
     def everything(self) -> None:
         self._flags |= _ALL
@@ -172,5 +176,6 @@ class Telling:
             is_consumers=bool(self._flags & _CONSUMERS),
             is_records=bool(self._flags & _RECORDS),
             is_leases=bool(self._flags & _LEASES),
+            is_jobs=bool(self._flags & _JOBS),
             due_at_ms=self._due_at_ms,
         )

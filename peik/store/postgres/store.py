@@ -40,6 +40,8 @@ from peik.store.postgres.commit import Batch
 from peik.store.postgres.failures import is_gone, is_refusal, may_repeat, translate
 from peik.store.postgres.files import PostgresFiles
 from peik.store.postgres.inbox import PostgresInbox
+from peik.store.postgres.job_writer import JobWriter
+from peik.store.postgres.jobs import PostgresJobs
 from peik.store.postgres.neighbourhood import Neighbourhood
 from peik.store.postgres.nodes import LEASE_S, PostgresNodes
 from peik.store.postgres.queries import load
@@ -55,6 +57,7 @@ class PostgresStore(Listened):
     """See `peik.ports.Store`. Any number of nodes may open one schema."""
 
     inbox: PostgresInbox  # from `open` on
+    jobs: PostgresJobs
     nodes: PostgresNodes
     files: PostgresFiles
 
@@ -87,6 +90,7 @@ class PostgresStore(Listened):
             patience_s=max(self._lease_s / 3, PATIENCE_S_MIN),
         )
         self._writer = Writer(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
+        self._job_writer = JobWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
         try:
             await self._open()
         except StartError:
@@ -104,6 +108,7 @@ class PostgresStore(Listened):
             self._neighbourhood, read=self._read, node=self._node, lease_s=self._lease_s, address=self._doors
         )
         self.files = PostgresFiles(self._file)
+        self.jobs = PostgresJobs(self._job_writer, read=self._read, node=self._node)
 
     async def _open(self) -> None:
         first = await self._connect()
@@ -123,6 +128,7 @@ class PostgresStore(Listened):
     async def abandon(self) -> None:
         """End at once, as a process does that is killed: what was not committed is lost, and the leases run out."""
         self._writer.abandon()
+        self._job_writer.abandon()
         await self._neighbourhood.abandon()
         for pool in self._pools:
             pool.end()
@@ -131,6 +137,7 @@ class PostgresStore(Listened):
         """Waits for what is being written, and gives the leases back. Safe to kill instead: nothing acknowledged is lost."""
         try:
             await self._writer.close()
+            await self._job_writer.close()
             await self.nodes.leave()
             await self._neighbourhood.close()
         finally:
@@ -145,7 +152,7 @@ class PostgresStore(Listened):
     @property
     def commits(self) -> int:
         """How many transactions this node has committed."""
-        return self._writer.commits
+        return self._writer.commits + self._job_writer.commits
 
     # ---- the ways in ----
 

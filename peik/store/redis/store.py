@@ -41,6 +41,7 @@ from peik.store.redis.client import Client
 from peik.store.redis.commits import Commits
 from peik.store.redis.files import RedisFiles
 from peik.store.redis.inbox import RedisInbox
+from peik.store.redis.jobs import RedisJobs
 from peik.store.redis.nodes import RedisNodes
 from peik.store.redis.records import chat_key, lane_key, letter_numbered, stub_of
 from peik.store.redis.writer import Done, Writer
@@ -56,6 +57,7 @@ class RedisStore:
     inbox: RedisInbox  # these from `open` on
     nodes: RedisNodes
     files: RedisFiles
+    jobs: RedisJobs
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class RedisStore:
         self._address = address
         self._on_blobs_freed = on_blobs_freed
         self._listener: StoreListener | None = None
+        self._url = url
         self._client = Client(url)
 
     def listen(self, listener: StoreListener) -> None:
@@ -103,7 +106,9 @@ class RedisStore:
             lease_s=self._lease_s,
             address=self._address,
         )
+        self.jobs = RedisJobs(self._url, self._bell, node=node)
         try:
+            await self.jobs.open()
             await self._bell.open()
         except BaseException:
             await self.abandon()
@@ -114,6 +119,7 @@ class RedisStore:
         lost, and the leases run out."""
         try:
             await self._writer.drained()
+            await self.jobs.drained()
             with contextlib.suppress(StoreUnavailable):
                 await self.nodes.leave()
             await self._bell.close(is_told=True)
@@ -123,6 +129,7 @@ class RedisStore:
     async def abandon(self) -> None:
         """Everything of this process ends, as if it had been killed."""
         await self._bell.close(is_told=False)
+        await self.jobs.abandon()
         await self._writer.abandon()
         await self._client.close()
 

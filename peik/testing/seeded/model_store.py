@@ -19,6 +19,7 @@ from peik.node_ports import FileStore
 from peik.ports import BotRecord, Marked, StoreListener, Stub
 from peik.store.commit import Batch, Slot
 from peik.store.executor import run_in
+from peik.store.jobs import SqliteJobs
 from peik.store.reading import adopt_marks
 from peik.store.sqlite import SqliteStore
 from peik.store.telling import Telling
@@ -142,6 +143,9 @@ class ModelStore(SqliteStore):
             write=self._write, collect=self._collect, read=self._read, clock=self._clock, say=self.nodes.tell
         )
         self.files = ModelFiles(self._server, self.nodes)
+        self.jobs = SqliteJobs(
+            collect=self._collect, read=self._read, now_ms=self._server.now_ms, node=lambda: self.nodes.node
+        )
         self._is_open = True
 
     async def close(self) -> None:

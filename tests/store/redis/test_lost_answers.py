@@ -21,8 +21,12 @@ class Wire:
         self._server_port = server_port
         self.loses = b""  # the answer to the next request in which these bytes are
         self.lost = 0
+        self.carrying: set[asyncio.Task[None]] = set()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.carrying.add(task)
         behind_reader, behind = await asyncio.open_connection("127.0.0.1", self._server_port)
         is_doomed = asyncio.Event()
 
@@ -44,6 +48,7 @@ class Wire:
             behind.close()
 
         await asyncio.gather(there(), back(), return_exceptions=True)
+        self.carrying.discard(task)
 
 
 @asynccontextmanager
@@ -61,7 +66,7 @@ async def wired(place: RedisPlace) -> AsyncIterator[tuple[RedisStore, Wire]]:
     finally:
         await store.close()
         listener.close()
-        await asyncio.sleep(0)
+        await asyncio.gather(*wire.carrying)
 
 
 async def test_a_commit_whose_answer_was_lost_is_made_once_and_its_caller_is_told_what_is_known(
