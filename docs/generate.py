@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from peik.config import REDIS, RESERVED, SETTINGS, Group, Setting
+from peik.config import REDIS, SETTINGS, Group, Setting
 from peik.core.catalogue import CATALOGUE, Entry
 from peik.core.letter import State
 from peik.core.lifecycle import MOVES
@@ -186,9 +186,6 @@ def _settings() -> list[str]:
         "## Redis by its own names",
         "As other programs name it. PEIK_STORE goes before.",
         _table(("variable", "what it is"), [(_code(name), words) for name, words in REDIS]),
-        "## Reserved",
-        "Names from other systems that are known and not used yet.",
-        _table(("variable", "what it will be"), [(_code(name), words) for name, words in RESERVED]),
     ]
 
 

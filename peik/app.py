@@ -21,6 +21,7 @@ from peik.errors import StartError, StoreUnavailable
 from peik.events import Events
 from peik.inbox.desk import Recovery
 from peik.inbox_ports import Pusher
+from peik.jobs.kinds import Kinds
 from peik.node import Node
 from peik.ports import Carrier, Poster
 from peik.store.choosing import AnyStore, store_of
@@ -50,6 +51,7 @@ async def running(
     make_store: Callable[..., AnyStore] = store_of,
     make_clients: MakeClients | None = None,
     make_archive: MakeArchive | None = None,
+    job_kinds: Kinds | None = None,
 ) -> AsyncIterator[Office]:
     """Peik from open to close. On the way out it stops taking letters and gives those in flight the grace to end.
 
@@ -58,6 +60,7 @@ async def running(
     sent there, until that process ends and this one takes over. `is_alone` promises that no other process has the file:
     nobody looks for its writes then, twice a second for all of a virtual month. `address` is where others find the doors
     of this node. `make_clients` makes the connections of accounts, `make_archive` their archive; by default the settings do.
+    Jobs of `job_kinds` are done by this process.
     """
     clock = clock or SystemClock()
     events = events or Events()
@@ -85,6 +88,7 @@ async def running(
             store=store,
             spool=spool,
             kit=kit,
+            job_kinds=job_kinds,
         )
         async with _engine(office, is_alone=is_alone):
             yield office
@@ -180,11 +184,15 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
             following = None if is_alone else group.create_task(node.follow())
             noting = group.create_task(office.keyring.run())
             alerting = group.create_task(office.alerts.run())
+            chores = await office.job_hands.start(group)
             try:
                 yield
             finally:
                 if following is not None:
                     following.cancel()
+                await office.job_hands.stop(office.config.grace)  # while what they send is still taken
+                for chore in chores:
+                    chore.cancel()
                 await office.leases.drain(office.config.grace)
                 beating.cancel()  # before the drain of a whole store: nothing may be taken over now
                 office.leases.stop()

@@ -10,6 +10,7 @@ import msgspec
 
 from peik.building_accounts import AccountWays
 from peik.building_inbox import alerts_of, consumers_of, outages_of, receiver_of, recover_by, upkeep_of
+from peik.building_jobs import JobHands, jobs_of
 from peik.building_sessions import Kit, sessions_of
 from peik.carrier.botapi import BotApiCarrier
 from peik.carrier.dialling import Connect
@@ -35,6 +36,9 @@ from peik.inbox.outages import Outages
 from peik.inbox.receiver import Receiver
 from peik.inbox.upkeep import Upkeep
 from peik.inbox_ports import Pusher
+from peik.jobs.desk import JobsDesk
+from peik.jobs.hosts import Hosts
+from peik.jobs.kinds import Kinds
 from peik.keyring import Keyring
 from peik.ops.alerts import Alerts
 from peik.ports import BotRecord, Carrier, Poster, Retention
@@ -70,6 +74,9 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     passage: Passage
     ways: AccountWays
     sessions: "SessionsDesk | None"  # None: nothing in the settings asks for accounts
+    jobs: JobsDesk
+    job_hands: JobHands
+    hosts: Hosts
 
 
 def build(
@@ -84,6 +91,7 @@ def build(
     store: AnyStore,
     spool: Spool,
     kit: Kit | None = None,
+    job_kinds: Kinds | None = None,
 ) -> Office:
     leases = Leases(store=store.nodes, clock=clock, events=events)
     routes = _routes(
@@ -168,6 +176,17 @@ def build(
             own_secret=hooks.own_secret,
         )
         leases.when_beaten(sessions.beaten)
+    jobs, job_hands, hosts = jobs_of(
+        config,
+        job_kinds or Kinds(),
+        clock=clock,
+        events=events,
+        chance=chance,
+        desk=desk,
+        spool=spool,
+        store=store,
+        leases=leases,
+    )
     alerts = alerts_of(config, clock=clock, desk=desk)
     events.listen(alerts)
     return Office(
@@ -205,6 +224,9 @@ def build(
         ),
         ways=ways,
         sessions=sessions,
+        jobs=jobs,
+        job_hands=job_hands,
+        hosts=hosts,
     )
 
 

@@ -19,6 +19,7 @@ from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import StartError
 
 TELEGRAM = "https://api.telegram.org"
+JOBS_PER_CORE = 16  # they wait for the network most of the time
 
 
 class RouteKind(enum.StrEnum):
@@ -73,6 +74,7 @@ class Group(enum.StrEnum):
     INBOX = "Inbox"
     SESSIONS = "Accounts and archive"
     GATEWAY = "Gateway"
+    JOBS = "Long jobs"
     BOUNDS = "Bounds and keeping"
     LOG = "Log"
     CLIENT = "Command line"
@@ -347,6 +349,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="keep_sessions", group=Group.SESSIONS, default="off", parse=_keep, help="How long accounts that are revoked, failed or deactivated stay registered after their last use; off: until they are deleted."),
     Setting(name="log_in_archive", group=Group.LOG, default="off", parse=_flag, help="Keep the log in the archive as well, to be read with `peik logs`."),
     Setting(name="keep_logs", group=Group.LOG, default="14d", parse=parse_duration_s, help="How long it is kept there."),
+    Setting(name="work", group=Group.JOBS, default=None, parse=Path, help="Where jobs keep their files while they run; by default beside the database. See jobs.md."),
+    Setting(name="work_max", group=Group.JOBS, default="20G", parse=parse_size_bytes, help="How much room all jobs of this machine together may take there."),
+    Setting(name="work_free", group=Group.JOBS, default="1G", parse=parse_size_bytes, help="How much must stay free on that disk: with less, jobs that need a folder wait."),
+    Setting(name="jobs", group=Group.JOBS, default=None, parse=_positive, also=("MAX_CONCURRENT_DOWNLOADS",), help="How many jobs of a kind run at once over all nodes, unless the kind says so itself; by default 16 for each core of this machine."),
+    Setting(name="jobs_per_user", group=Group.JOBS, default="2", parse=_positive, also=("MAX_DOWNLOADS_PER_USER",), help="How many of them for one user."),
+    Setting(name="keep_jobs", group=Group.JOBS, default="7d", parse=parse_duration_s, help="How long jobs that are done or cancelled are kept."),
+    Setting(name="keep_failed_jobs", group=Group.JOBS, default="30d", parse=parse_duration_s, help="How long jobs that failed are kept."),
     Setting(name="gateway_wait", group=Group.GATEWAY, default="4s", parse=parse_duration_s, help="How long a send through the gateway waits for Telegram's answer before it is answered with message_id 0. The letter goes on either way."),
     Setting(name="gateway_open", group=Group.GATEWAY, default="on", parse=_flag, help="Serve bots that are not known yet: their token is checked with Telegram once. Off: only bots that were added before."),
     Setting(name="file_cache", group=Group.GATEWAY, default="256M", parse=parse_size_bytes, help="How much room files fetched through /file/bot… may take on disk, beside the database; 0 keeps none."),
@@ -370,12 +379,6 @@ REDIS: tuple[tuple[str, str], ...] = (
     ("REDIS_PASSWORD", "Its password, if it has one."),
     ("REDIS_DB", "The number of its database; 0 if it is not set."),
 )
-
-# Names that are known and not used yet: whoever sets one today loses nothing when it comes to mean something.
-RESERVED: tuple[tuple[str, str], ...] = (
-    ("MAX_CONCURRENT_DOWNLOADS", "How many long jobs run at once."),
-    ("MAX_DOWNLOADS_PER_USER", "How many of them for one user."),
-)  # fmt: skip
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -429,6 +432,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_sessions: float | None
     log_in_archive: bool
     keep_logs: float
+    work: Path | None
+    work_max: int
+    work_free: int
+    jobs: int | None
+    jobs_per_user: int
+    keep_jobs: float
+    keep_failed_jobs: float
     gateway_wait: float
     gateway_open: bool
     file_cache: int
@@ -455,6 +465,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def store_shown(self) -> str:
         """The store's address without what may be secret in it."""
         return shown_address(self.store)
+
+    @property
+    def jobs_at_once(self) -> int:
+        return self.jobs or JOBS_PER_CORE * (os.cpu_count() or 1)
 
     @property
     def has_sessions(self) -> bool:

@@ -120,8 +120,11 @@ class Node:
     # ---- others have written ----
 
     async def follow(self) -> None:
-        """Hear news for ever. None may be lost to a store that fails for a moment: each is told once."""
-        while True:
+        """Hear news until cancelled. None may be lost to a store that fails for a moment: each is told once."""
+        task = asyncio.current_task()
+        assert task is not None
+        # Asked, not only awaited: a library that uses asyncio.wait_for can swallow a cancellation on Python 3.11.
+        while not task.cancelling():
             news = await self._surely(self._office.store.nodes.news)
             await self._surely(partial(self.hear, news))
 
@@ -143,6 +146,9 @@ class Node:
         if news.is_all:
             await self._look_everywhere()
             return
+        if news.is_jobs:
+            office.job_hands.workers.hear()
+            office.jobs.ask_again()
         if news.is_leases:
             office.leases.ring()
         await self._hear_of_letters(news)
@@ -172,6 +178,8 @@ class Node:
         """Anything may have changed."""
         office = self._office
         office.courier.reread_all()
+        office.job_hands.workers.hear()
+        office.jobs.ask_again()
         for bot in self.served():
             await office.courier.reread_chats(bot.bot_id)
         office.desk.ask_again()

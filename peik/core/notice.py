@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from peik.core.job_words import JobWords
 from peik.core.missed import Notice
 
 QUOTE_MAX = 50  # characters, as people count them
@@ -59,6 +60,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     days: tuple[str, ...]
     more: tuple[str, ...]
     names: Mapping[str, str]  # of media without text
+    jobs: JobWords
     quotes: tuple[str, str] = ("“", "”")
     digits: str = "0123456789"
     is_rtl: bool = False
@@ -148,11 +150,16 @@ def places_of(template: str) -> list[str]:
 
 def quoted(text: str | None, content: str, words: Words) -> str:
     """The beginning of a message between quotation marks, isolated; or what kind of media it was."""
-    plain = " ".join((text or "").translate(_UNWANTED).split())
+    plain = one_line(text or "")
     if not plain:
         return words.names.get(content, words.names[OTHER])
     opening, closing = words.quotes
     return f"{opening}{FSI}{beginning(plain)}{PDI}{closing}"
+
+
+def one_line(text: str) -> str:
+    """Somebody's text in one line, and without what could reach beyond it."""
+    return " ".join(text.translate(_UNWANTED).split())
 
 
 def beginning(text: str, length: int = QUOTE_MAX) -> str:
@@ -199,7 +206,11 @@ def _joins(point: str) -> bool:
 
 
 def _filled(template: str, words: Words, **values: str) -> str:
-    text = put_in(template, values).strip()
+    return directed(put_in(template, values).strip(), words)
+
+
+def directed(text: str, words: Words) -> str:
+    """The text with every line in the language's direction."""
     return "\n".join(map(_pointed, text.split("\n"))) if words.is_rtl else text
 
 

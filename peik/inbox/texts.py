@@ -1,15 +1,17 @@
 """The words of notices: those that Peik brings along, and over them those of the user's own file. Read once, at the start."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from peik.core.job_words import JOB_PLACES, JobWords
 from peik.core.notice import ALERT_MAX, OTHER, PLACES, SENTENCE_MAX, Texts, Words, places_of
 from peik.errors import StartError
 from peik.texts import built_in
 
-_FORMS = ("minutes", "hours", "days", "more")
+_FORMS = ("minutes", "hours", "days", "more", "others")
 _HINT = "`peik config texts` prints the built-in words."
 
 
@@ -18,6 +20,7 @@ def load_texts(path: Path | None) -> Texts:
     tables: dict[str, object] = tomllib.loads(built_in())
     if path is not None:
         tables = _merged(tables, _own(path))
+        _lend_jobs(tables)
     return _read(tables, where=str(path or "the built-in words"))
 
 
@@ -38,6 +41,14 @@ def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, obj
         old = merged.get(name)
         merged[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
+
+
+def _lend_jobs(tables: dict[str, object]) -> None:
+    """A language of a user's own may be older than jobs: it speaks of them in English until it has words for them."""
+    english = tables["en"]
+    for code, table in tables.items():
+        if isinstance(table, dict) and isinstance(english, dict) and "jobs" not in table:
+            tables[code] = {**table, "jobs": english["jobs"]}
 
 
 def _read(tables: dict[str, object], *, where: str) -> Texts:
@@ -63,27 +74,32 @@ def _plainly(error: msgspec.ValidationError) -> str:
 
 
 def _check(words: Words, *, place: str) -> None:
-    for name in PLACES:
-        value: str | tuple[str, ...] = getattr(words, name)
-        forms = value if isinstance(value, tuple) else (value,)
-        if name in _FORMS and not 1 <= len(forms) <= 3:
-            raise StartError(f"{place} {name} has {len(forms)} forms; it is one, two (1, others) or three (1, 2, 5).")
-        for template in forms:
-            _check_sentence(template, name, place=place)
+    _check_all(words, PLACES, place=place)
+    _check_all(words.jobs, JOB_PLACES, place=f"{place} jobs:")
     if len(words.digits) != 10:
         raise StartError(f"{place} digits has {len(words.digits)} characters; it is the ten digits, from zero to nine.")
     if not words.names.get(OTHER):
         raise StartError(f"{place} names needs {OTHER}: the word for what has no name of its own. {_HINT}")
 
 
-def _check_sentence(template: str, name: str, *, place: str) -> None:
+def _check_all(words: Words | JobWords, places: Mapping[str, frozenset[str]], *, place: str) -> None:
+    for name, allowed in places.items():
+        value: str | tuple[str, ...] = getattr(words, name)
+        forms = value if isinstance(value, tuple) else (value,)
+        if name in _FORMS and not 1 <= len(forms) <= 3:
+            raise StartError(f"{place} {name} has {len(forms)} forms; it is one, two (1, others) or three (1, 2, 5).")
+        for template in forms:
+            _check_sentence(template, name, allowed, place=place)
+
+
+def _check_sentence(template: str, name: str, allowed: frozenset[str], *, place: str) -> None:
     try:
         places = places_of(template)
     except ValueError as error:
         raise StartError(f"{place} {name}: {error}; write {{{{ and }}}} for braces that are meant as such.") from None
-    for wrong in (one for one in places if one not in PLACES[name]):
-        allowed = ", ".join(f"{{{one}}}" for one in sorted(PLACES[name])) or "nothing"
-        raise StartError(f"{place} {name} holds {{{wrong}}}; between braces it may hold {allowed}.")
+    for wrong in (one for one in places if one not in allowed):
+        named = ", ".join(f"{{{one}}}" for one in sorted(allowed)) or "nothing"
+        raise StartError(f"{place} {name} holds {{{wrong}}}; between braces it may hold {named}.")
     longest = ALERT_MAX if name.startswith("alert_") else SENTENCE_MAX
     if not template.strip() or len(template) > longest:
         raise StartError(f"{place} {name} has {len(template)} characters; it has 1 to {longest}.")

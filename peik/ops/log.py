@@ -6,8 +6,9 @@ from collections.abc import Hashable, Sequence
 
 import structlog
 
-from peik import events, session_events
+from peik import events, job_events, session_events
 from peik.clock import Clock, SystemClock
+from peik.core.job import End
 from peik.core.letter import State
 from peik.shown import rfc3339
 
@@ -130,6 +131,7 @@ class EventLog:
                 self._consumer(event)
                 self._session(event)
                 self._archive(event)
+                self._job(event)
 
     def _source(self, event: events.Event) -> None:
         """Updates on their way in."""
@@ -297,6 +299,41 @@ class EventLog:
                     self._log.error("! the webhook does not want lines (410)", endpoint=endpoint, count=count)
             case session_events.LogDropped(count=count):
                 self._log.warning("! lines of the log are not in the archive", count=count)
+
+    def _job(self, event: events.Event) -> None:
+        """Jobs, and what they need."""
+        match event:
+            case job_events.JobsQueued(kind=kind, count=count):
+                if self._shows_all:
+                    self._log.debug("+ jobs queued", kind=kind, count=count)
+            case job_events.JobBegan(job_id=job_id, kind=kind, run=run, waited_s=waited_s):
+                if self._shows_all:
+                    self._log.debug("-> job begins", job=job_id, kind=kind, run=run, waited_s=round(waited_s, 1))
+            case job_events.JobRan():
+                self._run(event)
+            case job_events.JobCancelled(job_id=job_id, kind=kind):
+                if self._shows_all:
+                    self._log.debug("x job cancelled", job=job_id, kind=kind)
+            case job_events.FolderLeft(job_id=job_id, why=why, tries=tries):
+                if self._is_news(job_events.FolderLeft, job_id):
+                    self._log.warning("! a work folder cannot be removed yet", job=job_id, tries=tries, why=why)
+            case job_events.DiskShort(why=why):
+                self._log.error("# no room for work; jobs wait", why=why)
+            case job_events.DiskBack():
+                self._log.info("-> there is room for work again")
+            case job_events.HostOpened(host=host, why=why):
+                self._log.warning("! a host fails; jobs wait for it", host=host, why=why)
+            case job_events.HostClosed(host=host, after_s=after_s):
+                self._log.info("-> the host answers again", host=host, after_s=round(after_s, 1))
+
+    def _run(self, event: job_events.JobRan) -> None:
+        fields = {"job": event.job_id, "kind": event.kind, "run": event.run, "run_s": round(event.run_s, 1)}
+        if event.state is State.FAILED:
+            self._log.warning("! dead job", **fields, end=event.end.value, reason=event.reason)
+        elif event.end in (End.FAILED, End.LATE, End.LOST):
+            self._log.info("~ job is tried again", **fields, end=event.end.value, reason=event.reason)
+        elif self._shows_all:
+            self._log.debug(f"{_GLYPH[event.state]} job {event.end.value}", **fields, reason=event.reason)
 
     def _letter(self, event: events.Settled) -> None:
         if event.state is State.FAILED:

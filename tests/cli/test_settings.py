@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.config import REDIS, RESERVED, SETTINGS, Group, load, load_traced
+from peik.config import REDIS, SETTINGS, Group, load, load_traced
 from peik.errors import StartError
 from tests.cli.shell import Shell
 
@@ -72,7 +72,7 @@ def test_redis_by_its_own_names_is_the_store_unless_one_is_named(
 
 
 def test_names_of_other_systems_do_no_harm(tmp_path: Path) -> None:
-    reserved = {name: "1" for name, _ in (*RESERVED, *REDIS)}
+    reserved = {name: "1" for name, _ in REDIS}
     assert load(environment=reserved | {"PEIK_STORE": "sqlite:///a.db"}, folder=tmp_path).store == "sqlite:///a.db"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik import events, session_events
+from peik import events, job_events, session_events
+from peik.core.job import End
 from peik.core.letter import State
 from peik.errors import BadInput, StoreUnavailable
 from peik.events import ConsumerExpired, UnreadDropped, UnreadNearEnd
@@ -74,6 +75,7 @@ _EXAMPLES: list[tuple[events.Event, str]] = [
         "session s1 cannot run.*key cannot",
     ),
     (session_events.SessionFlooded(bot_id=5, session_id="s1", wait_s=7200.0), "session s1 .*wait for 2 hours"),
+    (job_events.FolderLeft(job_id=7, why="Permission denied", tries=10), "folder of job 7 .* Permission denied"),
 ]
 
 _LASTING: list[tuple[events.Event, events.Event, float, str]] = [
@@ -89,6 +91,18 @@ _LASTING: list[tuple[events.Event, events.Event, float, str]] = [
         session_events.PushBack(endpoint="https://shop.example", away_s=1.0),
         300.0,
         "https://shop.example has taken nothing for 5 minutes: it answered 500",
+    ),
+    (
+        job_events.HostOpened(host="videos.example", why="it answers 503"),
+        job_events.HostClosed(host="videos.example", after_s=299.0),
+        300.0,
+        "videos.example has failed for 5 minutes: it answers 503",
+    ),
+    (
+        job_events.DiskShort(why="1 MB is left."),
+        job_events.DiskBack(),
+        60.0,
+        "no room for jobs for a minute: 1 MB is left.",
     ),
 ]
 
@@ -109,7 +123,8 @@ def test_an_alert_says_what_happened_and_what_to_do(event: events.Event, words: 
 
 
 def test_every_rule_has_an_example_here() -> None:
-    assert {rule.event for rule in RULES} == {type(one[0]) for one in [*_EXAMPLES, *_LASTING]}
+    examples = {type(one[0]) for one in [*_EXAMPLES, *_LASTING]}
+    assert {rule.event for rule in RULES} == examples | {job_events.JobRan}  # this one is below
 
 
 def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
@@ -155,6 +170,32 @@ def test_short_waits_of_an_account_are_no_alert() -> None:
         alerts([session_events.SessionFlooded(bot_id=5, session_id="s1", wait_s=600.0)])
         await asyncio.sleep(60.0)
         assert desk.sent == []
+
+    listening(story)
+
+
+def failed(number: int, *, kind: str = "download", state: State = State.FAILED) -> job_events.JobRan:
+    return job_events.JobRan(
+        job_id=number, kind=kind, user="u", run=1, end=End.FAILED, state=state, reason="KeyError: 'x'", run_s=1.0
+    )
+
+
+def test_ten_jobs_of_a_kind_that_fail_within_an_hour_are_an_alert_and_nine_are_none() -> None:
+    async def story(alerts: Alerts, desk: Desk) -> None:
+        for number in range(9):
+            alerts([failed(number), failed(number, kind="convert", state=State.DELAYED)])
+        await asyncio.sleep(3601.0)
+        for number in range(10, 19):
+            alerts([failed(number)])
+        await asyncio.sleep(60.0)
+        assert desk.sent == []
+        alerts([failed(19)])
+        await asyncio.sleep(60.0)
+        ((_, text),) = desk.sent
+        assert re.search("10 jobs of the kind download failed within an hour; the last one is 19: KeyError", text), text
+        alerts([failed(21)])
+        await asyncio.sleep(60.0)
+        assert len(desk.sent) == 1
 
     listening(story)
 

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik import events, session_events
+from peik import events, job_events, session_events
+from peik.core.job import End
 from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.ops.log import EventLog
@@ -31,7 +32,7 @@ def shown(event: events.Event, *, level: str = "debug") -> list[tuple[str, str, 
 
 
 def every_event() -> list[type[events.Event]]:
-    named = [one for module in (events, session_events) for one in vars(module).values()]
+    named = [one for module in (events, job_events, session_events) for one in vars(module).values()]
     found = dict.fromkeys(one for one in named if isinstance(one, type) and issubclass(one, events.Event))
     return [one for one in found if one not in (events.Event, session_events.SessionFed)]
 
@@ -46,6 +47,8 @@ def example(kind: type[events.Event]) -> events.Event:
     }
     if "state" in kind.__struct_fields__:
         values["state"] = State.COMPLETED
+    if kind is job_events.JobRan:
+        values["end"] = End.DONE
     if kind is events.Settled:
         values["move"] = next(iter(Move))
     return kind(**values)
@@ -115,6 +118,17 @@ def test_a_crawl_is_told_of_when_it_is_done_and_its_steps_at_debug_level() -> No
     step = session_events.CrawlAdvanced(session_id="s1", chat_id=7, crawled_to=100, crawled=50, is_done=False)
     assert shown(step)[0][0] == "debug"
     assert shown(msgspec.structs.replace(step, is_done=True))[0][0] == "info"
+
+
+def test_of_jobs_only_those_that_do_not_go_as_they_should_are_told_of() -> None:
+    ran = job_events.JobRan(
+        job_id=7, kind="download", user="5", run=2, end=End.DONE, state=State.COMPLETED, reason=None, run_s=3.14
+    )
+    assert (shown(ran, level="info"), shown(ran)[0][1]) == ([], "<- job done")
+    again = msgspec.structs.replace(ran, end=End.LATE, state=State.DELAYED, reason="It was not done after 5 s.")
+    assert shown(again, level="info")[0][:2] == ("info", "~ job is tried again")
+    ((level, words, fields),) = shown(msgspec.structs.replace(again, state=State.FAILED), level="info")
+    assert (level, words, fields["job"], fields["reason"]) == ("warning", "! dead job", 7, "It was not done after 5 s.")
 
 
 class Hand:

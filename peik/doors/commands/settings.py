@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peik.config import REDIS, RESERVED, SETTINGS, Config, Group, Setting, find, load, read, shown_address
+from peik.config import REDIS, SETTINGS, Config, Group, Setting, find, load, read, shown_address
 from peik.doors.commands.visit import Visit, tell
 from peik.errors import StartError
 from peik.texts import built_in
@@ -100,10 +100,9 @@ def env_example() -> str:
                 *textwrap.wrap(setting.help + also + file, _WIDTH, initial_indent="# ", subsequent_indent="# "),
             ]
             lines.append(f"#{setting.variable}={setting.default or ''}")
-    for heading, names in (("Redis by its own names", REDIS), ("Reserved: known, and not used yet", RESERVED)):
-        lines += ["", f"# ---- {heading} ----"]
-        for name, words in names:
-            lines += ["", *textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# "), f"#{name}="]
+    lines += ["", "# ---- Redis by its own names ----"]
+    for name, words in REDIS:
+        lines += ["", *textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# "), f"#{name}="]
     return "\n".join(lines) + "\n"
 
 

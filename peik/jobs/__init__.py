@@ -1,0 +1,1 @@
+"""Long work: durable, fair to users, and with nothing left behind."""
