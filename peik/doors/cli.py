@@ -19,6 +19,7 @@ from peik.doors.commands import (
     dead,
     doctor,
     events,
+    jobs,
     letters,
     logs,
     messages,
@@ -108,6 +109,7 @@ def _sim_options(text: str) -> dict[str, object]:
 
 letters.register(app)
 app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
+app.add_typer(jobs.app, name="jobs", rich_help_panel="Long jobs")
 app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
 app.add_typer(consumers.app, name="consumers", rich_help_panel=_INBOX)
 asks(app, rich_help_panel=_INBOX)(consumers.inbox)

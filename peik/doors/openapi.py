@@ -9,6 +9,7 @@ from peik.config import StoreKind
 from peik.core.letter import State
 from peik.doors.bodies import BatchBody, LetterBody
 from peik.doors.openapi_inbox import INBOX_OPERATIONS, INBOX_SCHEMAS
+from peik.doors.openapi_jobs import JOB_OPERATIONS, JOB_SCHEMAS
 from peik.doors.openapi_messages import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
 from peik.doors.openapi_sessions import SESSION_OPERATIONS, SESSION_SCHEMAS
 from peik.doors.openapi_shapes import (
@@ -137,6 +138,7 @@ _SCHEMAS: Json = {
     **INBOX_SCHEMAS,
     **SESSION_SCHEMAS,
     **MESSAGE_SCHEMAS,
+    **JOB_SCHEMAS,
 }
 
 
@@ -261,6 +263,7 @@ OPERATIONS: dict[str, Operation] = {
     **INBOX_OPERATIONS,
     **SESSION_OPERATIONS,
     **MESSAGE_OPERATIONS,
+    **JOB_OPERATIONS,
 }
 
 

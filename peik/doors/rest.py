@@ -23,6 +23,7 @@ from peik.doors.replies import Endpoint, Route
 from peik.doors.rest_arrivals import ArrivalRoutes
 from peik.doors.rest_bots import BotBody, BotRoutes
 from peik.doors.rest_consumers import ConsumerRoutes
+from peik.doors.rest_jobs import JobRoutes
 from peik.doors.rest_keys import KeyRoutes
 from peik.doors.rest_letters import LetterRoutes
 from peik.doors.rest_messages import MessageRoutes
@@ -80,6 +81,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         *NodeRoutes(nodes, access).table(),
         *SessionRoutes(peik.sessions, access).table(),
         *MessageRoutes(peik.sessions, access).table(),
+        *JobRoutes(peik, access).table(),
     )
 
 

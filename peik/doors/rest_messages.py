@@ -122,8 +122,9 @@ class MessageRoutes:
         return json_response({"removed": dict(removed)})
 
     async def export(self, request: Request) -> Response:
-        """Messages of a filter as JSON Lines or CSV, the newest first. An answer that breaks off is not the whole. With `limit`
-        only so many, and the header `Peik-Next-Cursor` says where it goes on."""
+        """Messages of a filter as JSON Lines or CSV, the newest first. An answer that breaks off is not the whole.
+
+        With `limit` only so many, and the header `Peik-Next-Cursor` says where it goes on."""
         desk = self._desk(request, "read")
         wanted = read_message_filter(request, also=("format", *PAGE_NAMES))
         form = _form(request.query_params.get("format", Form.JSONL))

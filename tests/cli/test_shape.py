@@ -20,7 +20,7 @@ def test_help_names_every_command_and_every_exit_code(shell: Shell) -> None:
     ran = shell.peik("--help")
     assert ran.code == 0
     commands = (
-        "serve demo sim send status letters cancel resolve stats lanes dead arrivals consumers inbox recover "
+        "serve demo sim send status letters cancel resolve stats lanes dead jobs arrivals consumers inbox recover "
         "bots chats routes keys nodes sessions messages events logs doctor migrate config version"
     )
     for name in commands.split():

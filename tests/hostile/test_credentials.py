@@ -85,6 +85,7 @@ def town() -> Iterator[Town]:
             "session_id": "5f0c",
             "message_id": "1",
         }  # of an account: there is none, which nobody without a key may know
+        ids["job_id"] = made("/v1/jobs", kind="download", params={"name": HIDDEN})["id"]
         ids["arrival_id"] = arrived(peik)
         paths = peik.rest("GET", "/openapi.json").json["paths"]
         documented = {(verb.upper(), path): row for path, verbs in paths.items() for verb, row in verbs.items()}
@@ -277,7 +278,7 @@ def test_lists_of_a_key_of_another_bot_leave_out_everybody_else(town: Town) -> N
 
 @pytest.mark.parametrize("key", ["reader", "sender"])
 def test_a_scope_opens_what_the_docs_say_and_no_more(town: Town, key: str) -> None:
-    """docs/keys.md: read is every GET but for keys, consumers and the secret; send also acts on letters and arrivals."""
+    """docs/keys.md: read is every GET but for keys, consumers and the secret; send also acts on letters, arrivals and jobs."""
     before = town.peik.state()
     refused = set()
     for (verb, template), row in town.documented.items():

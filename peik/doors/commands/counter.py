@@ -48,6 +48,27 @@ class InboxCounter(Protocol):
     def recover(self, bot_id: str) -> Document: ...
 
 
+class JobsCounter(Protocol):
+    """The same of long jobs."""
+
+    def queue(self, job: Document) -> Document: ...
+
+    def job(self, job_id: str, wait_s: float = 0.0) -> Document:
+        """As it stands; with a wait, as soon as it has ended, or when the time is over."""
+
+    def jobs(self, filters: Filters, *, cursor: str | None, limit: int) -> Document: ...
+
+    def cancel(self, job_id: str) -> Document: ...
+
+    def retry(self, job_id: str) -> Document: ...
+
+    def stats(self) -> Document: ...
+
+    def used(self, kind: str, user: str) -> Document: ...
+
+    def hosts(self) -> Document: ...
+
+
 class Counter(Protocol):
     """Each answer is the JSON document of the REST API. Raises Problem in its codes."""
 
@@ -56,6 +77,9 @@ class Counter(Protocol):
 
     @property
     def inbox(self) -> InboxCounter: ...
+
+    @property
+    def jobs(self) -> JobsCounter: ...
 
     def close(self) -> None: ...
 

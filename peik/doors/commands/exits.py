@@ -21,11 +21,11 @@ EXITS: dict[Exit, str] = {
     Exit.SUCCESS: "success",
     Exit.PROBLEM: "a problem, told in a sentence; also an answer of no where a command asks first",
     Exit.USAGE: "wrong usage: an unknown option, a value that cannot be right",
-    Exit.NOT_FOUND: "there is no such letter, bot, chat, key or session",
+    Exit.NOT_FOUND: "there is no such letter, job, bot, chat, key or session",
     Exit.REFUSED: "refused: a key that does not reach so far, or a conflict with how things stand",
     Exit.UNREACHABLE: "Peik, its store or its archive cannot be reached",
-    Exit.LETTER_FAILED: "a letter that was waited for failed or was cancelled",
-    Exit.NOT_IN_TIME: "a letter that was waited for did not end in time; it stays accepted",
+    Exit.LETTER_FAILED: "a letter or job that was waited for failed or was cancelled",
+    Exit.NOT_IN_TIME: "a letter or job that was waited for did not end in time; it stays accepted",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
 }
 

@@ -28,6 +28,7 @@ from peik.store.choosing import store_of
 
 if TYPE_CHECKING:
     from peik.doors.commands.file_inbox import FileInbox
+    from peik.doors.commands.jobs_file import FileJobs
     from peik.keyring import Keyring
     from peik.store.spool import Spool
 
@@ -127,6 +128,12 @@ class FileCounter:
                 self._config, store=self._store, desk=self._desk, run=self._run, owner=lambda: self._owner
             )
         return self._inbox
+
+    @property
+    def jobs(self) -> "FileJobs":
+        from peik.doors.commands.jobs_file import FileJobs
+
+        return FileJobs(self._store.jobs, desk=self._desk, run=self._run)
 
     # ---- letters ----
 

@@ -267,7 +267,7 @@ def stats(
 
 
 def _watch(visit: Visit) -> None:
-    with _noting_ctrl_c() as is_noted:
+    with noting_ctrl_c() as is_noted:
         if sys.stdout.isatty():
             _draw_until(is_noted, visit)
         else:
@@ -281,7 +281,7 @@ def _draw_until(is_noted: Callable[[], bool], visit: Visit) -> None:
     from peik.doors.commands.printing import console
 
     with Live(_counts(visit.counter.stats()), console=console(), auto_refresh=False) as live:
-        while not _noted_within(_WATCH_S, is_noted):
+        while not noted_within(_WATCH_S, is_noted):
             live.update(_counts(visit.counter.stats()), refresh=True)
 
 
@@ -290,12 +290,12 @@ def _write_until(is_noted: Callable[[], bool], visit: Visit) -> None:
         counted = visit.counter.stats()
         sys.stdout.write(" ".join(f"{name}: {counted[name]}" for name in _COUNTS) + "\n")
         sys.stdout.flush()
-        if _noted_within(_WATCH_S, is_noted):
+        if noted_within(_WATCH_S, is_noted):
             return
 
 
 @contextlib.contextmanager
-def _noting_ctrl_c() -> Iterator[Callable[[], bool]]:
+def noting_ctrl_c() -> Iterator[Callable[[], bool]]:
     """Ctrl-C is noted and then heeded: an exception that comes while some object is being freed is only printed, and lost.
     The note takes no lock: what it interrupts may be holding it. A second Ctrl-C does not wait to be heeded."""
     is_noted = False
@@ -313,7 +313,7 @@ def _noting_ctrl_c() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _noted_within(time_s: float, is_noted: Callable[[], bool]) -> bool:
+def noted_within(time_s: float, is_noted: Callable[[], bool]) -> bool:
     """Waits in naps: a signal that raises nothing does not end a sleep."""
     deadline = time.monotonic() + time_s
     while not is_noted() and time.monotonic() < deadline:

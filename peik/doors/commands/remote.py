@@ -14,6 +14,7 @@ import msgspec
 
 from peik.doors.commands.accounts_counter import Streamed
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
+from peik.doors.commands.jobs_remote import RestJobs
 from peik.doors.commands.remote_inbox import RestInbox
 from peik.errors import Problem, Unavailable
 
@@ -39,6 +40,7 @@ class RestCounter:
         self._parts = urllib.parse.urlsplit(url)
         self._key = key
         self.inbox = RestInbox(self.call)
+        self.jobs = RestJobs(self.call)
 
     def is_there(self) -> bool:
         """Whether a Peik answers here. Asked without a key: who listens may be somebody else."""

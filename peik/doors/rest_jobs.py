@@ -1,0 +1,354 @@
+"""REST: long jobs. Queueing, looking, waiting, cancelling, running again; and the outside hosts that jobs talk to."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik.core.job import Job
+from peik.core.job_notice import OnDone, read_notice
+from peik.core.key import Scope
+from peik.core.letter import Backoff, Priority, State
+from peik.desk import Desk
+from peik.doors.access import Access
+from peik.doors.bodies import decode, instant_ms, parse_id, read_body, wait_s
+from peik.doors.queries import filter_of, read_cursor, read_limit
+from peik.doors.replies import Route, json_response
+from peik.errors import BadInput, NotFound
+from peik.job_ports import JobFilter, JobTally
+from peik.jobs.desk import TIMEOUT_S_MAX, USER_CHARS_MAX, JobRequest, JobsDesk, Turn, Used
+from peik.jobs.hosts import HostView
+from peik.shown import rfc3339
+
+if TYPE_CHECKING:
+    from peik.app import Office
+
+KIND_PATTERN = "^[A-Za-z0-9_.-]{1,64}$"
+FILTERS = ("kind", "user", "state", "since")
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+_Id = int | str | None
+
+
+class NoticeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A chat in which a job is told of, in one message. Ids are numbers, or strings as they are shown."""
+
+    chat_id: int | str
+    bot_id: _Id = None
+    thread_id: _Id = None
+    reply_to: _Id = None
+    language: str | None = None
+    has_progress: bool = True
+    on_done: OnDone = OnDone.EDIT
+    label: str | None = None
+
+
+class JobBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/jobs`. What is left out is as its kind says, where the node that is asked knows the kind."""
+
+    kind: str
+    params: dict[str, Any] = {}
+    user: int | str = ""
+    priority: int = Priority.NORMAL.value
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: Backoff | None = None
+    timeout_ms: int | None = None
+    run_at: int | float | str | None = None
+    idempotency_key: str | None = None
+    metadata: dict[str, Any] | None = None
+    notice: NoticeBody | None = None
+
+
+class JobBatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    jobs: list[JobBody]
+
+
+def request_of(body: JobBody, desk: Desk, *, key: str | None = None) -> JobRequest:
+    """The desk's request. A key in the body wins over the header. Raises BadInput, and NotFound for a bot that is not there:
+    nobody would ever hear of the job."""
+    notice = None if body.notice is None else _notice_of(body.notice)
+    if notice is not None:
+        desk.bot(notice["bot_id"] or None)
+    return JobRequest(
+        kind=body.kind,
+        params=body.params,
+        user=str(body.user),
+        priority=body.priority,
+        attempts=body.attempts,
+        backoff_ms=body.backoff_ms,
+        backoff=body.backoff,
+        timeout_s=_timeout_s(body.timeout_ms),
+        run_at_ms=instant_ms(body.run_at, "run_at"),
+        key=body.idempotency_key or key,
+        notice=notice,
+        metadata=body.metadata,
+    )
+
+
+def _notice_of(body: NoticeBody) -> dict[str, Any]:
+    given = msgspec.structs.asdict(body)
+    for name in ("bot_id", "thread_id", "reply_to"):
+        if isinstance(given[name], str):
+            given[name] = parse_id(given[name], name)
+    return given
+
+
+def _timeout_s(timeout_ms: int | None) -> float | None:
+    if timeout_ms is None:
+        return None
+    most_ms = int(TIMEOUT_S_MAX * 1000)
+    if not 1 <= timeout_ms <= most_ms:
+        raise BadInput(code="bad_timeout_ms", detail=f"timeout_ms must be between 1 and {most_ms}.")
+    return timeout_ms / 1000
+
+
+class JobRoutes:
+    """Jobs belong to no bot, even if one tells of them: all of this is for keys without bot_ids."""
+
+    def __init__(self, peik: "Office", access: Access) -> None:
+        self._jobs = peik.jobs
+        self._hosts = peik.hosts
+        self._desk = peik.desk
+        self._config = peik.config
+        self._clock = peik.clock
+        self._node = peik.store.nodes.node
+        self._access = access
+
+    def table(self) -> tuple[Route, ...]:
+        return (
+            ("POST", "/v1/jobs", self.queue, "queueJob", "jobs"),
+            ("GET", "/v1/jobs", self.list_jobs, "listJobs", "jobs"),
+            # Before those with an id: the first path that fits is taken.
+            ("POST", "/v1/jobs/batch", self.queue_batch, "queueJobs", "jobs"),
+            ("GET", "/v1/jobs/stats", self.get_stats, "getJobStats", "jobs"),
+            ("GET", "/v1/jobs/used", self.get_used, "getJobsUsed", "jobs"),
+            ("GET", "/v1/jobs/{job_id}", self.get_job, "getJob", "jobs"),
+            ("DELETE", "/v1/jobs/{job_id}", self.cancel, "cancelJob", "jobs"),
+            ("POST", "/v1/jobs/{job_id}/retry", self.retry, "retryJob", "jobs"),
+            ("GET", "/v1/hosts", self.list_hosts, "listHosts", "jobs"),
+        )
+
+    # ---- queueing ----
+
+    async def queue(self, request: Request) -> Response:
+        """Queue a job durably; with `?wait=10s`, answer with what became of it."""
+        self._admit(request, "send")
+        wait = self._wait_s(request)
+        body = decode(JobBody, await self._body(request))
+        wanted = request_of(body, self._desk, key=request.headers.get("idempotency-key"))
+        (queued,) = await self._jobs.queue([wanted])
+        if wait:
+            job = await self._jobs.wait(queued.job_id, wait)
+            return await self._shown(job, 200 if job.state.is_final else 202)
+        state = (await self._jobs.get(queued.job_id)).state if queued.is_repeat else queued.state
+        return json_response({"id": str(queued.job_id), "state": state}, 202)
+
+    async def queue_batch(self, request: Request) -> Response:
+        """Queue many jobs in one commit, all or none."""
+        self._admit(request, "send")
+        body = decode(JobBatchBody, await self._body(request))
+        queued = await self._jobs.queue([request_of(one, self._desk) for one in body.jobs])
+        return json_response({"ids": [str(one.job_id) for one in queued]}, 202)
+
+    # ---- looking ----
+
+    async def get_job(self, request: Request) -> Response:
+        """One job: how far it is, its place while it waits, and every run; with `?wait=10s`, once it has ended."""
+        self._admit(request, "read")
+        return await self._shown(await self._jobs.wait(_path_id(request), self._wait_s(request)))
+
+    async def list_jobs(self, request: Request) -> Response:
+        """Jobs by kind, user, state and time, the newest first."""
+        self._admit(request, "read")
+        wanted = job_filter_of(_given(request, FILTERS, also=("cursor", "limit")))
+        limit = read_limit(request)
+        jobs = await self._jobs.find(wanted, before=read_cursor(request), limit=limit)
+        return json_response(page_view(jobs, limit))
+
+    async def get_stats(self, request: Request) -> Response:
+        """How many jobs of each kind stand where."""
+        self._admit(request, "read")
+        return json_response(stats_view(await self._jobs.tallies()))
+
+    async def get_used(self, request: Request) -> Response:
+        """What a user has had of a kind of jobs today (UTC), and what the day allows."""
+        self._admit(request, "read")
+        given = _given(request, ("kind", "user"))
+        kind, user = checked_kind(given.get("kind", "")), checked_user(given.get("user", ""))
+        return json_response(used_view(kind, user, await self._jobs.used_today(kind, user)))
+
+    async def list_hosts(self, request: Request) -> Response:
+        """The outside hosts that jobs of the node that answers talk to, and which of them are left alone for a while."""
+        self._admit(request, "read")
+        now_ms = self._clock.wall_ms()
+        return json_response({"node": self._node, "hosts": [_host_view(one, now_ms) for one in self._hosts.all()]})
+
+    # ---- changing ----
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a job. One that runs is told to end, and ends soon after: `is_cancelling` is true until then."""
+        self._admit(request, "send")
+        return await self._shown(await self._jobs.cancel(_path_id(request)))
+
+    async def retry(self, request: Request) -> Response:
+        """Run a failed or cancelled job again, with all of its attempts."""
+        self._admit(request, "send")
+        return await self._shown(await self._jobs.retry(_path_id(request)), 202)
+
+    # ---- ----
+
+    def _admit(self, request: Request, scope: Scope) -> None:
+        self._access.admit(request, scope).must_serve_all()
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request, bytes_max=self._config.body_max)
+
+    def _wait_s(self, request: Request) -> float:
+        return wait_s(request, most_s=self._config.wait_max)
+
+    async def _shown(self, job: Job, status: int = 200) -> Response:
+        return json_response(await whole_view(self._jobs, job), status)
+
+
+# ---- reading ----
+
+
+def _path_id(request: Request) -> int:
+    return parse_id(request.path_params["job_id"], "job_id")
+
+
+def _given(request: Request, names: tuple[str, ...], *, also: tuple[str, ...] = ()) -> dict[str, str]:
+    """An unknown name is refused: a mistyped filter must not mean "everything"."""
+    query = request.query_params
+    unknown = set(query) - {*names, *also}
+    if unknown:
+        raise BadInput(
+            code="unknown_filter",
+            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join((*names, *also))}.",
+        )
+    return {name: query[name] for name in names if name in query}
+
+
+def job_filter_of(given: Mapping[str, str]) -> JobFilter:
+    """Which jobs. An empty user is one, too: those that belong to nobody in particular."""
+    shared = filter_of({name: given[name] for name in ("state", "since") if name in given})
+    return JobFilter(
+        kind=checked_kind(given["kind"]) if "kind" in given else None,
+        user=checked_user(given["user"]) if "user" in given else None,
+        state=shared.state,
+        since_ms=shared.since_ms,
+    )
+
+
+def checked_kind(text: str) -> str:
+    if re.fullmatch(KIND_PATTERN, text) is None:
+        raise BadInput(code="bad_kind", detail="kind names a kind of jobs: 1 to 64 letters, digits and . _ - only.")
+    return text
+
+
+def checked_user(text: str) -> str:
+    if len(text) > USER_CHARS_MAX or _UNSEEN.search(text):
+        raise BadInput(
+            code="bad_user", detail=f"user has at most {USER_CHARS_MAX} characters, and none that is unseen."
+        )
+    return text
+
+
+# ---- showing ----
+
+
+class _Line(msgspec.Struct):
+    at: int
+    end: str
+    run: int
+    reason: str | None = None
+    node: str | None = None
+
+
+_read_history = msgspec.json.Decoder(list[_Line]).decode
+
+
+def job_view(job: Job) -> dict[str, object]:
+    """A job as it is shown in a list."""
+    return {
+        "id": str(job.id),
+        "kind": job.kind,
+        "user": job.user,
+        "params": _raw(job.params),
+        "state": job.state,
+        "is_cancelling": job.is_cancelling and not job.state.is_final,
+        "priority": Priority.CRITICAL - job.rank,
+        "attempts": job.attempts,
+        "attempts_made": job.attempts_made,
+        "backoff_ms": job.backoff_ms,
+        "backoff": job.backoff,
+        "timeout_ms": job.timeout_ms,
+        "progress": job.progress,
+        "progress_text": job.progress_text,
+        "result": _raw(job.result),
+        "failed_reason": job.failed_reason,
+        "history": [{**msgspec.structs.asdict(line), "at": rfc3339(line.at)} for line in _read_history(job.history)],
+        "node": job.node,
+        "notice": _notice_view(job.notice),
+        "metadata": _raw(job.metadata),
+        "bytes_used": job.bytes_used,
+        "idempotency_key": job.key,
+        "created_at": rfc3339(job.created_at_ms),
+        "due_at": rfc3339(job.due_at_ms) if job.state is State.DELAYED else None,
+        "started_at": rfc3339(job.started_at_ms),
+        "ended_at": rfc3339(job.ended_at_ms) if job.state.is_final else None,
+    }
+
+
+async def whole_view(jobs: JobsDesk, job: Job) -> dict[str, object]:
+    """The same with its place, while it waits."""
+    turn: Turn | None = None
+    if job.state is State.WAITING:
+        try:
+            turn = await jobs.place(job.id)
+        except NotFound:
+            turn = None  # it ended and left just now
+    position, eta_s = (None, None) if turn is None else (turn.position, turn.eta_s)
+    return {**job_view(job), "position": position, "eta_s": eta_s}
+
+
+def page_view(jobs: list[Job], limit: int) -> dict[str, object]:
+    return {
+        "jobs": [job_view(job) for job in jobs],
+        "next": str(jobs[-1].id) if len(jobs) == limit else None,
+    }
+
+
+def stats_view(tallies: Mapping[str, JobTally]) -> dict[str, object]:
+    return {"kinds": {kind: msgspec.structs.asdict(tally) for kind, tally in sorted(tallies.items())}}
+
+
+def used_view(kind: str, user: str, used: Used) -> dict[str, object]:
+    return {"kind": kind, "user": user, **msgspec.structs.asdict(used)}
+
+
+def _host_view(host: HostView, now_ms: int) -> dict[str, object]:
+    return {
+        "host": host.name,
+        "state": host.state,
+        "why": host.why,
+        "since": None if host.since_s is None else rfc3339(now_ms - int(host.since_s * 1000)),
+        "retry_s": host.retry_s,
+    }
+
+
+def _notice_view(text: str | None) -> dict[str, object] | None:
+    notice = read_notice(text)
+    if notice is None:
+        return None
+    shown = {**msgspec.structs.asdict(notice), "bot_id": notice.bot_id or None}
+    for name in ("chat_id", "bot_id", "thread_id", "reply_to"):
+        shown[name] = None if shown[name] is None else str(shown[name])
+    return shown
+
+
+def _raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text.encode())
