@@ -4,6 +4,7 @@ import asyncio
 import mimetypes
 import random
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from peik.engine.leases import Leases
 from peik.errors import BadInput, InDoubt, NotFound
 from peik.events import Events
 from peik.inbox.texts import load_texts
+from peik.job_events import JobSaid
 from peik.job_ports import JobRetention
 from peik.jobs.chat import JobChat
 from peik.jobs.children import run_in_process
@@ -84,12 +86,16 @@ def jobs_of(
         clock=clock,
         events=events,
     )
+
+    def said(job_id: int, line: str) -> None:
+        events.tell(JobSaid(job_id=job_id, line=line))
+
     tools = Tools(
         folders=folders,
         chat=JobChat(letters),
         hosts=hosts,
         teller=telling,
-        processes=run_in_process,
+        processes=partial(run_in_process, on_line=said),
         clock=clock,
         events=events,
         folder_bytes=config.work_max,

@@ -31,6 +31,13 @@ class JobRan(Event, frozen=True, kw_only=True):
     run_s: float
 
 
+class JobSaid(Event, frozen=True, kw_only=True):
+    """A line that a job's process printed."""
+
+    job_id: int
+    line: str
+
+
 class JobCancelled(Event, frozen=True, kw_only=True):
     """Somebody took back a job that waited. One that runs ends first: see JobRan."""
 

@@ -58,7 +58,7 @@ def stopped(job: Job, stop: Stop, *, after_s: float, at_ms: int) -> Ran | None:
         case Stop.CUT_OFF:
             return _ran(job, End.PUT_OFF, "The store was away for too long while it ran.", due_at_ms=at_ms)
         case Stop.OVER:
-            return _ran(job, End.HOPELESS, OVER_REASON)
+            return _ran(job, End.HOPELESS, _said(error) if error.args else OVER_REASON)
 
 
 def raised(job: Job, error: BaseException, *, at_ms: int) -> Ran:
@@ -67,7 +67,7 @@ def raised(job: Job, error: BaseException, *, at_ms: int) -> Ran:
         case JobHopeless():
             return _ran(job, End.HOPELESS, _said(error))
         case FolderOver():
-            return _ran(job, End.HOPELESS, OVER_REASON)
+            return _ran(job, End.HOPELESS, _said(error) if error.args else OVER_REASON)
         case JobLater():
             return _put_off(job, _said(error), error.after_s, at_ms)
         case HostShut():

@@ -20,9 +20,10 @@ from peik.events import Events, Surprise
 from peik.job_events import DiskBack, DiskShort, FolderLeft
 from peik.jobs.disk import Account, Space, floor_of, lacking, remove, shown, size_of, space_of
 from peik.jobs.owners import Dead, Owner
-from peik.jobs.ports import NoRoom
+from peik.jobs.ports import FolderOver, NoRoom
 
 SWEEP_S = 600.0
+SLACK_S = 0.001  # timers may ring a hair early
 RETRY_S = 1.0
 RETRY_S_MAX = 300.0
 LOOK_S = 10.0  # for room, while there is none
@@ -143,7 +144,9 @@ class Folders:
     async def begin(self, job: Record, bytes_max: int) -> Path:
         if self._bytes_max is not None and bytes_max > self._bytes_max:
             # No news of the disk: nobody can ever make room for this one.
-            raise NoRoom(f"It needs {shown(bytes_max)}, and work folders may hold {shown(self._bytes_max)} together.")
+            raise FolderOver(
+                f"It needs {shown(bytes_max)}, and work folders may hold {shown(self._bytes_max)} together."
+            )
         async with self._one:
             try:
                 path = await self._do(self._begin, f"{job.id}-{job.run}", bytes_max, self._account())
@@ -303,7 +306,7 @@ class Folders:
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self) -> None:
-        now = self._clock.mono()
+        now = self._clock.mono() + SLACK_S
         for path in [path for path, left in self._left.items() if left.due_at <= now and not left.is_being_removed]:
             await self._try(path)
         if self._sweep_at <= now:

@@ -18,7 +18,7 @@ class WorkFolders(Protocol):
     """A folder of its own for each run of a job."""
 
     async def begin(self, job: Record, bytes_max: int) -> Path:
-        """An empty folder that nobody else has. Raises NoRoom."""
+        """An empty folder that nobody else has. Raises NoRoom, and FolderOver if there can never be room for it."""
 
     async def size(self, job: Record) -> int:
         """How many bytes lie there now."""

@@ -311,6 +311,8 @@ class EventLog:
                     self._log.debug("-> job begins", job=job_id, kind=kind, run=run, waited_s=round(waited_s, 1))
             case job_events.JobRan():
                 self._run(event)
+            case job_events.JobSaid(job_id=job_id, line=line):
+                self._log.info("| job", job=job_id, line=line)
             case job_events.JobCancelled(job_id=job_id, kind=kind):
                 if self._shows_all:
                     self._log.debug("x job cancelled", job=job_id, kind=kind)

@@ -57,7 +57,7 @@ def example(kind: type[events.Event]) -> events.Event:
 @pytest.mark.parametrize("kind", every_event(), ids=lambda kind: kind.__name__)
 def test_every_event_has_one_line_that_begins_with_its_sign(kind: type[events.Event]) -> None:
     ((_, words, _),) = shown(example(kind))
-    assert words.split()[0] in ("->", "<-", "~", "!", "#", "+", "x")
+    assert words.split()[0] in ("->", "<-", "~", "!", "#", "+", "x", "|")
 
 
 def test_a_recovery_says_how_many_were_found_stored_duplicate_and_expired_and_how_long_it_took() -> None:

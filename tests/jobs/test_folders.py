@@ -18,7 +18,7 @@ from peik.job_events import DiskBack, DiskShort, FolderLeft
 from peik.jobs import disk
 from peik.jobs.disk import Space
 from peik.jobs.folders import RETRY_S_MAX, SWEEP_S, Folders
-from peik.jobs.ports import NoRoom
+from peik.jobs.ports import FolderOver, NoRoom
 from peik.testing.virtual import VirtualClock, run_virtual
 
 GB = 1024**3
@@ -118,7 +118,7 @@ def test_what_is_set_aside_is_bounded(tmp_path: Path) -> None:
                 await full.begin(job(4), 1)
         await other.end(job(2))
         await folders.begin(job(4), GB)
-        with pytest.raises(NoRoom, match=r"needs 4\.0 GB"):
+        with pytest.raises(FolderOver, match=r"needs 4\.0 GB"):
             await folders.begin(job(5), 4 * GB)
         await folders.close()
         await other.begin(job(6), 3 * GB)
