@@ -58,7 +58,7 @@ def stopped(job: Job, stop: Stop, *, after_s: float, at_ms: int) -> Ran | None:
         case Stop.CUT_OFF:
             return _ran(job, End.PUT_OFF, "The store was away for too long while it ran.", due_at_ms=at_ms)
         case Stop.OVER:
-            return _ran(job, End.HOPELESS, _said(error) if error.args else OVER_REASON)
+            return _ran(job, End.HOPELESS, OVER_REASON)
 
 
 def raised(job: Job, error: BaseException, *, at_ms: int) -> Ran:
