@@ -84,10 +84,15 @@ def _await_answer(client: redis.Redis, process: "subprocess.Popen[bytes]") -> No
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    """Nobody else is given it as long as this process lives, whether a server of ours listens on it or is being started. A
+    port that is merely free now may be somebody else's then."""
+    place = socket.socket()
+    # Bound and not listening it is in the way of none that says the same of itself, as servers do.
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind(("127.0.0.1", 0))
+    port: int = place.getsockname()[1]
+    place.detach()  # it stays open
+    return port
 
 
 @cache

@@ -27,6 +27,7 @@ def test_what_is_told_is_heard_as_it_was() -> None:
     telling.consumers()
     telling.records()
     telling.leases()
+    telling.jobs()
     telling.due(500)
     telling.due(400)
     telling.due(None)
@@ -39,6 +40,7 @@ def test_what_is_told_is_heard_as_it_was() -> None:
         is_consumers=True,
         is_records=True,
         is_leases=True,
+        is_jobs=True,
         due_at_ms=400,
     )
 

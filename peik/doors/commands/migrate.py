@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = {  # what people call it; the rest goes without saying
     "bots": "bots",
     "letters": "letters",
+    "jobs": "jobs",
     "message_log": "lines of the message log",
     "arrivals": "arrivals",
     "consumers": "consumers",

@@ -43,6 +43,9 @@ class End(Protocol):
     async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
         """The next records of a kind, about as many as the limit says. Whoever comes back with a cursor goes on there."""
 
+    async def job_states(self) -> dict[str, int]:
+        """How many jobs are in each state in which there are any."""
+
     async def blobs(self) -> list[str]:
         """The files that letters still need, in order."""
 

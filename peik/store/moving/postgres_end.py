@@ -1,12 +1,13 @@
 """The end of a move that is a schema of a PostgreSQL database."""
 
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
-from peik.core.letter import Enclosed
+from peik.core.letter import Enclosed, State
 from peik.errors import Conflict, NotFound, StartError
 from peik.store.moving import progress as progresses
 from peik.store.moving.ends import Page
@@ -23,6 +24,7 @@ from peik.store.moving.records import (
     LogLine,
     Reader,
     Record,
+    StoredJob,
     WaitingHook,
 )
 from peik.store.moving.records import Sequence as LastId
@@ -33,7 +35,9 @@ from peik.store.postgres.session import Session
 
 T = TypeVar("T")
 
-_SQL = load("postgres.sql")
+_SQL = {
+    name: body.replace("{sequence}", load("postgres.sql")["sequence"]) for name, body in load("postgres.sql").items()
+}
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OUTCOME = "What was moved before is kept: start again to go on."
 _CONNECT_S = 5.0
@@ -111,6 +115,9 @@ class PostgresEnd:
         records = [_record(kind, tuple(row)) for row in rows]
         return Page(records, cursor_of(records[-1]) if len(records) == limit else None)
 
+    async def job_states(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self._connection.fetch(_SQL["job_states"])}
+
     async def blobs(self) -> list[str]:
         rows = await self._connection.fetch(_SQL["blobs"])
         return sorted({file.blob for (text,) in rows for file in _enclosed(text)})
@@ -135,11 +142,19 @@ class PostgresEnd:
                 for one in records:
                     assert isinstance(one, LastId)
                     await self._connection.execute(_SQL["write_sequence"], one.name, one.last)
+            elif kind in _INSERTED and records:
+                columns = zip(*map(msgspec.structs.astuple, records), strict=True)
+                await self._connection.execute(_SQL[f"write_{kind}"], *columns)
             elif records:
                 await self._copy(kind, records)
             await self._connection.execute(_SQL["keep_progress"], progresses.encode(progress))
             if progress.ended_at_ms is not None:
-                await self._connection.execute(_SQL["analyze"].replace("{tables}", ", ".join(_COLUMNS)))
+                await self._analyze(*_COLUMNS, "job_lines")
+            elif kind in _ASKED and progress.of(kind).is_done:
+                await self._analyze(kind)
+
+    async def _analyze(self, *tables: str) -> None:
+        await self._connection.execute(_SQL["analyze"].replace("{tables}", ", ".join(tables)))
 
     async def _copy(self, kind: str, records: Sequence[Record]) -> None:
         every: Any = records
@@ -153,6 +168,8 @@ class PostgresEnd:
         elif kind == "consumers":
             spans = [(one.id, *span) for one in every for span in one.spans]
             await self._copy_rows("spans", ("consumer_id", "first", "last"), spans)
+        elif kind == "jobs":
+            await self._connection.execute(_SQL["count_jobs_in"], *_job_counts(every))
         elif kind == "bots":
             await self._connection.execute(_SQL["fill_tallies"])
 
@@ -179,7 +196,13 @@ def _counting(kind: str) -> str:
 
 _HOOK = Letter.__struct_fields__.index("hook")
 _CHAT_OF: dict[type[Record], int] = {Letter: 5, KnownChat: 1, LogLine: 2, Arrived: 6}
-_COLUMN_OF = {("idempotency", "name"): "key", ("message_log", "chat"): "chat_id"}
+_COLUMN_OF = {
+    ("idempotency", "name"): "key",
+    ("message_log", "chat"): "chat_id",
+    ("jobs", "idempotency_key"): "key",
+}
+_ASKED = frozenset({"jobs", "job_lines"})  # what is looked into while the move is still under way
+_INSERTED = frozenset({"job_lines", "job_means"})  # what has to be counted, or stands in a row that is there
 
 
 def _columns(kind: str) -> tuple[str, ...]:
@@ -195,7 +218,7 @@ def _columns(kind: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-_COLUMNS = {kind: _columns(kind) for kind in KINDS if kind != "sequences"}
+_COLUMNS = {kind: _columns(kind) for kind in KINDS if kind != "sequences" and kind not in _INSERTED}
 
 
 def _row(record: Record) -> tuple[object, ...]:
@@ -213,6 +236,14 @@ def _row(record: Record) -> tuple[object, ...]:
         case Reader():
             row.pop()
     return tuple(row)
+
+
+def _job_counts(jobs: Sequence[StoredJob]) -> list[list[str] | list[int]]:
+    """Kinds, and of each how many are in each state: column by column."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for job in jobs:
+        counts[job.kind][job.state] += 1
+    return [list(counts), *([count[state] for count in counts.values()] for state in State)]
 
 
 def _split(hook: int | str | None) -> tuple[int | None, str | None]:

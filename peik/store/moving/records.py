@@ -1,7 +1,7 @@
 """The neutral form: what is moved, one struct per kind. Fields stand in the order in which the ends read and write them.
 
 None stands for what is not there. Some fields are not kept by every store; `End.fit` says what a store makes of them.
-Not moved: leases, nodes, locks and epochs of ownership, which belong to whoever is served.
+Not moved: leases of bots, nodes, locks and epochs of ownership, which belong to whoever is served.
 """
 
 from typing import ClassVar
@@ -265,8 +265,77 @@ class Absence(Record, frozen=True):
     settled_at: int | None
 
 
+class StoredJob(Record, frozen=True):
+    """A job, in the order of `peik.store.job_rows.COLUMNS`; then what only stores know of it."""
+
+    key = ("id",)
+    id: int
+    kind: str
+    user_id: str
+    params: str
+    rank: int
+    state: str
+    attempts: int
+    attempts_made: int
+    backoff_ms: int
+    backoff: str
+    timeout_ms: int | None
+    due_at: int | None
+    run: int
+    node: str | None
+    ends_at: (
+        int | None
+    )  # of its lease; whoever gave that is gone, so that no store has to keep for how long it was given
+    is_cancelling: bool
+    progress: float | None
+    progress_text: str | None
+    result: str | None
+    failed_reason: str | None
+    history: str
+    idempotency_key: str | None
+    notice: str | None
+    notice_state: str | None
+    metadata: str | None
+    bytes_max: int
+    bytes_used: int
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    digest: str  # of what its key stands for; "" if it has none
+    place: int | None  # in its line, while it waits
+
+
+class JobLine(Record, frozen=True):
+    """A line that somebody stands in. How many do is counted where it is written."""
+
+    key = ("kind", "rank", "ticket")
+    kind: str
+    rank: int
+    ticket: int
+    user_id: str
+
+
+class JobDay(Record, frozen=True):
+    """What a user asked for and used of a kind on a day."""
+
+    key = ("day", "kind", "user_id")
+    day: int
+    kind: str
+    user_id: str
+    jobs: int
+    bytes: int
+
+
+class JobMean(Record, frozen=True):
+    """How long the last runs of a kind took."""
+
+    key = ("kind",)
+    kind: str
+    mean_run_ms: int
+
+
 class Sequence(Record, frozen=True):
-    """The last id that was given out."""
+    """The last id that was given out; of jobs the last number of a place or ticket, too."""
 
     key = ("name",)
     name: str
@@ -283,7 +352,8 @@ class File(Record, frozen=True):
 
 
 # In this order they are moved. A bot comes after its tally, which a bot makes if there is none; an arrival comes after its
-# inbox, whose epoch says whether Telegram may bring it once more; ids are given out again only when all are there.
+# inbox, whose epoch says whether Telegram may bring it once more; a line of jobs comes after those who stand in it; ids are
+# given out again only when all are there.
 KINDS: dict[str, type[Record]] = {
     "tallies": Tally,
     "bots": Bot,
@@ -303,12 +373,20 @@ KINDS: dict[str, type[Record]] = {
     "deliveries": Story,
     "handled": Handled,
     "outages": Absence,
+    "jobs": StoredJob,
+    "job_lines": JobLine,
+    "job_days": JobDay,
+    "job_means": JobMean,
     "sequences": Sequence,
 }
 FILES = "files"
 
-# What gives out ids, by the kind that gets them.
-NUMBERED = ("letters", "keys", "hooks", "arrivals", "consumers", "outages")
+# What gives out ids, by the kind that gets them; and the one counter of places and tickets of jobs.
+NUMBERED = ("letters", "keys", "hooks", "arrivals", "consumers", "outages", "jobs", "job_numbers")
+
+# For stores that want to know for how long a lease was given, so that a clock that is put back makes none longer. A run that
+# is moved has no worker any more, so that it may as well be given up earlier.
+JOB_LEASE_MS = 30_000
 
 PHASE_IN_LANE, PHASE_APART, PHASE_COMPLETED, PHASE_FAILED = 0, 1, 2, 3
 

@@ -37,7 +37,9 @@ class RedisEnd:
     async def open(self, *, is_target: bool) -> None:
         await self._client.open()
         self._reading = RedisReading(self._client.redis, self._client.prefix)
-        if not is_target and not await self._client.redis.exists(*map(self._key, ("bots", "ids", "arrival_ids"))):
+        if not is_target and not await self._client.redis.exists(
+            *map(self._key, ("bots", "ids", "arrival_ids", "job_ids"))
+        ):
             raise NotFound(code="no_store", detail=f"There is no store of Peik's at {self.shown}. Look at --from.")
 
     async def close(self) -> None:
@@ -66,6 +68,9 @@ class RedisEnd:
 
     async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
         return await self._reading.page(kind, cursor, limit)
+
+    async def job_states(self) -> dict[str, int]:
+        return await self._reading.job_states()
 
     async def blobs(self) -> list[str]:
         return sorted(await remembering.blobs(self._client))

@@ -1,6 +1,6 @@
 """Records out of a Redis store, page by page.
 
-Letters and arrivals are walked by their ids, which are counted in blocks; what has an index is walked along it; the rest is
+Letters, arrivals and jobs are walked by their ids, which are counted in blocks; what has an index is walked along it; the rest is
 little, and read whole.
 """
 
@@ -31,6 +31,7 @@ from peik.store.moving.records import (
     Tally,
 )
 from peik.store.moving.records import Sequence as LastId
+from peik.store.moving.redis_jobs import RedisJobReading
 from peik.store.moving.redis_writing import COUNTER_OF
 from peik.store.redis.records import chat_of
 
@@ -52,9 +53,12 @@ class RedisReading:
         self._small: dict[str, list[Record]] = {}
         self._bots: dict[str, list[int]] | None = None
         self._gone: set[int] | None = None
+        self._job_reading = RedisJobReading(redis, prefix)
+        self.job_states = self._job_reading.states
         self._walks: dict[str, Callable[[str | None, int], Awaitable[Page]]] = {
             "letters": self._letters,
             "arrivals": self._arrivals,
+            "jobs": self._jobs,
             "chats": self._chats,
             "idempotency": self._idempotency,
             "message_log": self._log,
@@ -73,6 +77,9 @@ class RedisReading:
             "watermarks": self._checkpoints,
             "deliveries": self._stories,
             "outages": self._outages,
+            "job_lines": self._job_reading.lines,
+            "job_days": self._job_reading.days,
+            "job_means": self._job_reading.means,
             "sequences": self._last_ids,
         }
 
@@ -93,6 +100,7 @@ class RedisReading:
         found["chats"] = sum([await self._redis.zcard(self._key(f"chat_index:{bot}")) for bot in bots])
         found["letters"] = await self._redis.hlen(self._key("letters"))
         found["arrivals"] = await self._redis.hlen(self._key("arrivals")) - len(await self._gone_ids())
+        found["jobs"] = await self._redis.hlen(self._key("jobs"))
         found["idempotency"] = await self._redis.hlen(self._key("idempotency"))
         found["message_log"] = await self._redis.hlen(self._key("log"))
         found["handled"] = sum(
@@ -185,6 +193,10 @@ class RedisReading:
             if raw is not None and one not in gone
         ]
         return Page(records, next_cursor)
+
+    async def _jobs(self, cursor: str | None, limit: int) -> Page:
+        ids, next_cursor = await self._ids("job_blocks", cursor, limit)
+        return Page(await self._job_reading.jobs(ids), next_cursor)
 
     async def _gone_ids(self) -> set[int]:
         """Arrivals of bots that were removed, and that nobody has cleared away yet."""

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from peik.store.moving import redis_inbox_rows as inbox_rows
+from peik.store.moving import redis_jobs
 from peik.store.moving import redis_rows as rows
 from peik.store.moving.records import (
     PHASE_APART,
@@ -46,6 +47,8 @@ COUNTER_OF = {
     "arrivals": "arrival_ids",
     "consumers": "consumer_ids",
     "outages": "outage_ids",
+    "jobs": "job_ids",
+    "job_numbers": "job_numbers",
 }
 
 
@@ -58,6 +61,9 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 def write(batch: RedisBatch, records: Sequence[Record], known: Surroundings) -> None:
     for record in records:
+        if isinstance(record, redis_jobs.OF_JOBS):
+            redis_jobs.write(batch, record)
+            continue
         _WRITE[type(record)](batch, record, known)
 
 

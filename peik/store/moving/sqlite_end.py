@@ -19,7 +19,7 @@ from peik.store.moving.files import FolderFiles
 from peik.store.moving.fitting import fit_dates
 from peik.store.moving.progress import Progress
 from peik.store.moving.queries import after, cursor_of, load
-from peik.store.moving.records import KINDS, ApiKey, Letter, Reader, Record, Secret
+from peik.store.moving.records import JOB_LEASE_MS, KINDS, ApiKey, Letter, Reader, Record, Secret, StoredJob
 from peik.store.moving.records import Sequence as LastId
 from peik.store.statements import Row, run_many
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 _SQL = load("sqlite.sql")
 _LETTER_WIDTH = Letter.__struct_fields__.index("result")  # what stands in the table of letters itself
 _READER_WIDTH = Reader.__struct_fields__.index("spans")
+_CANCELLING = StoredJob.__struct_fields__.index("is_cancelling")
 
 _spans = msgspec.json.Decoder(tuple[tuple[int, int], ...]).decode
 _enclosed = msgspec.json.Decoder(tuple[Enclosed, ...]).decode
@@ -112,6 +113,9 @@ class SqliteEnd:
         admin = await asyncio.to_thread(admin_key.read, self._path)
         return Page(kept if admin is None else [admin, *kept], None)
 
+    async def job_states(self) -> dict[str, int]:
+        return await self._ask(lambda one: dict(one.execute(_SQL["job_states"])))
+
     async def blobs(self) -> list[str]:
         def read(one: apsw.Connection) -> set[str]:
             return {file.blob for (text,) in one.execute(_SQL["blobs"]) for file in _enclosed(text)}
@@ -184,13 +188,15 @@ def _read(connection: apsw.Connection, kind: str, bound: tuple[int | str, ...]) 
     rows = connection.execute(_SQL[f"read_{kind}"], bound)
     if kind == "consumers":
         return [make(*row[:-1], _spans(row[-1])) for row in rows]
+    if kind == "jobs":
+        return [make(*row[:_CANCELLING], bool(row[_CANCELLING]), *row[_CANCELLING + 1 :]) for row in rows]
     return [make(*row) for row in rows]
 
 
 def _write(connection: apsw.Connection, kind: str, records: Sequence[Record]) -> None:
     if kind == "sequences":
-        names: list[Row] = [(one.name,) for one in records if isinstance(one, LastId)]
-        run_many(connection, _SQL["forget_sequences"], names)
+        _write_sequences(connection, [one for one in records if isinstance(one, LastId)])
+        return
     run_many(connection, _SQL[f"write_{kind}"], [_row(record) for record in records])
     if kind == "letters":
         _write_beside(connection, records)
@@ -199,6 +205,15 @@ def _write(connection: apsw.Connection, kind: str, records: Sequence[Record]) ->
         run_many(connection, _SQL["write_spans"], spans)
     elif kind == "bots":
         connection.execute(_SQL["fill_tallies"])
+
+
+def _write_sequences(connection: apsw.Connection, sequences: Sequence[LastId]) -> None:
+    own = [one for one in sequences if one.name != "job_numbers"]
+    run_many(connection, _SQL["forget_sequences"], [(one.name,) for one in own])
+    run_many(connection, _SQL["write_sequences"], [_row(one) for one in own])
+    for one in sequences:
+        if one.name == "job_numbers":
+            connection.execute(_SQL["write_job_numbers"], (one.last,))
 
 
 def _write_beside(connection: apsw.Connection, records: Sequence[Record]) -> None:
@@ -217,4 +232,6 @@ def _row(record: Record) -> Row:
         return row[:_READER_WIDTH]
     if isinstance(record, ApiKey):
         return (*row, record.id)
+    if isinstance(record, StoredJob):
+        return (*row, None if record.ends_at is None else JOB_LEASE_MS)
     return row

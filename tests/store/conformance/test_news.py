@@ -32,7 +32,7 @@ class Heard:
     """All that a node was told, as one."""
 
     def __init__(self) -> None:
-        self.is_all = self.is_consumers = self.is_records = self.is_leases = False
+        self.is_all = self.is_consumers = self.is_records = self.is_leases = self.is_jobs = False
         self.accepted: list[tuple[int, int, int]] = []
         self.lanes: set[int] = set()
         self.ended: dict[int, list[int]] = {}
@@ -41,7 +41,7 @@ class Heard:
         self.due_at_ms: int | None = None
 
     def add(self, news: News) -> None:
-        for flag in ("is_all", "is_consumers", "is_records", "is_leases"):
+        for flag in ("is_all", "is_consumers", "is_records", "is_leases", "is_jobs"):
             setattr(self, flag, getattr(self, flag) or getattr(news, flag))
         self.accepted += news.accepted
         self.lanes |= news.lanes

@@ -5,17 +5,20 @@ from pathlib import Path
 
 import msgspec
 
+from peik.core.job import End as Ended
 from peik.core.key import Key, digest_of
 from peik.core.letter import Backoff, OnUncertain
 from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.inbox_ports import ArrivalFilter, ConsumerKind
+from peik.job_ports import JobRetention, JobStore, RunNews
 from peik.ports import BotRecord, HookDeferred, Retention, Store
+from peik.store.choosing import AnyStore
 from peik.store.moving.ends import End
 from peik.store.moving.move import Ends, Moved, Watch, move
 from peik.store.moving.opening import end_of
 from peik.store.moving.records import KINDS, Record
-from tests.store import inbox_acts
+from tests.store import inbox_acts, job_acts
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,
@@ -36,6 +39,7 @@ from tests.store.places import BOT, OTHER_BOT, Place, SqlitePlace
 URL = "https://shop.example/hook?order=5"
 BLOB = "0123456789abcdef0123456789abcdef"
 KEY = "peik-key-of-a-shop"
+ODD_KIND = "größer:als"
 
 
 def url_of(place: Place) -> str:
@@ -98,11 +102,12 @@ async def file_in(place: Place) -> bytes | None:
         await end.close()
 
 
-async def fill(store: Store) -> None:
+async def fill(store: AnyStore) -> None:
     await _people(store)
     await _letters(store)
     await _ended(store)
     await _inbox(store)
+    await _jobs(store.jobs)
 
 
 async def _people(store: Store) -> None:
@@ -230,6 +235,56 @@ async def _inbox(store: Store) -> None:
     over = await inbox.open_outage(BOT, began_at_ms=NOW - HOUR, ended_at_ms=NOW, last_number=506)
     await inbox.settle_outage(over.id, at_ms=NOW + 1)
     assert open_outage.id != over.id
+
+
+FULL = {
+    "params": '{"url":"https://a.example/ü"}',
+    "rank": 1,
+    "attempts": 7,
+    "backoff_ms": 700,
+    "backoff": Backoff.FIXED,
+    "timeout_ms": 60_000,
+    "notice": '{"chat_id":5}',
+    "metadata": '{"order":9}',
+    "bytes_max": 10**9,
+}
+
+
+async def _jobs(jobs: JobStore) -> None:
+    """Jobs in every state, lines whose tickets have gone round, and two kinds, of which one's name parts like a field."""
+    await _ended_jobs(jobs)
+    for user in ("ann", "bob", "", "زهرا"):
+        await job_acts.queue(jobs, *(job_acts.a_job(user) for _ in range(4)))
+    await job_acts.queue(jobs, job_acts.a_job("ann", key="k:1", digest="same as", **FULL), at_ms=NOW + 1)
+    await job_acts.queue(jobs, job_acts.a_job("a:b", kind=ODD_KIND), job_acts.a_job("late", run_at_ms=NOW + HOUR))
+    # The lines have had their turns: tickets are not in the order of places any more, and a job went back to the end.
+    dead, told, back, off = await job_acts.take(jobs, 4, within=job_acts.terms(per_user=2), lease_ms=HOUR)
+    put_off = job_acts.ran(back, Ended.PUT_OFF, reason="the host is down")
+    put_away = job_acts.ran(off, Ended.PUT_OFF, due_at_ms=NOW + 2 * HOUR)
+    await job_acts.settle(jobs, put_off, put_away)
+    beat = RunNews(job_id=told.id, run=told.run, progress=0.25, progress_text="¼", notice_state='{"message_id":4}')
+    await jobs.beat([beat], lease_ms=HOUR)
+    await jobs.cancel(told.id, reason="no longer", at_ms=NOW + 2)
+    await jobs.beat([RunNews(job_id=dead.id, run=dead.run)], lease_ms=job_acts.SHORT_MS)
+    # The last id is that of a job that is not here any more.
+    (gone,) = await job_acts.queue(jobs, job_acts.a_job("eve", kind=ODD_KIND))
+    await jobs.cancel(gone, reason="by hand", at_ms=NOW - 500 * HOUR)
+    assert await jobs.clean(JobRetention(completed_ms=HOUR, failed_ms=HOUR), at_ms=NOW, limit=10) == 1
+
+
+async def _ended_jobs(jobs: JobStore) -> None:
+    drafts = [job_acts.a_job("ann", key=f"e{number}", digest=f"d{number}") for number in range(5)]
+    done, failed, again, _, _ = await job_acts.queue(jobs, *drafts)
+    runs = {one.id: one for one in await job_acts.take(jobs, 3)}
+    await jobs.beat([RunNews(job_id=done, run=1, progress=1.0)], lease_ms=HOUR)
+    await job_acts.end(jobs, runs[done], result='{"file":"a"}', bytes_used=12_345, at_ms=NOW + 800)
+    await job_acts.end(jobs, runs[failed], Ended.HOPELESS, reason="Not found.", bytes_used=7, at_ms=NOW + 900)
+    await job_acts.end(jobs, runs[again], Ended.HOPELESS, reason="Not found.", at_ms=NOW + 900)
+    await jobs.note(failed, '{"message_id":6}')
+    await jobs.retry(again, at_ms=NOW + 950)
+    for job_id in (again + 1, again + 2):
+        await jobs.cancel(job_id, reason="by hand", at_ms=NOW + 960)
+    await jobs.retry(again + 2, at_ms=NOW + 970)
 
 
 def folder(tmp_path: Path, name: str) -> Path:

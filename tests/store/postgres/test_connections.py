@@ -70,8 +70,8 @@ async def test_who_could_not_listen_for_a_moment_hears_that_anything_may_have_ha
 
 async def test_news_that_nobody_asks_for_are_forgotten_but_for_that_there_were_some(place: PostgresPlace) -> None:
     async with place.open() as store:
-        for line in range(1100):
-            await place.run("SELECT pg_notify($1, $2)", f"peik_{place.schema}", f'["else",[[7,{3 * line},{3 * line}]]]')
+        lines = "SELECT pg_notify($1, format('[\"else\",[[7,%1$s,%1$s]]]', 3 * n)) FROM generate_series(1, 1100) AS n"
+        await place.run(lines, f"peik_{place.schema}")
         await until(lambda: _has_heard(store, 1100))
         assert await store.nodes.news() == News(is_all=True)
 

@@ -35,6 +35,7 @@ async def all_heard(speaker: RedisStore, hearer: RedisStore) -> News:
             ("is_consumers", "consumers"),
             ("is_records", "records"),
             ("is_leases", "leases"),
+            ("is_jobs", "jobs"),
         ):
             if getattr(news, flag):
                 getattr(heard, say)()

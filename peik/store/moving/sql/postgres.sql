@@ -37,6 +37,9 @@ SELECT count(*) FROM {table}
 -- So many rows came at once that the planner would guess until somebody counts.
 ANALYZE {tables}
 
+-- name: job_states
+SELECT state, count(*) FROM jobs GROUP BY state
+
 -- name: blobs
 SELECT enclosed FROM letters WHERE enclosed IS NOT NULL AND phase IN (0, 1, 3)
 
@@ -141,12 +144,79 @@ WHERE (bot_id, chat, message_id) > ($1, $2, $3) ORDER BY bot_id, chat, message_i
 -- name: read_outages
 SELECT id, bot_id, began_at, ended_at, last_number, settled_at FROM outages WHERE id > $1 ORDER BY id LIMIT $2
 
+-- name: read_jobs
+-- A digest is that of a key.
+SELECT
+    id, kind, user_id, params, rank, state, attempts, attempts_made, backoff_ms, backoff, timeout_ms, due_at, run, node, ends_at,
+    is_cancelling, progress, progress_text, result, failed_reason, history, key, notice, notice_state, metadata, bytes_max,
+    bytes_used, created_at, started_at, ended_at, CASE WHEN key IS NULL THEN '' ELSE digest END, place
+FROM jobs WHERE id > $1 ORDER BY id LIMIT $2
+
+-- name: count_jobs_in
+-- Of each kind a row that says how many stand where.
+INSERT INTO job_kinds AS k (kind, waiting, delayed, active, completed, failed, cancelled)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+ON CONFLICT (kind) DO UPDATE SET
+    waiting = k.waiting + excluded.waiting,
+    delayed = k.delayed + excluded.delayed,
+    active = k.active + excluded.active,
+    completed = k.completed + excluded.completed,
+    failed = k.failed + excluded.failed,
+    cancelled = k.cancelled + excluded.cancelled
+
+-- name: read_job_lines
+-- One in which nobody stands is none. A rank is a small number, and the least of all is none of these.
+SELECT l.kind, l.rank, l.ticket, l.user_id FROM job_lines AS l
+WHERE (l.kind, l.rank, l.ticket) > ($1, $2::bigint, $3) AND EXISTS (
+    SELECT 1 FROM jobs AS j
+    WHERE j.kind = l.kind AND j.rank = l.rank AND j.user_id = l.user_id AND j.state = 'waiting'
+)
+ORDER BY l.kind, l.rank, l.ticket LIMIT $4
+
+-- name: count_job_lines
+SELECT count(*) FROM job_lines AS l
+WHERE EXISTS (
+    SELECT 1 FROM jobs AS j
+    WHERE j.kind = l.kind AND j.rank = l.rank AND j.user_id = l.user_id AND j.state = 'waiting'
+)
+
+-- name: write_job_lines
+INSERT INTO job_lines (kind, rank, ticket, user_id, waiting)
+SELECT
+    v.kind, v.rank, v.ticket, v.user_id,
+    (
+        SELECT count(*) FROM jobs AS j
+        WHERE j.kind = v.kind COLLATE "C" AND j.rank = v.rank AND j.user_id = v.user_id COLLATE "C" AND j.state = 'waiting'
+    )
+FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::text[]) AS v (kind, rank, ticket, user_id)
+
+-- name: read_job_days
+-- In the order of their primary key here, which is another than that of the record.
+SELECT day, kind, user_id, jobs, bytes FROM job_days
+WHERE (kind, user_id, day) > ($2, $3, $1::bigint) AND (jobs <> 0 OR bytes <> 0) ORDER BY kind, user_id, day LIMIT $4
+
+-- name: count_job_days
+SELECT count(*) FROM job_days WHERE jobs <> 0 OR bytes <> 0
+
+-- name: read_job_means
+SELECT kind, mean_run_ms FROM job_kinds WHERE kind > $1 AND mean_run_ms IS NOT NULL ORDER BY kind LIMIT $2
+
+-- name: count_job_means
+SELECT count(*) FROM job_kinds WHERE mean_run_ms IS NOT NULL
+
+-- name: write_job_means
+INSERT INTO job_kinds (kind, mean_run_ms) SELECT * FROM unnest($1::text[], $2::bigint[])
+ON CONFLICT (kind) DO UPDATE SET mean_run_ms = excluded.mean_run_ms
+
 -- name: read_sequences
 SELECT s.name, s.last FROM (
-    SELECT t.name, pg_sequence_last_value(pg_get_serial_sequence(t.name, 'id')::regclass) AS last
-    FROM unnest($3::text[]) AS t (name)
+    SELECT t.name, pg_sequence_last_value({sequence}::regclass) AS last FROM unnest($3::text[]) AS t (name)
 ) AS s
 WHERE s.last > 0 AND s.name COLLATE "C" > $1 ORDER BY s.name COLLATE "C" LIMIT $2
 
 -- name: write_sequence
-SELECT setval(pg_get_serial_sequence($1, 'id'), $2)
+SELECT setval({sequence}::regclass, $2) FROM (SELECT $1::text AS name) AS t
+
+-- name: sequence
+-- Jobs' are not those of a column.
+CASE t.name WHEN 'jobs' THEN 'job_ids' WHEN 'job_numbers' THEN 'job_numbers' ELSE pg_get_serial_sequence(t.name, 'id') END

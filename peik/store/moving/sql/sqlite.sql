@@ -22,6 +22,9 @@ SELECT coalesce(max(epoch), 0) FROM epochs
 -- name: count
 SELECT count(*) FROM {table}
 
+-- name: job_states
+SELECT state, count(*) FROM jobs GROUP BY state
+
 -- name: blobs
 SELECT enclosed FROM letters WHERE enclosed IS NOT NULL AND phase IN (0, 1, 3)
 
@@ -209,14 +212,82 @@ SELECT id, bot_id, began_at, ended_at, last_number, settled_at FROM outages WHER
 -- name: write_outages
 INSERT INTO outages (id, bot_id, began_at, ended_at, last_number, settled_at) VALUES {rows}
 
+-- name: read_jobs
+-- A digest is that of a key.
+SELECT
+    id, kind, user_id, params, rank, state, attempts, attempts_made, backoff_ms, backoff, timeout_ms, due_at, run, node, ends_at,
+    is_cancelling, progress, progress_text, result, failed_reason, history, key, notice, notice_state, metadata, bytes_max,
+    bytes_used, created_at, started_at, ended_at, CASE WHEN key IS NULL THEN '' ELSE digest END, place
+FROM jobs WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: write_jobs
+INSERT INTO jobs (
+    id, kind, user_id, params, rank, state, attempts, attempts_made, backoff_ms, backoff, timeout_ms, due_at, run, node, ends_at,
+    is_cancelling, progress, progress_text, result, failed_reason, history, key, notice, notice_state, metadata, bytes_max,
+    bytes_used, created_at, started_at, ended_at, digest, place, lease_ms
+)
+VALUES {rows}
+
+-- name: read_job_lines
+-- One in which nobody stands is none.
+SELECT l.kind, l.rank, l.ticket, l.user_id FROM job_lines AS l
+WHERE (l.kind, l.rank, l.ticket) > (?, ?, ?) AND EXISTS (
+    SELECT 1 FROM jobs AS j
+    WHERE j.kind = l.kind AND j.rank = l.rank AND j.user_id = l.user_id AND j.state = 'waiting'
+)
+ORDER BY l.kind, l.rank, l.ticket LIMIT ?
+
+-- name: count_job_lines
+SELECT count(*) FROM job_lines AS l
+WHERE EXISTS (
+    SELECT 1 FROM jobs AS j
+    WHERE j.kind = l.kind AND j.rank = l.rank AND j.user_id = l.user_id AND j.state = 'waiting'
+)
+
+-- name: write_job_lines
+INSERT INTO job_lines (kind, rank, ticket, user_id, jobs)
+SELECT
+    v.column1, v.column2, v.column3, v.column4,
+    (
+        SELECT count(*) FROM jobs AS j
+        WHERE j.kind = v.column1 AND j.rank = v.column2 AND j.user_id = v.column4 AND j.state = 'waiting'
+    )
+FROM (VALUES {rows}) AS v
+
+-- name: read_job_days
+SELECT day, kind, user_id, jobs, bytes FROM job_days
+WHERE (day, kind, user_id) > (?, ?, ?) AND (jobs <> 0 OR bytes <> 0) ORDER BY day, kind, user_id LIMIT ?
+
+-- name: count_job_days
+SELECT count(*) FROM job_days WHERE jobs <> 0 OR bytes <> 0
+
+-- name: write_job_days
+INSERT INTO job_days (day, kind, user_id, jobs, bytes) VALUES {rows}
+
+-- name: read_job_means
+SELECT kind, mean_run_ms FROM job_kinds WHERE kind > ? ORDER BY kind LIMIT ?
+
+-- name: count_job_means
+SELECT count(*) FROM job_kinds
+
+-- name: write_job_means
+INSERT INTO job_kinds (kind, mean_run_ms) VALUES {rows}
+
 -- name: read_sequences
-SELECT name, seq FROM sqlite_sequence
-WHERE name > ? AND seq > 0 AND name IN ('letters', 'keys', 'hooks', 'arrivals', 'consumers', 'outages')
-ORDER BY name LIMIT ?
+SELECT s.name, s.last FROM (
+    SELECT name, seq AS last FROM sqlite_sequence
+    WHERE name IN ('letters', 'keys', 'hooks', 'arrivals', 'consumers', 'outages', 'jobs')
+    UNION ALL SELECT 'job_numbers', last FROM job_numbers
+) AS s
+WHERE s.name > ? AND s.last > 0 ORDER BY s.name LIMIT ?
 
 -- name: count_sequences
-SELECT count(*) FROM sqlite_sequence
-WHERE seq > 0 AND name IN ('letters', 'keys', 'hooks', 'arrivals', 'consumers', 'outages')
+SELECT
+    (
+        SELECT count(*) FROM sqlite_sequence
+        WHERE seq > 0 AND name IN ('letters', 'keys', 'hooks', 'arrivals', 'consumers', 'outages', 'jobs')
+    )
+    + (SELECT count(*) FROM job_numbers WHERE last > 0)
 
 -- name: forget_sequences
 -- What the ids that were written here have left behind.
@@ -224,3 +295,6 @@ DELETE FROM sqlite_sequence WHERE name IN (VALUES {rows})
 
 -- name: write_sequences
 INSERT INTO sqlite_sequence (name, seq) VALUES {rows}
+
+-- name: write_job_numbers
+UPDATE job_numbers SET last = ?
