@@ -22,6 +22,9 @@ _HOMES = {
         "TooLarge",
         "Unavailable",
     ),
+    "peik.jobs.endings": ("JobHopeless", "JobLater"),
+    "peik.jobs.faults": ("HostDown",),
+    "peik.jobs.job": ("BlockingJob", "Job"),
     "peik.library.accounts_values": (
         "AccountSession",
         "ArchivedEvent",
@@ -35,6 +38,7 @@ _HOMES = {
     "peik.library.enqueue": ("enqueue", "enqueue_sync"),
     "peik.library.front": ("Peik",),
     "peik.library.handlers": ("Update",),
+    "peik.library.jobs_values": ("HostInfo", "JobCounts", "JobInfo", "JobPlace", "JobRun", "JobsUsed", "QueuedJob"),
     "peik.library.letters": ("Letter", "QueueStats", "Receipt", "Refused"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

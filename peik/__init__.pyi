@@ -15,6 +15,11 @@ from peik.errors import StartError as StartError
 from peik.errors import StoreUnavailable as StoreUnavailable
 from peik.errors import TooLarge as TooLarge
 from peik.errors import Unavailable as Unavailable
+from peik.jobs.endings import JobHopeless as JobHopeless
+from peik.jobs.endings import JobLater as JobLater
+from peik.jobs.faults import HostDown as HostDown
+from peik.jobs.job import BlockingJob as BlockingJob
+from peik.jobs.job import Job as Job
 from peik.library.accounts_values import AccountSession as AccountSession
 from peik.library.accounts_values import ArchivedEvent as ArchivedEvent
 from peik.library.accounts_values import ArchivedMessage as ArchivedMessage
@@ -27,6 +32,13 @@ from peik.library.enqueue import enqueue as enqueue
 from peik.library.enqueue import enqueue_sync as enqueue_sync
 from peik.library.front import Peik as Peik
 from peik.library.handlers import Update as Update
+from peik.library.jobs_values import HostInfo as HostInfo
+from peik.library.jobs_values import JobCounts as JobCounts
+from peik.library.jobs_values import JobInfo as JobInfo
+from peik.library.jobs_values import JobPlace as JobPlace
+from peik.library.jobs_values import JobRun as JobRun
+from peik.library.jobs_values import JobsUsed as JobsUsed
+from peik.library.jobs_values import QueuedJob as QueuedJob
 from peik.library.letters import Letter as Letter
 from peik.library.letters import QueueStats as QueueStats
 from peik.library.letters import Receipt as Receipt

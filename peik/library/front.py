@@ -23,10 +23,13 @@ from peik.library.calls import (
 )
 from peik.library.files import Content, File, is_content
 from peik.library.handlers import AnyHandler, Handlers
+from peik.library.jobs import JobCalls
+from peik.library.jobs_kinds import GivenKind
 from peik.library.letters import Letter, QueueStats, Receipt, Refused
 
 if TYPE_CHECKING:
-    from peik.library.accounts_counter import AccountsCounter, FullCounter
+    from peik.library.accounts_counter import AccountsCounter
+    from peik.library.jobs_counter import JobsCounter, WholeCounter
 
 PAGE_LETTERS = 200
 WAIT_S = 30.0
@@ -35,7 +38,7 @@ ChatId = int | str
 _ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
 
-class Peik(AccountCalls):
+class Peik(AccountCalls, JobCalls):
     """A courier for Telegram. Every method that sends returns after a durable commit: what it returned a letter for will
     be delivered, or its failure will be seen, whatever crashes from then on.
 
@@ -46,7 +49,7 @@ class Peik(AccountCalls):
     Raised are the problems of `peik.errors`: BadInput, NotFound, Conflict, TooLarge, Unavailable; over REST also Denied.
     """
 
-    def __init__(self, counter: "FullCounter") -> None:
+    def __init__(self, counter: "WholeCounter") -> None:
         self._counter = counter
         self._is_open = False
         self._handlers = Handlers(self)
@@ -375,7 +378,15 @@ class Peik(AccountCalls):
     def _accounts(self) -> "AccountsCounter":
         return self._at_counter().accounts
 
-    def _at_counter(self) -> "FullCounter":
+    # ---- jobs: see JobCalls ----
+
+    def _jobs(self) -> "JobsCounter":
+        return self._at_counter().jobs
+
+    def _works(self, kind: GivenKind) -> None:
+        self._counter.jobs.work(kind)
+
+    def _at_counter(self) -> "WholeCounter":
         if not self._is_open:
             raise Unavailable(code="closed", detail="This Peik is not open: use it within `async with`.")
         return self._counter

@@ -18,6 +18,7 @@ from peik.inbox.consumers import Handling
 from peik.library.accounts_local import LocalAccounts
 from peik.library.files import Parcel, chunks
 from peik.library.handlers import Handlers, types_of
+from peik.library.jobs_local import LateWork, LocalJobs, lone_group
 from peik.library.letters import Counts, Letter, Page, QueueStats, Receipt, decode_receipt
 from peik.library.stopping import until_stopped
 from peik.ops.log import EventLog, plain_log
@@ -36,6 +37,7 @@ class LocalCounter:
         self._settings = settings
         self._may_poll = may_poll
         self._make_clients = make_clients
+        self.jobs = LocalJobs(lambda: self._office)
 
     async def open(self) -> None:
         """Raises StartError with what to do."""
@@ -58,7 +60,14 @@ class LocalCounter:
             events = Events()
             events.listen(EventLog(level=config.log_level, log=plain_log()))
             events.listen(self.accounts.heard)
-            async with running(config, events=events, must_own=False, make_clients=self._make_clients) as office:
+            kinds = self.jobs.settle(config)
+            async with (
+                lone_group() as group,
+                running(
+                    config, events=events, must_own=False, make_clients=self._make_clients, job_kinds=kinds
+                ) as office,
+                self.jobs.joined_by(LateWork(office, group)),
+            ):
                 if not opened.done():
                     opened.set_result(office)
                 await self._closing.wait()

@@ -34,6 +34,7 @@ from peik.shown import rfc3339
 
 if TYPE_CHECKING:
     from peik.library.accounts_remote import RemoteAccounts
+    from peik.library.jobs_remote import RemoteJobs
 
 WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxies on the way put up with
 BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
@@ -106,22 +107,12 @@ class RemoteCounter:
         return read(decode_receipt, await self.ask("GET", f"/v1/letters/{letter_id}"))
 
     async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
-        """In turns, so that no proxy gives up on a long one; and on through a restart of the Peik over there."""
-        now = asyncio.get_running_loop().time
-        deadline = now() + timeout_s
-        while True:
-            turn_s = max(min(deadline - now(), WAIT_TURN_S), 0.0)
-            path = f"/v1/letters/{letter_id}" + (f"?wait={turn_s * 1000:.0f}ms" if turn_s > 0 else "")
-            try:
-                reply = await self.ask("GET", path, timeout_s=turn_s + ANSWER_TIMEOUT_S)
-            except Unavailable:
-                if now() + BACK_S >= deadline:
-                    raise
-                await asyncio.sleep(BACK_S)
-                continue
-            receipt = read(decode_receipt, reply)
-            if receipt.state.is_final or now() >= deadline:
-                return receipt
+        return await self.watch(
+            f"/v1/letters/{letter_id}",
+            decode_receipt,
+            is_over=lambda receipt: receipt.state.is_final,
+            timeout_s=timeout_s,
+        )
 
     async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page:
         query = _filter(wanted) | {"limit": str(limit)} | ({} if before is None else {"cursor": str(before)})
@@ -161,6 +152,12 @@ class RemoteCounter:
 
         return RemoteAccounts(self)
 
+    @property
+    def jobs(self) -> "RemoteJobs":
+        from peik.library.jobs_remote import RemoteJobs
+
+        return RemoteJobs(self)
+
     # ---- asking ----
 
     @property
@@ -184,6 +181,26 @@ class RemoteCounter:
         if 200 <= reply.status < 300:
             return reply
         raise _problem(reply)
+
+    async def watch(
+        self, path: str, decode: Callable[[bytes], T], *, is_over: Callable[[T], bool], timeout_s: float
+    ) -> T:
+        """In turns, so that no proxy gives up on a long one; and on through a restart of the Peik over there."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout_s
+        while True:
+            turn_s = max(min(deadline - now(), WAIT_TURN_S), 0.0)
+            waiting = path + (f"?wait={turn_s * 1000:.0f}ms" if turn_s > 0 else "")
+            try:
+                reply = await self.ask("GET", waiting, timeout_s=turn_s + ANSWER_TIMEOUT_S)
+            except Unavailable:
+                if now() + BACK_S >= deadline:
+                    raise
+                await asyncio.sleep(BACK_S)
+                continue
+            answer = read(decode, reply)
+            if is_over(answer) or now() >= deadline:
+                return answer
 
     def stream(self, path: str, *, last_id: str | None) -> AsyncGenerator[bytes, None]:
         """An answer that goes on, as it comes, behind the last event. Raises the problem that it tells instead."""

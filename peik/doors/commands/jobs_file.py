@@ -10,22 +10,13 @@ from peik.core.job import Job
 from peik.desk import Desk
 from peik.doors.bodies import decode, parse_id
 from peik.doors.commands.counter import Document, Filters
-from peik.doors.rest_jobs import (
-    JobBody,
-    checked_kind,
-    checked_user,
-    job_filter_of,
-    page_view,
-    request_of,
-    stats_view,
-    used_view,
-    whole_view,
-)
+from peik.doors.rest_jobs import JobBody, checked_kind, checked_user, job_filter_of, request_of
 from peik.errors import Unavailable
 from peik.events import Events
 from peik.job_ports import JobStore
 from peik.jobs.desk import JobsDesk
 from peik.jobs.kinds import Kinds
+from peik.shown_jobs import page_view, stats_view, used_view, whole_view
 
 
 class FileJobs:
