@@ -40,7 +40,7 @@ def job_view(job: Job) -> dict[str, object]:
         "backoff_ms": job.backoff_ms,
         "backoff": job.backoff,
         "timeout_ms": job.timeout_ms,
-        "progress": job.progress,
+        "progress": 1.0 if job.state is State.COMPLETED else job.progress,
         "progress_text": job.progress_text,
         "result": _raw(job.result),
         "failed_reason": job.failed_reason,
