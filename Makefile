@@ -33,7 +33,8 @@ $(CLIENTS): $(READY) tests/clients/package.json tests/clients/package-lock.json
 serve: setup  ## Run Peik on http://127.0.0.1:8081 (settings: PEIK_…).
 	$(BIN)/peik serve
 
-demo: setup  ## Watch Peik deliver through an outage and a crash; needs no token and no network.
+demo: setup  ## Watch a bot fetch films for four people, and Peik deliver through an outage and a crash; needs no token, no network.
+	$(BIN)/python -m examples.downloader_bot.demo
 	$(BIN)/peik demo
 
 test: setup lint types imports unit world  ## The whole gate: lint, types, import rules, all tests, 300 seeded lives.

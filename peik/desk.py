@@ -97,6 +97,7 @@ class Desk:
         self._expect = expect
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
+        self._changing = asyncio.Lock()  # a record is read, changed and saved as a whole
         events.listen(self._listen)
 
     def open(self, bots: Sequence[BotRecord]) -> None:
@@ -393,15 +394,24 @@ class Desk:
 
     async def note_me(self, bot_id: int, me: str, username: str | None) -> None:
         """Keep what Telegram says of a bot, for the time when it cannot be asked."""
-        record = self._bots.get(bot_id)
-        if record is not None and record.me != me:
-            record = msgspec.structs.replace(record, me=me, username=username)
-            await self._store.save_bot(record)
-            self._bots[bot_id] = record
+        known = self._bots.get(bot_id)
+        if known is None or known.me == me:
+            return
+        async with self._changing:
+            # As it is stored: another process may have changed it a moment ago, and nobody asked for this.
+            stored = next((bot for bot in await self._store.bots() if bot.bot_id == bot_id), None)
+            if stored is not None:
+                record = msgspec.structs.replace(stored, me=me, username=username)
+                await self._store.save_bot(record)
+                self._bots[bot_id] = record
 
     async def save_bot(self, token: Token, *, inbound: str = "off") -> tuple[BotRecord, bool]:
         """Add a bot, or give a known one its new token. The record, and whether it is new."""
         self._check_inbound(inbound)
+        async with self._changing:
+            return await self._save_bot(token, inbound)
+
+    async def _save_bot(self, token: Token, inbound: str) -> tuple[BotRecord, bool]:
         known = self._bots.get(token.bot_id)
         if known is not None and known.token.is_account:
             raise BadInput(
@@ -417,21 +427,21 @@ class Desk:
 
     async def save_account(self, user_id: int, username: str | None, limits: Limits) -> BotRecord:
         """Letters may go out as this account of a person. What its owner set before stays."""
-        known = self._bots.get(user_id)
-        if known is None:
-            token = Token.of_account(user_id)
-            record = BotRecord(
-                bot_id=user_id,
-                token=token,
-                username=username,
-                limits=limits,
-                created_at_ms=self._clock.wall_ms(),
-            )
-        else:
-            record = msgspec.structs.replace(known, username=username or known.username)
-        if record != known:
-            await self._keep(record)
-        return record
+        async with self._changing:
+            known = self._bots.get(user_id)
+            if known is None:
+                record = BotRecord(
+                    bot_id=user_id,
+                    token=Token.of_account(user_id),
+                    username=username,
+                    limits=limits,
+                    created_at_ms=self._clock.wall_ms(),
+                )
+            else:
+                record = msgspec.structs.replace(known, username=username or known.username)
+            if record != known:
+                await self._keep(record)
+            return record
 
     async def change_bot(
         self,
@@ -444,15 +454,29 @@ class Desk:
         missed: str | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> BotRecord:
         """Pause, resume, rotate the token, set limits. What is not given stays."""
-        record = self.bot(bot_id)
+        async with self._changing:
+            record = self._changed(self.bot(bot_id), token, paused, limits, inbound, missed)
+            await self._keep(record)
+            return record
+
+    def _changed(
+        self,
+        record: BotRecord,
+        token: Token | None,
+        paused: str | msgspec.UnsetType | None,
+        limits: Limits | msgspec.UnsetType | None,
+        inbound: str | None,
+        missed: str | msgspec.UnsetType | None,
+    ) -> BotRecord:
         if record.token.is_account and (token is not None or inbound is not None or missed is not msgspec.UNSET):
             raise BadInput(
                 code="is_account",
                 detail="This is an account of a person: it has no token, and what it sees goes into the archive.",
             )
         if token is not None:
-            if token.bot_id != bot_id:
-                raise BadInput(code="other_bot", detail=f"That token belongs to bot {token.bot_id}, not to {bot_id}.")
+            if token.bot_id != record.bot_id:
+                detail = f"That token belongs to bot {token.bot_id}, not to {record.bot_id}."
+                raise BadInput(code="other_bot", detail=detail)
             record = msgspec.structs.replace(record, token=token, paused=None)
         if inbound is not None:
             self._check_inbound(inbound)
@@ -465,7 +489,6 @@ class Desk:
         if limits is not msgspec.UNSET:
             _check_limits(limits)
             record = msgspec.structs.replace(record, limits=limits)
-        await self._keep(record)
         return record
 
     def _check_inbound(self, inbound: str) -> None:

@@ -72,7 +72,7 @@ def begun(job: Job, *, node: str, ends_at_ms: int, at_ms: int) -> Job:
         run=job.run + 1,
         node=node,
         ends_at_ms=ends_at_ms,
-        started_at_ms=at_ms,
+        started_at_ms=max(at_ms, job.created_at_ms),  # whoever queued it may have a clock that is ahead
         progress=None,
         progress_text=None,
     )

@@ -1,0 +1,1 @@
+"""A bot that downloads what people send links to. It shows long jobs on Peik; see docs/downloader-bot.md."""

@@ -1,0 +1,36 @@
+"""Records of bots that are changed by several at once: nobody's change is lost."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from tests.engine.story import BOT, Stage, play
+
+ME = '{"id":7000001,"is_bot":true,"first_name":"x","username":"other_bot"}'
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_telegram_says_of_a_bot_undoes_no_change_that_is_under_way(is_first: bool) -> None:
+    async def story(stage: Stage) -> None:
+        desk = stage.peik.desk
+        noting, wanting = desk.note_me(BOT, ME, "other_bot"), desk.receive_for(BOT)
+        await asyncio.gather(*((noting, wanting) if is_first else (wanting, noting)))
+        (stored,) = await stage.peik.store.bots()
+        for record in (stored, desk.bot(BOT)):
+            assert (record.inbound, record.me, record.username) == ("polling", ME, "other_bot")
+
+    play(story)
+
+
+def test_it_takes_up_what_another_process_has_changed() -> None:
+    async def story(stage: Stage) -> None:
+        desk, store = stage.peik.desk, stage.peik.store
+        await store.save_bot(
+            replace(desk.bot(BOT), inbound="polling")
+        )  # by somebody else: this desk has not heard of it
+        await desk.note_me(BOT, ME, "other_bot")
+        (stored,) = await store.bots()
+        assert (stored.inbound, stored.me) == ("polling", ME)
+
+    play(story)

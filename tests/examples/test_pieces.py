@@ -1,0 +1,122 @@
+"""Small pieces of the downloader bot: links, addresses, words, formats, settings."""
+
+import re
+import string
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from examples.downloader_bot.links import host_of, is_plain, is_public, link_in, sent_as
+from examples.downloader_bot.settings import settings_of
+from examples.downloader_bot.sites import format_of
+from examples.downloader_bot.words import LANGUAGES, language_of, megabytes, words_of
+
+TEXTS = Path(__file__).parents[2] / "examples/downloader_bot/texts"
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("https://example.com/a.mp4", "https://example.com/a.mp4"),
+        ("این را ببین: https://example.com/watch?v=1.", "https://example.com/watch?v=1"),
+        ("(http://example.com/a)", "http://example.com/a"),
+        ("https://example.com/a#t=5", "https://example.com/a"),
+        ("two: https://a.example/1 https://b.example/2", "https://a.example/1"),
+        ("ftp://example.com/a", None),
+        ("https:///nowhere", None),
+        ("http://[half", None),
+        ("https://example.com/" + "a" * 2000, None),
+        ("", None),
+    ],
+)
+def test_the_link_in_a_text(text: str, link: str | None) -> None:
+    assert link_in(text) == link
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("https://example.com/a.MP4?x=1", True),
+        ("https://example.com/%D8%A7.pdf", True),
+        ("https://example.com/watch?v=a.mp4", False),
+        ("https://example.com/page.html", False),
+        ("https://example.com", False),
+    ],
+)
+def test_a_plain_file_is_known_by_its_name(url: str, plain: bool) -> None:
+    assert is_plain(url) is plain
+    assert host_of(url) == "example.com"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.mp4", "video"), ("a.M4A", "audio"), ("a.webm", "document"), ("a", "document")]
+)
+def test_how_a_file_is_sent(name: str, kind: str) -> None:
+    assert sent_as(name) == kind
+
+
+OURS = "127.0.0.1 10.1.2.3 192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1 ::1 fe80::1%eth0 fd00::1 ::ffff:127.0.0.1"
+
+
+@pytest.mark.parametrize("address", OURS.split())
+def test_addresses_that_are_not_of_the_open_internet(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
+def test_addresses_of_the_open_internet(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_says_everything_with_the_same_values(language: str) -> None:
+    assert _said(language) == _said("en")
+    assert words_of(language).language == language
+
+
+def _said(language: str) -> dict[str, set[str | None]]:
+    texts = tomllib.loads((TEXTS / f"{language}.toml").read_text(encoding="utf-8"))
+    return {name: {field for _, field, _, _ in string.Formatter().parse(text)} - {None} for name, text in texts.items()}
+
+
+def test_every_word_that_the_bot_uses_is_there() -> None:
+    used: set[str] = set()
+    for path in TEXTS.parent.glob("*.py"):
+        used |= set(re.findall(r"words(?:_of\([^()]*\))?\(\s*\"(\w+)\"", path.read_text(encoding="utf-8")))
+    assert len(used) > 30
+    assert used <= set(_said("en"))
+
+
+@pytest.mark.parametrize(
+    ("code", "language"), [("fa-IR", "fa"), ("RU", "ru"), ("de", "en"), (None, "en"), ("uz", "uz")]
+)
+def test_a_language_by_its_code(code: str | None, language: str) -> None:
+    assert language_of(code) == language
+
+
+def test_formats_ask_for_what_fits() -> None:
+    assert format_of("720p", 50, has_ffmpeg=False) == (
+        "b[ext=mp4][height<=?720][filesize<?50]/b[height<=?720][filesize<?50]/w"
+    )
+    assert format_of("best", 50, has_ffmpeg=True).startswith("bv*[ext=mp4][filesize<?50]+ba[ext=m4a]/b")
+    assert format_of("audio", 50, has_ffmpeg=True).startswith("ba[ext=m4a]")
+
+
+def test_a_missing_setting_is_named() -> None:
+    with pytest.raises(SystemExit, match="Set SUPPORT_CONTACT"):
+        settings_of({"BOT_TOKEN": "1:a"})
+    with pytest.raises(SystemExit, match="cannot be read"):
+        settings_of({"BOT_TOKEN": "1:a", "SUPPORT_CONTACT": "@a", "ADMIN_IDS": "me"})
+
+
+def test_the_page_names_every_setting() -> None:
+    code = (TEXTS.parent / "settings.py").read_text(encoding="utf-8")
+    page = (TEXTS.parents[2] / "docs/downloader-bot.md").read_text(encoding="utf-8")
+    names = re.findall(r"given(?:\.get\(|\[)\"([A-Z_]+)\"", code)
+    assert len(names) == 13
+    assert all(f"`{name}`" in page for name in names)
+
+
+def test_sizes_are_shown_as_telegram_counts_them() -> None:
+    assert (megabytes(50 * 2**20), megabytes(1_600_000)) == ("50 MB", "1.5 MB")
