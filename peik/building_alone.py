@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from peik.archive_ports import Session
-from peik.building_sessions import Kit, MakeArchive, MakeClients, kit_of, missing
+from peik.building_sessions import Kit, MakeArchive, MakeClients, kit_of, missing, tools_of
 from peik.clock import Clock, SystemClock
 from peik.config import Config, StoreKind
 from peik.errors import Conflict
@@ -52,29 +52,18 @@ async def desk_alone(
 
 
 def _alone(config: Config, kit: Kit, clock: Clock) -> "SessionsDesk":
-    from peik.sessions.budget import Budget
     from peik.sessions.crew import Crew
     from peik.sessions.desk import SessionsDesk
     from peik.sessions.following import Feeds
     from peik.sessions.importing import Importing
     from peik.sessions.registry import Registry
-    from peik.sessions.running import Tools
     from peik.sessions.signing_in import SigningIn
 
     events = Events()
     registry = Registry(kit.archive, clock)
     parts: tuple[SigningIn, Importing, Crew] | None = None
     if kit.clients is not None:
-        tools = Tools(
-            registry=registry,
-            book=kit.archive,
-            vault=kit.vault,
-            clients=kit.clients,
-            budget=Budget(clock),
-            clock=clock,
-            events=events,
-            chance=random.Random(),
-        )
+        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=random.Random())
         parts = (
             SigningIn(registry, kit.vault, kit.clients, clock),
             Importing(registry, kit.vault, kit.clients, sessions_dir=config.sessions_dir),

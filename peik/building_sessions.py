@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from peik.sessions.desk import Chore, SessionsDesk
     from peik.sessions.following import Feeds
     from peik.sessions.registry import Registry
+    from peik.sessions.running import Tools
     from peik.sessions.vault import Vault
 
 MakeArchive = Callable[[Config], Archive]
@@ -108,13 +109,11 @@ def sessions_of(
     own_secret: Callable[[], Awaitable[str]] | None = None,
 ) -> "SessionsDesk":
     """`own_secret`: what messages to PEIK_SESSIONS_WEBHOOK are signed with."""
-    from peik.sessions.budget import Budget
     from peik.sessions.crew import Crew
     from peik.sessions.desk import SessionsDesk
     from peik.sessions.following import Feeds
     from peik.sessions.importing import Importing
     from peik.sessions.registry import Registry
-    from peik.sessions.running import Tools
     from peik.sessions.signing_in import SigningIn
 
     if kit.notice is not None:
@@ -125,16 +124,7 @@ def sessions_of(
     crew: Crew | None = None
     signing_in: SigningIn | None = None
     if kit.clients is not None:
-        tools = Tools(
-            registry=registry,
-            book=kit.archive,
-            vault=kit.vault,
-            clients=kit.clients,
-            budget=Budget(clock),
-            clock=clock,
-            events=events,
-            chance=chance,
-        )
+        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=chance)
         crew = Crew(tools, locks, LeaseRights(desk, leases, accounts))
         signing_in = SigningIn(registry, kit.vault, kit.clients, clock, on_signed_in=partial(_enlisted, accounts, crew))
     return SessionsDesk(
@@ -163,6 +153,24 @@ def sessions_of(
             node=locks.node,
             own_secret=own_secret,
         ),
+    )
+
+
+def tools_of(
+    kit: Kit, clients: "ClientFactory", registry: "Registry", *, clock: Clock, events: Events, chance: random.Random
+) -> "Tools":
+    from peik.sessions.budget import Budget
+    from peik.sessions.running import Tools
+
+    return Tools(
+        registry=registry,
+        book=kit.archive,
+        vault=kit.vault,
+        clients=clients,
+        budget=Budget(clock),
+        clock=clock,
+        events=events,
+        chance=chance,
     )
 
 

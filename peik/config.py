@@ -133,13 +133,18 @@ def _positive(text: str) -> int:
     return number
 
 
-def _root(text: str) -> str:
+def _web_address(text: str) -> urllib.parse.SplitResult | None:
     try:
         parts = urllib.parse.urlsplit(text)
-        is_root = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_root = False
-    if not is_root or parts.username is not None or parts.query or parts.fragment:
+        return None
+    return parts if is_one else None
+
+
+def _root(text: str) -> str:
+    parts = _web_address(text)
+    if parts is None or parts.username is not None or parts.query or parts.fragment:
         raise ValueError("an API root looks like https://host, http://host:port or https://host/path, and nothing more")
     return text.rstrip("/")
 
@@ -241,13 +246,9 @@ def _archive(text: str) -> str:
     return text
 
 
-def _root_with_path(text: str) -> str:
-    try:
-        parts = urllib.parse.urlsplit(text)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url or parts.fragment:
+def _webhook(text: str) -> str:
+    parts = _web_address(text)
+    if parts is None or parts.fragment:
         raise ValueError("it looks like https://host/path")
     return text
 
@@ -342,7 +343,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="sessions_dir", group=Group.SESSIONS, default=None, parse=Path, help="A folder with session files of Telethon, for accounts that run from files."),
     Setting(name="secret_key", group=Group.SESSIONS, default=None, parse=str, is_secret=True, help="What keys of accounts are sealed with: 32 bytes in base64 or a long passphrase; older ones behind it, after commas. Made at the first start if not set, and kept in a file that only you can read. Several nodes need the same one."),
     Setting(name="secrets_plain", group=Group.SESSIONS, default="off", parse=_flag, help="Store keys of accounts as they are, without PEIK_SECRET_KEY: for those who encrypt the disk or the database themselves."),
-    Setting(name="sessions_webhook", group=Group.SESSIONS, default=None, parse=_root_with_path, has_secret=True, help="Where new messages and events of accounts are posted to, signed. Off by default."),
+    Setting(name="sessions_webhook", group=Group.SESSIONS, default=None, parse=_webhook, has_secret=True, help="Where new messages and events of accounts are posted to, signed. Off by default."),
     Setting(name="keep_messages", group=Group.SESSIONS, default="off", parse=_keep, help="How long archived messages are kept; off: for ever."),
     Setting(name="keep_events", group=Group.SESSIONS, default="off", parse=_keep, help="How long archived events are kept; off: for ever."),
     Setting(name="keep_feed", group=Group.SESSIONS, default="7d", parse=parse_duration_s, help="How long what was told of accounts can be heard again by a stream or a webhook that was away."),
