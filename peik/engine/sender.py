@@ -1,6 +1,7 @@
 """One bot's sender: take, mark, send, judge, settle, tell. It acts in turns; a turn handles all that came since the last."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -31,6 +32,7 @@ LATE_S = 0.5  # a store that takes longer than this must not make sends come clo
 STORE_RETRY_S = 1.0
 ENDED_PER_TURN_MAX = 512  # letters of a shut chat that may end in one turn, so that others are not kept waiting
 FLYING_S = 0.5
+STORING_S = 0.02
 _RANKS = tuple(range(RANKS))
 _INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
 _BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
@@ -105,6 +107,7 @@ class Sender:
         self._settlements: list[tuple[Settlement, Letter]] = []
         self._refused: list[Letter] = []  # whose marks did not take
         self._unstored = 0
+        self._storing: Counter[int] = Counter()  # letters that wait on, and the store has not said so yet
         self._store_retry_at = 0.0
         self._next_number: int | None = None
         self._is_draining = False
@@ -376,6 +379,9 @@ class Sender:
             return now
         if letter.id in self._flying:
             return now + FLYING_S  # its chat moved while it was in flight: it stands in two lanes until it lands
+        if letter.id in self._storing:
+            # If the answer is lost, what became of the last try is stored again: never over the mark of the next one.
+            return now + STORING_S
         chat_at = self._pace.chat_ready_at(letter.chat, now, weight=letter.weight)
         ahead_ms = letter.due_at_ms - at_ms
         # No backoff is longer than this. What seems to be was set before the wall clock was put back, and is due.
@@ -453,6 +459,7 @@ class Sender:
 
     def _write(self, step: _Step) -> None:
         self._unstored += 1
+        self._storing.update(_going_on(step))
 
         def stored(marked: Marked) -> None:
             self._stored.append((step, marked))
@@ -470,6 +477,9 @@ class Sender:
         told: list[Event] = []
         for step, marked in stored:
             self._unstored -= 1
+            if self._storing:
+                self._storing.subtract(_going_on(step))
+                self._storing = +self._storing  # those that are stored are forgotten
             if marked.error is not None:
                 self._store_failed(step, marked.error, now)
                 continue
@@ -560,6 +570,10 @@ class Sender:
             self._lanes.leave(letter.lane)
         else:
             self._lanes.put_back(carried_on(letter, settlement))
+
+
+def _going_on(step: _Step) -> list[int]:
+    return [letter.id for settlement, letter in step.settlements if not settlement.state.is_final]
 
 
 def _settled(settlement: Settlement, letter: Letter) -> Settled:

@@ -7,8 +7,10 @@ import apsw
 import pytest
 
 from peik import events
+from peik.core.lifecycle import Move
 from peik.core.token import Token
-from peik.errors import BadInput
+from peik.errors import BadInput, InDoubt
+from peik.ports import Marked
 from peik.testing import Limits, Options
 from tests.engine.story import Stage, play, play_closed
 
@@ -70,5 +72,36 @@ def test_a_store_that_fails_while_a_sender_starts_is_asked_again_and_is_no_surpr
         await stage.ended(letter, timeout_s=30)
         assert stage.events_of(events.StoreFailed)
         assert not stage.events_of(events.Surprise)
+
+    play(story)
+
+
+def test_a_settlement_whose_answer_was_lost_does_not_undo_the_next_try_when_it_is_stored_again() -> None:
+    """A letter was told to wait, and marked anew before the store had answered. That answer was lost; the settlement was stored
+    again, over the mark of a try that was on its way by then."""
+
+    async def story(stage: Stage) -> None:
+        loop, inner = asyncio.get_running_loop(), stage.peik.store.advance
+        lost: list[object] = []
+
+        def advance(settlements: Any, marks: Any, *, done: Any, **terms: Any) -> None:
+            def late(marked: Marked) -> None:
+                loop.call_later(3.0, done, Marked(error=InDoubt(code="store_gone", detail="The answer was lost.")))
+
+            if not lost and any(one.move is Move.RETURN for one in settlements):
+                lost.append(settlements)
+                inner(settlements, marks, done=late, **terms)
+            else:
+                inner(settlements, marks, done=done, **terms)
+
+        stage.peik.store.advance = advance
+        stage.telegram.faults.add("flood", retry_after=1, chat=5, count=1)
+        letter = await stage.text(5, "once")
+        await asyncio.sleep(0.5)
+        stage.telegram.faults.add("slow", least_s=10, method="sendMessage", count=1)
+        view = await stage.ended(letter, timeout_s=120)
+        await asyncio.sleep(60)
+        assert lost
+        assert (stage.texts(5), view.uncertain_tries) == (["once"], 0)
 
     play(story)

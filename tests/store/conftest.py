@@ -10,7 +10,7 @@ import pytest
 
 from tests.store.all_places import HAS_SERVERS
 
-STORY_S_MAX = 20.0
+STORY_S_MAX = 120.0  # a story that hangs; no machine is as slow as that
 
 if not HAS_SERVERS:
     alone = ("test_nodes.py", "test_news.py", "test_files.py")
