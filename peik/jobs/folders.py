@@ -4,6 +4,7 @@ What cannot be removed is told of and tried again. What another process left beh
 """
 
 import asyncio
+import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +28,7 @@ SLACK_S = 0.001  # timers may ring a hair early
 RETRY_S = 1.0
 RETRY_S_MAX = 300.0
 LOOK_S = 10.0  # for room, while there is none
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 END_S = 30.0  # a disk that hangs holds up nobody for longer
 _THREADS = 3
 
@@ -101,9 +103,12 @@ class Folders:
         try:
             await self._do(self._settle_in)
         except OSError as error:
-            raise StartError(
-                f"The folder for work {self._base} cannot be used ({described(error)}). Set PEIK_WORK."
-            ) from None
+            if error.errno not in FULL:
+                raise StartError(
+                    f"The folder for work {self._base} cannot be used ({described(error)}). Set PEIK_WORK."
+                ) from None
+            # Letters need no such folder, and what fills the disk may be what a dead process left: see the sweep.
+            self._tell_short(f"The folder for work cannot be used ({error.strerror}).", 0)
         self._is_open = True
         await self.sweep()
 

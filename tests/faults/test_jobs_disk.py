@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -11,7 +14,6 @@ import pytest
 
 from peik import BlockingJob, Job, JobInfo, Peik, QueuedJob
 from peik.core.job import End
-from peik.errors import StartError
 from peik.jobs import endings, folders
 from peik.testing import SimServer
 from tests.faults.disks import SmallDisk, can_mount, mounted
@@ -24,6 +26,23 @@ MB = 1024 * 1024
 PATIENCE_S = 60.0
 SHORT = "no room for work; jobs wait"
 BACK = "there is room for work again"
+ROOT = Path(__file__).parents[2]
+FILLS = """
+import os, signal, sys
+from pathlib import Path
+from peik.jobs.owners import Owner
+
+owner = Owner(Path(sys.argv[1]))
+with owner.locked():
+    owner.settle_in()
+(owner.folder / "1-1").mkdir()
+with (owner.folder / "1-1" / "film").open("wb", buffering=0) as film:
+    try:
+        while film.write(bytes(4096)):
+            pass
+    except OSError:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -145,9 +164,6 @@ def test_a_job_that_meets_a_full_disk_half_way_is_put_off_and_done_when_there_is
     asyncio.run(story())
 
 
-@pytest.mark.xfail(
-    strict=True, raises=StartError, reason="Folders.open writes before it looks, and takes letters with it"
-)
 def test_a_program_that_starts_on_a_full_disk_sends_and_does_its_jobs_once_there_is_room(
     tmp_path: Path, disk: SmallDisk
 ) -> None:
@@ -159,6 +175,20 @@ def test_a_program_that_starts_on_a_full_disk_sends_and_does_its_jobs_once_there
             await peik.send_text(6, "meanwhile")
             await sim.until(lambda: sim.telegram.sent.texts(6) == ["meanwhile"], timeout=PATIENCE_S)
             await disk.make_room()
+            assert (await peik.wait_job(job, timeout=PATIENCE_S)).is_done
+        assert list(disk.folder.rglob("*")) == []
+
+    asyncio.run(story())
+
+
+def test_what_a_killed_program_filled_the_disk_with_is_swept_by_the_next_one(tmp_path: Path, disk: SmallDisk) -> None:
+    killed = subprocess.run([sys.executable, "-c", FILLS, str(disk.folder)], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert list(disk.folder.rglob("film"))
+
+    async def story() -> None:
+        async with opened(tmp_path, disk) as (peik, _):
+            job = await peik.queue_job("load", user=1, chat_id=5, has_progress=False)
             assert (await peik.wait_job(job, timeout=PATIENCE_S)).is_done
         assert list(disk.folder.rglob("*")) == []
 
