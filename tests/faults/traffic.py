@@ -129,7 +129,11 @@ class Traffic:
         return sum((one.refusals for one in self.senders), Counter())
 
     async def end(self) -> None:
-        """Nobody begins anything new; what was begun is brought to its end. The server must be well by now."""
+        """Nobody begins anything new; what was begun is brought to its end. The server must be well by now. On a slow machine
+        somebody may not have come to a second letter yet: that is waited for, since one is no order."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not all(len(sender.texts) > 1 for sender in self.senders):  # noqa: ASYNC110  it is a list
+                await asyncio.sleep(0.05)
         self._stop.set()
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*self._tasks)
