@@ -31,7 +31,7 @@ async def program(town: Town, *arguments: str) -> AsyncIterator[Program]:
 
 def test_a_bot_that_is_killed_takes_no_download_with_it(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), empty_town(tmp_path) as town, aiohttp.ClientSession() as http:
+        async with asyncio.timeout(240), empty_town(tmp_path) as town, aiohttp.ClientSession() as http:
             store = town.environment["PEIK_STORE"]
             async with served(tmp_path, town.sim.url, http, store=store, missed="both", **PEIK) as server:
                 town.server = server
@@ -59,10 +59,11 @@ def test_a_bot_that_is_killed_takes_no_download_with_it(tmp_path: Path) -> None:
 
 def test_a_worker_that_is_killed_leaves_its_job_to_the_next(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), empty_town(tmp_path) as town:
+        async with asyncio.timeout(240), empty_town(tmp_path) as town:
             async with program(town, "--in-process") as first:
                 town.says(OMID, f"{town.web.url}/slow.bin")
                 await town.web.is_waiting.wait()
+                await town.sees(OMID, "Your download")  # an edit: the message that it is of is surely settled by now
                 await first.kill()
             town.web.is_open.set()
             async with program(town, "--in-process") as second:
