@@ -243,7 +243,7 @@ async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
             await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
     office.consumers.start(group)
     if office.sessions is not None:
-        await office.sessions.begin(group)
+        office.sessions.begin(group)
 
 
 async def _note_keys(office: Office) -> None:

@@ -88,11 +88,8 @@ class SessionsDesk:
 
     # ---- from open to close ----
 
-    async def begin(self, group: asyncio.TaskGroup, *, wait: bool = False) -> None:
-        """Open the archive, as soon as it can be, and run. `wait`: raises StartError if it cannot be opened now."""
-        if wait:
-            await self._archive.open()
-            self._opened()
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """Open the archive, as soon as it can be, and run."""
         self._tasks.append(group.create_task(self._run(group)))
 
     async def open(self) -> None:
@@ -176,16 +173,9 @@ class SessionsDesk:
         """Why the archive cannot be used now, as far as is known."""
         return self._away or self._archive.trouble()
 
-    @property
-    def can_sign_in(self) -> bool:
-        return self._signing_in is not None
-
     def running(self) -> list[str]:
         """The sessions that run on this node."""
         return [] if self._crew is None else self._crew.running()
-
-    async def weaknesses(self) -> list[str]:
-        return await self._ready().durability()
 
     async def tally(self, agent_id: str | None = None) -> Tallied:
         return await self._ready().tally(agent_id)
