@@ -133,6 +133,7 @@ class SigningIn:
     async def qr(self, session_id: str) -> Qr:
         """A picture to be scanned by a device that is signed in. Ask again when it is over; what became of it is in the
         session's state."""
+        await self._scanned(session_id)
         scan = self._scans.get(session_id)
         if scan is None:
             async with self._alone(session_id):
@@ -142,6 +143,8 @@ class SigningIn:
         try:
             qr = await scan.client.qr()
         except ClientError as error:
+            if scan.is_scanned:  # meanwhile: this connection has done its work
+                return await self.qr(session_id)
             await self._end_scan(session_id)
             raise problem_of(error) from None
         if scan.task is None:
@@ -245,10 +248,12 @@ class SigningIn:
     async def _await_scan(self, session_id: str, scan: "_Scan") -> None:
         try:
             me = await scan.client.qr_scanned(timeout_s=QR_S)
+            scan.is_scanned = me is not None
             if me is not None:
                 await self._left_signed_in(session_id, me, scan.client)
         except ClientError as error:
             if error.trouble is Trouble.PASSWORD_NEEDED:
+                scan.is_scanned = True
                 half = _Half(key=scan.client.secret())
                 await self._put(
                     session_id, half, state=SessionState.PASSWORD_NEEDED, state_reason=error.words, state_until_ms=None
@@ -262,7 +267,14 @@ class SigningIn:
             self._scans.pop(session_id, None)
             await _leave(scan.client)
 
+    async def _scanned(self, session_id: str) -> None:
+        """What somebody has scanned is being stored: until it is, so that no one cuts it off in the middle."""
+        scan = self._scans.get(session_id)
+        if scan is not None and scan.is_scanned and scan.task is not None:
+            await asyncio.wait({scan.task})
+
     async def _end_scan(self, session_id: str) -> None:
+        await self._scanned(session_id)
         scan = self._scans.pop(session_id, None)
         if scan is None:
             return
@@ -389,6 +401,7 @@ class _Scan:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.task: asyncio.Task[None] | None = None
+        self.is_scanned = False
 
 
 class _Alone:

@@ -275,11 +275,14 @@ def test_a_break_before_the_first_line_loses_nothing(tmp_path: Path) -> None:
         async with relayed(tmp_path) as (built, relay, url), Peik.connect(url, key=KEY) as peik:
             _, sara, chat = await staged(peik, built.telegram)
             built.telegram.say(chat, sara, "before")
-            await counted(peik, 1)
+            async with contextlib.aclosing(peik.listen(kinds=["message"], after={})) as told:
+                assert texts([await anext(told)]) == ["before"]
+            relay.began.clear()
             lines = peik.listen(kinds=["message"])
             hearing = asyncio.ensure_future(anext(lines))
             await relay.began.wait()
-            await asyncio.sleep(0.1)  # for the way from the relay; too early, and it would say that it cannot begin
+            for _ in range(100):  # turns of the loop that all of this shares
+                await asyncio.sleep(0.001)  # for the way from the relay; too early, and it would say that it cannot begin
             relay.is_down = True
             relay.cut()
             built.telegram.say(chat, sara, "while it was away")

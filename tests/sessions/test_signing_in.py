@@ -179,6 +179,29 @@ def test_by_qr() -> None:
     play(story)
 
 
+def test_who_looks_at_the_picture_while_it_is_stored_that_it_was_scanned_does_no_harm() -> None:
+    async def story(stage: Stage) -> None:
+        sara = stage.telegram.register(PHONE)
+        session_id = await stage.new()
+        go_on, told = asyncio.Event(), []
+
+        async def slowly(session: Session) -> None:
+            await go_on.wait()
+            told.append(session.session_id)
+
+        stage.signing._on_signed_in = slowly
+        stage.telegram.scan((await stage.signing.qr(session_id)).url, sara)
+        await until(lambda: stage.book.kept[session_id].state is SessionState.ACTIVE)
+        looking = asyncio.create_task(refused(stage.signing.qr(session_id), Conflict, "signed_in"))
+        giving_up = asyncio.create_task(refused(stage.signing.cancel(session_id), Conflict, "signed_in"))
+        await asyncio.sleep(1)
+        go_on.set()
+        await asyncio.gather(looking, giving_up)
+        assert told == [session_id], "all that follows a sign-in was done"
+
+    play(story)
+
+
 def test_by_qr_with_a_password() -> None:
     async def story(stage: Stage) -> None:
         sara = stage.telegram.register(PHONE, password="p")
