@@ -75,11 +75,7 @@ bench-quick: setup  ## Measure accept and drain against bare SQLite and a bare a
 bench: setup  ## The same in five rounds, for figures that are quoted.
 	$(BIN)/python -m bench.quick --rounds 5
 
-nodes-jobs-proof: setup  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
-	@$(BIN)/python -m tests.machine
-	for store in sqlite redis; do for kills in 0 10; do $(BIN)/python -m proofs.jobs --store $$store --kills $$kills || exit 1; done; done
-
-proof: setup  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
+nodes-proof: setup  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
 	@$(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
 
