@@ -30,11 +30,15 @@ class LittleProxy:
             return
         server, self._server = self._server, None
         server.close()
-        talks = list(self._talks)
-        for talk in talks:
-            self._talks[talk].transport.abort()
-            talk.cancel()
-        await asyncio.gather(*talks, return_exceptions=True)
+        for _ in range(
+            10
+        ):  # some were accepted a moment ago and have not begun yet: turns of the loop, until they have
+            talks = list(self._talks)
+            for talk in talks:
+                self._talks[talk].transport.abort()
+                talk.cancel()
+            await asyncio.gather(*talks, return_exceptions=True)
+            await asyncio.sleep(0)
         await server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -282,7 +282,9 @@ def test_a_break_before_the_first_line_loses_nothing(tmp_path: Path) -> None:
             hearing = asyncio.ensure_future(anext(lines))
             await relay.began.wait()
             for _ in range(100):  # turns of the loop that all of this shares
-                await asyncio.sleep(0.001)  # for the way from the relay; too early, and it would say that it cannot begin
+                await asyncio.sleep(
+                    0.001
+                )  # for the way from the relay; too early, and it would say that it cannot begin
             relay.is_down = True
             relay.cut()
             built.telegram.say(chat, sara, "while it was away")
