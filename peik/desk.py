@@ -12,14 +12,26 @@ import msgspec
 from peik.clock import Clock
 from peik.core.address import read_address
 from peik.core.call import opened, read_call
-from peik.core.letter import Backoff, Chat, Draft, Enclosed, OnUncertain, Priority
+from peik.core.letter import Backoff, Chat, Draft, Enclosed, OnUncertain, Priority, State
 from peik.core.lifecycle import Move
 from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.errors import BadInput, NotFound, TooLarge
 from peik.events import Accepted as AcceptedEvent
 from peik.events import Event, Events, Settled
-from peik.ports import Accepted, BotRecord, ChatRecord, LaneView, LetterFilter, LetterView, Store, Tally
+from peik.ports import (
+    Accepted,
+    BotRecord,
+    Cause,
+    ChatRecord,
+    Counted,
+    LaneView,
+    LetterFilter,
+    LetterPage,
+    LetterView,
+    Store,
+    Tally,
+)
 
 BATCH_LETTERS_MAX = 100_000
 METADATA_BYTES_MAX = 8 * 1024
@@ -28,6 +40,7 @@ BACKOFF_MS_LIMIT = 24 * 3600 * 1000
 TIMEOUT_MS_LIMIT = 3600 * 1000
 KEY_CHARS_MAX = 255
 DEAD_PAGE = 1000
+COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
 LIMIT_MAX = 100_000
 INBOUND = ("polling", "webhook", "off")
 MISSED = ("process", "notify", "both", "drop")
@@ -152,9 +165,7 @@ class Desk:
     def _checked_draft(self, call: Call, at_ms: int) -> Draft:
         bot_id = self.bot(call.bot_id).bot_id
         reading = read_call(call.method, call.params)
-        rank = _RANK.get(call.priority)
-        if rank is None:
-            raise BadInput(code="bad_priority", detail=f"priority is one of {', '.join(map(str, sorted(_RANK)))}.")
+        rank = _rank(call.priority)
         chat = self._engine.chat_of(bot_id, reading.chat)
         plain = Draft(
             bot_id=bot_id,
@@ -283,8 +294,54 @@ class Desk:
                         ended.set_result(None)
 
     async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
-        """Letters by a filter, the newest first."""
+        """Letters by a filter, the newest first. However many have to be looked at: see `page` for people who wait."""
         return await self._store.find(wanted, before=before, limit=limit)
+
+    async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
+        """The same with a bound on the work: a page may be cut before it is full, and says where to go on."""
+        return await self._store.page(wanted, before=before, limit=limit)
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        """Those of these letters that are here, in the order of their ids."""
+        return await self._store.letters(letter_ids)
+
+    async def count(self, wanted: LetterFilter, *, most: int = COUNTED_MAX) -> Counted:
+        """How many letters a filter finds, counted up to a bound."""
+        return await self._store.count(wanted, most=most)
+
+    async def count_open(self, wanted: LetterFilter, *, most: int = COUNTED_MAX) -> Counted:
+        """How many letters of a filter could be taken back."""
+        total, is_least = 0, False
+        for state in (State.WAITING, State.DELAYED):
+            if _may_be_open(wanted) and wanted.state in (None, state):
+                counted = await self._store.count(msgspec.structs.replace(wanted, state=state), most=most)
+                total, is_least = total + counted.letters, is_least or counted.is_least
+        return Counted(letters=total, is_least=is_least)
+
+    async def causes(
+        self, *, bot_ids: frozenset[int] | None = None, since_ms: int | None = None, limit: int = 50
+    ) -> list[Cause]:
+        """Why letters died, among the newest dead ones, the most frequent cause first."""
+        return await self._store.causes(bot_ids=bot_ids, since_ms=since_ms, limit=limit)
+
+    async def oldest_waiting(self) -> Mapping[int, int]:
+        """Per bot when the oldest letter of its lanes was accepted."""
+        return await self._store.oldest_waiting()
+
+    async def change(self, letter_id: int, *, priority: int | None = None, send_at_ms: int | None = None) -> LetterView:
+        """Give a letter that waits another priority, another time (NOW: at once, also if it backs off), or both. Raises
+        Conflict if it is in flight or has ended."""
+        rank = None if priority is None else _rank(priority)
+        at_ms = self._clock.wall_ms()
+        if rank is None and send_at_ms is None:
+            raise BadInput(code="nothing_to_change", detail="Say what to change: priority, send_at, or both.")
+        expires_at_ms = (await self.letter(letter_id)).expires_at_ms
+        if send_at_ms is not None and expires_at_ms is not None and send_at_ms >= expires_at_ms:
+            raise BadInput(code="expires_before_sent", detail="expires_at is before send_at: it could never be sent.")
+        await self._store.change(letter_id, rank=rank, due_at_ms=send_at_ms, at_ms=at_ms)
+        if send_at_ms is not None and send_at_ms > at_ms:
+            self._expect(send_at_ms)
+        return await self.letter(letter_id)
 
     async def cancel(self, letter_id: int) -> LetterView:
         """Take a letter back. Raises Conflict if it is in flight or has ended."""
@@ -292,6 +349,21 @@ class Desk:
         view = await self.letter(letter_id)
         self._events.tell(_settled(view, Move.CANCEL))
         return view
+
+    async def cancel_all(self, wanted: LetterFilter) -> int:
+        """Take back all letters of a filter that wait or are delayed, as far as they were here when this was asked; how many.
+        What is in flight goes out."""
+        at_ms = self._clock.wall_ms()
+        until_ms = at_ms if wanted.until_ms is None else min(at_ms, wanted.until_ms)
+        done = 0
+        while _may_be_open(wanted):
+            here = msgspec.structs.replace(wanted, until_ms=until_ms)
+            page = await self._store.cancel_all(here, at_ms=self._clock.wall_ms(), limit=DEAD_PAGE)
+            if not page:
+                break
+            self._events.tell_all([_settled(view, Move.CANCEL) for view in page])
+            done += len(page)
+        return done
 
     async def retry(self, letter_id: int) -> LetterView:
         """Send a dead letter again, at the end of its lane."""
@@ -514,6 +586,17 @@ class Desk:
 
 
 _RANK = {int(priority): priority.rank for priority in Priority}
+
+
+def _rank(priority: int) -> int:
+    rank = _RANK.get(priority)
+    if rank is None:
+        raise BadInput(code="bad_priority", detail=f"priority is one of {', '.join(map(str, sorted(_RANK)))}.")
+    return rank
+
+
+def _may_be_open(wanted: LetterFilter) -> bool:
+    return wanted.state in (None, State.WAITING, State.DELAYED)
 
 
 def _has_usual_terms(call: Call) -> bool:

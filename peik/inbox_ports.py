@@ -230,6 +230,9 @@ class InboxStore(Protocol):
     ) -> list[Arrival]:
         """What this consumer may see above a number, in order; with `lane`, of that lane alone. At least one, if any."""
 
+    async def arrivals_from(self, bot_id: int, number: int, *, limit: int) -> list[Arrival]:
+        """What came to a bot, above a number, in order, whoever has read it; replays are left out."""
+
     async def arrivals_numbered(self, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]: ...
 
     async def deferrals(self, consumer_id: int) -> list[Deferral]:

@@ -183,6 +183,9 @@ class ChatRecord(msgspec.Struct, frozen=True, kw_only=True):
     held_until_ms: int | None = None
 
 
+NOW = 0  # for `Store.change`: a letter is due at once
+
+
 class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which letters. What is None does not matter."""
 
@@ -194,8 +197,37 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     message_type: str | None = None
     method: str | None = None
     since_ms: int | None = None
+    until_ms: int | None = None
     text: str | None = None
     error: str | None = None
+    cause: str | None = None  # why it died, as `cause_of` says it
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters by a filter, the newest first. `cursor` None: the end was reached. `is_cut`: so many were looked at that the page
+    ends before it is full; what goes on below the cursor may hold more."""
+
+    letters: list[LetterView]
+    cursor: int | None
+    is_cut: bool = False
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """How many letters a filter finds. `is_least`: there may be more, which nobody counted."""
+
+    letters: int
+    is_least: bool
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that died of the same."""
+
+    reason: str  # as `cause_of` says it
+    is_uncertain: bool
+    letters: int
+    methods: tuple[str, ...]  # the most common first
+    newest_id: int
+    newest_at_ms: int  # when the newest of them died
 
 
 class LaneView(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,7 +336,30 @@ class Store(Protocol):
 
     # people's
     async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
-        """Letters by a filter, the newest first, below an id."""
+        """Letters by a filter, the newest first, below an id. However many have to be looked at."""
+
+    async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
+        """The same with a bound on the work, for people who wait for it."""
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        """Those of these letters that are here, in the order of their ids."""
+
+    async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
+        """How many letters a filter finds, counted up to a bound and with a bound on the work."""
+
+    async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
+        """Take back letters of a filter that wait or are delayed and are not in flight; the oldest first. Which were."""
+
+    async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
+        """Another priority, another time, or both; None leaves it. A letter that goes to another rank keeps its place in the
+        order of acceptance. One with a time stands apart until then and joins the end of its lane, at once if it is NOW; NOW
+        also ends the wait of one that backs off. Raises NotFound, or Conflict if it is in flight or has ended."""
+
+    async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
+        """Why letters died, among the newest dead ones, the most frequent cause first. `since_ms`: when they died."""
+
+    async def oldest_waiting(self) -> dict[int, int]:
+        """Per bot when the oldest letter of its lanes was accepted, whether it waits, is in flight or backs off."""
 
     async def cancel(self, letter_id: int, *, at_ms: int) -> None:
         """Raises NotFound, or Conflict if it is in flight or has ended."""

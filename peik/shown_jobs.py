@@ -20,6 +20,7 @@ class _Line(msgspec.Struct):
     run: int
     reason: str | None = None
     node: str | None = None
+    trace: str | None = None
 
 
 _read_history = msgspec.json.Decoder(list[_Line]).decode

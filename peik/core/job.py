@@ -9,6 +9,7 @@ from peik.core.retry import backoff_ms
 
 REASON_CHARS_MAX = 500
 HISTORY_MAX = 50  # lines; of more, the first and the last ones are kept
+TRACES_MAX = 3  # the last ones: they are long, and mostly alike
 
 
 class End(enum.StrEnum):
@@ -84,6 +85,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     end: End
     reason: str | None = None  # as a sentence
+    trace: str | None = None  # where in the work an error was raised, for whoever wrote it
     result: str | None = None
     bytes_used: int = 0
     due_at_ms: int | None = None  # of one that was put off; or what the job itself asked for
@@ -128,6 +130,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     run: int
     reason: str | None = None
     node: str | None = None
+    trace: str | None = None
 
 
 _read = msgspec.json.Decoder(list[_Line]).decode
@@ -136,7 +139,9 @@ _read = msgspec.json.Decoder(list[_Line]).decode
 def with_line(history: str, ran: Ran, *, node: str | None, at_ms: int) -> str:
     """The history with one more run, cut in the middle if it grows too long."""
     lines = _read(history)
-    lines.append(_Line(at=at_ms, end=ran.end, run=ran.run, reason=cut(ran.reason), node=node))
+    lines.append(_Line(at=at_ms, end=ran.end, run=ran.run, reason=cut(ran.reason), node=node, trace=ran.trace))
+    for old in [line for line in lines if line.trace is not None][:-TRACES_MAX]:
+        old.trace = None
     if len(lines) > HISTORY_MAX:
         del lines[HISTORY_MAX // 2]
     return msgspec.json.encode(lines).decode()

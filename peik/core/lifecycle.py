@@ -20,6 +20,7 @@ class Move(enum.StrEnum):
     BACK_OFF = "back off"
     GIVE_UP = "give up"
     JOIN = "join"
+    DEFER = "defer"
     PARK = "park"
     EXPIRE = "expire"
     SHUT_OUT = "shut out"
@@ -38,7 +39,8 @@ MOVES: tuple[tuple[Move, tuple[State, ...], State, str], ...] = (
     (Move.RETURN, (_A,), _W, "unsent, limited or moved: costs nothing"),
     (Move.BACK_OFF, (_A,), _D, "a passing refusal or an uncertain try; waits, then again"),
     (Move.GIVE_UP, (_A,), _F, "a final refusal, no attempts left, or uncertain and held"),
-    (Move.JOIN, (_D,), _W, "its time, or the letter that it refers to, has come"),
+    (Move.JOIN, (_D,), _W, "its time, or the letter that it refers to, has come; or somebody could not wait"),
+    (Move.DEFER, (_W, _D), _D, "somebody gave it another time"),
     (Move.PARK, (_W,), _D, "refers to a letter that is not sent yet; does not block its lane"),
     (Move.EXPIRE, (_W, _D), _F, "expires_at has passed"),
     (Move.SHUT_OUT, (_W, _D), _F, "the chat cannot be reached"),

@@ -1,17 +1,16 @@
 """Arrivals for functions in this process: each gets its time, and what it raises becomes the arrival's history."""
 
 import asyncio
-import re
 import traceback
 from collections.abc import Awaitable, Callable
 
 from peik.core.arrival import Arrival
+from peik.core.token import without_tokens
 from peik.errors import StoreUnavailable
 from peik.inbox.delivery import Away, Done, Failed, Patience, Verdict
 
 BACKOFF_MS = 2000
 TRACE_CHARS_MAX = 4000  # the end of it, which is where the error is
-_TOKEN = re.compile(r"\b([1-9][0-9]{4,15}):[A-Za-z0-9_-]{10,}")  # tokens stand in URLs, and URLs in errors
 
 Handle = Callable[[Arrival, int], Awaitable[None]]  # the arrival, and how many tries have failed
 
@@ -54,10 +53,6 @@ class InProcess:
 def _failed(error: BaseException, words: str | None) -> Failed:
     text = "".join(traceback.format_exception(error))
     return Failed(
-        words=_masked(words or f"{type(error).__name__}: {error}".removesuffix(": ")),
-        trace=_masked(text[-TRACE_CHARS_MAX:]),
+        words=without_tokens(words or f"{type(error).__name__}: {error}".removesuffix(": ")),
+        trace=without_tokens(text)[-TRACE_CHARS_MAX:],
     )
-
-
-def _masked(text: str) -> str:
-    return _TOKEN.sub(r"\1:***", text)

@@ -2,10 +2,12 @@
 
 import enum
 import errno
+import traceback
 
 import msgspec
 
 from peik.core.job import End, Job, Ran
+from peik.core.token import without_tokens
 from peik.errors import Unavailable, described
 from peik.jobs.ports import FolderOver, HostShut, NoRoom
 
@@ -14,6 +16,7 @@ STORE_S = 5.0  # servers come back sooner
 LATER_S_MAX = 30 * 86_400.0
 RESULT_BYTES_MAX = 64 * 1024
 OVER_REASON = "Its folder holds more than it may."
+TRACE_CHARS_MAX = 4000  # the end of it, which is where the error is
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -31,6 +34,8 @@ class JobLater(Exception):
 
 class WorkFailed(Exception):
     """What the work raised, where the exception itself cannot be had (it was in another process). Says it as a sentence."""
+
+    trace: str | None = None  # of that process
 
 
 class Stop(enum.Enum):
@@ -81,9 +86,9 @@ def raised(job: Job, error: BaseException, *, at_ms: int) -> Ran:
         case BaseExceptionGroup():
             return _raised_many(job, error, at_ms=at_ms)
         case WorkFailed():
-            return _ran(job, End.FAILED, _said(error))
+            return _ran(job, End.FAILED, _said(error), trace=error.trace)
         case _:
-            return _ran(job, End.FAILED, described(error))
+            return _ran(job, End.FAILED, described(error), trace=trace_of(error))
 
 
 def _raised_many(job: Job, error: "BaseExceptionGroup[BaseException]", *, at_ms: int) -> Ran:
@@ -95,7 +100,7 @@ def _raised_many(job: Job, error: "BaseExceptionGroup[BaseException]", *, at_ms:
         return hopeless[0]
     if all(one.end is End.PUT_OFF for one in runs):
         return max(runs, key=lambda one: one.due_at_ms or 0)
-    return _ran(job, End.FAILED, described(error))
+    return _ran(job, End.FAILED, described(error), trace=trace_of(error))
 
 
 def returned(job: Job, result: object) -> Ran:
@@ -114,8 +119,14 @@ def _put_off(job: Job, reason: str, after_s: float, at_ms: int) -> Ran:
     return _ran(job, End.PUT_OFF, reason, due_at_ms=at_ms + int(bounded_s * 1000))
 
 
-def _ran(job: Job, end: End, reason: str | None, *, due_at_ms: int | None = None) -> Ran:
-    return Ran(job_id=job.id, run=job.run, end=end, reason=reason, due_at_ms=due_at_ms)
+def _ran(job: Job, end: End, reason: str | None, *, due_at_ms: int | None = None, trace: str | None = None) -> Ran:
+    return Ran(job_id=job.id, run=job.run, end=end, reason=reason, due_at_ms=due_at_ms, trace=trace)
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback, without tokens of bots, and sayable as JSON."""
+    text = without_tokens("".join(traceback.format_exception(error)))
+    return text[-TRACE_CHARS_MAX:].encode(errors="replace").decode()
 
 
 def _said(error: Exception) -> str:

@@ -13,7 +13,7 @@ import msgspec
 import peik.errors
 from peik.core.problem import Problem
 from peik.errors import described
-from peik.jobs.endings import RESULT_BYTES_MAX, JobHopeless, JobLater, WorkFailed
+from peik.jobs.endings import RESULT_BYTES_MAX, JobHopeless, JobLater, WorkFailed, trace_of
 from peik.jobs.ports import FolderOver, HostShut, NoRoom
 
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -131,7 +131,7 @@ def said_error(error: BaseException) -> Message:
         case SystemExit():
             said = {"type": "", "text": f"It called sys.exit({'' if error.code is None else error.code})."}
         case _:
-            said = {"type": "", "text": described(error)}
+            said = {"type": "", "text": described(error), "trace": trace_of(error)}
     return {"failed": {name: _sayable(value) for name, value in said.items()}}
 
 
@@ -151,7 +151,9 @@ def heard_error(said: Message) -> Exception:
                 return kind(code=code, detail=text)
         case {"type": str() as name} if name in _PLAIN:
             return _PLAIN[name](text)
-    return WorkFailed(text)
+    failed = WorkFailed(text)
+    failed.trace = str(said["trace"]) if "trace" in said else None
+    return failed
 
 
 _PLAIN: dict[str, type[Exception]] = {

@@ -28,6 +28,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     reason: str | None = None  # as a sentence
     node: str | None = None
+    trace: str | None = None  # the traceback of what the work raised; of the last three such runs
 
 
 class NoticeInfo(msgspec.Struct, frozen=True, kw_only=True):

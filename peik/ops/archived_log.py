@@ -6,7 +6,6 @@ Whoever logs is never held up and never failed: what cannot be kept is dropped, 
 import asyncio
 import contextlib
 import logging
-import re
 from collections import deque
 
 import msgspec
@@ -15,6 +14,7 @@ import structlog
 from peik.archive_ports import Archive, LogLine
 from peik.bell import Bell
 from peik.clock import Clock
+from peik.core.token import without_tokens
 from peik.errors import StoreUnavailable, described
 from peik.events import Events, StoreFailed, Surprise
 from peik.ops.log import EventLog
@@ -26,9 +26,6 @@ BATCH_S = 1.0
 RETRY_S = 5.0
 LAST_S = 5.0  # for the last lines, when Peik ends
 VALUE_CHARS_MAX = 2000
-
-# Events hold no token by themselves; the words of a foreign error might.
-_TOKEN = re.compile(r"(?<![0-9])([1-9][0-9]{4,15}):[A-Za-z0-9_-]{20,}")
 
 
 class ArchivedLog:
@@ -121,5 +118,5 @@ def _plain(value: object) -> int | float | str | None:
     """What JSON and every database can hold, of a bounded length, without a secret."""
     if value is None or isinstance(value, int | float):
         return value
-    text = _TOKEN.sub(r"\1:***", str(value))  # before it is cut: half a token is still one
+    text = without_tokens(str(value))  # events hold none by themselves; the words of a foreign error might
     return text[:VALUE_CHARS_MAX].encode("utf-8", "replace").decode()

@@ -9,6 +9,7 @@ from peik.errors import StartError, StoreUnavailable
 from peik.inbox_ports import InboxStore
 from peik.job_ports import JobStore
 from peik.node_ports import FileStore, NodeStore
+from peik.paper_ports import ContactStore, PaperStore
 from peik.ports import HookStore, KeyStore, Store
 from peik.store.executor import Executor, ThreadExecutor
 from peik.store.sqlite import SqliteStore
@@ -25,6 +26,12 @@ class AnyStore(Store, KeyStore, HookStore, Protocol):
 
     @property
     def jobs(self) -> JobStore: ...
+
+    @property
+    def papers(self) -> PaperStore: ...
+
+    @property
+    def contacts(self) -> ContactStore: ...
 
     @property
     def files(self) -> FileStore | None:

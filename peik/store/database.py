@@ -10,6 +10,7 @@ from typing import IO
 
 import apsw
 
+from peik.core.cause import cause_of
 from peik.errors import Problem, StartError, StoreUnavailable
 
 APPLICATION_ID = 0x5045494B  # "PEIK"
@@ -31,12 +32,19 @@ def connect(path: Path, *, for_reading: bool = False, busy_ms: int = BUSY_MS) ->
         connection.execute("PRAGMA cache_size = -8192")  # 8 MiB: memory must not grow with the file
         connection.execute("PRAGMA wal_autocheckpoint = 4096")  # 16 MiB of log between checkpoints
         connection.execute("PRAGMA journal_size_limit = 67108864")
+        connection.create_scalar_function("cause_of", _cause_of, 1, deterministic=True)
         if for_reading:
             connection.execute("PRAGMA query_only = ON")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _cause_of(*values: object) -> str:
+    """For people's filters; no index knows it, so that other programs may read the file with whatever SQLite they have."""
+    (reason,) = values
+    return cause_of(reason if isinstance(reason, str) else None)
 
 
 def _turn_on_wal(connection: apsw.Connection, busy_ms: int) -> None:

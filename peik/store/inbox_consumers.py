@@ -22,6 +22,7 @@ from peik.store.statements import Row, Value, load, run_many
 _SQL = load("sqlite_inbox.sql")
 PAGE = _SQL["page"].replace("{arrival}", ARRIVAL)
 LANE_PAGE = _SQL["lane_page"].replace("{arrival}", ARRIVAL)
+PAGE_OF_BOT = _SQL["page_of_bot"].replace("{arrival}", ARRIVAL)
 NUMBERED = _SQL["numbered"].replace("{arrival}", ARRIVAL)
 
 CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then; see `id_at`
@@ -107,6 +108,10 @@ def page(
     for (bot_id,) in connection.execute(_SQL["bot_of"], (consumer_id,)):
         return _arrivals(connection, LANE_PAGE, bound | {"bot": bot_id, "lane": lane})
     return []
+
+
+def page_of_bot(connection: apsw.Connection, bot_id: int, after: int, *, limit: int) -> list[Arrival]:
+    return _arrivals(connection, PAGE_OF_BOT, {"bot": bot_id, "after": after, "limit": limit})
 
 
 def numbered(connection: apsw.Connection, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:

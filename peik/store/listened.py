@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from peik.core.letter import Letter
-from peik.ports import StoreListener, Stub
+from peik.ports import LetterView, StoreListener, Stub
+from peik.store.change_rules import Changed
 from peik.store.commit import Slot
 from peik.store.rows import letter_of_draft
 
@@ -51,6 +52,23 @@ class Listened:
     def _rejoin(self, letters: Sequence[Letter]) -> None:
         if letters and self._listener is not None:
             self._listener.on_accepted(letters)
+
+    def _tell_changed(self, change: Changed) -> None:
+        """Somebody changed a letter that waited."""
+        if self._listener is None:
+            return
+        if change.left is not None:
+            self._listener.on_removed([change.left])
+        if change.stands is not None:
+            self._listener.on_joined([change.stands])
+        if change.came is not None:
+            self._listener.on_accepted([change.came])
+
+    def _withdraw(self, views: Sequence[LetterView]) -> None:
+        """These were ended by somebody's hand."""
+        stubs = [Stub(letter_id=one.id, bot_id=one.bot_id, lane=(one.chat, one.thread)) for one in views]
+        if stubs and self._listener is not None:
+            self._listener.on_removed(stubs)
 
     def _tell(self, batch: Committed) -> None:
         """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""

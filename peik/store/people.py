@@ -1,4 +1,4 @@
-"""What people ask of letters in the SQLite store: find, cancel, retry, resolve, clear. Functions on a batch or a connection."""
+"""What people do to letters in the SQLite store: cancel, retry, resolve, clear; lanes and chats. Lists are in `looking`."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,69 +10,21 @@ from peik.core.letter import Chat, LaneKey, Letter, State
 from peik.core.lifecycle import UNCERTAIN, Move, Try
 from peik.errors import Conflict, NotFound
 from peik.ports import ChatRecord, LaneView, LetterFilter, LetterView, Stub
-from peik.store import reading
+from peik.store import looking, reading
+from peik.store.change_rules import must_be_open
 from peik.store.commit import Batch
-from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, letter_from_row, view_from_row
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, letter_from_row
 from peik.store.statements import Row, Value, load, run_many
 
 _SQL = load("sqlite_people.sql")
 _MAIN = load("sqlite.sql")
 
-_STATE_SQL = {
-    State.WAITING: "l.phase = 0 AND m.letter_id IS NULL AND (l.due_at IS NULL OR l.due_at <= :now)",
-    State.DELAYED: "m.letter_id IS NULL AND (l.phase = 1 OR (l.phase = 0 AND l.due_at > :now))",
-    State.ACTIVE: "m.letter_id IS NOT NULL",
-    State.COMPLETED: "l.phase = 2",
-    State.FAILED: "l.phase = 3",
-    State.CANCELLED: "l.phase = 4",
-}
-
-
-def _where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, Value]]:
-    """The conditions of a filter and what is bound to them."""
-    terms = ["1"]
-    bound: dict[str, Value] = {"now": at_ms}
-    if wanted.state is not None:
-        terms.append(f"({_STATE_SQL[wanted.state]})")
-    plain: tuple[tuple[str, Value, str], ...] = (
-        ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
-        ("chat", wanted.chat, "l.chat = :chat"),
-        ("user_id", wanted.user_id, "l.user_id = :user_id"),
-        ("message_type", wanted.message_type, "l.message_type = :message_type"),
-        ("method", wanted.method, "l.method = :method"),
-        ("since", wanted.since_ms, "l.created_at >= :since"),
-        ("text", wanted.text, "instr(lower(l.params), lower(:text)) > 0"),
-        ("error", wanted.error, "instr(lower(l.failed_reason), lower(:error)) > 0"),
-    )
-    for name, value, term in plain:
-        if value is not None:
-            terms.append(term)
-            bound[name] = value
-    if wanted.bot_ids is not None:
-        terms.append("l.bot_id IN (SELECT value FROM json_each(:bot_ids))")
-        bound["bot_ids"] = msgspec.json.encode(sorted(wanted.bot_ids)).decode()
-    return " AND ".join(terms), bound
-
-
-def find(
-    connection: apsw.Connection, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
-) -> list[LetterView]:
-    where, bound = _where(wanted, at_ms)
-    if before is not None:
-        where += " AND l.id < :before"
-        bound["before"] = before
-    rows = connection.execute(_SQL["find"].replace("{where}", where), bound | {"limit": limit})
-    return [view_from_row(row, at_ms=at_ms) for row in rows]
-
 
 def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
     """Take a letter back. Raises Conflict if it is in flight or has ended."""
-    view = _view(batch, letter_id, at_ms)
-    if view.state is State.ACTIVE:
-        raise Conflict(code="in_flight", detail=f"Letter {letter_id} is being sent right now; it cannot be taken back.")
-    if view.state.is_final:
-        raise Conflict(code="already_ended", detail=f"Letter {letter_id} has ended already: it is {view.state}.")
-    phase = _phase(batch, letter_id)
+    view = known_view(batch, letter_id, at_ms)
+    must_be_open(view)
+    phase = phase_of(batch, letter_id)
     batch.connection.execute(_SQL["cancel"], {"id": letter_id, "at": at_ms})
     batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
     batch.free_blobs([(letter_id,)])
@@ -82,7 +34,7 @@ def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
 
 def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
     """Send a dead letter again. Raises Conflict if it is not dead."""
-    view = _view(batch, letter_id, at_ms)
+    view = known_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED:
         raise Conflict(code="not_dead", detail=f"Letter {letter_id} is {view.state}; only dead letters are sent again.")
     return _revive(batch, [(letter_id, view.bot_id)], at_ms)
@@ -90,7 +42,7 @@ def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
 
 def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
     """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
-    view = _view(batch, letter_id, at_ms)
+    view = known_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
         raise Conflict(
             code="not_uncertain", detail=f"Letter {letter_id} is not uncertain; there is nothing to resolve."
@@ -122,7 +74,7 @@ def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> in
 
 
 def _dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
-    where, bound = _where(wanted, at_ms)
+    where, bound = looking.where(wanted, at_ms)
     rows = batch.connection.execute(_SQL["find_dead"].replace("{where}", where), bound | {"limit": limit})
     return [(row[0], row[1]) for row in rows]
 
@@ -167,14 +119,14 @@ def known_chats(connection: apsw.Connection, bot_id: int, after: Chat | None, li
     ]
 
 
-def _view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
+def known_view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
     view = reading.view(batch.connection, letter_id, at_ms)
     if view is None:
         raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
     return view
 
 
-def _phase(batch: Batch, letter_id: int) -> int:
+def phase_of(batch: Batch, letter_id: int) -> int:
     for _, _, phase in run_many(batch.connection, _MAIN["phases"], [(letter_id,)]):
         assert isinstance(phase, int)
         return phase

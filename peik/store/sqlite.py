@@ -16,7 +16,9 @@ from peik.errors import Conflict, StartError, StoreUnavailable
 from peik.ports import (
     Accepted,
     BotRecord,
+    Cause,
     ChatRecord,
+    Counted,
     Found,
     Hook,
     HookContent,
@@ -24,6 +26,7 @@ from peik.ports import (
     HooksDue,
     LaneView,
     LetterFilter,
+    LetterPage,
     LetterView,
     Marked,
     Retention,
@@ -32,8 +35,9 @@ from peik.ports import (
     Sweep,
     Tally,
 )
-from peik.store import hooks, inbox_upkeep, keys, people, reading, upkeep
+from peik.store import changing, contacts, hooks, inbox_upkeep, keys, looking, paging, people, reading, upkeep
 from peik.store.commit import Batch, Slot
+from peik.store.contacts import SqliteContacts
 from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
 from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
 from peik.store.folders import make_folder
@@ -41,6 +45,7 @@ from peik.store.inbox import SqliteInbox
 from peik.store.jobs import SqliteJobs
 from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail
 from peik.store.moving import marker
+from peik.store.papers import SqlitePapers
 from peik.store.sqlite_nodes import SqliteNodes
 from peik.store.statements import load
 from peik.store.writer import Operation, Writer
@@ -55,6 +60,8 @@ class SqliteStore(Listened):
     inbox: SqliteInbox  # from `open` on
     nodes: SqliteNodes
     jobs: SqliteJobs
+    papers: SqlitePapers
+    contacts: SqliteContacts
     files = None  # they lie beside the database, where all processes on it can read them
 
     def __init__(
@@ -100,6 +107,8 @@ class SqliteStore(Listened):
         self.jobs = SqliteJobs(
             collect=self._collect, read=self._read, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node
         )
+        self.papers = SqlitePapers(collect=self._collect, read=self._read)
+        self.contacts = SqliteContacts(collect=self._collect, read=self._read)
 
     def _make_writer(self, connection: apsw.Connection) -> Writer:
         return Writer(connection, self._writing)
@@ -341,8 +350,35 @@ class SqliteStore(Listened):
     # ---- people's ----
 
     async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
+        return await paging.find(self.page, wanted, before=before, limit=limit)
+
+    async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda one: people.find(one, wanted, before=before, limit=limit, at_ms=at_ms))
+        return await self._read(lambda one: looking.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: looking.views(one, letter_ids, at_ms))
+
+    async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: looking.count(one, wanted, most=most, at_ms=at_ms))
+
+    async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
+        return await self._read(lambda one: looking.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+
+    async def oldest_waiting(self) -> dict[int, int]:
+        return await self._read(looking.oldest_waiting)
+
+    async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
+        ids = [one.id for one in await paging.find_open(self.page, wanted, limit=limit)]
+        return await self._write(lambda batch: changing.cancel_many(batch, ids, at_ms), self._withdraw)
+
+    async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
+        await self._write(
+            lambda batch: changing.change(batch, letter_id, rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
+            self._tell_changed,
+        )
 
     async def cancel(self, letter_id: int, *, at_ms: int) -> None:
         stub = await self._write(lambda batch: people.cancel(batch, letter_id, at_ms))
@@ -409,7 +445,8 @@ class SqliteStore(Listened):
         await self._write(work)
 
     async def remove_bot(self, bot_id: int) -> None:
-        """Its inbox goes with it: arrivals, read or not, consumers, outages. Letters that still wait keep the bot here."""
+        """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
+        here."""
 
         def work(batch: Batch) -> None:
             waiting = reading.number(batch.connection, _SQL["waiting_of_bot"], (bot_id,))
@@ -420,6 +457,7 @@ class SqliteStore(Listened):
                 )
             batch.connection.execute(_SQL["remove_bot"], (bot_id,))
             inbox_upkeep.forget_bot(batch.connection, bot_id)
+            contacts.forget_bot(batch.connection, bot_id)
 
         await self._write(work)
 

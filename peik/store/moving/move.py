@@ -17,6 +17,7 @@ from peik.store.moving.progress import KindProgress, Progress, Sum
 from peik.store.moving.records import FILES, KINDS, File, Record
 
 PAGE = 2000  # records that are in memory at once, and in one commit
+_PAPERS_AT_ONCE = 500  # the same; each may be a quarter of a megabyte
 _FILES_AT_ONCE = 50  # of a commit that says that they are there
 
 
@@ -212,7 +213,8 @@ async def _move_kind(ends: Ends, kind: str, progress: Progress, watch: Watch) ->
     done = progress.of(kind)
     if done.is_done:
         return progress
-    page = await ends.origin.page(kind, done.cursor, PAGE)
+    limit = _PAPERS_AT_ONCE if kind == "papers" else PAGE
+    page = await ends.origin.page(kind, done.cursor, limit)
     while True:
         done = KindProgress(moved=done.moved, cursor=page.cursor, is_done=page.cursor is None)
         fitted: list[Record] = [ends.target.fit(record) for record in page.records]
@@ -221,7 +223,7 @@ async def _move_kind(ends: Ends, kind: str, progress: Progress, watch: Watch) ->
         following: asyncio.Task[Page] | None = None
         async with asyncio.TaskGroup() as group:
             if page.cursor is not None:
-                following = group.create_task(ends.origin.page(kind, page.cursor, PAGE))
+                following = group.create_task(ends.origin.page(kind, page.cursor, limit))
             group.create_task(ends.target.write(kind, fitted, progress))
         watch.step(len(fitted))
         if following is None:
@@ -268,7 +270,7 @@ async def _compare(ends: Ends, progress: Progress, watch: Watch) -> None:
             continue  # a line may have been read without those who came to stand in it since
         found, cursor, is_first = Sum(), None, True
         while is_first or cursor is not None:
-            page = await ends.target.page(kind, cursor, PAGE)
+            page = await ends.target.page(kind, cursor, _PAPERS_AT_ONCE if kind == "papers" else PAGE)
             found = found.plus(kind, page.records)
             watch.step(len(page.records))
             cursor, is_first = page.cursor, False

@@ -9,6 +9,7 @@ import msgspec
 
 from peik.core.letter import Enclosed, State
 from peik.errors import Conflict, NotFound, StartError
+from peik.store.contact_rules import words_of
 from peik.store.moving import progress as progresses
 from peik.store.moving.ends import Page
 from peik.store.moving.fitting import fit_dates, without_nul
@@ -24,6 +25,7 @@ from peik.store.moving.records import (
     LogLine,
     Reader,
     Record,
+    StoredContact,
     StoredJob,
     WaitingHook,
 )
@@ -200,6 +202,7 @@ _COLUMN_OF = {
     ("idempotency", "name"): "key",
     ("message_log", "chat"): "chat_id",
     ("jobs", "idempotency_key"): "key",
+    ("papers", "paper_key"): "key",
 }
 _ASKED = frozenset({"jobs", "job_lines"})  # what is looked into while the move is still under way
 _INSERTED = frozenset({"job_lines", "job_means"})  # what has to be counted, or stands in a row that is there
@@ -215,6 +218,8 @@ def _columns(kind: str) -> tuple[str, ...]:
         names.append("generation")
     elif kind == "consumers":
         names.remove("spans")
+    elif kind == "contacts":
+        names.append("words")
     return tuple(names)
 
 
@@ -235,6 +240,8 @@ def _row(record: Record) -> tuple[object, ...]:
             row.append(record.id)  # a bell for nodes that run; it has to be different for each, and to rise from here
         case Reader():
             row.pop()
+        case StoredContact():
+            row.append(words_of(record.name, record.username))
     return tuple(row)
 
 

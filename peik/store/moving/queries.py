@@ -12,7 +12,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _LEAST = -(2**63)
 
 # Fields of keys that are texts. A page begins behind its cursor; before the first page that is the least value of all.
-_TEXTS = frozenset({"name", "digest", "kind", "user_id"})
+_TEXTS = frozenset({"name", "digest", "kind", "user_id", "shelf", "paper_key"})
 
 
 @cache

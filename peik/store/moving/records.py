@@ -334,6 +334,38 @@ class JobMean(Record, frozen=True):
     mean_run_ms: int
 
 
+class StoredPaper(Record, frozen=True):
+    key = ("shelf", "paper_key")
+    shelf: str
+    paper_key: str
+    body: str
+    version: int
+
+
+class StoredContact(Record, frozen=True):
+    """A known chat, in the order of `peik.store.contacts.COLUMNS`."""
+
+    key = ("bot_id", "chat_id")
+    bot_id: int
+    chat_id: int
+    type: str
+    name: str | None
+    username: str | None
+    language: str | None
+    first_seen: int
+    last_seen: int
+    is_gone: bool
+    campaign: str | None
+
+
+class ContactPlace(Record, frozen=True):
+    """How far a bot's arrivals have been looked through for chats."""
+
+    key = ("bot_id",)
+    bot_id: int
+    place: int
+
+
 class Sequence(Record, frozen=True):
     """The last id that was given out; of jobs the last number of a place or ticket, too."""
 
@@ -377,6 +409,9 @@ KINDS: dict[str, type[Record]] = {
     "job_lines": JobLine,
     "job_days": JobDay,
     "job_means": JobMean,
+    "papers": StoredPaper,
+    "contacts": StoredContact,
+    "contact_places": ContactPlace,
     "sequences": Sequence,
 }
 FILES = "files"

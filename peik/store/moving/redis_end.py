@@ -38,7 +38,7 @@ class RedisEnd:
         await self._client.open()
         self._reading = RedisReading(self._client.redis, self._client.prefix)
         if not is_target and not await self._client.redis.exists(
-            *map(self._key, ("bots", "ids", "arrival_ids", "job_ids"))
+            *map(self._key, ("bots", "ids", "arrival_ids", "job_ids", "shelves"))
         ):
             raise NotFound(code="no_store", detail=f"There is no store of Peik's at {self.shown}. Look at --from.")
 

@@ -32,6 +32,7 @@ from peik.store.moving.records import (
 )
 from peik.store.moving.records import Sequence as LastId
 from peik.store.moving.redis_jobs import RedisJobReading
+from peik.store.moving.redis_papers import RedisPaperReading
 from peik.store.moving.redis_writing import COUNTER_OF
 from peik.store.redis.records import chat_of
 
@@ -55,10 +56,13 @@ class RedisReading:
         self._gone: set[int] | None = None
         self._job_reading = RedisJobReading(redis, prefix)
         self.job_states = self._job_reading.states
+        self._paper_reading = RedisPaperReading(redis, prefix)
         self._walks: dict[str, Callable[[str | None, int], Awaitable[Page]]] = {
             "letters": self._letters,
             "arrivals": self._arrivals,
             "jobs": self._jobs,
+            "papers": self._paper_reading.papers,
+            "contacts": self._paper_reading.contacts,
             "chats": self._chats,
             "idempotency": self._idempotency,
             "message_log": self._log,
@@ -80,6 +84,7 @@ class RedisReading:
             "job_lines": self._job_reading.lines,
             "job_days": self._job_reading.days,
             "job_means": self._job_reading.means,
+            "contact_places": self._paper_reading.places,
             "sequences": self._last_ids,
         }
 
@@ -101,6 +106,8 @@ class RedisReading:
         found["letters"] = await self._redis.hlen(self._key("letters"))
         found["arrivals"] = await self._redis.hlen(self._key("arrivals")) - len(await self._gone_ids())
         found["jobs"] = await self._redis.hlen(self._key("jobs"))
+        found["papers"] = await self._paper_reading.count_papers()
+        found["contacts"] = await self._paper_reading.count_contacts()
         found["idempotency"] = await self._redis.hlen(self._key("idempotency"))
         found["message_log"] = await self._redis.hlen(self._key("log"))
         found["handled"] = sum(

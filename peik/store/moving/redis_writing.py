@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from peik.store.moving import redis_inbox_rows as inbox_rows
-from peik.store.moving import redis_jobs
+from peik.store.moving import redis_jobs, redis_papers
 from peik.store.moving import redis_rows as rows
 from peik.store.moving.records import (
     PHASE_APART,
@@ -63,8 +63,10 @@ def write(batch: RedisBatch, records: Sequence[Record], known: Surroundings) -> 
     for record in records:
         if isinstance(record, redis_jobs.OF_JOBS):
             redis_jobs.write(batch, record)
-            continue
-        _WRITE[type(record)](batch, record, known)
+        elif isinstance(record, redis_papers.OF_PAPERS):
+            redis_papers.write(batch, record)
+        else:
+            _WRITE[type(record)](batch, record, known)
 
 
 def _letter(batch: RedisBatch, one: Letter, known: Surroundings) -> None:

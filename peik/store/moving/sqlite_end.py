@@ -11,6 +11,7 @@ import msgspec
 from peik.core.letter import Enclosed
 from peik.errors import Conflict, NotFound
 from peik.store import database
+from peik.store.contact_rules import words_of
 from peik.store.folders import make_folder
 from peik.store.moving import admin_key
 from peik.store.moving import progress as progresses
@@ -19,7 +20,17 @@ from peik.store.moving.files import FolderFiles
 from peik.store.moving.fitting import fit_dates
 from peik.store.moving.progress import Progress
 from peik.store.moving.queries import after, cursor_of, load
-from peik.store.moving.records import JOB_LEASE_MS, KINDS, ApiKey, Letter, Reader, Record, Secret, StoredJob
+from peik.store.moving.records import (
+    JOB_LEASE_MS,
+    KINDS,
+    ApiKey,
+    Letter,
+    Reader,
+    Record,
+    Secret,
+    StoredContact,
+    StoredJob,
+)
 from peik.store.moving.records import Sequence as LastId
 from peik.store.statements import Row, run_many
 
@@ -28,7 +39,11 @@ T = TypeVar("T")
 _SQL = load("sqlite.sql")
 _LETTER_WIDTH = Letter.__struct_fields__.index("result")  # what stands in the table of letters itself
 _READER_WIDTH = Reader.__struct_fields__.index("spans")
-_CANCELLING = StoredJob.__struct_fields__.index("is_cancelling")
+# Where a kind has a field that is a number here and a truth elsewhere.
+_TRUTHS = {
+    "jobs": StoredJob.__struct_fields__.index("is_cancelling"),
+    "contacts": StoredContact.__struct_fields__.index("is_gone"),
+}
 
 _spans = msgspec.json.Decoder(tuple[tuple[int, int], ...]).decode
 _enclosed = msgspec.json.Decoder(tuple[Enclosed, ...]).decode
@@ -188,8 +203,9 @@ def _read(connection: apsw.Connection, kind: str, bound: tuple[int | str, ...]) 
     rows = connection.execute(_SQL[f"read_{kind}"], bound)
     if kind == "consumers":
         return [make(*row[:-1], _spans(row[-1])) for row in rows]
-    if kind == "jobs":
-        return [make(*row[:_CANCELLING], bool(row[_CANCELLING]), *row[_CANCELLING + 1 :]) for row in rows]
+    if kind in _TRUTHS:
+        place = _TRUTHS[kind]
+        return [make(*row[:place], bool(row[place]), *row[place + 1 :]) for row in rows]
     return [make(*row) for row in rows]
 
 
@@ -234,4 +250,6 @@ def _row(record: Record) -> Row:
         return (*row, record.id)
     if isinstance(record, StoredJob):
         return (*row, None if record.ends_at is None else JOB_LEASE_MS)
+    if isinstance(record, StoredContact):
+        return (*row, words_of(record.name, record.username))
     return row

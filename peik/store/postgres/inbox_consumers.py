@@ -19,6 +19,7 @@ __all__ = ["CLOCK_SLACK_MS"]  # and all that is defined here
 _SQL = load("inbox.sql")
 PAGE = filled(_SQL["page"], arrival=ARRIVAL)
 LANE_PAGE = filled(_SQL["lane_page"], arrival=ARRIVAL)
+PAGE_OF_BOT = filled(_SQL["page_of_bot"], arrival=ARRIVAL)
 NUMBERED = filled(_SQL["numbered"], arrival=ARRIVAL)
 
 
@@ -106,6 +107,10 @@ async def page(
     if lane is None:
         return arrivals_of(await session.rows(PAGE, **bound))
     return arrivals_of(await session.rows(LANE_PAGE, **bound, lane=chats.encode(lane)))
+
+
+async def page_of_bot(session: Session, bot_id: int, after: int, *, limit: int) -> list[Arrival]:
+    return arrivals_of(await session.rows(PAGE_OF_BOT, bot=bot_id, after=after, limit=limit))
 
 
 async def numbered(session: Session, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:

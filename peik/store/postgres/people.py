@@ -1,4 +1,4 @@
-"""What people ask of letters in the PostgreSQL store: find, cancel, retry, resolve, clear. Functions on a batch or a session."""
+"""What people do to letters in the PostgreSQL store: cancel, retry, resolve, clear; lanes and chats. Lists are in `looking`."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from peik.core.letter import Chat, LaneKey, Letter, State
 from peik.core.lifecycle import UNCERTAIN, Move, Try
 from peik.errors import Conflict, NotFound
 from peik.ports import ChatRecord, LaneView, LetterFilter, LetterView, Stub
-from peik.store.postgres import chats, letters_in, reading
+from peik.store.change_rules import must_be_open
+from peik.store.postgres import chats, letters_in, looking, reading
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.queries import filled, load
 from peik.store.postgres.session import Session
@@ -18,58 +19,11 @@ from peik.store.rows import PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
 _SQL = load("people.sql")
 _LETTERS = load("letters.sql")
 
-_STATE_SQL = {
-    State.WAITING: "l.phase = 0 AND m.letter_id IS NULL AND (l.due_at IS NULL OR l.due_at <= :now)",
-    State.DELAYED: "m.letter_id IS NULL AND (l.phase = 1 OR (l.phase = 0 AND l.due_at > :now))",
-    State.ACTIVE: "m.letter_id IS NOT NULL",
-    State.COMPLETED: "l.phase = 2",
-    State.FAILED: "l.phase = 3",
-    State.CANCELLED: "l.phase = 4",
-}
-
-
-def _where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
-    """The conditions of a filter and what is bound to them."""
-    terms = ["true"]
-    bound: dict[str, object] = {"now": at_ms}
-    if wanted.state is not None:
-        terms.append(f"({_STATE_SQL[wanted.state]})")
-    plain: tuple[tuple[str, object, str], ...] = (
-        ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
-        ("bot_ids", None if wanted.bot_ids is None else sorted(wanted.bot_ids), "l.bot_id = ANY (:bot_ids::bigint[])"),
-        ("chat", None if wanted.chat is None else chats.encode(wanted.chat), "l.chat = :chat"),
-        ("user_id", wanted.user_id, "l.user_id = :user_id"),
-        ("message_type", wanted.message_type, "l.message_type = :message_type"),
-        ("method", wanted.method, "l.method = :method"),
-        ("since", wanted.since_ms, "l.created_at >= :since"),
-        ("text", wanted.text, "strpos(lower(l.params), lower(:text)) > 0"),
-        ("error", wanted.error, "strpos(lower(l.failed_reason), lower(:error)) > 0"),
-    )
-    for name, value, term in plain:
-        if value is not None:
-            terms.append(term)
-            bound[name] = value
-    return " AND ".join(terms), bound
-
-
-async def find(
-    session: Session, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
-) -> list[LetterView]:
-    where, bound = _where(wanted, at_ms)
-    if before is not None:
-        where += " AND l.id < :before"
-        bound["before"] = before
-    rows = await session.rows(filled(_SQL["find"], where=where), **bound, limit=limit)
-    return [reading.view_of(row, at_ms=at_ms) for row in rows]
-
 
 async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
     """Take a letter back. Raises Conflict if it is in flight or has ended."""
-    view = await _locked_view(batch, letter_id, at_ms)
-    if view.state is State.ACTIVE:
-        raise Conflict(code="in_flight", detail=f"Letter {letter_id} is being sent right now; it cannot be taken back.")
-    if view.state.is_final:
-        raise Conflict(code="already_ended", detail=f"Letter {letter_id} has ended already: it is {view.state}.")
+    view = await locked_view(batch, letter_id, at_ms)
+    must_be_open(view)
     phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
     await batch.session.run(_SQL["cancel"], letter=letter_id, at=at_ms)
     batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
@@ -82,7 +36,7 @@ async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
 
 async def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
     """Send a dead letter again. Raises Conflict if it is not dead."""
-    view = await _locked_view(batch, letter_id, at_ms)
+    view = await locked_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED:
         raise Conflict(code="not_dead", detail=f"Letter {letter_id} is {view.state}; only dead letters are sent again.")
     return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
@@ -90,7 +44,7 @@ async def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
 
 async def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
     """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
-    view = await _locked_view(batch, letter_id, at_ms)
+    view = await locked_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
         raise Conflict(
             code="not_uncertain", detail=f"Letter {letter_id} is not uncertain; there is nothing to resolve."
@@ -124,7 +78,7 @@ async def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int)
 
 async def _dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
     """Looked for twice: only what is still dead under its bot's lock counts."""
-    where, bound = _where(wanted, at_ms)
+    where, bound = looking.where(wanted, at_ms)
     query = filled(_SQL["find_dead"], where=where)
     bots = {row[1] for row in await batch.session.rows(query, **bound, limit=limit)}
     await batch.lock(bots)
@@ -178,7 +132,7 @@ async def known_chats(session: Session, bot_id: int, after: Chat | None, limit: 
     return [reading.chat_of(bot_id, row) for row in rows]
 
 
-async def _locked_view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
+async def locked_view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
     await batch.lock([await batch.session.number(_LETTERS["bot_of_letter"], letter=letter_id)])
     view = await reading.view(batch.session, letter_id, at_ms)
     if view is None:

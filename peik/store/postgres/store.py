@@ -14,7 +14,9 @@ from peik.errors import Conflict, Problem, StartError, StoreUnavailable
 from peik.ports import (
     Accepted,
     BotRecord,
+    Cause,
     ChatRecord,
+    Counted,
     Found,
     Hook,
     HookContent,
@@ -22,6 +24,7 @@ from peik.ports import (
     HooksDue,
     LaneView,
     LetterFilter,
+    LetterPage,
     LetterView,
     Marked,
     Retention,
@@ -30,13 +33,29 @@ from peik.ports import (
     Sweep,
     Tally,
 )
+from peik.store import paging
 from peik.store.commit import Slot
 from peik.store.executor import Ended
 from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail, node_name
 from peik.store.moving import marker
-from peik.store.postgres import chats, hooks, inbox_upkeep, keys, outbox, people, reading, schema, session, upkeep
+from peik.store.postgres import (
+    changing,
+    chats,
+    contacts,
+    hooks,
+    inbox_upkeep,
+    keys,
+    looking,
+    outbox,
+    people,
+    reading,
+    schema,
+    session,
+    upkeep,
+)
 from peik.store.postgres.address import read_address
 from peik.store.postgres.commit import Batch
+from peik.store.postgres.contacts import PostgresContacts
 from peik.store.postgres.failures import is_gone, is_refusal, may_repeat, translate
 from peik.store.postgres.files import PostgresFiles
 from peik.store.postgres.inbox import PostgresInbox
@@ -44,6 +63,8 @@ from peik.store.postgres.job_writer import JobWriter
 from peik.store.postgres.jobs import PostgresJobs
 from peik.store.postgres.neighbourhood import Neighbourhood
 from peik.store.postgres.nodes import LEASE_S, PostgresNodes
+from peik.store.postgres.paper_writer import PaperWriter
+from peik.store.postgres.papers import PostgresPapers
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Pool, Session
 from peik.store.postgres.writer import Operation, Writer
@@ -58,6 +79,8 @@ class PostgresStore(Listened):
 
     inbox: PostgresInbox  # from `open` on
     jobs: PostgresJobs
+    papers: PostgresPapers
+    contacts: PostgresContacts
     nodes: PostgresNodes
     files: PostgresFiles
 
@@ -91,6 +114,9 @@ class PostgresStore(Listened):
         )
         self._writer = Writer(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
         self._job_writer = JobWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
+        self._paper_writer = PaperWriter(
+            self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring
+        )
         try:
             await self._open()
         except StartError:
@@ -109,6 +135,8 @@ class PostgresStore(Listened):
         )
         self.files = PostgresFiles(self._file)
         self.jobs = PostgresJobs(self._job_writer, read=self._read, node=self._node)
+        self.papers = PostgresPapers(self._paper_writer, read=self._read)
+        self.contacts = PostgresContacts(self._paper_writer, read=self._read)
 
     async def _open(self) -> None:
         first = await self._connect()
@@ -129,6 +157,7 @@ class PostgresStore(Listened):
         """End at once, as a process does that is killed: what was not committed is lost, and the leases run out."""
         self._writer.abandon()
         self._job_writer.abandon()
+        self._paper_writer.abandon()
         await self._neighbourhood.abandon()
         for pool in self._pools:
             pool.end()
@@ -138,6 +167,7 @@ class PostgresStore(Listened):
         try:
             await self._writer.close()
             await self._job_writer.close()
+            await self._paper_writer.close()
             await self.nodes.leave()
             await self._neighbourhood.close()
         finally:
@@ -152,7 +182,7 @@ class PostgresStore(Listened):
     @property
     def commits(self) -> int:
         """How many transactions this node has committed."""
-        return self._writer.commits + self._job_writer.commits
+        return self._writer.commits + self._job_writer.commits + self._paper_writer.commits
 
     # ---- the ways in ----
 
@@ -333,8 +363,35 @@ class PostgresStore(Listened):
     # ---- people's ----
 
     async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
+        return await paging.find(self.page, wanted, before=before, limit=limit)
+
+    async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda one: people.find(one, wanted, before=before, limit=limit, at_ms=at_ms))
+        return await self._look(lambda one: looking.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: looking.views(one, letter_ids, at_ms))
+
+    async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
+        at_ms = self._clock.wall_ms()
+        return await self._look(lambda one: looking.count(one, wanted, most=most, at_ms=at_ms))
+
+    async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
+        return await self._read(lambda one: looking.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+
+    async def oldest_waiting(self) -> dict[int, int]:
+        return await self._read(looking.oldest_waiting)
+
+    async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
+        ids = [one.id for one in await paging.find_open(self.page, wanted, limit=limit)]
+        return await self._write(lambda batch: changing.cancel_many(batch, ids, at_ms), self._withdraw)
+
+    async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
+        await self._write(
+            lambda batch: changing.change(batch, letter_id, rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
+            self._tell_changed,
+        )
 
     async def cancel(self, letter_id: int, *, at_ms: int) -> None:
         stub = await self._write(lambda batch: people.cancel(batch, letter_id, at_ms))
@@ -398,7 +455,8 @@ class PostgresStore(Listened):
         await self._write(work)
 
     async def remove_bot(self, bot_id: int) -> None:
-        """Its inbox goes with it: arrivals, read or not, consumers, outages. Letters that still wait keep the bot here."""
+        """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
+        here."""
 
         async def work(batch: Batch) -> None:
             waiting = await batch.session.number(_SQL["waiting_of_bot"], bot=bot_id)
@@ -409,6 +467,7 @@ class PostgresStore(Listened):
                 )
             await batch.session.run(_SQL["remove_bot"], bot=bot_id)
             await inbox_upkeep.forget_bot(batch.session, bot_id)
+            await contacts.forget_bot(batch.session, bot_id)
             batch.telling.records()
             batch.telling.consumers()
 

@@ -50,6 +50,8 @@ others should know, its node says so on the channel `news`.
 
     parts:BLOB, parts_kept      hash and zset: files of letters in parts, and when each came
 
+Of papers papers.py tells, of known chats contacts.py, of jobs jobs.py.
+
 Chats are texts here: n123 is a number, t@name a text. Times are milliseconds, and Peik's, not the server's, but for nodes,
 leases, locks and files: so stories in other times than now are told on a real server.
 """

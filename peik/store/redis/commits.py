@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from peik.core.letter import Letter
 from peik.ports import StoreListener, Stub
+from peik.store.change_rules import Changed
 from peik.store.executor import Ended
 from peik.store.redis.bell import Bell
 from peik.store.redis.writer import QUIET, Done, Effects, Operation, Writer
@@ -114,6 +115,16 @@ class Commits:
         listener = self._listener()
         if fresh and listener is not None:
             listener.on_accepted(fresh)
+
+    def tell_changed(self, change: Changed) -> None:
+        """Somebody changed a letter that waited."""
+        listener = self._listener()
+        if change.left is not None:
+            self.withdraw([change.left])
+        if change.stands is not None and listener is not None:
+            listener.on_joined([change.stands])
+        if change.came is not None:
+            self.offer([change.came])
 
     def withdraw(self, stubs: Sequence[Stub]) -> None:
         listener = self._listener()

@@ -2,24 +2,63 @@
 
 from collections.abc import AsyncIterator, Sequence
 
+from peik.core.cause import cause_of
 from peik.core.letter import State
-from peik.ports import LetterFilter, LetterView
+from peik.ports import Cause, Counted, LetterFilter, LetterPage, LetterView
+from peik.store import paging
 from peik.store.redis.client import Client
 from peik.store.redis.records import view_of
 
 BLOCK = 1000  # ids per counter; see moving.lua
 PAGE = 200
+LOOKED_MAX = 10_000  # letters that are looked at for one page, or one count: each comes here to be judged
+CAUSES_LOOKED_MAX = 10_000
+LANES_LOOKED_MAX = 5_000  # of each rank, for the oldest letter
 
 
-async def find(client: Client, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int) -> list[LetterView]:
+async def page(client: Client, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int) -> LetterPage:
     found: list[LetterView] = []
+    looked = 0
     async for ids in _candidates(client, wanted, before):
         for view in await views(client, ids, at_ms):
+            if _is_too_old(view, wanted):
+                return paging.turned(found, limit=limit, oldest_looked=None)
             if is_wanted(view, wanted):
                 found.append(view)
                 if len(found) == limit:
-                    return found
-    return found
+                    return paging.turned(found, limit=limit, oldest_looked=None)
+        looked += len(ids)
+        if looked >= LOOKED_MAX:
+            return paging.turned(found, limit=limit, oldest_looked=ids[-1])
+    return paging.turned(found, limit=limit, oldest_looked=None)
+
+
+async def count(client: Client, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
+    counted = await page(client, wanted, before=None, limit=most, at_ms=at_ms)
+    letters = len(counted.letters)
+    return Counted(letters=letters, is_least=letters >= most or counted.is_cut)
+
+
+async def causes(
+    client: Client, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int, at_ms: int
+) -> list[Cause]:
+    members: list[bytes] = await client.ask(
+        client.redis.zrevrangebyscore(client.prefix + "dead", "+inf", since_ms or 0, start=0, num=CAUSES_LOOKED_MAX)
+    )
+    deaths: list[paging.Death] = []
+    for start in range(0, len(members), PAGE):
+        dead = await views(client, [int(one) for one in members[start : start + PAGE]], at_ms)
+        deaths += [
+            (view.failed_reason, view.method, 1, view.id, view.settled_at_ms or 0)
+            for view in dead
+            if view.state is State.FAILED and (bot_ids is None or view.bot_id in bot_ids)
+        ]
+    return paging.grouped(deaths, limit=limit)
+
+
+async def oldest_waiting(client: Client) -> dict[int, int]:
+    (rows,) = await client.read(["oldest_waiting", LANES_LOOKED_MAX])
+    return {int(bot): int(created_at) for bot, created_at in rows}
 
 
 async def find_dead(client: Client, wanted: LetterFilter, *, limit: int, at_ms: int) -> list[int]:
@@ -43,11 +82,16 @@ async def views(client: Client, ids: Sequence[int], at_ms: int) -> list[LetterVi
 
 
 async def _candidates(client: Client, wanted: LetterFilter, before: int | None) -> AsyncIterator[list[int]]:
-    """Ids below a given one, the newest first. Dead letters are few among many and have an index of their own."""
+    """Ids below a given one, the newest first. Letters that are dead or in flight are few among many, and known by themselves."""
+    few: list[int] | None = None
     if wanted.state is State.FAILED:
-        dead = sorted((one for one in await _members(client, "dead") if before is None or one < before), reverse=True)
-        for start in range(0, len(dead), PAGE):
-            yield dead[start : start + PAGE]
+        few = await _members(client, "dead")
+    elif wanted.state is State.ACTIVE:
+        few = await _in_flight(client)
+    if few is not None:
+        ids = sorted((one for one in few if before is None or one < before), reverse=True)
+        for start in range(0, len(ids), PAGE):
+            yield ids[start : start + PAGE]
         return
     async for page in newest(client, "blocks", before):
         yield page
@@ -56,6 +100,15 @@ async def _candidates(client: Client, wanted: LetterFilter, before: int | None) 
 async def _members(client: Client, name: str) -> list[int]:
     members: list[bytes] = await client.ask(client.redis.zrange(client.prefix + name, 0, -1))
     return [int(one) for one in members]
+
+
+async def _in_flight(client: Client) -> list[int]:
+    bots: list[bytes] = await client.ask(client.redis.hkeys(client.prefix + "bots"))
+    found: list[int] = []
+    for bot in bots:
+        marks: list[bytes] = await client.ask(client.redis.hkeys(f"{client.prefix}marks:{bot.decode()}"))
+        found += [int(one) for one in marks]
+    return found
 
 
 async def newest(client: Client, name: str, before: int | None) -> AsyncIterator[list[int]]:
@@ -82,6 +135,13 @@ def is_wanted(view: LetterView, wanted: LetterFilter) -> bool:
         all(asked is None or asked == has for asked, has in same)
         and (wanted.bot_ids is None or view.bot_id in wanted.bot_ids)
         and (wanted.since_ms is None or view.created_at_ms >= wanted.since_ms)
+        and (wanted.until_ms is None or view.created_at_ms <= wanted.until_ms)
         and (wanted.text is None or wanted.text.lower() in view.params.lower())
         and (wanted.error is None or wanted.error.lower() in (view.failed_reason or "").lower())
+        and (wanted.cause is None or wanted.cause == cause_of(view.failed_reason))
     )
+
+
+def _is_too_old(view: LetterView, wanted: LetterFilter) -> bool:
+    """Whether nothing below it can be wanted: ids rise with time, as far as the clocks do."""
+    return wanted.since_ms is not None and view.created_at_ms < wanted.since_ms - paging.CLOCK_SLACK_MS

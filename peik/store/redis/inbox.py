@@ -136,6 +136,10 @@ class RedisInbox:
             (rows,) = await self._client.read(["lane_page", whose, chat_key(lane), number, limit, bytes_max])
         return arrivals_of(rows)
 
+    async def arrivals_from(self, bot_id: int, number: int, *, limit: int) -> list[Arrival]:
+        (rows,) = await self._client.read(["page_of_bot", str(bot_id), number, limit])
+        return arrivals_of(rows)
+
     async def arrivals_numbered(self, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:
         (rows,) = await self._client.read(["numbered", str(consumer_id), list(dict.fromkeys(numbers))])
         return arrivals_of(rows)

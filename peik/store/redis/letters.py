@@ -8,6 +8,7 @@ import msgspec
 from peik.core.letter import Chat, Draft, LaneKey, Letter, State
 from peik.core.lifecycle import UNTRIED, Move, Settlement, Try
 from peik.ports import Accepted, Found, LaneView, LetterView, Sent, Stub, Sweep, Tally
+from peik.store.change_rules import Changed
 from peik.store.redis.client import Client
 from peik.store.redis.records import (
     PHASE_OF,
@@ -20,6 +21,8 @@ from peik.store.redis.records import (
     letter_numbered,
     letter_of_draft,
     record_of,
+    record_with_rank,
+    stub_of,
     view_of,
 )
 from peik.store.redis.writer import Done
@@ -189,6 +192,24 @@ async def tallies(client: Client, at_ms: int) -> dict[int, Tally]:
             cancelled=cancelled,
         )
     return counted
+
+
+async def rank_changed(client: Client, letter_id: int, rank: int | None) -> bytes | None:
+    """The record of a letter with another rank. None: nothing is to be changed, or there is no such letter."""
+    if rank is None:
+        return None
+    (rows,) = await client.read(["views", [str(letter_id)]])
+    return record_with_rank(rows[0][0], rank) if rows[0] is not None else None
+
+
+def change_of(answer: Sequence[Any]) -> Changed:
+    """What a change did to a lane, as people.lua tells it."""
+    did, stub, came = answer[0].decode(), stub_of(answer[1]), answer[2]
+    return Changed(
+        left=stub if did == "left" else None,
+        stands=stub if did == "stands" else None,
+        came=letter_numbered(came) if did == "came" else None,
+    )
 
 
 def ended_views(rows: Sequence[Any], at_ms: int) -> list[LetterView]:

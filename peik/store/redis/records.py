@@ -121,6 +121,11 @@ def record_of(draft: Draft, at_ms: int) -> bytes:
     )
 
 
+def record_with_rank(record: bytes, rank: int) -> bytes:
+    """The same letter with another priority: the one thing of a record that people may change."""
+    return encode(msgspec.structs.replace(_decode_record(record), rank=rank))
+
+
 def _extras_of(draft: Draft) -> _Extras:
     extras = _Extras(
         b=1 if draft.backoff is Backoff.FIXED else 0,

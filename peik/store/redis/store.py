@@ -15,7 +15,9 @@ from peik.errors import StoreUnavailable
 from peik.ports import (
     Accepted,
     BotRecord,
+    Cause,
     ChatRecord,
+    Counted,
     Found,
     Hook,
     HookContent,
@@ -23,6 +25,7 @@ from peik.ports import (
     HooksDue,
     LaneView,
     LetterFilter,
+    LetterPage,
     LetterView,
     Marked,
     Retention,
@@ -31,6 +34,8 @@ from peik.ports import (
     Sweep,
     Tally,
 )
+from peik.store import paging
+from peik.store.change_rules import line_of
 from peik.store.executor import Ended
 from peik.store.listened import LANE_COUNTED_MAX, node_name
 from peik.store.moving import marker
@@ -39,10 +44,13 @@ from peik.store.redis import letters as outbox
 from peik.store.redis.bell import Bell
 from peik.store.redis.client import Client
 from peik.store.redis.commits import Commits
+from peik.store.redis.contacts import RedisContacts
 from peik.store.redis.files import RedisFiles
 from peik.store.redis.inbox import RedisInbox
 from peik.store.redis.jobs import RedisJobs
 from peik.store.redis.nodes import RedisNodes
+from peik.store.redis.paper_client import PaperWay
+from peik.store.redis.papers import RedisPapers
 from peik.store.redis.records import chat_key, lane_key, letter_numbered, stub_of
 from peik.store.redis.writer import Done, Writer
 from peik.store.telling import Telling
@@ -58,6 +66,8 @@ class RedisStore:
     nodes: RedisNodes
     files: RedisFiles
     jobs: RedisJobs
+    papers: RedisPapers
+    contacts: RedisContacts
 
     def __init__(
         self,
@@ -107,8 +117,12 @@ class RedisStore:
             address=self._address,
         )
         self.jobs = RedisJobs(self._url, self._bell, node=node)
+        self._paper_way = PaperWay(self._url, self._bell, node=node)
+        self.papers = RedisPapers(self._paper_way)
+        self.contacts = RedisContacts(self._paper_way)
         try:
             await self.jobs.open()
+            await self._paper_way.open()
             await self._bell.open()
         except BaseException:
             await self.abandon()
@@ -120,6 +134,7 @@ class RedisStore:
         try:
             await self._writer.drained()
             await self.jobs.drained()
+            await self._paper_way.drained()
             with contextlib.suppress(StoreUnavailable):
                 await self.nodes.leave()
             await self._bell.close(is_told=True)
@@ -130,6 +145,7 @@ class RedisStore:
         """Everything of this process ends, as if it had been killed."""
         await self._bell.close(is_told=False)
         await self.jobs.abandon()
+        await self._paper_way.abandon()
         await self._writer.abandon()
         await self._client.close()
 
@@ -251,7 +267,51 @@ class RedisStore:
     # ---- people's ----
 
     async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
-        return await finding.find(self._client, wanted, before=before, limit=limit, at_ms=self._clock.wall_ms())
+        return await paging.find(self.page, wanted, before=before, limit=limit)
+
+    async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
+        return await finding.page(self._client, wanted, before=before, limit=limit, at_ms=self._clock.wall_ms())
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        return await finding.views(self._client, sorted(set(letter_ids)), self._clock.wall_ms())
+
+    async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
+        return await finding.count(self._client, wanted, most=most, at_ms=self._clock.wall_ms())
+
+    async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
+        at_ms = self._clock.wall_ms()
+        return await finding.causes(self._client, bot_ids=bot_ids, since_ms=since_ms, limit=limit, at_ms=at_ms)
+
+    async def oldest_waiting(self) -> dict[int, int]:
+        return await finding.oldest_waiting(self._client)
+
+    async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
+        ids = [str(one.id) for one in await paging.find_open(self.page, wanted, limit=limit)]
+
+        def tell(rows: Any) -> None:
+            self._commits.withdraw([outbox.stub_of_view(view) for view in outbox.ended_views(rows, at_ms)])
+
+        def news(telling: Telling, rows: Any) -> None:
+            for view in outbox.ended_views(rows, at_ms):
+                telling.ended(view.bot_id, [view.id])
+                telling.lanes(view.bot_id)
+
+        return outbox.ended_views(await self._write("cancel_many", ids, at_ms, tell=tell, news=news), at_ms)
+
+    async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
+        record = await outbox.rank_changed(self._client, letter_id, rank)
+        line = line_of(rank=rank, due_at_ms=due_at_ms, at_ms=at_ms)
+        about = (str(letter_id), False if due_at_ms is None else due_at_ms, at_ms, line)
+
+        def news(telling: Telling, answer: Any) -> None:
+            telling.lanes(stub_of(answer[1]).bot_id)
+            telling.due(due_at_ms or None)
+
+        def tell(answer: Any) -> None:
+            self._commits.tell_changed(outbox.change_of(answer))
+
+        arguments = about if record is not None else (False, *about)
+        await self._write("change", *arguments, record=record, tell=tell, news=news)
 
     async def cancel(self, letter_id: int, *, at_ms: int) -> None:
         def news(telling: Telling, row: Any) -> None:
@@ -312,7 +372,8 @@ class RedisStore:
         await self._write("save_bot", str(record.bot_id), remembering.bot_row(record), news=_of_records)
 
     async def remove_bot(self, bot_id: int) -> None:
-        """Its inbox goes with it: arrivals, read or not, consumers, outages. Letters that still wait keep the bot here."""
+        """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
+        here."""
 
         def news(telling: Telling, _: object) -> None:
             telling.records()

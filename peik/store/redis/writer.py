@@ -206,7 +206,7 @@ _PROBLEMS: dict[str, tuple[type[Problem], str]] = {
         Conflict,
         "This idempotency key was used within 48 hours for another call. Use a new key for a new call.",
     ),
-    "in_flight": (Conflict, "Letter {subject} is being sent right now; it cannot be taken back."),
+    "in_flight": (Conflict, "Letter {subject} is being sent right now; it cannot be taken back or changed."),
     "already_ended": (Conflict, "Letter {subject} has ended already: it is {more}."),
     "not_dead": (Conflict, "Letter {subject} is {more}; only dead letters are sent again."),
     "not_uncertain": (Conflict, "Letter {subject} is not uncertain; there is nothing to resolve."),

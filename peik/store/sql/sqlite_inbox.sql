@@ -194,6 +194,15 @@ SELECT json_group_array(json_array({arrival})) FROM (
 CROSS JOIN arrivals AS a ON a.id = p.id
 WHERE p.total <= :bytes OR p.total = p.size
 
+-- name: page_of_bot
+-- What came to a bot, whoever reads it: one walk along the order of numbers.
+SELECT json_group_array(json_array({arrival})) FROM (
+    SELECT o.id FROM arrivals AS o
+    WHERE o.bot_id = :bot AND o.only_for = 0 AND o.number > :after
+    ORDER BY o.number LIMIT :limit
+) AS p
+CROSS JOIN arrivals AS a ON a.id = p.id
+
 -- name: numbered
 SELECT json_group_array(json_array({arrival})) FROM arrivals AS a
 WHERE a.bot_id = (SELECT c.bot_id FROM consumers AS c WHERE c.id = :consumer)

@@ -1,9 +1,91 @@
 -- What people ask of letters: find them, take them back, send them again, clear them away.
 -- {where} stands for the conditions of a filter; every one of them is bound, none is pasted in.
 
--- name: find
--- The newest first. Walks the primary key from the cursor down, so a page costs the same however many letters there are
--- unless a filter finds few.
+-- name: page
+-- The newest first, among so many as are looked at. CROSS JOIN: those are walked, and each letter is one step from there.
+SELECT
+    l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
+    l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
+    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at
+FROM ({looked}) AS n
+CROSS JOIN letters AS l ON l.id = n.id
+LEFT JOIN marks AS m ON m.letter_id = l.id
+LEFT JOIN results AS r ON r.letter_id = l.id
+WHERE {where}
+ORDER BY n.id DESC
+LIMIT :limit
+
+-- name: count
+SELECT count(*) FROM (
+    SELECT 1 FROM ({looked}) AS n
+    CROSS JOIN letters AS l ON l.id = n.id
+    LEFT JOIN marks AS m ON m.letter_id = l.id
+    WHERE {where}
+    LIMIT :limit
+)
+
+-- name: looked
+-- How many are looked at, and the oldest of them.
+SELECT count(*), min(id) FROM ({looked})
+
+-- name: newest
+-- What is looked at, if nothing else is known: letters from the newest down.
+SELECT o.id FROM letters AS o NOT INDEXED WHERE {within} ORDER BY o.id DESC LIMIT :looked
+
+-- name: newest_ended
+SELECT o.id FROM letters AS o INDEXED BY letters_ended
+WHERE o.phase >= 2 AND o.phase = :ended AND {within} ORDER BY o.id DESC LIMIT :looked
+
+-- name: newest_active
+SELECT o.id FROM (SELECT letter_id AS id FROM marks) AS o WHERE {within} ORDER BY o.id DESC LIMIT :looked
+
+-- name: newest_waiting
+-- Bot by bot, since the index is; what the bots give is put in order. As JSON, or each id would be looked up in the table.
+SELECT n.value AS id FROM bots AS b
+CROSS JOIN json_each((
+    SELECT json_group_array(id) FROM (
+        SELECT o.id FROM letters AS o INDEXED BY letters_open
+        WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 0 AND {within}
+        ORDER BY o.id DESC LIMIT :looked
+    )
+)) AS n
+WHERE {of_bots}
+ORDER BY n.value DESC LIMIT :looked
+
+-- name: newest_waiting_of_chat
+SELECT o.id FROM bots AS b
+CROSS JOIN letters AS o INDEXED BY letters_lane
+    ON o.phase = 0 AND o.bot_id = b.bot_id AND o.rank IN (0, 1, 2, 3) AND o.chat = :chat AND {within}
+WHERE {of_bots}
+ORDER BY o.id DESC LIMIT :looked
+
+-- name: newest_delayed
+-- The same for what is scheduled or waits for another letter, and the few that back off.
+SELECT id FROM (
+    SELECT n.value AS id FROM bots AS b
+    CROSS JOIN json_each((
+        SELECT json_group_array(id) FROM (
+            SELECT o.id FROM letters AS o INDEXED BY letters_open
+            WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 1 AND {within}
+            ORDER BY o.id DESC LIMIT :looked
+        )
+    )) AS n
+    WHERE {of_bots}
+    UNION ALL
+    SELECT o.id FROM letters AS o INDEXED BY letters_due
+    WHERE o.due_at IS NOT NULL AND o.phase < 2 AND o.phase = 0 AND o.due_at > :now AND {within}
+)
+ORDER BY id DESC LIMIT :looked
+
+-- name: id_range
+-- Each in a query of its own: two at once would look at every row.
+SELECT coalesce((SELECT min(id) FROM letters), 1), coalesce((SELECT max(id) FROM letters), 0) + 1
+
+-- name: created_at
+-- The first letter from this id on.
+SELECT id, created_at FROM letters WHERE id >= ? ORDER BY id LIMIT 1
+
+-- name: views
 SELECT
     l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
     l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
@@ -11,16 +93,31 @@ SELECT
 FROM letters AS l
 LEFT JOIN marks AS m ON m.letter_id = l.id
 LEFT JOIN results AS r ON r.letter_id = l.id
-WHERE {where}
-ORDER BY l.id DESC
-LIMIT :limit
+WHERE l.id IN (VALUES {rows})
+ORDER BY l.id
+
+-- name: causes
+-- What the last that died give as their reasons, and which methods they called.
+SELECT failed_reason, method, count(*), max(id), max(settled_at) FROM (
+    SELECT l.failed_reason, l.method, l.id, l.settled_at FROM letters AS l INDEXED BY letters_dead
+    WHERE l.phase = 3 AND l.settled_at >= :since AND (:bot_ids IS NULL OR l.bot_id IN (SELECT value FROM json_each(:bot_ids)))
+    ORDER BY l.settled_at DESC LIMIT :looked
+)
+GROUP BY failed_reason, method
+
+-- name: oldest_waiting
+SELECT b.bot_id, l.created_at FROM bots AS b
+CROSS JOIN letters AS l ON l.id = (
+    SELECT o.id FROM letters AS o INDEXED BY letters_open
+    WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 0 ORDER BY o.id LIMIT 1
+)
 
 -- name: find_dead
 -- Dead letters by a filter, oldest first: they go back into their lanes in the order in which they were accepted.
 SELECT l.id, l.bot_id
-FROM letters AS l
+FROM letters AS l INDEXED BY letters_ended
 LEFT JOIN marks AS m ON m.letter_id = l.id
-WHERE l.phase = 3 AND {where}
+WHERE l.phase >= 2 AND l.phase = 3 AND {where}
 ORDER BY l.id
 LIMIT :limit
 
@@ -28,6 +125,32 @@ LIMIT :limit
 -- Only what waits and is not in flight can be taken back.
 UPDATE letters SET phase = 4, settled_at = :at
 WHERE id = :id AND phase < 2 AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = :id)
+
+-- name: cancel_many
+-- The same for many; those that it found so.
+UPDATE letters SET phase = 4, settled_at = v.column2
+FROM (VALUES {rows}) AS v
+WHERE letters.id = v.column1 AND letters.phase < 2
+    AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = v.column1)
+RETURNING id
+
+-- name: change
+-- Another rank, place or time, by hand. A letter that joins its lane may find that its chat has moved in the meantime.
+UPDATE letters SET
+    rank = coalesce(:rank, rank),
+    phase = :phase,
+    due_at = :due_at,
+    number = coalesce(:number, number),
+    moved = CASE WHEN :phase = 0 AND c.same_as IS NOT NULL THEN 1 ELSE letters.moved END,
+    chat = CASE WHEN :phase = 0 THEN coalesce(c.same_as, letters.chat) ELSE letters.chat END,
+    history = CASE
+        WHEN history IS NULL THEN '[' || :line || ']'
+        WHEN json_array_length(history) >= 100 THEN json_insert(json_remove(history, '$[50]'), '$[#]', json(:line))
+        ELSE json_insert(history, '$[#]', json(:line))
+    END
+FROM (SELECT 1) AS one
+LEFT JOIN chats AS c ON c.bot_id = :bot AND c.chat = :chat
+WHERE letters.id = :id
 
 -- name: revive
 -- A dead letter joins the end of its lane with its counters at zero. Its history stays.

@@ -18,8 +18,10 @@ from peik.errors import Problem, StartError
 from peik.node_ports import FileStore
 from peik.ports import BotRecord, Marked, StoreListener, Stub
 from peik.store.commit import Batch, Slot
+from peik.store.contacts import SqliteContacts
 from peik.store.executor import run_in
 from peik.store.jobs import SqliteJobs
+from peik.store.papers import SqlitePapers
 from peik.store.reading import adopt_marks
 from peik.store.sqlite import SqliteStore
 from peik.store.telling import Telling
@@ -146,6 +148,8 @@ class ModelStore(SqliteStore):
         self.jobs = SqliteJobs(
             collect=self._collect, read=self._read, now_ms=self._server.now_ms, node=lambda: self.nodes.node
         )
+        self.papers = SqlitePapers(collect=self._collect, read=self._read)
+        self.contacts = SqliteContacts(collect=self._collect, read=self._read)
         self._is_open = True
 
     async def close(self) -> None:

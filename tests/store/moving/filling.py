@@ -12,6 +12,7 @@ from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.inbox_ports import ArrivalFilter, ConsumerKind
 from peik.job_ports import JobRetention, JobStore, RunNews
+from peik.paper_ports import Contact, Filing
 from peik.ports import BotRecord, HookDeferred, Retention, Store
 from peik.store.choosing import AnyStore
 from peik.store.moving.ends import End
@@ -108,6 +109,7 @@ async def fill(store: AnyStore) -> None:
     await _ended(store)
     await _inbox(store)
     await _jobs(store.jobs)
+    await _papers(store)
 
 
 async def _people(store: Store) -> None:
@@ -285,6 +287,21 @@ async def _ended_jobs(jobs: JobStore) -> None:
     for job_id in (again + 1, again + 2):
         await jobs.cancel(job_id, reason="by hand", at_ms=NOW + 960)
     await jobs.retry(again + 2, at_ms=NOW + 970)
+
+
+async def _papers(store: AnyStore) -> None:
+    """Shelves with several papers and versions, one that got empty, and chats of two bots, of which one was seen again."""
+    papers, contacts = store.papers, store.contacts
+    await papers.file([Filing(shelf=shelf, key=key, body='"é"') for shelf in ("audit", "b:1", "b:2") for key in "aBc~"])
+    await papers.file([Filing(shelf="audit", key="B", body='{"n": 2}'), Filing(shelf="b:1", key="c", body=None)])
+    await papers.clear_shelf("b:2", limit=10)
+    for bot_id in (BOT, OTHER_BOT):
+        seen = Contact(bot_id=bot_id, chat_id=5, type="private", first_seen_ms=NOW, last_seen_ms=NOW)
+        replace = msgspec.structs.replace
+        named = replace(seen, name="Жanna", username="zh", language="ru-RU", campaign="a:b", first_seen_ms=NOW - 7)
+        group = replace(seen, chat_id=-1001234567890, type="supergroup", is_gone=True)
+        await contacts.save_contacts(bot_id, [named, group, replace(seen, chat_id=6)], place=503)
+        await contacts.save_contacts(bot_id, [replace(seen, last_seen_ms=NOW + 9, is_gone=True)], place=505)
 
 
 def folder(tmp_path: Path, name: str) -> Path:

@@ -4,10 +4,13 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from peik.core.key import digest_of
 from peik.core.letter import Draft
+from peik.errors import Conflict
+from peik.paper_ports import ContactFilter, Filing
 from peik.ports import Store
 from peik.store.moving import redis_rows
 from peik.store.moving.opening import end_of
@@ -86,6 +89,23 @@ async def seen(store: Store) -> dict[str, Any]:
         "states": [await inbox_acts.states(inbox, one.name) for one in consumers],
         "outages": [await inbox.outages(BOT, is_open=is_open) for is_open in (True, False)],
         "tallies of arrivals": await inbox.inbox_tallies(),
+        **await seen_papers(store),
+    }
+
+
+async def seen_papers(store: Store) -> dict[str, Any]:
+    shelves = await store.papers.shelves("")
+    contacts, everybody = store.contacts, ContactFilter()
+    kinds = (everybody, ContactFilter(is_gone=True), ContactFilter(languages=frozenset({"ru"})))
+    return {
+        "shelves": [(one, await store.papers.count_papers(one)) for one in shelves],
+        "papers": [await store.papers.papers(one, limit=100) for one in shelves],
+        "known chats": [await contacts.contacts(bot, everybody, after=None, limit=100) for bot in (BOT, OTHER_BOT)],
+        "newest chats": await contacts.newest_contacts(BOT, everybody, before=None, limit=100),
+        "found chats": await contacts.contacts(BOT, ContactFilter(text="@ZH"), after=None, limit=100),
+        "kinds of chats": [await contacts.count_contacts(BOT, one) for one in kinds],
+        "campaigns": await contacts.count_campaigns(BOT, since_ms=0),
+        "place": await contacts.contacts_place(BOT),
     }
 
 
@@ -120,6 +140,27 @@ async def test_life_goes_on_in_the_other_store(pair: tuple[Place, Place]) -> Non
         ended, _ = await store.expire(at_ms=NOW + 3 * HOUR, limit=10)
         assert (joined, len(ended)) == (2, 1)
         assert BLOB in await store.blobs()
+
+
+async def test_papers_and_chats_go_on_in_the_other_store(pair: tuple[Place, Place]) -> None:
+    origin, target = pair
+    async with origin.open() as store:
+        await fill(store)
+    await moved(origin, target)
+    async with target.open() as store:
+        with pytest.raises(Conflict):
+            await store.papers.file([Filing(shelf="audit", key="B", body="{}", version=1)])
+        await store.papers.file([Filing(shelf="audit", key="B", body="{}", version=2)])
+        await store.papers.file([Filing(shelf="b:1", key="c", body="{}", version=0)])
+        assert [await store.papers.count_papers(shelf) for shelf in ("audit", "b:1", "b:2")] == [4, 4, 0]
+        known = await store.contacts.contact(BOT, 5)
+        assert known is not None
+        back = msgspec.structs.replace(known, is_gone=False, campaign="another")
+        await store.contacts.save_contacts(BOT, [back], place=504)  # too old
+        assert await store.contacts.count_contacts(BOT, ContactFilter(is_gone=True)) == 2
+        await store.contacts.save_contacts(BOT, [back], place=506)
+        assert await store.contacts.count_contacts(BOT, ContactFilter(is_gone=True)) == 1
+        assert await store.contacts.count_campaigns(BOT, since_ms=0) == {"": 2, "a:b": 1}
 
 
 def keyed() -> Draft:

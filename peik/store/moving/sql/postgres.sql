@@ -208,6 +208,19 @@ SELECT count(*) FROM job_kinds WHERE mean_run_ms IS NOT NULL
 INSERT INTO job_kinds (kind, mean_run_ms) SELECT * FROM unnest($1::text[], $2::bigint[])
 ON CONFLICT (kind) DO UPDATE SET mean_run_ms = excluded.mean_run_ms
 
+-- name: read_papers
+SELECT shelf, key, body, version FROM papers WHERE (shelf, key) > ($1, $2) ORDER BY shelf, key LIMIT $3
+
+-- name: read_contacts
+SELECT bot_id, chat_id, type, name, username, language, first_seen, last_seen, is_gone, campaign FROM contacts
+WHERE (bot_id, chat_id) > ($1, $2) ORDER BY bot_id, chat_id LIMIT $3
+
+-- name: read_contact_places
+SELECT bot_id, place FROM contact_places WHERE bot_id > $1 AND place > 0 ORDER BY bot_id LIMIT $2
+
+-- name: count_contact_places
+SELECT count(*) FROM contact_places WHERE place > 0
+
 -- name: read_sequences
 SELECT s.name, s.last FROM (
     SELECT t.name, pg_sequence_last_value({sequence}::regclass) AS last FROM unnest($3::text[]) AS t (name)

@@ -273,6 +273,30 @@ SELECT count(*) FROM job_kinds
 -- name: write_job_means
 INSERT INTO job_kinds (kind, mean_run_ms) VALUES {rows}
 
+-- name: read_papers
+SELECT shelf, key, body, version FROM papers WHERE (shelf, key) > (?, ?) ORDER BY shelf, key LIMIT ?
+
+-- name: write_papers
+-- How many lie on each shelf is counted by triggers, and so it is with chats.
+INSERT INTO papers (shelf, key, body, version) VALUES {rows}
+
+-- name: read_contacts
+SELECT bot_id, chat_id, type, name, username, language, first_seen, last_seen, is_gone, campaign FROM contacts
+WHERE (bot_id, chat_id) > (?, ?) ORDER BY bot_id, chat_id LIMIT ?
+
+-- name: write_contacts
+INSERT INTO contacts (bot_id, chat_id, type, name, username, language, first_seen, last_seen, is_gone, campaign, words)
+VALUES {rows}
+
+-- name: read_contact_places
+SELECT bot_id, place FROM contact_places WHERE bot_id > ? AND place > 0 ORDER BY bot_id LIMIT ?
+
+-- name: count_contact_places
+SELECT count(*) FROM contact_places WHERE place > 0
+
+-- name: write_contact_places
+INSERT INTO contact_places (bot_id, place) VALUES {rows}
+
 -- name: read_sequences
 SELECT s.name, s.last FROM (
     SELECT name, seq AS last FROM sqlite_sequence

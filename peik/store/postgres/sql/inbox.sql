@@ -216,6 +216,12 @@ JOIN arrivals AS a ON a.id = p.id
 WHERE p.total <= :bytes OR p.total = p.size
 ORDER BY a.id
 
+-- name: page_of_bot
+-- What came to a bot, whoever reads it: one walk along the order of numbers.
+SELECT {arrival} FROM arrivals AS a
+WHERE a.bot_id = :bot AND a.only_for = 0 AND a.number > :after
+ORDER BY a.number LIMIT :limit
+
 -- name: numbered
 SELECT {arrival} FROM arrivals AS a
 WHERE a.bot_id = (SELECT c.bot_id FROM consumers AS c WHERE c.id = :consumer)

@@ -69,6 +69,12 @@ function ops.page(consumer, after, limit, bytes_max)
     return (fitting(ids, limit, bytes_max, everything))
 end
 
+-- page_of_bot(bot, after, limit) -> {id, arrival} …: what is for all
+function ops.page_of_bot(bot, after, limit)
+    local ids = call('ZRANGEBYSCORE', order_key(bot, '0'), '(' .. int(after), '+inf', 'LIMIT', 0, limit)
+    return (fitting(ids, limit, math.huge, everything))
+end
+
 -- lane_page(consumer, lane, after, limit, bytes): the number is turned into an id, since that is what a lane is ordered by
 function ops.lane_page(consumer, lane, after, limit, bytes_max)
     local bot, cursor = bot_of(consumer), 0

@@ -24,6 +24,79 @@ function ops.cancel(id, at)
     return stub(id, record, state)
 end
 
+-- cancel_many(ids, at) -> {id, record, state} of those that still waited and were not in flight
+function ops.cancel_many(ids, at)
+    local ended, views = {}, {}
+    for _, id in ipairs(ids) do
+        local record, state = record_of(id), state_of(id)
+        local phase = state.p or IN_LANE
+        if record and phase < COMPLETED and not is_marked(record[1], id) then
+            (phase == APART and leave_apart or leave_lane)(id, record, state)
+            finish(id, record, state, CANCELLED, at)
+            count(record[1], phase, CANCELLED)
+            ended[#ended + 1] = id
+        end
+    end
+    for index, id in ipairs(ended) do
+        release(id)
+        views[index] = {id, call('HGET', P .. 'letters', id), call('HGET', P .. 'state', id)}
+    end
+    return views
+end
+
+-- Set a letter apart until then. Whether it left its lane for that.
+local function defer(id, record, state, due)
+    if (state.p or IN_LANE) == APART then
+        if state.d then
+            call('ZREM', P .. 'due', padded(id))
+        end
+        state.d = due
+        call('ZADD', P .. 'due', due, padded(id))
+        return false
+    end
+    leave_lane(id, record, state)
+    state.p, state.n, state.d = APART, nil, due
+    stand_apart(id, state, state.a or record[11].a)
+    count(record[1], IN_LANE, APART)
+    return true
+end
+
+-- change(ARGV index of its record with another rank or false, id, due or false, at, line) -> what it did to its lane, its stub,
+-- and the letter if it came to the end of it. Due now or before: at once.
+function ops.change(place, id, due, at, line)
+    local record, state = known(id)
+    local phase = state.p or IN_LANE
+    if is_marked(record[1], id) then
+        refuse('in_flight', id)
+    elseif phase >= COMPLETED then
+        refuse('already_ended', id, STATE_OF[phase])
+    end
+    local anew, did, came = place and decode(ARGV[place]) or record, 'nothing', false
+    remember(state, line)
+    if place then
+        call('HSET', P .. 'letters', id, ARGV[place])
+    end
+    if due and due > at then
+        did = defer(id, record, state, due) and 'left' or 'nothing'
+    elseif due and phase == APART and state.d then
+        local number = take_number(record[1])
+        leave_apart(id, record, state)
+        enter_again(id, anew, state, number)
+        did, came = 'came', letter(id, number)
+    elseif phase == IN_LANE then
+        local number = number_of(id, record, state)
+        leave_lane(id, record, state)
+        state.d = not due and state.d or nil
+        enter_lane(id, anew, state, number)
+        if state.d then
+            call('ZADD', P .. 'backoff:' .. record[1], state.d, id)
+        end
+        did = 'stands'
+    end
+    keep_state(id, state)
+    return {did, stub(id, record, state), came}
+end
+
 -- A dead letter joins the end of its lane with its counters at zero. Its history stays.
 local function revive(id, record, state, line)
     call('ZREM', P .. 'dead', id)

@@ -78,6 +78,28 @@ function ops.lanes(bot, chat, most)
     return found
 end
 
+-- oldest_waiting(most) -> {bot, created at} of the oldest letter of each bot's lanes, over so many lanes of each rank
+function ops.oldest_waiting(most)
+    local found = {}
+    for _, bot in ipairs(call('HKEYS', P .. 'bots')) do
+        local oldest
+        for rank = 0, 3 do
+            for _, lane in ipairs(call('ZRANGE', P .. 'lanes:' .. bot .. ':' .. rank, 0, most - 1)) do
+                local first = call('ZRANGEBYSCORE', lane_key(bot, lane), rank * RANK, '(' .. int((rank + 1) * RANK), 'LIMIT', 0, 1)
+                local id = tonumber(first[1])
+                if id and (not oldest or id < oldest) then
+                    oldest = id
+                end
+            end
+        end
+        local raw = oldest and call('HGET', P .. 'letters', int(oldest))
+        if raw then
+            found[#found + 1] = {bot, decode(raw)[8]}
+        end
+    end
+    return found
+end
+
 function ops.head_of(bot, lane)
     return call('ZRANGE', lane_key(bot, lane), 0, 0)[1] or false
 end

@@ -180,6 +180,10 @@ function ops.remove_bot(bot)
     call('UNLINK', P .. 'owners:' .. bot, P .. 'outages:' .. bot, P .. 'outages_open:' .. bot, P .. 'handled:' .. bot,
         P .. 'inbox:' .. bot, P .. 'updates:' .. bot .. ':' .. epoch)
     call('SREM', P .. 'inboxes', bot)
+    for _, name in ipairs({'contacts:', 'contact_order:', 'contact_seen:', 'contact_first:', 'contact_tally:'}) do
+        call('UNLINK', P .. name .. bot)
+    end
+    call('HDEL', P .. 'contact_places', bot)
     return true
 end
 

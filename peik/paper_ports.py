@@ -1,0 +1,120 @@
+"""Small records and known chats: what is kept beside letters and arrivals, on every store alike.
+
+A *paper* is a small JSON document on a *shelf*, in the order of its key. Broadcasts, notifications, sign-ins and the audit log
+are made of papers: what they mean is theirs; that they outlive a crash, and that of two writers one wins, is the store's.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+SHELF_CHARS_MAX = 100
+KEY_CHARS_MAX = 200
+BODY_BYTES_MAX = 256 * 1024
+FILINGS_MAX = 5_000  # in one commit
+FILED_BYTES_MAX = 32 * 1024 * 1024  # in one commit
+
+
+class Paper(msgspec.Struct, frozen=True, kw_only=True):
+    shelf: str
+    key: str  # printable ASCII, as the shelf is; papers of a shelf are ordered by it, byte by byte
+    body: str  # JSON
+    version: int  # 1 when it is new, and one more with every change; one that was taken away and comes again is new
+
+
+class Filing(msgspec.Struct, frozen=True, kw_only=True):
+    """One change. `body` None takes the paper away. `version`: what it must be as it stands; 0: it must not be there yet;
+    None: whatever it is."""
+
+    shelf: str
+    key: str
+    body: str | None
+    version: int | None = None
+
+
+class PaperStore(Protocol):
+    """Every method that writes answers after a durable commit, or raises StoreUnavailable."""
+
+    async def file(self, filings: Sequence[Filing]) -> None:
+        """All of them in one commit, or none. Raises Conflict (`paper_changed`) if one is not as it was expected to be, and
+        BadInput (`bad_paper`) if one breaks a bound. Of several filings of one paper in one call the last counts, as one change;
+        only the first may expect a version. After InDoubt it may be there: look, or file again what expects a version."""
+
+    async def paper(self, shelf: str, key: str) -> Paper | None: ...
+
+    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, Paper]:
+        """Those that are there."""
+
+    async def papers(
+        self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
+    ) -> list[Paper]:
+        """In the order of keys, beginning behind `after` and up to `until`; both are left out. Backwards, from the end down,
+        `after` is the upper bound and `until` the lower one. None: from one end to the other."""
+
+    async def count_papers(self, shelf: str) -> int: ...
+
+    async def shelves(self, prefix: str) -> list[str]:
+        """The names of all shelves with a paper whose names begin so, in order."""
+
+    async def clear_shelf(self, shelf: str, *, until: str | None = None, limit: int) -> int:
+        """Take away papers with the lowest keys, below `until` or all. How many went; fewer than `limit`: that was all."""
+
+
+# ---- known chats ----
+
+
+class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat that has written to a bot, or that the bot was put into."""
+
+    bot_id: int
+    chat_id: int
+    type: str  # private, group, supergroup or channel
+    name: str | None = None  # its title, or the person's name
+    username: str | None = None
+    language: str | None = None  # language_code of the person, of private chats only
+    first_seen_ms: int
+    last_seen_ms: int
+    is_gone: bool = False  # the bot was blocked, or thrown out
+    campaign: str | None = None  # what stood behind the first /start
+
+
+class ContactFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which chats. What is None does not matter."""
+
+    types: frozenset[str] | None = None
+    languages: frozenset[str] | None = (
+        None  # `fa` also means `fa-IR`; "" those of whom it is not known; whatever their case
+    )
+    seen_since_ms: int | None = None  # then or later
+    seen_before_ms: int | None = None
+    is_gone: bool | None = None
+    text: str | None = None  # in name or username, whatever its case; with an @ before it, the beginning of a username
+    campaign: str | None = None  # "": those that came by none
+
+
+class ContactStore(Protocol):
+    async def contacts_place(self, bot_id: int) -> int:
+        """The number of the last arrival that was looked at; 0: none."""
+
+    async def save_contacts(self, bot_id: int, contacts: Sequence[Contact], *, place: int) -> None:
+        """Take them up, and the place, in one commit. A place only goes on: an older one changes nothing at all, the same one may
+        save again. Of one that is known first_seen_ms, campaign, and what the new one leaves None stay; last_seen_ms only goes
+        on. Several of one chat count one after the other. Raises NotFound (`unknown_bot`): a bot's chats are forgotten
+        with it."""
+
+    async def contact(self, bot_id: int, chat_id: int) -> Contact | None: ...
+
+    async def contacts(self, bot_id: int, wanted: ContactFilter, *, after: int | None, limit: int) -> list[Contact]:
+        """In the order of chat ids, behind `after`."""
+
+    async def newest_contacts(
+        self, bot_id: int, wanted: ContactFilter, *, before: tuple[int, int] | None, limit: int
+    ) -> list[Contact]:
+        """The last seen first, of those seen at once the highest chat id; `before` is (last_seen_ms, chat_id) of the last one
+        that was shown."""
+
+    async def count_contacts(self, bot_id: int, wanted: ContactFilter) -> int: ...
+
+    async def count_campaigns(self, bot_id: int, *, since_ms: int) -> dict[str, int]:
+        """How many chats first wrote since then, by campaign; under "" those that came by none."""

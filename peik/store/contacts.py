@@ -1,0 +1,158 @@
+"""Known chats in the SQLite store: what is asked goes into the store's own commits and reads."""
+
+from collections.abc import Callable, Sequence
+
+import apsw
+import msgspec
+
+from peik.paper_ports import Contact, ContactFilter
+from peik.store import contact_rules, inbox_consumers
+from peik.store.commit import Batch
+from peik.store.inbox import Collect, Read
+from peik.store.statements import Row, Value, load, run_many
+
+COLUMNS = (
+    "bot_id",
+    "chat_id",
+    "type",
+    "name",
+    "username",
+    "language",
+    "first_seen",
+    "last_seen",
+    "is_gone",
+    "campaign",
+)
+_CONTACT = ", ".join(f"c.{column}" for column in COLUMNS)
+_SQL = {name: sql.replace("{contact}", _CONTACT) for name, sql in load("sqlite_contacts.sql").items()}
+
+_BEFORE = "(c.last_seen, c.chat_id) < (:seen, :chat)"
+_LANGUAGES = (
+    "EXISTS (SELECT 1 FROM json_each(:languages) AS l WHERE lower(coalesce(c.language, '')) = l.value"
+    " OR substr(lower(c.language), 1, length(l.value) + 1) = l.value || '-')"
+)
+
+
+class SqliteContacts:
+    """See `peik.paper_ports.ContactStore`. Made by the store when it is opened."""
+
+    def __init__(self, *, collect: Collect, read: Read) -> None:
+        self._collect = collect
+        self._read = read
+
+    async def contacts_place(self, bot_id: int) -> int:
+        return await self._read(lambda one: _place(one, bot_id))
+
+    async def save_contacts(self, bot_id: int, contacts: Sequence[Contact], *, place: int) -> None:
+        fresh = contact_rules.folded(contacts)
+
+        def add(batch: Batch) -> Callable[[], None]:
+            _save(batch.connection, bot_id, fresh, place)
+            return lambda: None
+
+        await self._collect(add, weight=len(fresh) + 1)
+
+    async def contact(self, bot_id: int, chat_id: int) -> Contact | None:
+        rows = await self._read(lambda one: run_many(one, _SQL["those"], [(bot_id, chat_id)]))
+        return next(map(contact_from_row, rows), None)
+
+    async def contacts(self, bot_id: int, wanted: ContactFilter, *, after: int | None, limit: int) -> list[Contact]:
+        where, bound = _conditions(bot_id, wanted)
+        if after is not None:
+            where, bound = f"c.chat_id > :after AND {where}", bound | {"after": after}
+        return await self._find("page", where, bound | {"limit": limit})
+
+    async def newest_contacts(
+        self, bot_id: int, wanted: ContactFilter, *, before: tuple[int, int] | None, limit: int
+    ) -> list[Contact]:
+        where, bound = _conditions(bot_id, wanted)
+        if before is not None:
+            where, bound = f"{_BEFORE} AND {where}", bound | {"seen": before[0], "chat": before[1]}
+        return await self._find("newest", where, bound | {"limit": limit})
+
+    async def count_contacts(self, bot_id: int, wanted: ContactFilter) -> int:
+        where, bound = _conditions(bot_id, wanted)
+        sql = _SQL["count_tallied" if contact_rules.is_tallied(wanted) else "count"].replace("{where}", where)
+        return await self._read(lambda one: _number(one, sql, bound))
+
+    async def count_campaigns(self, bot_id: int, *, since_ms: int) -> dict[str, int]:
+        bound = {"bot": bot_id, "since": since_ms}
+        return await self._read(lambda one: dict(one.execute(_SQL["count_campaigns"], bound)))
+
+    async def _find(self, name: str, where: str, bound: dict[str, Value]) -> list[Contact]:
+        sql = _SQL[name].replace("{where}", where)
+        return await self._read(lambda one: [contact_from_row(row) for row in one.execute(sql, bound)])
+
+
+def forget_bot(connection: apsw.Connection, bot_id: int) -> None:
+    """Whoever wrote to a bot is forgotten with it: its arrivals are, too, and are numbered anew if it comes back."""
+    for name in ("forget_contacts", "forget_tallies", "forget_place"):
+        connection.execute(_SQL[name], (bot_id,))
+
+
+def row_of(contact: Contact) -> Row:
+    """In the order of the columns, and the words that are searched."""
+    return (*msgspec.structs.astuple(contact), contact_rules.words_of(contact.name, contact.username))
+
+
+def contact_from_row(row: Sequence[object]) -> Contact:
+    bot_id, chat_id, type_, name, username, language, first_seen, last_seen, is_gone, campaign = row
+    return msgspec.convert(
+        {
+            "bot_id": bot_id,
+            "chat_id": chat_id,
+            "type": type_,
+            "name": name,
+            "username": username,
+            "language": language,
+            "first_seen_ms": first_seen,
+            "last_seen_ms": last_seen,
+            "is_gone": bool(is_gone),
+            "campaign": campaign,
+        },
+        Contact,
+    )
+
+
+def _save(connection: apsw.Connection, bot_id: int, fresh: Sequence[Contact], place: int) -> None:
+    inbox_consumers.check_bot(connection, bot_id)
+    if place < _place(connection, bot_id):
+        return
+    names: list[Row] = [(bot_id, contact.chat_id) for contact in fresh]
+    known = {one.chat_id: one for one in map(contact_from_row, run_many(connection, _SQL["those"], names))}
+    rows: list[Row] = []
+    for contact in fresh:
+        before = known.get(contact.chat_id)
+        rows.append(row_of(contact if before is None else contact_rules.met_again(before, contact)))
+    run_many(connection, _SQL["save"], rows)
+    connection.execute(_SQL["move_place"], {"bot": bot_id, "place": place})
+
+
+def _place(connection: apsw.Connection, bot_id: int) -> int:
+    return _number(connection, _SQL["place"], (bot_id,))
+
+
+def _number(connection: apsw.Connection, sql: str, bound: Row | dict[str, Value]) -> int:
+    for row in connection.execute(sql, bound):
+        return int(row[0])
+    return 0
+
+
+def _conditions(bot_id: int, wanted: ContactFilter) -> tuple[str, dict[str, Value]]:
+    """What a filter asks for in SQL, and the values that are bound to it. Of kinds alone it also fits the tallies."""
+    conditions: tuple[tuple[str, Value, str], ...] = (
+        ("types", _listed(wanted.types), "c.type IN (SELECT value FROM json_each(:types))"),
+        ("languages", _listed(contact_rules.languages_of(wanted)), _LANGUAGES),
+        ("since", wanted.seen_since_ms, "c.last_seen >= :since"),
+        ("until", wanted.seen_before_ms, "c.last_seen < :until"),
+        ("is_gone", wanted.is_gone, "c.is_gone = :is_gone"),
+        ("text", None if wanted.text is None else wanted.text.casefold(), "instr(c.words, :text) > 0"),
+        ("campaign", wanted.campaign, "coalesce(c.campaign, '') = :campaign"),
+    )
+    given = [(name, value, sql) for name, value, sql in conditions if value is not None]
+    where = " AND ".join(sql for _, _, sql in given) or "true"
+    return where, {"bot": bot_id} | {name: value for name, value, _ in given}
+
+
+def _listed(words: Sequence[str] | frozenset[str] | None) -> str | None:
+    return None if words is None else msgspec.json.encode(sorted(words)).decode()

@@ -1,0 +1,158 @@
+"""What people look for among letters in the SQLite store: pages, counts, causes of death. Functions on a connection.
+
+A look walks letters from the newest down along the index that fits its filter best, and never further than a bound.
+"""
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from peik.core.letter import State
+from peik.ports import Cause, Counted, LetterFilter, LetterPage, LetterView
+from peik.store import paging
+from peik.store.rows import PHASE_OF, view_from_row
+from peik.store.statements import Row, Value, load, run_many
+
+_SQL = load("sqlite_people.sql")
+
+_STATE_SQL = {
+    State.WAITING: "l.phase = 0 AND m.letter_id IS NULL AND (l.due_at IS NULL OR l.due_at <= :now)",
+    State.DELAYED: "m.letter_id IS NULL AND (l.phase = 1 OR (l.phase = 0 AND l.due_at > :now))",
+    State.ACTIVE: "m.letter_id IS NOT NULL",
+    State.COMPLETED: "l.phase = 2",
+    State.FAILED: "l.phase = 3",
+    State.CANCELLED: "l.phase = 4",
+}
+
+
+_ENDS = (State.COMPLETED, State.FAILED, State.CANCELLED)
+
+
+def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, Value]]:
+    """The conditions of a filter and what is bound to them."""
+    terms = ["1"]
+    bound: dict[str, Value] = {"now": at_ms}
+    if wanted.state is not None:
+        terms.append(f"({_STATE_SQL[wanted.state]})")
+    plain: tuple[tuple[str, Value, str], ...] = (
+        ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
+        ("chat", wanted.chat, "l.chat = :chat"),
+        ("user_id", wanted.user_id, "l.user_id = :user_id"),
+        ("message_type", wanted.message_type, "l.message_type = :message_type"),
+        ("method", wanted.method, "l.method = :method"),
+        ("since", wanted.since_ms, "l.created_at >= :since"),
+        ("until", wanted.until_ms, "l.created_at <= :until"),
+        ("text", wanted.text, "instr(lower(l.params), lower(:text)) > 0"),
+        ("error", wanted.error, "instr(lower(l.failed_reason), lower(:error)) > 0"),
+        ("cause", wanted.cause, "cause_of(l.failed_reason) = :cause"),
+    )
+    for name, value, term in plain:
+        if value is not None:
+            terms.append(term)
+            bound[name] = value
+    if wanted.bot_ids is not None:
+        terms.append("l.bot_id IN (SELECT value FROM json_each(:bot_ids))")
+        bound["bot_ids"] = _bots(wanted.bot_ids)
+    return " AND ".join(terms), bound
+
+
+def page(
+    connection: apsw.Connection, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
+) -> LetterPage:
+    terms, bound = where(wanted, at_ms)
+    looked, more = _looked(connection, wanted, before)
+    query = _SQL["page"].replace("{looked}", looked).replace("{where}", terms)
+    letters: list[LetterView] = []
+    oldest: int | None = None
+    for most in (paging.LOOKED_FIRST, paging.LOOKED_MAX):
+        asked = bound | more | {"limit": limit, "looked": most}
+        letters = [view_from_row(row, at_ms=at_ms) for row in connection.execute(query, asked)]
+        oldest = None if len(letters) >= limit else _oldest(connection, looked, asked, most)
+        if oldest is None:
+            break
+    return paging.turned(letters, limit=limit, oldest_looked=oldest)
+
+
+def count(connection: apsw.Connection, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
+    terms, bound = where(wanted, at_ms)
+    looked, more = _looked(connection, wanted, None)
+    asked = bound | more | {"limit": most, "looked": paging.LOOKED_MAX}
+    query = _SQL["count"].replace("{looked}", looked).replace("{where}", terms)
+    ((letters,),) = connection.execute(query, asked)
+    is_cut = letters < most and _oldest(connection, looked, asked, paging.LOOKED_MAX) is not None
+    return Counted(letters=letters, is_least=letters >= most or is_cut)
+
+
+def views(connection: apsw.Connection, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
+    ids: list[Row] = [(letter_id,) for letter_id in sorted(set(letter_ids))]
+    return [view_from_row(row, at_ms=at_ms) for row in run_many(connection, _SQL["views"], ids)]
+
+
+def causes(
+    connection: apsw.Connection, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int
+) -> list[Cause]:
+    bots = None if bot_ids is None else _bots(bot_ids)
+    bound = {"since": since_ms or 0, "bot_ids": bots, "looked": paging.CAUSES_LOOKED_MAX}
+    return paging.grouped(connection.execute(_SQL["causes"], bound), limit=limit)
+
+
+def oldest_waiting(connection: apsw.Connection) -> dict[int, int]:
+    return {row[0]: row[1] for row in connection.execute(_SQL["oldest_waiting"])}
+
+
+def _looked(connection: apsw.Connection, wanted: LetterFilter, before: int | None) -> tuple[str, dict[str, Value]]:
+    """Which letters are looked at, the newest first, up to :looked; and what that binds."""
+    ids: tuple[tuple[str, int | None, str], ...] = (
+        ("before", before, "o.id < :before"),
+        ("since_id", _id_at(connection, wanted.since_ms, -paging.CLOCK_SLACK_MS), "o.id >= :since_id"),
+        ("until_id", _id_at(connection, wanted.until_ms, paging.CLOCK_SLACK_MS), "o.id < :until_id"),
+    )
+    within = " AND ".join(["1", *(term for _, value, term in ids if value is not None)])
+    of_bots = "1"
+    if wanted.bot_id is not None:
+        of_bots = "b.bot_id = :bot_id"
+    elif wanted.bot_ids is not None:
+        of_bots = "b.bot_id IN (SELECT value FROM json_each(:bot_ids))"
+    sql = _SQL[_way(wanted)].replace("{within}", within).replace("{of_bots}", of_bots)
+    bound: dict[str, Value] = {name: value for name, value, _ in ids if value is not None}
+    return sql, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in _ENDS else {})
+
+
+def _way(wanted: LetterFilter) -> str:
+    match wanted.state:
+        case None:
+            return "newest"
+        case State.ACTIVE:
+            return "newest_active"
+        case State.WAITING:
+            return "newest_waiting" if wanted.chat is None else "newest_waiting_of_chat"
+        case State.DELAYED:
+            return "newest_delayed"
+        case _:
+            return "newest_ended"
+
+
+def _oldest(connection: apsw.Connection, looked: str, bound: dict[str, Value], most: int) -> int | None:
+    """The oldest letter that was looked at, if the bound ended the look."""
+    ((seen, oldest),) = connection.execute(_SQL["looked"].replace("{looked}", looked), bound)
+    return oldest if seen >= most else None
+
+
+def _id_at(connection: apsw.Connection, at_ms: int | None, slack_ms: int) -> int | None:
+    """The first id of then or later, with room on the safe side: ids rise with time as far as the clock does."""
+    if at_ms is None:
+        return None
+    ((low, high),) = connection.execute(_SQL["id_range"])
+    while low < high:
+        middle = (low + high) // 2
+        row = next(connection.execute(_SQL["created_at"], (middle,)))
+        if row[1] < at_ms + slack_ms:
+            low = row[0] + 1
+        else:
+            high = middle
+    return int(low)
+
+
+def _bots(bot_ids: frozenset[int]) -> str:
+    return msgspec.json.encode(sorted(bot_ids)).decode()
