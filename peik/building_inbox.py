@@ -200,7 +200,7 @@ def upkeep_of(config: Config, *, events: Events, clock: Clock, store: AnyStore) 
     return Upkeep(store=store.inbox, clock=clock, events=events, retention=retention)
 
 
-def alerts_of(config: Config, *, clock: Clock, desk: Desk) -> Alerts:
+def alerts_of(config: Config, *, clock: Clock, desk: Desk, is_served: Callable[[int], bool]) -> Alerts:
     first = [token_of(text).bot_id for text in config.tokens()]
 
     def messenger() -> int | None:
@@ -216,7 +216,7 @@ def alerts_of(config: Config, *, clock: Clock, desk: Desk) -> Alerts:
         )
         await desk.accept([_call(messenger() or 0, outgoing)])
 
-    return Alerts(chats=config.admin_chats, clock=clock, send=send)
+    return Alerts(chats=config.admin_chats, clock=clock, send=send, is_served=is_served)
 
 
 def _call(bot_id: int, call: Outgoing) -> Call:

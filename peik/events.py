@@ -6,6 +6,7 @@ import msgspec
 
 from peik.core.letter import Chat, State
 from peik.core.lifecycle import Move
+from peik.core.outcome import Outcome
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,9 @@ class Settled(Event, frozen=True, kw_only=True):
     reason: str | None = None
     uncertain_tries: int = 0
     merged_into: int | None = None
+    outcome: Outcome | None = None  # of the try that led to it; None: there was none
+    took_s: float | None = None  # that try, from when it left until its answer
+    waited_s: float | None = None  # from when it was accepted until this try was over; None: nobody here saw it come
 
 
 class Held(Event, frozen=True, kw_only=True):

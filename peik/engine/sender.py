@@ -8,10 +8,11 @@ import msgspec
 
 from peik.bell import Bell
 from peik.clock import Clock
+from peik.core.ages import Ages
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, LaneKey, Letter
 from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsent, settle
-from peik.core.outcome import Delivered, Uncertain, Unsent, judge
+from peik.core.outcome import Delivered, Outcome, Uncertain, Unsent, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.core.retry import BACKOFF_MS_MAX
@@ -53,10 +54,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     room: Room = Room()
 
 
+_Settling = tuple[Settlement, Letter, Settled]  # and what is told once it is stored
+
+
 class _Step(msgspec.Struct, frozen=True):
     """What one turn gave to the store together."""
 
-    settlements: Sequence[tuple[Settlement, Letter]]
+    settlements: Sequence[_Settling]
     marks: Sequence[Letter]
     taken_at: float  # when the pace allowed the tries
     reclaimed: Sequence[Letter] = ()
@@ -104,12 +108,13 @@ class Sender:
         self._flying_bulk = 0
         self._replies: list[tuple[Letter, Reply, Route, float]] = []  # by which route, begun when
         self._stored: list[tuple[_Step, Marked]] = []
-        self._settlements: list[tuple[Settlement, Letter]] = []
+        self._settlements: list[_Settling] = []
         self._refused: list[Letter] = []  # whose marks did not take
         self._unstored = 0
         self._storing: Counter[int] = Counter()  # letters that wait on, and the store has not said so yet
         self._store_retry_at = 0.0
         self._next_number: int | None = None
+        self._ages = Ages()
         self._is_draining = False
         self._is_idle = asyncio.Event()
         routes.when_back(self._bell.ring)
@@ -134,6 +139,8 @@ class Sender:
                 self._lanes.forget_all()
             self._next_number = letter.number + 1
             self._lanes.offer(letter)
+        if letters:
+            self._ages.came(letters[0].number, letters[-1].number, self._clock.mono())
         self._bell.ring()
 
     def remove(self, key: LaneKey, letter_id: int) -> None:
@@ -271,14 +278,14 @@ class Sender:
             self._pace.remember(letter.chat, now, weight=letter.weight)
         if left:
             # Marked and never settled: it may have arrived. Lanes are read only after this is stored.
-            await self._store_surely([(settle(letter, _CRASHED, at_ms=at_ms), letter) for letter in left])
+            await self._store_surely([_settling(letter, _CRASHED, at_ms) for letter in left])
             self._events.tell(Recovered(bot_id=self._bot_id, count=len(left)))
 
-    async def _store_surely(self, settlements: Sequence[tuple[Settlement, Letter]]) -> None:
+    async def _store_surely(self, settlements: Sequence[_Settling]) -> None:
         while True:
-            error = (await self._settled_now([settlement for settlement, _ in settlements])).error
+            error = (await self._settled_now([settlement for settlement, _, _ in settlements])).error
             if error is None:
-                self._events.tell_all([_settled(settlement, letter) for settlement, letter in settlements])
+                self._events.tell_all([told for _, _, told in settlements])
                 return
             if not isinstance(error, StoreUnavailable):
                 raise error
@@ -401,7 +408,8 @@ class Sender:
 
     def _end(self, letter: Letter, move: Move, reason: str, at_ms: int) -> None:
         self._lanes.settling(letter.lane)
-        self._settlements.append((end_unsent(letter, move, reason, at_ms=at_ms), letter))
+        settlement = end_unsent(letter, move, reason, at_ms=at_ms)
+        self._settlements.append((settlement, letter, _settled(settlement, letter)))
         self._lanes.leave(letter.lane)
 
     async def _prepare(self, letter: Letter, taken_at: float) -> None:
@@ -449,7 +457,7 @@ class Sender:
     # ---- mark and settle ----
 
     def _flush(self, marks: Sequence[Letter], now: float) -> None:
-        settlements: Sequence[tuple[Settlement, Letter]] = ()
+        settlements: Sequence[_Settling] = ()
         reclaimed: Sequence[Letter] = ()
         if now >= self._store_retry_at:
             settlements, self._settlements = self._settlements, []
@@ -466,7 +474,7 @@ class Sender:
             self._bell.ring()
 
         at_ms = self._clock.wall_ms()
-        settlements = [settlement for settlement, _ in step.settlements]
+        settlements = [settlement for settlement, _, _ in step.settlements]
         # A mark that did not take may be our own, of a commit whose answer was lost: nothing has left under it, and it goes.
         # If the letter was ended by somebody, there is no mark of ours, and this changes nothing.
         settlements += [settle(letter, _NEVER_LEFT, at_ms=at_ms) for letter in step.reclaimed]
@@ -486,9 +494,9 @@ class Sender:
             if self._store_retry_at:
                 self._store_retry_at = 0.0
                 told.append(StoreRecovered(bot_id=self._bot_id))
-            for settlement, letter in step.settlements:
+            for _, letter, event in step.settlements:
                 self._lanes.settled(letter.lane)
-                told.append(_settled(settlement, letter))
+                told.append(event)
             is_late = now - step.taken_at > LATE_S
             for letter in step.marks:
                 if marked.taken is None or letter.id in marked.taken:
@@ -560,12 +568,15 @@ class Sender:
             self._enclosing.landed(letter)
             if letter.id in self._eager and isinstance(outcome, Delivered):
                 self._eager.pop(letter.id)(outcome.result)
-            self._settle(letter, settle(letter, outcome, at_ms=at_ms))
+            came_at = self._ages.at(letter.number)
+            waited_s = None if came_at is None else now - came_at
+            self._settle(letter, _settling(letter, outcome, at_ms, took_s=now - began_at, waited_s=waited_s))
 
-    def _settle(self, letter: Letter, settlement: Settlement) -> None:
+    def _settle(self, letter: Letter, settling: _Settling) -> None:
+        settlement = settling[0]
         self._land(letter)
         self._lanes.settling(letter.lane)
-        self._settlements.append((settlement, letter))
+        self._settlements.append(settling)
         if settlement.state.is_final:
             self._lanes.leave(letter.lane)
         else:
@@ -573,10 +584,23 @@ class Sender:
 
 
 def _going_on(step: _Step) -> list[int]:
-    return [letter.id for settlement, letter in step.settlements if not settlement.state.is_final]
+    return [letter.id for settlement, letter, _ in step.settlements if not settlement.state.is_final]
 
 
-def _settled(settlement: Settlement, letter: Letter) -> Settled:
+def _settling(
+    letter: Letter, outcome: Outcome, at_ms: int, *, took_s: float | None = None, waited_s: float | None = None
+) -> _Settling:
+    settlement = settle(letter, outcome, at_ms=at_ms)
+    return settlement, letter, _settled(settlement, letter, outcome, took_s, waited_s)
+
+
+def _settled(
+    settlement: Settlement,
+    letter: Letter,
+    outcome: Outcome | None = None,
+    took_s: float | None = None,
+    waited_s: float | None = None,
+) -> Settled:
     return Settled(
         bot_id=letter.bot_id,
         letter_id=letter.id,
@@ -586,4 +610,7 @@ def _settled(settlement: Settlement, letter: Letter) -> Settled:
         state=settlement.state,
         reason=settlement.failed_reason,
         uncertain_tries=settlement.uncertain_tries,
+        outcome=outcome,
+        took_s=took_s,
+        waited_s=waited_s,
     )

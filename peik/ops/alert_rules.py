@@ -1,39 +1,14 @@
 """What is worth an alert, in one table: which events, how often, and in which words."""
 
 import datetime
-from collections.abc import Callable
-from typing import Generic, TypeVar
-
-import msgspec
 
 from peik import events, job_events, session_events
 from peik.core.letter import State
+from peik.ops.alert_rule import DAY_S, HOUR_S, Rule, as_rule
 
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
 FLOOD_S = 600.0  # shorter waits are everyday life of an account
 JOBS_FAILING = 10  # of a kind, in an hour
 FOLDER_TRIES = 10  # to remove one: 1 s, doubling to 5 min, are ten minutes
-
-E = TypeVar("E", bound=events.Event)
-
-
-class Rule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
-    """When an event is an alert. Events of one fingerprint are one matter, told at most every `repeat_s`."""
-
-    event: type[E]
-    text: Callable[[E, int], str]  # of the newest event, and how many there were since the last alert
-    repeat_s: float
-    apart_by: tuple[str, ...] = ("bot_id",)  # fields: events that differ in one of them are different matters
-    is_meant: Callable[[E], bool] = lambda event: True
-    is_counted: bool = False  # what came within `repeat_s` is told when that is over; else it is not told at all
-    after_s: float = 0.0  # only if it lasts so long
-    ends: type[events.Event] | None = None  # what ends the matter before that
-    at_least: int = 1  # only if so many come
-    within_s: float = HOUR_S  # in so long
-
-    def fingerprint(self, event: events.Event) -> str:
-        return ":".join([self.event.__name__, *(str(getattr(event, name)) for name in self.apart_by)])
 
 
 def _bot(event: events.Event) -> str:
@@ -183,21 +158,30 @@ def _disk_short(event: job_events.DiskShort, _: int) -> str:
     )
 
 
-def _rule(rule: Rule[E]) -> "Rule[events.Event]":
-    """Each row is typed by its own event; the table is of events."""
-    return rule  # type: ignore[return-value]
-
-
 RULES: "tuple[Rule[events.Event], ...]" = (
-    _rule(Rule(event=events.OfflineTooLong, text=_offline, repeat_s=HOUR_S)),
-    _rule(Rule(event=events.InboxNearExpiry, text=_near_expiry, repeat_s=DAY_S, apart_by=("bot_id", "percent_left"))),
-    _rule(Rule(event=events.UpdatesExpired, text=_expired, repeat_s=60.0)),
-    _rule(Rule(event=events.Intruder, text=_intruder, repeat_s=HOUR_S, apart_by=("bot_id", "kind"))),
-    _rule(Rule(event=events.ConsumerExpired, text=_consumer_expired, repeat_s=HOUR_S, apart_by=("bot_id", "consumer"))),
-    _rule(Rule(event=events.UnreadNearEnd, text=_near_end, repeat_s=DAY_S, apart_by=("bot_id", "consumer"))),
-    _rule(Rule(event=events.UnreadDropped, text=_dropped, repeat_s=DAY_S)),
-    _rule(Rule(event=events.SourceFailed, text=_source_failed, repeat_s=HOUR_S, after_s=300.0, ends=events.SourceBack)),
-    _rule(
+    as_rule(Rule(event=events.OfflineTooLong, text=_offline, repeat_s=HOUR_S)),
+    as_rule(
+        Rule(
+            event=events.InboxNearExpiry,
+            text=_near_expiry,
+            repeat_s=DAY_S,
+            apart_by=("bot_id", "percent_left"),
+            over=events.SourceBack,
+        )
+    ),
+    as_rule(Rule(event=events.UpdatesExpired, text=_expired, repeat_s=60.0)),
+    as_rule(
+        Rule(event=events.Intruder, text=_intruder, repeat_s=HOUR_S, apart_by=("bot_id", "kind"), fades_s=2 * HOUR_S)
+    ),
+    as_rule(
+        Rule(event=events.ConsumerExpired, text=_consumer_expired, repeat_s=HOUR_S, apart_by=("bot_id", "consumer"))
+    ),
+    as_rule(Rule(event=events.UnreadNearEnd, text=_near_end, repeat_s=DAY_S, apart_by=("bot_id", "consumer"))),
+    as_rule(Rule(event=events.UnreadDropped, text=_dropped, repeat_s=DAY_S)),
+    as_rule(
+        Rule(event=events.SourceFailed, text=_source_failed, repeat_s=HOUR_S, after_s=300.0, ends=events.SourceBack)
+    ),
+    as_rule(
         Rule(
             event=events.ArrivalSettled,
             text=_dead_arrival,
@@ -207,19 +191,36 @@ RULES: "tuple[Rule[events.Event], ...]" = (
             is_counted=True,
         )
     ),
-    _rule(Rule(event=events.BotPaused, text=_paused, repeat_s=HOUR_S)),
-    _rule(Rule(event=session_events.SessionRevoked, text=_revoked, repeat_s=HOUR_S, apart_by=("session_id",))),
-    _rule(Rule(event=session_events.SessionUnfit, text=_unfit, repeat_s=DAY_S, apart_by=("session_id",))),
-    _rule(
+    as_rule(Rule(event=events.BotPaused, text=_paused, repeat_s=HOUR_S, over=events.BotResumed)),
+    as_rule(
+        Rule(
+            event=session_events.SessionRevoked,
+            text=_revoked,
+            repeat_s=HOUR_S,
+            apart_by=("session_id",),
+            over=session_events.SessionUp,
+        )
+    ),
+    as_rule(
+        Rule(
+            event=session_events.SessionUnfit,
+            text=_unfit,
+            repeat_s=DAY_S,
+            apart_by=("session_id",),
+            over=session_events.SessionUp,
+        )
+    ),
+    as_rule(
         Rule(
             event=session_events.SessionFlooded,
             text=_flooded,
             repeat_s=HOUR_S,
             apart_by=("session_id",),
             is_meant=lambda event: event.wait_s > FLOOD_S,
+            fades_s=HOUR_S,
         )
     ),
-    _rule(
+    as_rule(
         Rule(
             event=session_events.ArchiveAway,
             text=_archive_away,
@@ -229,7 +230,7 @@ RULES: "tuple[Rule[events.Event], ...]" = (
             ends=session_events.ArchiveBack,
         )
     ),
-    _rule(
+    as_rule(
         Rule(
             event=session_events.PushFailed,
             text=_push_failed,
@@ -239,7 +240,7 @@ RULES: "tuple[Rule[events.Event], ...]" = (
             ends=session_events.PushBack,
         )
     ),
-    _rule(
+    as_rule(
         Rule(
             event=job_events.HostOpened,
             text=_host,
@@ -249,7 +250,7 @@ RULES: "tuple[Rule[events.Event], ...]" = (
             ends=job_events.HostClosed,
         )
     ),
-    _rule(
+    as_rule(
         Rule(
             event=job_events.JobRan,
             text=_jobs_failing,
@@ -257,9 +258,10 @@ RULES: "tuple[Rule[events.Event], ...]" = (
             apart_by=("kind",),
             is_meant=lambda event: event.state is State.FAILED,
             at_least=JOBS_FAILING,
+            fades_s=HOUR_S,
         )
     ),
-    _rule(
+    as_rule(
         Rule(
             event=job_events.FolderLeft,
             text=_folder_left,
@@ -268,7 +270,7 @@ RULES: "tuple[Rule[events.Event], ...]" = (
             is_meant=lambda event: event.tries >= FOLDER_TRIES,
         )
     ),
-    _rule(
+    as_rule(
         Rule(
             event=job_events.DiskShort,
             text=_disk_short,

@@ -12,7 +12,11 @@ from peik import events
 from peik.bell import Bell
 from peik.clock import Clock
 from peik.errors import Problem, Unavailable
-from peik.ops.alert_rules import RULES, Rule
+from peik.ops.alert_rule import Rule
+from peik.ops.alert_rules import RULES
+from peik.ops.ongoing import Troubles
+from peik.ops.overview_values import Ongoing
+from peik.ops.shown_rules import SHOWN
 
 __all__ = ["QUEUE_MAX", "RULES", "Alerts"]
 
@@ -38,7 +42,7 @@ class _Matter:
 
 
 class Alerts:
-    """A listener with a queue. Without chats it does nothing."""
+    """A listener with a queue. Without chats it tells nobody, and still knows what goes on."""
 
     def __init__(
         self,
@@ -47,12 +51,15 @@ class Alerts:
         clock: Clock,
         send: Send,
         rules: "Sequence[Rule[events.Event]] | None" = None,
+        is_served: Callable[[int], bool] = lambda bot_id: True,
     ) -> None:
         self._chats = tuple(chats)
         self._clock = clock
         self._send = send
         self._rules = RULES if rules is None else rules
-        self._watched = {kind for rule in self._rules for kind in (rule.event, rule.ends)}
+        shown = (*self._rules, *SHOWN)
+        self._watched = {kind for rule in shown for kind in (rule.event, rule.ends, rule.over)}
+        self._troubles = Troubles(clock=clock, rules=shown, is_served=is_served)
         self._matters: dict[str, _Matter] = {}
         self._queue: deque[str] = deque()
         self._dropped = 0
@@ -60,10 +67,15 @@ class Alerts:
         self._bell = Bell()
 
     def __call__(self, told: Sequence[events.Event]) -> None:
-        if self._chats:
-            for event in told:
-                if type(event) in self._watched:
+        for event in told:
+            if type(event) in self._watched:
+                self._troubles.hear(event)
+                if self._chats:
                     self._hear(event)
+
+    def ongoing(self) -> list[Ongoing]:
+        """What is worth an alert and is not over, as far as this node knows; the newest first."""
+        return self._troubles.ongoing()
 
     async def run(self) -> None:
         """Until cancelled. What cannot be accepted now is tried again; what can never be is left."""
