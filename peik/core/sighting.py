@@ -1,0 +1,169 @@
+"""What an update shows of a chat: who it is, whether the bot may still write there, and what stood behind /start. Pure."""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from peik.core.arrival import Arrival
+
+NAME_CHARS_MAX = 200
+CODE_PREFIX = "peik-"  # of link codes: what else stands behind /start is a campaign, and never a try
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat, seen in one update."""
+
+    chat_id: int
+    type: str  # private, group, supergroup or channel
+    name: str | None = None
+    username: str | None = None
+    language: str | None = None  # of private chats only
+    at_ms: int
+    is_gone: bool = False
+    text: str | None = None  # of a message in a private chat
+    start: str | None = None  # what stood behind /start there
+
+    @property
+    def campaign(self) -> str | None:
+        return None if self.start is None or self.start.startswith(CODE_PREFIX) else self.start
+
+    @property
+    def code(self) -> str | None:
+        """The link code that was shown, right or wrong: behind /start, or as the whole text."""
+        if self.start is not None:
+            return self.start if self.start.startswith(CODE_PREFIX) else None
+        alone = _ALONE.fullmatch(self.text or "")
+        return None if alone is None else alone[1]
+
+
+def read_sighting(arrival: Arrival) -> Sighting | None:
+    """None: this type shows no chat of the bot's own, or cannot be read. Tomorrow's Bot API is not an error."""
+    read = _READERS.get(arrival.type)
+    return None if read is None else read(arrival)
+
+
+class _Person(msgspec.Struct):
+    id: int
+    is_bot: bool = False
+    first_name: str | None = None
+    last_name: str | None = None
+    username: str | None = None
+    language_code: str | None = None
+
+
+class _Chat(msgspec.Struct):
+    id: int
+    type: str
+    title: str | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    username: str | None = None
+
+
+class _Message(msgspec.Struct, rename={"sender": "from"}):
+    chat: _Chat
+    sender: _Person | None = None
+    text: str | None = None
+    migrate_to_chat_id: int | None = None
+
+
+class _Press(msgspec.Struct, rename={"sender": "from"}):
+    sender: _Person
+    message: _Message | None = None
+
+
+class _Member(msgspec.Struct):
+    status: str
+
+
+class _Change(msgspec.Struct, rename={"sender": "from"}):
+    chat: _Chat
+    sender: _Person
+    new_chat_member: _Member
+
+
+_Body = TypeVar("_Body")
+_decode_top = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_message = msgspec.json.Decoder(_Message).decode
+_decode_press = msgspec.json.Decoder(_Press).decode
+_decode_change = msgspec.json.Decoder(_Change).decode
+_TYPES = frozenset({"private", "group", "supergroup", "channel"})
+_START = re.compile(r"/start(?:@\w+)?\s+([A-Za-z0-9_-]{1,64})\s*", re.ASCII)
+_ALONE = re.compile(rf"\s*({CODE_PREFIX}[A-Za-z0-9_-]{{22}})\s*", re.ASCII)
+
+
+def _of_message(arrival: Arrival) -> Sighting | None:
+    message = _read(arrival, _decode_message)
+    if message is None:
+        return None
+    # A basic group that became a supergroup is written to under its new number from now on.
+    return _sighting(arrival, message.chat, message.sender, message, is_gone=message.migrate_to_chat_id is not None)
+
+
+def _of_edit(arrival: Arrival) -> Sighting | None:
+    """Seen, but nothing new was said: an edit of an old /start shows no code."""
+    message = _read(arrival, _decode_message)
+    return None if message is None else _sighting(arrival, message.chat, message.sender, None)
+
+
+def _of_press(arrival: Arrival) -> Sighting | None:
+    press = _read(arrival, _decode_press)
+    if press is None or press.message is None:  # under an inline result, in a chat that may be any
+        return None
+    return _sighting(arrival, press.message.chat, press.sender, None)
+
+
+def _of_change(arrival: Arrival) -> Sighting | None:
+    change = _read(arrival, _decode_change)
+    if change is None:
+        return None
+    is_gone = change.new_chat_member.status in ("kicked", "left")
+    return _sighting(arrival, change.chat, change.sender, None, is_gone=is_gone)
+
+
+_READERS: dict[str, Callable[[Arrival], Sighting | None]] = {
+    "message": _of_message,
+    "edited_message": _of_edit,
+    "channel_post": _of_message,
+    "edited_channel_post": _of_edit,
+    "callback_query": _of_press,
+    "my_chat_member": _of_change,
+}
+
+
+def _sighting(
+    arrival: Arrival, chat: _Chat, sender: _Person | None, message: _Message | None, *, is_gone: bool = False
+) -> Sighting | None:
+    if chat.type not in _TYPES:
+        return None
+    is_private = chat.type == "private"
+    person = sender if is_private and sender is not None and sender.id == chat.id else None
+    text = None if message is None or person is None else message.text
+    said = _START.fullmatch(text or "")
+    return Sighting(
+        chat_id=chat.id,
+        type=chat.type,
+        name=_name(chat, person),
+        username=chat.username,
+        language=None if person is None else person.language_code,
+        at_ms=arrival.sent_at_ms or arrival.received_at_ms,
+        is_gone=is_gone,
+        text=text,
+        start=None if said is None else said[1],
+    )
+
+
+def _name(chat: _Chat, person: _Person | None) -> str | None:
+    parts = (chat.first_name, chat.last_name) if person is None else (person.first_name, person.last_name)
+    name = chat.title or " ".join(part for part in parts if part)
+    return name[:NAME_CHARS_MAX] or None
+
+
+def _read(arrival: Arrival, decode: Callable[[msgspec.Raw], _Body]) -> _Body | None:
+    try:
+        raw = _decode_top(arrival.payload).get(arrival.type)
+        return None if raw is None else decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None

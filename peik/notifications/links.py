@@ -1,0 +1,163 @@
+"""Who is whom: codes that link a user of a company to his chat, and the links that came of them.
+
+Of a code only its digest is kept, and of each user one code at a time is good. Whatever is read, changed and written here is
+written under the version that was read: of two who do it at once one begins again.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from peik.clock import Clock
+from peik.core.quiet import Quiet, checked_quiet
+from peik.core.sighting import CODE_PREFIX
+from peik.errors import BadInput, Conflict, NotFound, StoreUnavailable
+from peik.events import Events
+from peik.notifications.ports import Bots
+from peik.notifications.values import CODES, USERS, Code, User, checked_language, checked_user, digest_of, filed, read
+from peik.outreach_events import UserUnlinked
+from peik.paper_ports import PaperStore
+from peik.zones import zone_of
+
+CODE_S = 15 * 60.0
+CODE_S_MIN, CODE_S_MAX = 10.0, 7 * 86400.0
+CODE_BYTES = 16
+TURNS_MAX = 50  # so often somebody else may have been faster before we say so
+
+T = TypeVar("T")
+
+
+class NewCode(msgspec.Struct, frozen=True, kw_only=True):
+    """Shown once. `url` None: Telegram could not be asked for the bot's name; `/start <code>` does the same."""
+
+    code: str
+    url: str | None
+    expires_at_ms: int
+    bot_id: int
+
+    def __repr__(self) -> str:
+        return f"NewCode(bot_id={self.bot_id})"
+
+
+class Links:
+    def __init__(self, *, papers: PaperStore, bots: Bots, clock: Clock, events: Events) -> None:
+        self._papers = papers
+        self._bots = bots
+        self._clock = clock
+        self._events = events
+
+    async def new_code(
+        self, user_id: str, *, bot_id: int | None = None, expires_s: float = CODE_S, language: str | None = None
+    ) -> NewCode:
+        """A code that links one chat to this user, once. An older one of his is over; a link that he has stays until then."""
+        checked_user(user_id)
+        spoken = None if language is None else checked_language(language)
+        if not CODE_S_MIN <= expires_s <= CODE_S_MAX:
+            detail = f"A code is good for {CODE_S_MIN:.0f} seconds to {CODE_S_MAX / 86400:.0f} days."
+            raise BadInput(code="bad_expires_in", detail=detail)
+        bot_id = self._bots.receiving(bot_id)
+        code = CODE_PREFIX + secrets.token_urlsafe(CODE_BYTES)
+        expires_at_ms = self._clock.wall_ms() + int(expires_s * 1000)
+        kept = Code(user_id=user_id, bot_id=bot_id, expires_at_ms=expires_at_ms, language=spoken)
+
+        async def give() -> None:
+            user, version = await self._stored(user_id)
+            changed = msgspec.structs.replace(user, code=digest_of(code), code_expires_at_ms=expires_at_ms)
+            filings = [filed(USERS, user_id, changed, version), filed(CODES, digest_of(code), kept)]
+            if user.code is not None:
+                filings.append(filed(CODES, user.code, None))
+            await self._papers.file(filings)
+
+        await in_turn(give)
+        name = await self._bots.username(bot_id)
+        url = None if name is None else f"https://t.me/{name}?start={code}"
+        return NewCode(code=code, url=url, expires_at_ms=expires_at_ms, bot_id=bot_id)
+
+    async def user(self, user_id: str) -> User | None:
+        paper = await self._papers.paper(USERS, checked_user(user_id))
+        return None if paper is None else read(paper, User)
+
+    async def known(self, user_id: str) -> User:
+        user = await self.user(user_id)
+        if user is None:
+            detail = f"Nobody is known as {user_id}. Make a link: POST /v1/users/{user_id}/link."
+            raise NotFound(code="unknown_user", detail=detail)
+        return user
+
+    async def users(self, *, after: str | None, limit: int) -> list[User]:
+        """In the order of their ids."""
+        return [read(paper, User) for paper in await self._papers.papers(USERS, after=after, limit=limit)]
+
+    async def unlink(self, user_id: str, *, why: str = "asked") -> User:
+        """He is not written to any more, and a code that he has is over. Raises NotFound if there is nothing to undo."""
+
+        async def undo() -> tuple[User, User]:
+            user, version = await self._stored(user_id)
+            if user.link is None and user.code is None:
+                raise not_linked(user_id)
+            changed = msgspec.structs.replace(user, link=None, code=None, code_expires_at_ms=None)
+            filings = [filed(USERS, user_id, changed, version)]
+            if user.code is not None:
+                filings.append(filed(CODES, user.code, None))
+            await self._papers.file(filings)
+            return user, changed
+
+        checked_user(user_id)
+        before, after = await in_turn(undo)
+        if before.link is not None:
+            link = before.link
+            self._events.tell(UserUnlinked(bot_id=link.bot_id, user_id=user_id, chat=link.chat_id, why=why))
+        return after
+
+    async def change(
+        self,
+        user_id: str,
+        *,
+        language: str | msgspec.UnsetType | None = msgspec.UNSET,
+        quiet: Quiet | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> User:
+        """Set the language that he is written to in, or hours in which he is left alone. None: as it would be by itself."""
+        if isinstance(language, str):
+            language = checked_language(language)
+        if isinstance(quiet, Quiet):
+            zone_of(checked_quiet(quiet).tz)
+
+        async def write() -> User:
+            user, version = await self._stored(user_id)
+            if version == 0:
+                await self.known(user_id)
+            changed = msgspec.structs.replace(
+                user,
+                language=user.language if language is msgspec.UNSET else language,
+                quiet=user.quiet if quiet is msgspec.UNSET else quiet,
+            )
+            await self._papers.file([filed(USERS, user_id, changed, version)])
+            return changed
+
+        checked_user(user_id)
+        return await in_turn(write)
+
+    async def _stored(self, user_id: str) -> tuple[User, int]:
+        """As he is kept, and the version; one who is not known yet has 0."""
+        paper = await self._papers.paper(USERS, user_id)
+        return (User(user_id=user_id), 0) if paper is None else (read(paper, User), paper.version)
+
+
+async def in_turn(act: Callable[[], Awaitable[T]]) -> T:
+    """Do it anew for as long as others change the same papers meanwhile. Raises StoreUnavailable if they always do."""
+    for _ in range(TURNS_MAX):
+        try:
+            return await act()
+        except Conflict as error:
+            if error.code != "paper_changed":
+                raise
+    raise StoreUnavailable(code="busy", detail="Many change the same thing at once. Ask again in a moment.")
+
+
+def not_linked(user_id: str) -> NotFound:
+    detail = (
+        f"{user_id} has linked no chat. Make a code, POST /v1/users/{user_id}/link, and let the person open its url."
+    )
+    return NotFound(code="user_not_linked", detail=detail)

@@ -1,0 +1,182 @@
+"""Makes parcels of notices that may go now, and puts off those that may not: the one place that knows the rate of a person.
+
+A parcel is filed with its calls before any of them is made, in one commit with all that led to it. Whoever finishes it, this
+life or the next, makes the same calls under the same keys.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from peik.core.letter import Priority
+from peik.core.notification import CAPTION_UNITS_MAX, CAPTIONED, fresh, may_go_at, merged, rendered, units_of
+from peik.notifications.values import (
+    NOTICES,
+    PARCELS,
+    RATES,
+    USERS,
+    WAITING,
+    Notice,
+    Outgoing,
+    Parcel,
+    Rates,
+    User,
+    filed,
+    read,
+    waiting_key,
+)
+from peik.paper_ports import Filing, PaperStore
+
+BUNDLE_MAX = 50  # notices in one digest
+BUNDLE_CHARS_MAX = 40_000  # of their words; a paper has its bounds
+HTML = {"parse_mode": "HTML"}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be filed in one commit, and what can be handed over after it."""
+
+    filings: list[Filing]
+    parcels: list[Parcel]
+    put_off: list[Notice]
+
+
+class Packing:
+    def __init__(self, papers: PaperStore, *, rate_max: int) -> None:
+        self._papers = papers
+        self._rate_max = rate_max  # messages an hour to one person; 0: no bound
+
+    async def plan(self, notices: Sequence[Notice], *, at_ms: int, may_merge: bool) -> Plan:
+        """Decide about notices that are due, in their order. Nothing is written here."""
+        users = await self._users(notices)
+        rates = await self._papers.those(RATES, sorted({notice.recipient for notice in notices}))
+        plan = Plan(filings=[], parcels=[], put_off=[])
+        # In the order of ids within a person, whatever others do: a stable sort.
+        for recipient, group in itertools.groupby(sorted(notices, key=_recipient), key=_recipient):
+            paper = rates.get(recipient)
+            before = [] if paper is None else fresh(read(paper, Rates).sent_ms, at_ms=at_ms)
+            sent = list(before)
+            for bundle in _bundles(group, may_merge=may_merge):
+                self._decide(plan, bundle, users, sent, at_ms)
+            if sent != before and self._rate_max:
+                version = 0 if paper is None else paper.version
+                plan.filings.append(filed(RATES, recipient, Rates(sent_ms=tuple(sent[-self._rate_max :])), version))
+        return plan
+
+    async def _users(self, notices: Iterable[Notice]) -> dict[str, User]:
+        names = {one.request.user_id for one in notices if one.request.user_id is not None}
+        return {name: read(paper, User) for name, paper in (await self._papers.those(USERS, sorted(names))).items()}
+
+    def _decide(self, plan: Plan, bundle: list[Notice], users: dict[str, User], sent: list[int], at_ms: int) -> None:
+        first = bundle[0].request
+        address = _address(bundle[0], users)
+        if address is None:
+            plan.filings.extend(_over(bundle, "user_not_linked"))
+            return
+        late = [one for one in bundle if one.request.expires_at_ms is not None and one.request.expires_at_ms <= at_ms]
+        plan.filings.extend(_over(late, "expired"))
+        bundle = [one for one in bundle if one not in late]
+        if not bundle:
+            return
+        go_at = may_go_at(sent, at_ms=at_ms, rate_max=self._rate_max) if self._rate_max else at_ms
+        if go_at > at_ms and first.priority < Priority.CRITICAL:
+            waiting = [msgspec.structs.replace(one, due_at_ms=go_at) for one in bundle]
+            plan.put_off.extend(waiting)
+            plan.filings.extend(put_off(waiting))
+            return
+        parcel = _parcel(bundle, *address, at_ms=at_ms)
+        sent.append(at_ms)
+        plan.parcels.append(parcel)
+        plan.filings.append(filed(PARCELS, parcel.id, parcel))
+        plan.filings.extend(filed(NOTICES, one.id, one) for one in bundle)
+
+
+def put_off(notices: Iterable[Notice]) -> Iterator[Filing]:
+    for one in notices:
+        yield filed(NOTICES, one.id, one)
+        yield filed(WAITING, waiting_key(one), {})
+
+
+def calls_of(notices: Sequence[Notice], chat_id: int | str) -> tuple[Outgoing, ...]:
+    """What is sent for them. Raises BadInput if a template cannot be filled."""
+    chat = {"chat_id": chat_id}
+    if len(notices) > 1:
+        return tuple(_text(chat, text) for text in merged([one.said for one in notices]))
+    notice, attachment = notices[0], notices[0].request.attachment
+    text = rendered(notice.said)
+    if attachment is None:
+        return (_text(chat, text),)
+    params: dict[str, Any] = {**attachment.params, **chat}
+    if not text:
+        return (Outgoing(method=attachment.method, params=params),)
+    has_room = attachment.method in CAPTIONED and "caption" not in params and units_of(text) <= CAPTION_UNITS_MAX
+    if has_room:
+        return (Outgoing(method=attachment.method, params={**params, "caption": text, **HTML}),)
+    return (_text(chat, text), Outgoing(method=attachment.method, params=params))
+
+
+def _text(chat: dict[str, int | str], text: str) -> Outgoing:
+    return Outgoing(method="sendMessage", params={**chat, "text": text, **HTML})
+
+
+def _recipient(notice: Notice) -> str:
+    return notice.recipient
+
+
+def _bundles(notices: Iterable[Notice], *, may_merge: bool) -> Iterator[list[Notice]]:
+    """Those of one type that may go as one, where the first of them stood; and each of the others alone."""
+    bundles: dict[object, list[Notice]] = {}
+    sizes: dict[object, int] = {}
+    for notice in notices:
+        request = notice.request
+        key: object = (request.type, request.bot_id, request.hook, request.priority)
+        if not may_merge or request.attachment is not None or request.digest_s == 0:
+            key = notice.id
+        size = len(request.title) + len(request.message) + len(notice.said.template or "")
+        if key in bundles and (len(bundles[key]) >= BUNDLE_MAX or sizes[key] + size > BUNDLE_CHARS_MAX):
+            bundles[(key, notice.id)] = bundles.pop(key)  # full
+        bundles.setdefault(key, []).append(notice)
+        sizes[key] = size if len(bundles[key]) == 1 else sizes[key] + size
+    yield from sorted(bundles.values(), key=lambda bundle: bundle[0].id)
+
+
+def _address(notice: Notice, users: dict[str, User]) -> tuple[int, int | str] | None:
+    """Bot and chat, as they are now: he may have moved while it waited."""
+    request = notice.request
+    if request.user_id is None:
+        assert request.bot_id is not None
+        assert request.chat_id is not None
+        return request.bot_id, request.chat_id
+    user = users.get(request.user_id)
+    return None if user is None or user.link is None else (user.link.bot_id, user.link.chat_id)
+
+
+def _parcel(bundle: Sequence[Notice], bot_id: int, chat_id: int | str, *, at_ms: int) -> Parcel:
+    first = bundle[0].request
+    ends = [one.request.expires_at_ms for one in bundle]
+    metadata: dict[str, Any] = {**first.metadata} if len(bundle) == 1 else {}
+    metadata |= {"message_type": first.type, "notification_id": bundle[0].id}
+    if len(bundle) > 1:
+        metadata["notification_ids"] = [one.id for one in bundle]
+    if first.user_id is not None:
+        metadata["user_id"] = first.user_id
+    return Parcel(
+        id=bundle[0].id,
+        notice_ids=tuple(one.id for one in bundle),
+        bot_id=bot_id,
+        calls=calls_of(bundle, chat_id),
+        priority=first.priority,
+        packed_at_ms=at_ms,
+        chat_id=chat_id,
+        type=first.type,
+        user_id=first.user_id,
+        hook=first.hook,
+        expires_at_ms=None if None in ends else max(one for one in ends if one is not None),
+        metadata=metadata,
+    )
+
+
+def _over(notices: Iterable[Notice], reason: str) -> Iterator[Filing]:
+    for one in notices:
+        yield filed(NOTICES, one.id, msgspec.structs.replace(one, failed_reason=reason))
