@@ -1,0 +1,241 @@
+"""Runs broadcasts: on the node with the chores, each a step at a time. A step begins with what is stored, so that a node that
+takes over after a crash goes on exactly where the other was."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from peik.bell import Bell
+from peik.broadcasts.book import Book
+from peik.broadcasts.ending import Ending
+from peik.broadcasts.gathering import Gathering
+from peik.broadcasts.handing import Handing
+from peik.broadcasts.pen import Overtaken, Pen
+from peik.broadcasts.ports import Letters
+from peik.broadcasts.records import Broadcast
+from peik.broadcasts.sending import Sending
+from peik.broadcasts.snapshot import Snapshot
+from peik.clock import Clock
+from peik.core.broadcast import Phase, Step
+from peik.errors import NotFound, StoreUnavailable, described
+from peik.events import Event, Events, Settled, StoreFailed, Surprise
+from peik.paper_ports import ContactStore, PaperStore
+
+TICK_S = 0.5  # between two steps of one that works
+LOOK_S = 1.0  # what somebody asked of another node is noticed within this time
+IDLE_S = 5.0  # while there is nothing at all to do; a bell comes with most of what changes that
+MISSED_S = 3.0  # ends of letters that nobody told are found at the latest after so long
+RETRY_S = 2.0
+SURPRISED_S = 30.0  # a broadcast that met something unforeseen rests so long, and the others go on
+SWEEP_S = 3600.0
+ABANDONED_MS = 6 * 3_600_000  # recipients without a broadcast, so long after it was begun to be written down
+HEARD_MAX = 10_000
+STEPS_MAX = 200  # of one broadcast in a row, before the others have their turn
+
+
+class Broadcaster:
+    def __init__(
+        self,
+        *,
+        papers: PaperStore,
+        contacts: ContactStore,
+        letters: Letters,
+        clock: Clock,
+        events: Events,
+        chance: random.Random,
+        is_ours: Callable[[], bool],
+        keep_ms: int,
+    ) -> None:
+        """`is_ours`: whether this node has the chores. Ended broadcasts are kept for `keep_ms`."""
+        self._book = Book(papers)
+        self._contacts = contacts
+        self._letters = letters
+        self._clock = clock
+        self._events = events
+        self._chance = chance
+        self._is_ours = is_ours
+        self._keep_ms = keep_ms
+        self._bell = Bell()
+        self._task: asyncio.Task[None] | None = None
+        self._heard: set[int] = set()
+        self._open: dict[str, frozenset[int]] = {}  # the letters of each that have no end yet
+        self._looked_at: dict[str, float] = {}
+        self._rests_until: dict[str, float] = {}
+        self._swept_at = float("-inf")
+        events.listen(self._listen)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin, under the lease of the chores."""
+        self.stop()
+        self._task = group.create_task(self._run())
+
+    def stop(self) -> None:
+        """End at once. What is half done is finished by whoever starts next."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def look(self) -> None:
+        """Somebody asked for something, here or elsewhere."""
+        self._bell.ring()
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        if not self._open:
+            return
+        for event in events:
+            if isinstance(event, Settled) and event.state.is_final and len(self._heard) < HEARD_MAX:
+                self._heard.add(event.letter_id)
+
+    # ---- the loop ----
+
+    async def _run(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        work = self._work_of(f"{self._chance.getrandbits(64):016x}")
+        is_failing = False
+        while not task.cancelling():
+            wait_s = RETRY_S
+            try:
+                wait_s = await self._turn(work)
+                is_failing = False
+            except StoreUnavailable as error:
+                if not is_failing:
+                    self._events.tell(StoreFailed(what="broadcasts", why=error.detail))
+                is_failing = True
+            if wait_s > 0:
+                await self._bell.wait(self._clock.mono() + wait_s)
+
+    async def _turn(self, work: "_Work") -> float:
+        """A step of each. How long nothing has to be done after it."""
+        if not self._is_ours():
+            return LOOK_S
+        ids = await self._book.active()
+        self._forget_others(ids)
+        waits = [await self._steps(work, broadcast_id) for broadcast_id in ids]
+        if self._clock.mono() - self._swept_at >= SWEEP_S:
+            self._swept_at = self._clock.mono()
+            await self._sweep()
+        return min(waits, default=IDLE_S)
+
+    async def _steps(self, work: "_Work", broadcast_id: str) -> float:
+        rests_s = self._rests_until.get(broadcast_id, 0.0) - self._clock.mono()
+        if rests_s > 0:
+            return rests_s
+        try:
+            for _ in range(STEPS_MAX):
+                wait_s = await self._step(work, broadcast_id)
+                if wait_s > 0:
+                    return wait_s
+                await asyncio.sleep(0)
+        except Overtaken:
+            pass
+        except StoreUnavailable:
+            raise
+        except NotFound:
+            return LOOK_S  # somebody deleted it
+        except Exception as error:  # noqa: BLE001  others go on
+            self._events.tell(Surprise(where=f"broadcast {broadcast_id}", error=described(error)))
+            self._rests_until[broadcast_id] = self._clock.mono() + SURPRISED_S
+            return LOOK_S
+        return 0.001  # the others first
+
+    async def _step(self, work: "_Work", broadcast_id: str) -> float:
+        """One step. After how long the next one is due; 0: at once."""
+        seen = await self._book.get(broadcast_id)
+        if seen.is_at_rest:
+            return LOOK_S
+        seen = await work.pen.claim(seen)
+        if seen.phase is Phase.SCHEDULED:
+            if self._clock.wall_ms() < (seen.start_at_ms or 0):
+                return LOOK_S
+            await work.pen.move(seen, Step.START)
+            return 0.0
+        if seen.phase is Phase.SNAPSHOTTING:
+            await work.snapshot.page(seen)
+            return 0.0
+        seen = await self._gathered(work, await work.handing.finish(seen))
+        is_more = await self._go_on(work, seen)
+        return 0.0 if is_more else (TICK_S if seen.phase is not Phase.QUIET else LOOK_S)
+
+    async def _go_on(self, work: "_Work", seen: Broadcast) -> bool:
+        if seen.phase is Phase.QUIET and not seen.is_withdrawing:
+            if self._clock.wall_ms() < (seen.quiet_until_ms or 0):
+                return False
+            await work.pen.move(seen, Step.WAKE)
+            return True
+        if seen.is_withdrawing:
+            return False
+        if seen.phase.is_sending:
+            return await work.sending.go_on(seen)
+        if seen.phase in (Phase.CANCELLING, Phase.RECALLING):
+            return await work.ending.go_on(seen)
+        return False
+
+    async def _gathered(self, work: "_Work", seen: Broadcast) -> Broadcast:
+        """Look at letters when one is known to have ended, and now and then."""
+        ids = self._open[seen.id] = frozenset(one.letter_id for one in seen.open)
+        is_heard = not ids.isdisjoint(self._heard)
+        is_late = self._clock.mono() - self._looked_at.get(seen.id, float("-inf")) >= MISSED_S
+        if not seen.is_withdrawing and not is_heard and not (ids and is_late):
+            return seen
+        self._heard -= ids
+        self._looked_at[seen.id] = self._clock.mono()
+        return await work.gathering.look(seen)
+
+    def _forget_others(self, ids: Sequence[str]) -> None:
+        for memory in (self._open, self._looked_at, self._rests_until):
+            for gone in memory.keys() - set(ids):
+                del memory[gone]
+        if not self._open:
+            self._heard.clear()
+
+    # ---- tidying ----
+
+    async def _sweep(self) -> None:
+        """Take away what is long over, and recipients that were written down for a broadcast that never came to be."""
+        now_ms = self._clock.wall_ms()
+        for broadcast_id in await self._book.ledgers():
+            found = await self._book.find(broadcast_id)
+            if found is None:
+                began_ms = int(broadcast_id[:13]) if broadcast_id[:13].isdigit() else 0
+                if now_ms - began_ms > ABANDONED_MS:
+                    await self._book.clear(broadcast_id)
+        await self._drop_old(now_ms)
+
+    async def _drop_old(self, now_ms: int) -> None:
+        before: str | None = None
+        while page := await self._book.newest(before=before, limit=100):
+            for one in page:
+                if _is_old(one, now_ms, self._keep_ms):
+                    await self._book.remove(one, may=lambda stored: _is_old(stored, now_ms, self._keep_ms))
+            before = page[-1].id
+
+    # ---- building ----
+
+    def _work_of(self, holder: str) -> "_Work":
+        return _Work(
+            holder,
+            book=self._book,
+            letters=self._letters,
+            contacts=self._contacts,
+            clock=self._clock,
+            events=self._events,
+        )
+
+
+class _Work:
+    """What one run of the engine works with. Nothing that an earlier run still does is stored once this one has claimed it."""
+
+    def __init__(
+        self, holder: str, *, book: Book, letters: Letters, contacts: ContactStore, clock: Clock, events: Events
+    ) -> None:
+        self.pen = pen = Pen(book, holder=holder, clock=clock, events=events)
+        self.handing = handing = Handing(book=book, pen=pen, letters=letters, clock=clock)
+        self.gathering = Gathering(book=book, pen=pen, letters=letters, clock=clock)
+        self.sending = Sending(book=book, pen=pen, handing=handing, letters=letters, clock=clock)
+        self.ending = Ending(book=book, pen=pen, handing=handing, letters=letters, clock=clock)
+        self.snapshot = Snapshot(book=book, pen=pen, letters=letters, contacts=contacts)
+
+
+def _is_old(one: Broadcast, now_ms: int, keep_ms: int) -> bool:
+    return one.phase.is_final and now_ms - (one.ended_at_ms or now_ms) > keep_ms

@@ -1,0 +1,148 @@
+"""Hands letters of a broadcast over to the outbox, a batch at a time: note which, accept them, write down that it is done.
+
+If the process dies after the note, the same batch is accepted again under the same keys, which accepts nothing twice. Keys
+are kept for 48 hours; after 40 the letters are looked for instead.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from peik.broadcasts.book import Book
+from peik.broadcasts.pen import Pen
+from peik.broadcasts.ports import Letters, Outgoing
+from peik.broadcasts.records import Batch, Broadcast, Entry, Open, Recipient
+from peik.broadcasts.writing import deletion_of, label_of, letter_to, recall_label_of
+from peik.clock import Clock
+from peik.core.broadcast import Counts, Phase, RecipientState, Step
+from peik.core.problem import Problem
+from peik.errors import BadInput, Conflict, NotFound
+
+KEYS_SURE_MS = 40 * 3_600_000
+LOOK_MORE = 50  # letters of other batches that may have come after a batch
+WORDS_MAX = 500
+
+
+class _Labels(msgspec.Struct):
+    user_id: str = ""
+    round: int = 0
+
+
+_read_labels = msgspec.json.Decoder(_Labels).decode
+
+
+class Handing:
+    def __init__(self, *, book: Book, pen: Pen, letters: Letters, clock: Clock) -> None:
+        self._book = book
+        self._pen = pen
+        self._letters = letters
+        self._clock = clock
+
+    async def hand(self, seen: Broadcast, entries: Sequence[Entry], *, next_number: int) -> Broadcast:
+        """A new batch. Raises Overtaken."""
+        batch = Batch(entries=tuple(entries), next=next_number, at_ms=self._clock.wall_ms())
+        noted = await self._pen.write(seen, lambda old: replace(old, batch=batch))
+        return await self.finish(noted)
+
+    async def finish(self, seen: Broadcast) -> Broadcast:
+        """What was noted is done, now or by somebody who died after it. Raises Overtaken."""
+        batch = seen.batch
+        if batch is None:
+            return seen
+        rows = await self._book.those(seen.id, [entry.number for entry in batch.entries])
+        is_wanted = seen.phase.is_sending or (seen.phase is Phase.RECALLING and seen.recall_next > 0)
+        if is_wanted and self._clock.wall_ms() - batch.at_ms < KEYS_SURE_MS:
+            return await self._accept(seen, batch, rows)
+        return await self._look_for(seen, batch, rows)
+
+    async def _accept(self, seen: Broadcast, batch: Batch, rows: Mapping[int, Recipient]) -> Broadcast:
+        make = deletion_of if seen.recall_next else letter_to
+        letters = [make(seen, entry, rows[entry.number]) for entry in batch.entries]
+        ended: dict[Entry, str] = {}
+        try:
+            ids = await self._letters.accept(seen.bot_id, letters)
+            taken = dict(zip(batch.entries, ids, strict=True))
+        except NotFound as problem:
+            return await self._give_up(seen, problem)
+        except (BadInput, Conflict):
+            taken, ended = await self._accept_each(seen, batch, letters)
+        return await self._write_down(seen, batch, rows, taken, ended)
+
+    async def _accept_each(
+        self, seen: Broadcast, batch: Batch, letters: Sequence[Outgoing]
+    ) -> tuple[dict[Entry, int], dict[Entry, str]]:
+        """One of them cannot be a letter. The others can."""
+        taken: dict[Entry, int] = {}
+        refused: dict[Entry, str] = {}
+        for entry, letter in zip(batch.entries, letters, strict=True):
+            try:
+                (taken[entry],) = await self._letters.accept(seen.bot_id, [letter])
+            except (BadInput, Conflict) as problem:
+                refused[entry] = problem.detail[:WORDS_MAX]
+        return taken, refused
+
+    async def _give_up(self, seen: Broadcast, problem: Problem) -> Broadcast:
+        """There is no such bot any more: nothing of the batch was accepted."""
+        seen = await self._pen.write(seen, lambda old: replace(old, batch=None))
+        step = Step.STOP if seen.phase.is_sending else Step.CANCEL
+        return await self._pen.move(seen, step, reason=problem.detail)
+
+    async def _look_for(self, seen: Broadcast, batch: Batch, rows: Mapping[int, Recipient]) -> Broadcast:
+        """Whether the letters were accepted. They are the newest of this broadcast."""
+        label = recall_label_of(seen.id) if seen.recall_next else label_of(seen.id)
+        views = await self._letters.labelled(seen.bot_id, label, limit=len(batch.entries) + LOOK_MORE)
+        wanted = set(batch.entries)
+        taken: dict[Entry, int] = {}
+        for view in views:
+            labels = _read_labels(view.metadata or "{}")
+            entry = Entry(int(labels.user_id or 0), labels.round)
+            if entry in wanted:
+                taken.setdefault(entry, view.id)
+        if not taken:
+            return await self._pen.write(seen, lambda old: replace(old, batch=None))
+        return await self._write_down(seen, batch, rows, taken, {})
+
+    async def _write_down(
+        self,
+        seen: Broadcast,
+        batch: Batch,
+        rows: Mapping[int, Recipient],
+        taken: Mapping[Entry, int],
+        refused: Mapping[Entry, str],
+    ) -> Broadcast:
+        at_ms = self._clock.wall_ms()
+        is_recall = seen.recall_next > 0
+        lines = [
+            (entry.number, _queued(rows[entry.number], letter_id, is_recall, at_ms))
+            for entry, letter_id in taken.items()
+        ]
+        lines += [(entry.number, _refused(rows[entry.number], why, is_recall, at_ms)) for entry, why in refused.items()]
+        opened = tuple(Open(entry.number, entry.round, letter_id) for entry, letter_id in taken.items())
+        left = tuple(entry for entry in batch.entries if entry not in taken and entry not in refused)
+
+        def change(old: Broadcast) -> Broadcast:
+            new = replace(
+                old,
+                batch=None,
+                open=old.open + opened,
+                again=tuple(entry for entry in old.again if entry not in set(batch.entries)) + left,
+            )
+            if is_recall:
+                return replace(new, recall_next=batch.next, unrecalled=old.unrecalled + len(refused))
+            counts: Counts = old.counts.moved(RecipientState.FAILED, len(refused))
+            return replace(new, next=batch.next, counts=counts)
+
+        return await self._pen.write(seen, change, lines)
+
+
+def _queued(row: Recipient, letter_id: int, is_recall: bool, at_ms: int) -> Recipient:
+    if is_recall:
+        return replace(row, recall_letter_id=letter_id)
+    return replace(row, state=RecipientState.QUEUED, letter_id=letter_id, queued_at_ms=at_ms)
+
+
+def _refused(row: Recipient, why: str, is_recall: bool, at_ms: int) -> Recipient:
+    if is_recall:
+        return replace(row, error=f"It could not be recalled: {why}"[:WORDS_MAX])
+    return replace(row, state=RecipientState.FAILED, error=why, ended_at_ms=at_ms)

@@ -1,0 +1,102 @@
+"""How broadcasts are put together: what they need of the desk comes in as a small port."""
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.broadcasts.desk import BroadcastsDesk
+from peik.broadcasts.engine import Broadcaster
+from peik.broadcasts.ports import Outgoing
+from peik.clock import Clock
+from peik.config import Config
+from peik.core.letter import Chat
+from peik.core.pace import Limits
+from peik.desk import Call, Desk
+from peik.engine.leases import Leases
+from peik.events import Events
+from peik.node_ports import CHORES
+from peik.ports import LetterFilter, LetterView
+from peik.store.choosing import AnyStore
+
+
+def broadcasts_of(
+    config: Config,
+    *,
+    clock: Clock,
+    events: Events,
+    chance: random.Random,
+    desk: Desk,
+    store: AnyStore,
+    leases: Leases,
+) -> tuple[BroadcastsDesk, Broadcaster]:
+    letters = BroadcastLetters(desk, store, is_paced=config.pace)
+    broadcaster = Broadcaster(
+        papers=store.papers,
+        contacts=store.contacts,
+        letters=letters,
+        clock=clock,
+        events=events,
+        chance=chance,
+        is_ours=lambda: leases.is_live(CHORES),
+        keep_ms=int(config.keep_log * 1000),
+    )
+    broadcasts = BroadcastsDesk(
+        papers=store.papers,
+        contacts=store.contacts,
+        letters=letters,
+        clock=clock,
+        events=events,
+        chance=chance,
+        look=broadcaster.look,
+    )
+    return broadcasts, broadcaster
+
+
+class BroadcastLetters:
+    """The port `Letters` of broadcasts, through the desk."""
+
+    def __init__(self, desk: Desk, store: AnyStore, *, is_paced: bool) -> None:
+        self._desk = desk
+        self._store = store
+        self._is_paced = is_paced
+
+    async def accept(self, bot_id: int, letters: Sequence[Outgoing]) -> list[int]:
+        self._desk.bot(bot_id)
+        return [one.letter_id for one in await self._desk.accept([_call(bot_id, letter) for letter in letters])]
+
+    async def those(self, letter_ids: Sequence[int]) -> dict[int, LetterView]:
+        return {view.id: view for view in await self._desk.letters(letter_ids)}
+
+    async def labelled(self, bot_id: int, label: str, *, limit: int) -> list[LetterView]:
+        wanted = LetterFilter(bot_id=bot_id, message_type=label)
+        return await self._desk.find(wanted, before=None, limit=limit)
+
+    async def cancel(self, letter_id: int) -> LetterView:
+        return await self._desk.cancel(letter_id)
+
+    async def shut_chats(self, bot_id: int) -> set[Chat]:
+        return {chat.chat for chat in await self._store.chats(bot_id) if chat.shut_at_ms is not None}
+
+    def bot_id(self, asked: int | None) -> int:
+        return self._desk.bot(asked).bot_id
+
+    def per_s(self, bot_id: int) -> float | None:
+        bot = self._desk.known(bot_id)
+        limits = (bot.limits if bot is not None else None) or Limits()
+        return limits.bulk_per_s if self._is_paced and limits.is_on else None
+
+
+def _call(bot_id: int, letter: Outgoing) -> Call:
+    metadata: dict[str, object] = {}
+    if letter.label is not None:
+        metadata = {"message_type": letter.label, "user_id": str(letter.number), "round": letter.round}
+    return Call(
+        bot_id=bot_id,
+        method=letter.method,
+        params=letter.params,
+        priority=letter.priority,
+        idempotency_key=letter.key,
+        metadata=msgspec.json.encode(metadata) if metadata else None,
+        on_uncertain=letter.on_uncertain,
+    )
