@@ -184,7 +184,10 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
             following = None if is_alone else group.create_task(node.follow())
             noting = group.create_task(office.keyring.run())
             alerting = group.create_task(office.alerts.run())
+            counting = [group.create_task(office.figures.run()), group.create_task(office.standings.run())]
             chores = await office.job_hands.start(group)
+            office.census.start(group)
+            office.census.look()
             try:
                 yield
             finally:
@@ -197,6 +200,9 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
                 beating.cancel()  # before the drain of a whole store: nothing may be taken over now
                 office.leases.stop()
                 noting.cancel()
+                office.census.stop()
+                office.releasing.stop()
+                office.broadcaster.stop()
                 await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
                 office.outages.stop()
                 office.upkeep.stop()
@@ -216,6 +222,10 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
                 office.courier.stop()
                 office.consumers.stop()
                 alerting.cancel()
+                for one in counting:
+                    one.cancel()
+                await office.figures.close()
+                await office.standings.close()
                 await _note_keys(office)
                 await office.inbox.close()
     except BaseExceptionGroup as errors:

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from peik.admins.audit import Audit
+from peik.broadcasts.desk import BroadcastsDesk
+from peik.broadcasts.engine import Broadcaster
 from peik.building_accounts import AccountWays
 from peik.building_inbox import alerts_of, consumers_of, outages_of, receiver_of, recover_by, upkeep_of
 from peik.building_jobs import JobHands, jobs_of
+from peik.building_notifications import notifications_of, terms_of
+from peik.building_outreach import broadcasts_of
+from peik.building_overview import figures_of, overview_of
 from peik.building_sessions import Kit, sessions_of
 from peik.carrier.botapi import BotApiCarrier
 from peik.carrier.dialling import Connect
@@ -30,6 +36,7 @@ from peik.engine.routes import Routes
 from peik.engine.sender import Sender, Terms
 from peik.engine.timekeeper import Timekeeper
 from peik.events import Events
+from peik.inbox.census import Census
 from peik.inbox.consumers import Consumers
 from peik.inbox.desk import InboxDesk
 from peik.inbox.outages import Outages
@@ -40,7 +47,12 @@ from peik.jobs.desk import JobsDesk
 from peik.jobs.hosts import Hosts
 from peik.jobs.kinds import Kinds
 from peik.keyring import Keyring
+from peik.notifications.desk import NotificationsDesk
+from peik.notifications.releasing import Releasing
 from peik.ops.alerts import Alerts
+from peik.ops.figures import Figures
+from peik.ops.overview import Overview
+from peik.ops.standing import Standings
 from peik.ports import BotRecord, Carrier, Poster, Retention
 from peik.store.choosing import AnyStore
 from peik.store.spool import Spool
@@ -77,6 +89,15 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     jobs: JobsDesk
     job_hands: JobHands
     hosts: Hosts
+    figures: Figures
+    overview: Overview
+    standings: Standings
+    audit: Audit
+    notifications: NotificationsDesk
+    census: Census
+    releasing: Releasing
+    broadcasts: BroadcastsDesk
+    broadcaster: Broadcaster
 
 
 def build(
@@ -93,6 +114,7 @@ def build(
     kit: Kit | None = None,
     job_kinds: Kinds | None = None,
 ) -> Office:
+    figures = figures_of(store=store, clock=clock, events=events)
     leases = Leases(store=store.nodes, clock=clock, events=events)
     routes = _routes(
         config, carriers, clock=clock, chance=chance, events=events, probe_token=lambda: courier.probe_token()
@@ -187,8 +209,41 @@ def build(
         store=store,
         leases=leases,
     )
-    alerts = alerts_of(config, clock=clock, desk=desk)
+    notifying = notifications_of(
+        terms_of(config), clock=clock, events=events, store=store, desk=desk, routes=routes, leases=leases
+    )
+    broadcasts, broadcaster = broadcasts_of(
+        config, clock=clock, events=events, chance=chance, desk=desk, store=store, leases=leases
+    )
+    alerts = alerts_of(
+        config,
+        clock=clock,
+        desk=desk,
+        is_served=lambda bot_id: leases.holds(bot_id) and desk.known(bot_id) is not None,
+    )
     events.listen(alerts)
+    inbox = InboxDesk(
+        store=store.inbox,
+        clock=clock,
+        events=events,
+        missed_after_s=config.missed_after,
+        runners=consumers,
+        outages=outages,
+        recover=lambda bot_id: recover_by(leases.holds, receiver, desk.bot(bot_id)),
+    )
+    overview, standings = overview_of(
+        figures=figures,
+        store=store,
+        clock=clock,
+        desk=desk,
+        inbox=inbox,
+        routes=routes,
+        leases=leases,
+        alerts=alerts,
+        jobs=jobs,
+        hosts=hosts,
+        sessions=sessions,
+    )
     return Office(
         config=config,
         clock=clock,
@@ -206,15 +261,7 @@ def build(
         receiver=receiver,
         upkeep=upkeep_of(config, events=events, clock=clock, store=store),
         alerts=alerts,
-        inbox=InboxDesk(
-            store=store.inbox,
-            clock=clock,
-            events=events,
-            missed_after_s=config.missed_after,
-            runners=consumers,
-            outages=outages,
-            recover=lambda bot_id: recover_by(leases.holds, receiver, desk.bot(bot_id)),
-        ),
+        inbox=inbox,
         passage=Passage(
             routes=routes,
             downloaders={address.name: downloader_to(address, config) for address in config.routes},
@@ -227,6 +274,15 @@ def build(
         jobs=jobs,
         job_hands=job_hands,
         hosts=hosts,
+        figures=figures,
+        overview=overview,
+        standings=standings,
+        audit=Audit(store.papers, clock, events, keep_s=config.keep_audit),
+        notifications=notifying.desk,
+        census=notifying.census,
+        releasing=notifying.releasing,
+        broadcasts=broadcasts,
+        broadcaster=broadcaster,
     )
 
 

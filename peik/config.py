@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 from dotenv import dotenv_values
 
+from peik.core.problem import Problem
+from peik.core.quiet import Quiet, checked_quiet
 from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import StartError
 
@@ -61,7 +63,7 @@ class RouteAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"RouteAddress({self.name})"
 
 
-Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | Sequence[str] | None
+Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | Sequence[str] | Quiet | None
 
 
 class Group(enum.StrEnum):
@@ -276,10 +278,28 @@ def _inbound(text: str) -> str:
     return text
 
 
+def _metrics(text: str) -> str:
+    if text not in ("key", "open"):
+        raise ValueError("it is key or open")
+    return text
+
+
 def _missed(text: str) -> str:
     if text not in ("process", "notify", "both", "drop"):
         raise ValueError("it is process, notify, both or drop")
     return text
+
+
+def _quiet(text: str) -> Quiet | None:
+    """From when to when, and where: 22:00-08:00 Asia/Tehran. off: never."""
+    if text.strip().lower() in ("", "off"):
+        return None
+    hours, _, zone = text.strip().partition(" ")
+    start, _, end = hours.partition("-")
+    try:
+        return checked_quiet(Quiet(start=start, end=end, tz=zone.strip() or "UTC"))
+    except Problem:
+        raise ValueError("quiet hours look like 22:00-08:00 Asia/Tehran; off is none") from None
 
 
 def _rate(text: str) -> float:
@@ -314,6 +334,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="route_trial", group=Group.WAYS, default="5s", parse=parse_duration_s, help="How long a better route must have answered again before letters return to it. It doubles, up to 32 times this, each time the route soon fails again."),
     Setting(name="bot_tokens", group=Group.ACCESS, default=None, parse=str, is_secret=True, also=("BOT_TOKEN", "TELEGRAM_BOT_TOKEN"), help="Bots to serve from the start, comma-separated."),
     Setting(name="admin_key", group=Group.ACCESS, default=None, parse=str, is_secret=True, help="Full access to the REST API. Made at the first start if not set, and kept in a file that only you can read."),
+    Setting(name="metrics", group=Group.ACCESS, default="key", parse=_metrics, help="Who may read GET /metrics: key (a key with the scope read that is for all bots), or open (whoever reaches the port)."),
     Setting(name="in_flight", group=Group.DELIVERY, default="64", parse=_positive, also=("QUEUE_MAX_CONCURRENT_JOBS",), help="Calls in flight per bot, at most one per lane."),
     Setting(name="attempts", group=Group.DELIVERY, default="5", parse=_positive, also=("QUEUE_DEFAULT_ATTEMPTS",), help="How often a letter that Telegram refuses for now is tried."),
     Setting(name="backoff_ms", group=Group.DELIVERY, default="2000", parse=_positive, also=("QUEUE_BACKOFF_DELAY",), help="The wait after the first refusal in milliseconds; it doubles, up to a minute."),
@@ -333,6 +354,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="handler_attempts", group=Group.INBOX, default="5", parse=_positive, help="How often an update is given to a handler that fails, before it is a dead arrival."),
     Setting(name="user_rate", group=Group.INBOX, default="off", parse=_rate, help="How many updates of one user are handed on: 30/m. What is too much waits; the user is told once."),
     Setting(name="catch_up_rate", group=Group.INBOX, default="50/s", parse=_rate, help="How fast what waited through an outage is handed on, per consumer."),
+    Setting(name="notify_rate", group=Group.INBOX, default="30/h", parse=_rate, help="How many notifications one user gets; what is too much waits, and goes together. off: no limit. See notifications.md."),
+    Setting(name="notify_quiet", group=Group.INBOX, default="off", parse=_quiet, help="When users without hours of their own are sent only what is critical: 22:00-08:00 Asia/Tehran."),
     Setting(name="keep_arrivals", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long arrivals are kept after every consumer had them."),
     Setting(name="keep_unread", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long arrivals are kept that a consumer has not read."),
     Setting(name="consumer_idle", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long a consumer other than the default one may be unused before it is forgotten."),
@@ -367,6 +390,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="keep_completed", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long delivered and cancelled letters are kept."),
     Setting(name="keep_dead", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long dead letters are kept."),
     Setting(name="keep_log", group=Group.BOUNDS, default="90d", parse=parse_duration_s, help="How long the message log is kept."),
+    Setting(name="keep_audit", group=Group.BOUNDS, default="90d", parse=parse_duration_s, help="How long the audit log is kept: who did what at the dashboard, over REST and on the command line."),
     Setting(name="log_level", group=Group.LOG, default="info", parse=_level, also=("LOG_LEVEL",), help="debug shows every letter."),
     Setting(name="log_format", group=Group.LOG, default="auto", parse=_log_format, also=("LOG_FORMAT",), help="auto: for people in a terminal, JSON elsewhere."),
     Setting(name="url", group=Group.CLIENT, default=None, parse=_root, help="Where the command line finds a running Peik; by default at the host and port above. If none answers, it works on the store itself."),
@@ -405,6 +429,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     pace: bool
     grace: float
     inbound: str
+    metrics: str
     public_url: str | None
     poll_timeout: float
     update_types: tuple[str, ...]
@@ -416,6 +441,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     handler_attempts: int
     user_rate: float
     catch_up_rate: float
+    notify_rate: float
+    notify_quiet: Quiet | None
     keep_arrivals: float
     keep_unread: float
     consumer_idle: float
@@ -450,6 +477,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_completed: float
     keep_dead: float
     keep_log: float
+    keep_audit: float
     log_level: str
     log_format: str
     url: str | None

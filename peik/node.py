@@ -42,12 +42,15 @@ class Node:
             office.timekeeper.start(self._group)
             office.hooks.start(self._group)
             office.upkeep.start(self._group)
+            office.releasing.start(self._group)
+            office.broadcaster.start(self._group)
         for bot in bots:
             office.courier.add(bot)
         await office.outages.begin(bots)
         for bot in self._served_of(bot_ids):  # anew: somebody may have changed one meanwhile
             office.receiver.add(bot)
         office.consumers.look()
+        office.census.look()
         self._look_at_sessions()
 
     def _look_at_sessions(self) -> None:
@@ -82,6 +85,8 @@ class Node:
             office.timekeeper.stop()
             office.hooks.stop()
             office.upkeep.stop()
+            office.releasing.stop()
+            office.broadcaster.stop()
             return
         office.courier.remove(bot_id)
         office.receiver.leave(bot_id)
@@ -138,6 +143,7 @@ class Node:
 
     async def hear(self, news: News) -> None:
         office = self._office
+        office.broadcaster.look()
         if news.is_all or news.is_records:
             office.desk.take_up(await office.store.bots())
             await office.keyring.refresh()
@@ -158,6 +164,7 @@ class Node:
         if news.arrivals:
             office.inbox.wake(news.arrivals)
             office.consumers.look()
+            office.census.look()
 
     async def _hear_of_letters(self, news: News) -> None:
         office = self._office
@@ -190,6 +197,9 @@ class Node:
         office = self._office
         office.timekeeper.expect(0)  # something may be due, or expire, earlier than all that we know of
         office.hooks.look()
+        office.releasing.look()
+        office.broadcaster.look()
+        office.census.look()
         await office.inbox.look()
         await self._look_at_outages()  # before its arrivals are seen
         office.consumers.look()

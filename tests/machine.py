@@ -11,6 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.dashboard import browser
 from tests.deploy import balancers
 from tests.faults import tools
 from tests.store import redis_server, servers
@@ -27,6 +28,8 @@ def missing() -> list[str]:
         packages.append(servers.PACKAGE)
     if balancers.program() is None:
         packages.append(balancers.PACKAGE)
+    if browser.program() is None:
+        packages += [browser.PACKAGE, browser.FONTS]
     return packages
 
 

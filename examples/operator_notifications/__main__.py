@@ -1,4 +1,4 @@
-"""The back-end: gives out codes, links whoever sends `/start CODE` to the bot, and notifies operators of their tasks.
+"""The back-end: lets Peik link operators to their chats by code, and notifies them of their tasks.
 
 PEIK_KEY=… BACKEND_KEY=… python -m examples.operator_notifications
 """
@@ -11,30 +11,27 @@ import hmac
 import json
 import logging
 import os
-import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from examples.operator_notifications.courier import PAUSE_S, PAUSE_S_MAX, Courier, Refused
-from examples.operator_notifications.links import Links
-from examples.operator_notifications.notices import TEXTS, Notices, language_of
+from examples.operator_notifications.courier import Courier, Link, Refused
+from examples.operator_notifications.notices import Notices, language_of
+from examples.operator_notifications.results import Results
 
-CONSUMER = "operators"
-START = re.compile(r"/start(?:@\w+)?\s+([\w-]{1,64})\s*", re.ASCII)
 PHOTO_BYTES_MAX = 10 * 1024 * 1024  # Telegram's limit for photos
 SIGNED_S = 300  # how old a signature may be
 log = logging.getLogger(__name__)
 
 
 class Backend:
-    def __init__(self, courier: Courier, links: Links, given: Mapping[str, str]) -> None:
+    def __init__(self, courier: Courier, results: Results, given: Mapping[str, str]) -> None:
         self._courier = courier
-        self._links = links
+        self._results = results
         self._key = given["BACKEND_KEY"]
         self._secret = given.get("RESULTS_SECRET", "")
         self._notices = Notices(courier, results_url=given.get("RESULTS_URL") or None)
@@ -59,21 +56,26 @@ class Backend:
     # ---- for the company's own programs ----
 
     async def give_code(self, request: web.Request) -> web.Response:
-        code, expires_at = await self._links.new_code(request.match_info["operator"])
-        return web.json_response({"code": code, "expires_at": expires_at})
+        """The url is for the operator alone: whoever opens it first is linked. Peik answers him, and keeps the link."""
+        with _told():
+            made = await self._courier.new_code(request.match_info["operator"])
+        return web.json_response({name: made[name] for name in ("code", "url", "expires_at")})
 
     async def show(self, request: web.Request) -> web.Response:
-        link = await self._links.find(request.match_info["operator"])
+        link = await self._link(request)
+        return web.json_response({"chat_id": link.chat_id, "language": language_of(link.language)})
+
+    async def _link(self, request: web.Request) -> Link:
+        with _told():
+            link = await self._courier.find(request.match_info["operator"])
         if link is None:
             raise web.HTTPNotFound(text="This operator has linked no chat.")
-        return web.json_response({"chat_id": link.chat_id, "language": link.language})
+        return link
 
     async def assign(self, request: web.Request) -> web.Response:
         """A form: `task` as JSON {number, address, latitude, longitude, report: [lines]}, and perhaps a file `photo`. Ask
         again after a 503 or a broken connection: what was accepted already is not sent twice."""
-        link = await self._links.find(request.match_info["operator"])
-        if link is None:
-            raise web.HTTPNotFound(text="This operator has linked no chat.")
+        link = await self._link(request)
         form = await request.post()
         try:
             task = json.loads(str(form["task"]))
@@ -82,16 +84,12 @@ class Backend:
         except (KeyError, TypeError, ValueError) as error:
             raise web.HTTPUnprocessableEntity(text=f"The task cannot be read: {error!r}") from None
         photo = form.get("photo")
-        try:
+        with _told():
             letters = [await self._notices.task_assigned(link, number, address)]
             if isinstance(photo, web.FileField):
                 letters.append(await self._notices.photo(link, number, photo.file.read(), photo.content_type))
             letters.append(await self._notices.report(link, number, report))
             letters.append(await self._notices.location(link, number, **place))
-        except Refused as error:
-            raise web.HTTPUnprocessableEntity(text=str(error)) from None
-        except (aiohttp.ClientError, TimeoutError):
-            raise web.HTTPServiceUnavailable(text="Peik is out of reach. Ask again.") from None
         return web.json_response({"letters": letters}, status=202)
 
     # ---- for Peik ----
@@ -102,38 +100,19 @@ class Backend:
         if not is_signed(self._secret, request.headers, body, now=time.time()):
             raise web.HTTPUnauthorized
         letter = json.loads(body)["data"]
-        await self._links.note_result(letter["id"], letter["state"])
+        await self._results.note(letter["id"], letter["state"])
         return web.Response(status=204)
 
-    async def listen(self) -> None:
-        """Link operators as they come, through every break. An update is acknowledged after its link is on disk and its answer
-        at Peik; if that fails, the stream is opened anew, and begins with this very update."""
-        pause_s = PAUSE_S
-        while True:
-            try:
-                async with contextlib.aclosing(self._courier.updates(CONSUMER)) as updates:
-                    async for number, update in updates:
-                        await self._meet(update)
-                        await self._courier.acknowledge(CONSUMER, number)
-                        pause_s = PAUSE_S
-            except (aiohttp.ClientError, TimeoutError) as error:
-                log.warning("The stream of messages broke: %r", error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    async def _meet(self, update: dict[str, Any]) -> None:
-        message = update["message"]
-        said = START.fullmatch(message.get("text", ""))
-        if said is None or message["chat"]["type"] != "private":  # in a group everybody would read what is for one
-            return
-        chat_id, language = message["chat"]["id"], language_of(message["from"].get("language_code"))
-        is_good = await self._links.redeem(said[1], chat_id=chat_id, language=language)
-        text = TEXTS[language]["linked" if is_good else "bad_code"]
-        letter = {"method": "sendMessage", "params": {"chat_id": chat_id, "text": text}, "priority": 1}
-        try:
-            await self._courier.post(letter, key=f"start-{update['update_id']}")
-        except Refused as error:  # such as another answer under this key, given before a crash: the first one stands
-            log.warning("No answer to update %s: %s", update["update_id"], error)
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What Peik refuses, or that it is out of reach, in the words of this back-end."""
+    try:
+        yield
+    except Refused as error:
+        raise web.HTTPUnprocessableEntity(text=str(error)) from None
+    except (aiohttp.ClientError, TimeoutError):
+        raise web.HTTPServiceUnavailable(text="Peik is out of reach. Ask again.") from None
 
 
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now: float) -> bool:
@@ -149,10 +128,10 @@ def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now: floa
 
 async def run(given: Mapping[str, str]) -> None:
     """Until it is cancelled."""
-    links = Links(Path(given.get("BACKEND_FILE", "operators.db")))
+    results = Results(Path(given.get("BACKEND_FILE", "operators.db")))
     async with aiohttp.ClientSession() as http:
         backend = Backend(
-            Courier(http, given.get("PEIK_URL", "http://127.0.0.1:8081"), given["PEIK_KEY"]), links, given
+            Courier(http, given.get("PEIK_URL", "http://127.0.0.1:8081"), given["PEIK_KEY"]), results, given
         )
         runner = web.AppRunner(backend.app())
         await runner.setup()
@@ -160,7 +139,7 @@ async def run(given: Mapping[str, str]) -> None:
             port = int(given.get("BACKEND_PORT", "8090"))
             await web.TCPSite(runner, "127.0.0.1", port).start()
             log.info("The back-end listens on http://127.0.0.1:%d", port)
-            await backend.listen()
+            await asyncio.Event().wait()
         finally:
             await runner.cleanup()
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+import urllib.parse
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 ANSWER_S = 20.0
-SILENCE_S = 45.0  # Peik says something every 15 s; a stream that is silent for longer is dead
 PAUSE_S, PAUSE_S_MAX = 0.5, 15.0
 
 
@@ -25,6 +24,13 @@ class File:
     content: bytes
 
 
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    operator: str
+    chat_id: int
+    language: str | None
+
+
 class Courier:
     def __init__(
         self, http: aiohttp.ClientSession, url: str, key: str, *, tries: int = 8, pause_s: float = PAUSE_S
@@ -38,37 +44,28 @@ class Courier:
     async def post(self, letter: dict[str, Any], *, key: str, file: File | None = None) -> str:
         """The letter's id, once Peik has it on disk. Raises Refused, or the last error of the network if all tries failed;
         then the letter may be there or not, and the same call with the same key is the way to find out."""
-        answer = await self._repeat("/v1/letters", letter | {"idempotency_key": key}, file)
+        answer = await self._repeat("POST", "/v1/letters", letter | {"idempotency_key": key}, file)
         return str(answer["id"])
 
-    async def acknowledge(self, consumer: str, number: int) -> None:
-        await self._repeat("/v1/arrivals/ack", {"consumer": consumer, "number": number})
+    async def new_code(self, operator: str) -> dict[str, Any]:
+        """A code that links whoever shows it to the bot, once. If an answer is lost the next try makes another one, and the
+        first is over: a code that nobody has seen does no harm."""
+        return await self._repeat("POST", _of(operator), {})
 
-    async def updates(self, consumer: str) -> AsyncGenerator[tuple[int, dict[str, Any]], None]:
-        """Messages to the bot with their numbers, until the connection breaks. What was not acknowledged comes again in the
-        next stream."""
-        patience = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_S, sock_read=SILENCE_S)
-        url, query = f"{self._url}/v1/arrivals/stream", {"consumer": consumer, "type": "message"}
-        # An update is one line, and may be longer than aiohttp reads at once by itself.
-        async with self._http.get(
-            url, params=query, headers=self._headers, timeout=patience, read_bufsize=2**20
-        ) as answer:
-            answer.raise_for_status()
-            event: dict[str, str] = {}
-            async for raw in answer.content:
-                name, _, value = raw.decode().rstrip("\n").partition(": ")
-                if name:
-                    event[name] = value
-                    continue
-                if event.get("event") == "update":
-                    yield int(event["id"]), json.loads(event["data"])
-                event = {}
+    async def find(self, operator: str) -> Link | None:
+        """The chat that an operator has linked."""
+        found = await self._repeat("GET", _of(operator))
+        if not found["linked"]:
+            return None
+        return Link(operator=operator, chat_id=int(found["chat_id"]), language=found["language"])
 
-    async def _repeat(self, path: str, body: dict[str, Any], file: File | None = None) -> dict[str, Any]:
+    async def _repeat(
+        self, verb: str, path: str, body: dict[str, Any] | None = None, file: File | None = None
+    ) -> dict[str, Any]:
         for left in reversed(range(self._tries)):
             wait_s = min(self._pause_s * 2 ** (self._tries - 1 - left), PAUSE_S_MAX)
             try:
-                return await self._once(path, body, file)
+                return await self._once(verb, path, body, file)
             except aiohttp.ClientResponseError as error:
                 if not left:
                     raise
@@ -81,10 +78,11 @@ class Courier:
             await asyncio.sleep(wait_s)
         raise AssertionError("There is at least one try.")
 
-    async def _once(self, path: str, body: dict[str, Any], file: File | None) -> dict[str, Any]:
+    async def _once(self, verb: str, path: str, body: dict[str, Any] | None, file: File | None) -> dict[str, Any]:
         patience = aiohttp.ClientTimeout(total=ANSWER_S)
-        sent: dict[str, Any] = {"json": body} if file is None else {"data": _form(body, file)}
-        async with self._http.post(self._url + path, headers=self._headers, timeout=patience, **sent) as answer:
+        sent: dict[str, Any] = {"json": body} if file is None else {"data": _form(body or {}, file)}
+        url = self._url + path
+        async with self._http.request(verb, url, headers=self._headers, timeout=patience, **sent) as answer:
             if 400 <= answer.status < 500 and answer.status not in (408, 429):
                 raise Refused(f"{answer.status}: {await answer.text()}")
             answer.raise_for_status()
@@ -97,3 +95,7 @@ def _form(body: dict[str, Any], file: File) -> aiohttp.FormData:
     form.add_field("letter", json.dumps(body))
     form.add_field(file.field, file.content, filename=file.name, content_type=file.content_type)
     return form
+
+
+def _of(operator: str) -> str:
+    return f"/v1/users/{urllib.parse.quote(operator, safe='')}/link"

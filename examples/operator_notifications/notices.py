@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from examples.operator_notifications.courier import Courier, File
-from examples.operator_notifications.links import Link
+from examples.operator_notifications.courier import Courier, File, Link
 from examples.operator_notifications.report import pdf
 
 TEXTS: dict[str, dict[str, str]] = json.loads((Path(__file__).parent / "texts.json").read_text(encoding="utf-8"))
@@ -57,4 +56,4 @@ class Notices:
 
 
 def _said(link: Link, name: str, task: int, address: str = "") -> str:
-    return TEXTS[link.language][name].format(task=task, address=address)
+    return TEXTS[language_of(link.language)][name].format(task=task, address=address)

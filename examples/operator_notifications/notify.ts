@@ -1,7 +1,7 @@
 // Notifies an operator through Peik's REST API, from TypeScript. Needs nothing but Node 20 or newer and its fetch.
 // Types that can be erased and nothing else: Node 22.18 and newer run this file as it is, and any compiler turns it into JavaScript.
 //
-//   PEIK_KEY=… BACKEND_KEY=… node notify.ts operator-7 17 "Amir Temur 1" 41.3111 69.2797 photo.png report.pdf
+//   PEIK_KEY=… node notify.ts operator-7 17 "Amir Temur 1" 41.3111 69.2797 photo.png report.pdf
 
 import { readFile } from "node:fs/promises";
 
@@ -9,7 +9,6 @@ type Letter = { method: string; params: Record<string, unknown>; metadata: { use
 type Attached = { field: string; name: string; type: string; content: Uint8Array<ArrayBuffer> };
 
 const peik: string = process.env.PEIK_URL ?? "http://127.0.0.1:8081";
-const backend: string = process.env.BACKEND_URL ?? "http://127.0.0.1:8090";
 const tries: number = 8;
 
 /** The letter's id, once Peik has it on disk. Repeated on a bad network: the key makes one letter of all repeats. */
@@ -43,11 +42,14 @@ function once(letter: string, file?: Attached): Promise<Response> {
 }
 
 async function main(operator: string, task: string, address: string, place: number[], photo: string, report: string): Promise<string[]> {
-  const headers: Record<string, string> = { Authorization: `Bearer ${process.env.BACKEND_KEY}` };
-  const found: Response = await fetch(`${backend}/operators/${encodeURIComponent(operator)}`, { headers });
+  const headers: Record<string, string> = { Authorization: `Bearer ${process.env.PEIK_KEY}` };
+  const found: Response = await fetch(`${peik}/v1/users/${encodeURIComponent(operator)}/link`, { headers });
   if (!found.ok) throw new Error(`${found.status}: ${await found.text()}`);
-  const { chat_id, language } = await found.json();
-  const texts = JSON.parse(await readFile(new URL("texts.json", import.meta.url), "utf8"))[language];
+  const link = await found.json();
+  if (!link.linked) throw new Error(`${operator} has linked no chat.`);
+  const chat_id: number = Number(link.chat_id); // as from Python: one key, one call
+  const words = JSON.parse(await readFile(new URL("texts.json", import.meta.url), "utf8"));
+  const texts = words[String(link.language ?? "").split("-")[0]] ?? words.ru;
   const said = (name: string): string => texts[name].replaceAll("{task}", () => task).replaceAll("{address}", () => address);
 
   const send = (kind: string, method: string, params: Record<string, unknown>, file?: Attached): Promise<string> => {

@@ -19,6 +19,7 @@ _RECOVERED = "found in flight"  # how Peik's log tells of letters that a crash l
 
 async def flow(scene: Scene) -> None:
     scene.begin(1, narration.FLOW, narration.FLOW_LEAD)
+    scene.screen.note(narration.LOOK, url=scene.stage.peik.url, key=scene.stage.peik.key)
     town = scene.town
     for person, question in zip(town.people, narration.QUESTIONS[:3], strict=False):
         answer, took_s = await scene.talk(person, question)

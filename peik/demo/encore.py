@@ -18,6 +18,7 @@ async def encore(scene: Scene) -> None:
     scene.watch.now.chapter = narration.ENCORE
     scene.screen.chapter(narration.ENCORE, narration.ENCORE_LEAD)
     peik = scene.stage.peik
+    scene.screen.note(narration.LOOK, url=peik.url, key=peik.key)
     scene.screen.note(narration.ENCORE_API, url=peik.url, key=peik.key)
     scene.screen.note(narration.ENCORE_SIM, url=scene.stage.sim.control_url)
     scene.screen.note(narration.ENCORE_TRY, url=peik.url, key=peik.key)

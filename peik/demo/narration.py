@@ -75,6 +75,7 @@ COUNTS_UNCERTAIN = "tries that were uncertain, and reported so"
 
 ENCORE = "And on it goes"
 ENCORE_LEAD = "Now and then Telegram goes dark, or Peik is killed. Look around; Ctrl-C ends it and counts."
+LOOK = "Watch it on the dashboard: [cyan]{url}/admin[/]   (key: {key})"
 ENCORE_API = "Peik's API        [cyan]{url}/docs[/]   (key: {key})"
 ENCORE_TRY = "[dim]curl -H 'Authorization: Bearer {key}' {url}/v1/stats[/]"
 ENCORE_SIM = "Telegram's side   [cyan]{url}/sim/counters[/]   (and /sim/sent, /sim/faults …)"

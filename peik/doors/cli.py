@@ -12,8 +12,10 @@ from peik import __version__
 from peik.config import Config
 from peik.doors.commands import (
     access,
+    admins,
     arrivals,
     bots,
+    broadcast,
     chats,
     consumers,
     dead,
@@ -27,6 +29,7 @@ from peik.doors.commands import (
     nodes,
     sessions,
     settings,
+    users,
 )
 from peik.doors.commands.exits import EXITS, Exit
 from peik.doors.commands.visit import asks, tell, write_problem
@@ -109,6 +112,7 @@ def _sim_options(text: str) -> dict[str, object]:
 
 letters.register(app)
 app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
+app.add_typer(broadcast.app, name="broadcast", rich_help_panel="Letters")
 app.add_typer(jobs.app, name="jobs", rich_help_panel="Long jobs")
 app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
 app.add_typer(consumers.app, name="consumers", rich_help_panel=_INBOX)
@@ -119,9 +123,13 @@ app.add_typer(messages.app, name="messages", rich_help_panel=_ACCOUNTS)
 app.add_typer(events.app, name="events", rich_help_panel=_ACCOUNTS)
 asks(app, has_archive=True, rich_help_panel=_ACCOUNTS)(logs.logs)
 app.add_typer(bots.app, name="bots", rich_help_panel=_PEOPLE)
+app.add_typer(users.app, name="users", rich_help_panel=_PEOPLE)
+asks(app, rich_help_panel=_PEOPLE)(users.notify)
 app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
 asks(app, rich_help_panel=_PEOPLE)(access.routes)
 app.add_typer(access.app, name="keys", rich_help_panel=_PEOPLE)
+app.add_typer(admins.app, name="admins", rich_help_panel=_PEOPLE)
+app.command(rich_help_panel=_PEOPLE)(admins.audit)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)
 app.command(rich_help_panel=_ITSELF)(doctor.doctor)
 app.command(rich_help_panel=_ITSELF)(migrate.migrate)

@@ -8,9 +8,13 @@ from peik import __version__
 from peik.config import StoreKind
 from peik.core.letter import State
 from peik.doors.bodies import BatchBody, LetterBody
+from peik.doors.openapi_audit import AUDIT_OPERATIONS, AUDIT_SCHEMAS
+from peik.doors.openapi_broadcasts import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
 from peik.doors.openapi_inbox import INBOX_OPERATIONS, INBOX_SCHEMAS
 from peik.doors.openapi_jobs import JOB_OPERATIONS, JOB_SCHEMAS
 from peik.doors.openapi_messages import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
+from peik.doors.openapi_outreach import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
+from peik.doors.openapi_overview import OVERVIEW_OPERATIONS, OVERVIEW_SCHEMAS
 from peik.doors.openapi_sessions import SESSION_OPERATIONS, SESSION_SCHEMAS
 from peik.doors.openapi_shapes import (
     BOT,
@@ -31,7 +35,7 @@ from peik.doors.queries import CHAT_PATTERN
 from peik.doors.replies import Route
 from peik.doors.rest_bots import BotBody, BotChange
 from peik.doors.rest_keys import KeyBody
-from peik.doors.rest_letters import ChatBody, FilterBody, ResolveBody
+from peik.doors.rest_letters import CancelBody, ChangeBody, ChatBody, FilterBody, ResolveBody
 
 _LETTER = shape(
     id=ID,
@@ -93,6 +97,10 @@ _NODE = shape(
 _COUNTS: Json = {
     name: {"type": "integer"} for name in ("waiting", "active", "completed", "failed", "delayed", "cancelled")
 }
+_COUNTED = shape(
+    count={"type": "integer"},
+    is_least={"type": "boolean", "description": "There may be more: nobody counted further."},
+)
 _SCHEMAS: Json = {
     "Problem": shape(
         type={"type": "string"},
@@ -105,7 +113,9 @@ _SCHEMAS: Json = {
     "Accepted": shape(id=ID, state={"type": "string"}),
     "AcceptedBatch": shape(ids={"type": "array", "items": ID}),
     "Letters": shape(
-        letters={"type": "array", "items": {"$ref": "#/components/schemas/Letter"}}, next_cursor=nullable(ID)
+        letters={"type": "array", "items": {"$ref": "#/components/schemas/Letter"}},
+        next_cursor=nullable(ID),
+        is_cut={"type": "boolean", "description": "The page ended for the many letters that were looked at: go on."},
     ),
     "Stats": shape(
         **_COUNTS,
@@ -118,7 +128,22 @@ _SCHEMAS: Json = {
     "Chats": shape(chats={"type": "array", "items": {"type": "object"}}, next_cursor=nullable({"type": "string"})),
     "Chat": shape(bot_id=ID, chat_id={"type": "string"}),
     "Retried": shape(retried={"type": "integer"}),
-    "Cleared": shape(cleared={"type": "integer"}),
+    "Counted": _COUNTED,
+    "Cleared": {"anyOf": [shape(cleared={"type": "integer"}), _COUNTED]},
+    "Cancelled": {"anyOf": [shape(cancelled={"type": "integer"}), _COUNTED]},
+    "Causes": shape(
+        causes={
+            "type": "array",
+            "items": shape(
+                reason={"type": "string", "description": "As the filter `cause` takes it."},
+                is_uncertain={"type": "boolean"},
+                count={"type": "integer"},
+                methods={"type": "array", "items": {"type": "string"}},
+                newest_id=ID,
+                newest_at=TIME,
+            ),
+        }
+    ),
     "Routes": shape(routes={"type": "array", "items": {"type": "object"}}),
     "Key": shape(**_KEY),
     "NewKey": {
@@ -139,6 +164,10 @@ _SCHEMAS: Json = {
     **SESSION_SCHEMAS,
     **MESSAGE_SCHEMAS,
     **JOB_SCHEMAS,
+    **BROADCAST_SCHEMAS,
+    **OVERVIEW_SCHEMAS,
+    **AUDIT_SCHEMAS,
+    **OUTREACH_SCHEMAS,
 }
 
 
@@ -155,9 +184,19 @@ _FILTERS = [
         {"anyOf": [TIME, SECONDS | {"exclusiveMaximum": 1e11}]},
         "Accepted then or later; RFC 3339 or Unix seconds.",
     ),
+    in_query(
+        "until",
+        {"anyOf": [TIME, SECONDS | {"exclusiveMaximum": 1e11}]},
+        "Accepted then or before; RFC 3339 or Unix seconds.",
+    ),
     in_query("text", WORD, "Words in the parameters."),
     in_query("error", WORD, "Words in the reason of failure."),
+    in_query("cause", WORD, "What it died of, as `GET /v1/dead/causes` says it."),
 ]
+_SINCE_DIED = in_query(
+    "since", {"anyOf": [TIME, SECONDS | {"exclusiveMaximum": 1e11}]}, "Dead since then; RFC 3339 or Unix seconds."
+)
+_DRY_RUN = in_query("dry_run", {"type": "boolean"}, "Only count them.")
 _STATE = in_query("state", {"type": "string", "enum": [str(state) for state in State]}, "Where letters stand.")
 
 
@@ -194,6 +233,19 @@ OPERATIONS: dict[str, Operation] = {
         answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)
     ),
     "cancelLetter": Operation(answers={200: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
+    "cancelLetters": Operation(
+        answers={200: "Cancelled"},
+        body=CancelBody,
+        example={"state": "delayed", "message_type": "reminder", "dry_run": True},
+        problems=(413, 422, 503),
+    ),
+    "changeLetter": Operation(
+        answers={200: "Letter"},
+        parameters=_OF_LETTER,
+        body=ChangeBody,
+        example={"priority": 2, "send_at": "now"},
+        problems=(404, 409, 413, 422, 503),
+    ),
     "retryLetter": Operation(answers={202: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
     "resolveLetter": Operation(
         answers={200: "Letter"},
@@ -203,14 +255,15 @@ OPERATIONS: dict[str, Operation] = {
         problems=(404, 409, 413, 422, 503),
     ),
     "listDead": Operation(answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)),
+    "listCauses": Operation(answers={200: "Causes"}, parameters=(BOT, _SINCE_DIED, LIMIT), problems=(422,)),
     "retryDead": Operation(
-        answers={202: "Retried"},
+        answers={200: "Counted", 202: "Retried"},
         body=FilterBody,
         example={"error": "timeout"},
         problems=(403, 413, 422, 503),
         is_body_optional=True,
     ),
-    "clearDead": Operation(answers={200: "Cleared"}, parameters=tuple(_FILTERS), problems=(403, 422, 503)),
+    "clearDead": Operation(answers={200: "Cleared"}, parameters=(*_FILTERS, _DRY_RUN), problems=(403, 422, 503)),
     "listLanes": Operation(
         answers={200: "Lanes"},
         parameters=(BOT, in_query("chat_id", WORD, "One chat."), LIMIT),
@@ -264,6 +317,10 @@ OPERATIONS: dict[str, Operation] = {
     **SESSION_OPERATIONS,
     **MESSAGE_OPERATIONS,
     **JOB_OPERATIONS,
+    **BROADCAST_OPERATIONS,
+    **OVERVIEW_OPERATIONS,
+    **AUDIT_OPERATIONS,
+    **OUTREACH_OPERATIONS,
 }
 
 

@@ -15,7 +15,9 @@ LIMIT_DEFAULT = 50
 LIMIT_MAX = 1000
 WORD_CHARS_MAX = 200
 CHAT_PATTERN = "^(-?[0-9]{1,15}|@[A-Za-z0-9_]{1,64})$"
-_FILTERS = ("state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "text", "error")
+_FILTERS = (
+    "state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "until", "text", "error", "cause",
+)  # fmt: skip
 ARRIVAL_FILTERS = (
     "bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "first_number", "last_number", "text",
 )  # fmt: skip
@@ -55,8 +57,10 @@ def filter_of(given: dict[str, str]) -> LetterFilter:
         message_type=given.get("message_type"),
         method=given.get("method"),
         since_ms=_moment(given.get("since"), "since"),
+        until_ms=_moment(given.get("until"), "until"),
         text=given.get("text"),
         error=given.get("error"),
+        cause=given.get("cause"),
     )
 
 
@@ -109,6 +113,18 @@ def read_limit(request: Request) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= LIMIT_MAX):
         raise BadInput(code="bad_limit", detail=f"limit is between 1 and {LIMIT_MAX}.")
     return int(text)
+
+
+def read_switch(request: Request, name: str) -> bool:
+    """`?name=true`; not given is false."""
+    text = request.query_params.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise BadInput(code=f"bad_{name}", detail=f"{name} is true or false.")
+    return text == "true"
+
+
+def read_since(request: Request) -> int | None:
+    return _moment(request.query_params.get("since"), "since")
 
 
 def read_cursor(request: Request) -> int | None:

@@ -17,18 +17,25 @@ from peik.doors.archive_health import ArchiveHealth
 from peik.doors.bodies import call_of, decode, decode_batch, decode_letter, parse_id, read_body, read_multipart, wait_s
 from peik.doors.docs_page import page
 from peik.doors.inbox_views import inbox_stats
+from peik.doors.metrics import MetricsRoutes
 from peik.doors.node_views import Nodes
 from peik.doors.openapi import document
 from peik.doors.replies import Endpoint, Route
 from peik.doors.rest_arrivals import ArrivalRoutes
+from peik.doors.rest_audit import Audited, AuditRoutes
 from peik.doors.rest_bots import BotBody, BotRoutes
+from peik.doors.rest_broadcasts import BroadcastRoutes
 from peik.doors.rest_consumers import ConsumerRoutes
+from peik.doors.rest_contacts import ContactRoutes
 from peik.doors.rest_jobs import JobRoutes
 from peik.doors.rest_keys import KeyRoutes
 from peik.doors.rest_letters import LetterRoutes
 from peik.doors.rest_messages import MessageRoutes
 from peik.doors.rest_nodes import NodeRoutes
+from peik.doors.rest_notifications import NotificationRoutes
+from peik.doors.rest_overview import OverviewRoutes
 from peik.doors.rest_sessions import SessionRoutes
+from peik.doors.rest_users import UserRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.webhook import PATH as PUSH_PATH
 from peik.doors.webhook import webhook_door
@@ -52,10 +59,12 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> FastAPI:
     # Routes are tried in order, and Telegram pushes thousands of times a second.
     app.add_route(PUSH_PATH, webhook_door(peik.desk, peik.receiver.pushed), methods=_VERBS)
     described = document(routes := all_routes(peik, key, pulse))
+    audited = Audited(peik.audit, access_of(peik, key))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
-    for verb, path, endpoint, _, _ in routes:
-        verbs[path][verb] = endpoint
-    for path, endpoints in verbs.items():
+    for verb, path, endpoint, operation_id, _ in routes:
+        verbs[path][verb] = audited.wrap(verb, endpoint, operation_id)
+    # Paths without places first: `/v1/letters/cancel` is no letter.
+    for path, endpoints in sorted(verbs.items(), key=lambda one: "{" in one[0]):
         app.add_route(path, _by_verb(endpoints), methods=_VERBS)
     _serve_text(app, "/openapi.json", _encode(described), "application/json")
     _serve_text(app, "/docs", page(described).encode(), "text/html; charset=utf-8")
@@ -63,7 +72,7 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> FastAPI:
 
 
 def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Route, ...]:
-    access = Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms)
+    access = access_of(peik, key)
     nodes = Nodes(
         peik.config,
         peik.store.nodes,
@@ -82,7 +91,25 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         *SessionRoutes(peik.sessions, access).table(),
         *MessageRoutes(peik.sessions, access).table(),
         *JobRoutes(peik, access).table(),
+        *BroadcastRoutes(peik, access).table(),
+        *OverviewRoutes(peik.overview, access).table(),
+        *MetricsRoutes(
+            peik.overview,
+            peik.figures,
+            access,
+            is_open=peik.config.metrics == "open",
+            store=str(peik.config.store_kind),
+            temp_bytes=lambda: peik.job_hands.folders.view().held_bytes,
+        ).table(),
+        *UserRoutes(peik.notifications.links, access).table(),
+        *NotificationRoutes(peik.notifications, access).table(),
+        *ContactRoutes(peik.desk, peik.store.contacts, access).table(),
+        *AuditRoutes(peik.audit, access).table(),
     )
+
+
+def access_of(peik: Office, key: str) -> Access:
+    return Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms)
 
 
 def pulse_of(peik: Office) -> Pulse:

@@ -1,4 +1,4 @@
-"""REST: what people ask of letters. Lists, cancel, retry, resolve, dead letters by filter, lanes and chats."""
+"""REST: what people ask of letters. Lists, cancel, change, retry, resolve, dead letters by filter, lanes and chats."""
 
 import msgspec
 from starlette.requests import Request
@@ -8,11 +8,20 @@ from peik.core.letter import State
 from peik.desk import Desk
 from peik.doors.access import Access
 from peik.doors.bodies import decode, instant_ms, parse_id, read_body
-from peik.doors.queries import filter_of, path_chat, read_chat, read_cursor, read_filter, read_limit
+from peik.doors.queries import (
+    filter_of,
+    path_chat,
+    read_chat,
+    read_cursor,
+    read_filter,
+    read_limit,
+    read_since,
+    read_switch,
+)
 from peik.doors.replies import Route, json_response
-from peik.doors.views import chat_view, lane_view, letter_view
+from peik.doors.views import cause_view, chat_view, lane_view, letter_view
 from peik.errors import BadInput
-from peik.ports import LetterFilter
+from peik.ports import NOW, Counted, LetterFilter
 
 _SMALL_BODY = 64 * 1024
 
@@ -30,8 +39,24 @@ class FilterBody(msgspec.Struct, forbid_unknown_fields=True):
     message_type: str | None = None
     method: str | None = None
     since: int | float | str | None = None
+    until: int | float | str | None = None
     text: str | None = None
     error: str | None = None
+    cause: str | None = None
+    dry_run: bool = False
+
+
+class CancelBody(FilterBody, forbid_unknown_fields=True):
+    """`POST /v1/letters/cancel`: which letters. At least one filter: nobody takes everything back by a slip."""
+
+    state: str | None = None
+
+
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`PATCH /v1/letters/{letter_id}`. `send_at` is a time, or "now"."""
+
+    priority: int | None = None
+    send_at: int | float | str | None = None
 
 
 class ChatBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,10 +74,13 @@ class LetterRoutes:
     def table(self) -> tuple[Route, ...]:
         return (
             ("GET", "/v1/letters", self.list_letters, "listLetters", "letters"),
+            ("POST", "/v1/letters/cancel", self.cancel_all, "cancelLetters", "letters"),
             ("DELETE", "/v1/letters/{letter_id}", self.cancel, "cancelLetter", "letters"),
+            ("PATCH", "/v1/letters/{letter_id}", self.change, "changeLetter", "letters"),
             ("POST", "/v1/letters/{letter_id}/retry", self.retry, "retryLetter", "letters"),
             ("POST", "/v1/letters/{letter_id}/resolve", self.resolve, "resolveLetter", "letters"),
             ("GET", "/v1/dead", self.list_dead, "listDead", "dead letters"),
+            ("GET", "/v1/dead/causes", self.list_causes, "listCauses", "dead letters"),
             ("POST", "/v1/dead/retry", self.retry_dead, "retryDead", "dead letters"),
             ("DELETE", "/v1/dead", self.clear_dead, "clearDead", "dead letters"),
             ("GET", "/v1/lanes", self.list_lanes, "listLanes", "lanes"),
@@ -61,7 +89,9 @@ class LetterRoutes:
         )
 
     async def list_letters(self, request: Request) -> Response:
-        """Letters by state, bot, chat, user, type, time, words of text or error; the newest first."""
+        """Letters by state, bot, chat, user, type, time, words of text or error; the newest first.
+
+        One page looks at so many letters and not further: `is_cut` says that it ended for that, and `next_cursor` goes on."""
         caller = self._access.admit(request, "read")
         return await self._page(request, caller.narrow(read_filter(request)))
 
@@ -73,14 +103,39 @@ class LetterRoutes:
 
     async def _page(self, request: Request, wanted: LetterFilter) -> Response:
         limit = read_limit(request)
-        views = await self._desk.find(wanted, before=read_cursor(request), limit=limit)
-        cursor = str(views[-1].id) if len(views) == limit else None
-        return json_response({"letters": [letter_view(view) for view in views], "next_cursor": cursor})
+        page = await self._desk.page(wanted, before=read_cursor(request), limit=limit)
+        cursor = None if page.cursor is None else str(page.cursor)
+        letters = [letter_view(view) for view in page.letters]
+        return json_response({"letters": letters, "next_cursor": cursor, "is_cut": page.is_cut})
 
     async def cancel(self, request: Request) -> Response:
         """Take a letter back. 409 if it is being sent right now, or has ended."""
         letter_id = await self._own(request)
         return json_response(letter_view(await self._desk.cancel(letter_id)))
+
+    async def cancel_all(self, request: Request) -> Response:
+        """Take back all letters of a filter that wait or are delayed; `dry_run` only counts them."""
+        caller = self._access.admit(request, "send")
+        body = decode(CancelBody, await read_body(request, bytes_max=_SMALL_BODY))
+        wanted = _filter_in(body)
+        if wanted == LetterFilter():
+            detail = 'Say which letters: a filter at least, such as {"state": "waiting"}.'
+            raise BadInput(code="no_filter", detail=detail)
+        if wanted.state not in (None, State.WAITING, State.DELAYED):
+            raise BadInput(code="bad_state", detail="Only letters that are waiting or delayed can be taken back.")
+        wanted = caller.narrow(wanted)
+        if body.dry_run:
+            return _counted(await self._desk.count_open(wanted))
+        return json_response({"cancelled": await self._desk.cancel_all(wanted)})
+
+    async def change(self, request: Request) -> Response:
+        """Give a letter that waits another priority, another time, or both. 409 if it is being sent right now, or has ended.
+
+        `{"send_at": "now"}` sends a scheduled letter now, and ends the wait of one that backs off."""
+        letter_id = await self._own(request)
+        body = decode(ChangeBody, await read_body(request, bytes_max=_SMALL_BODY))
+        changed = await self._desk.change(letter_id, priority=body.priority, send_at_ms=send_at_ms_of(body))
+        return json_response(letter_view(changed))
 
     async def retry(self, request: Request) -> Response:
         """Send a dead letter again, at the end of its lane."""
@@ -100,22 +155,35 @@ class LetterRoutes:
         caller.must_see(await self._desk.letter(letter_id))
         return letter_id
 
+    async def list_causes(self, request: Request) -> Response:
+        """What the newest dead letters died of, the most frequent cause first; figures in reasons are N, quoted words "…"."""
+        caller = self._access.admit(request, "read")
+        bot_id = _bot_id(request)
+        narrowed = caller.narrow(LetterFilter(bot_id=bot_id))
+        bot_ids = narrowed.bot_ids if bot_id is None else frozenset([bot_id])
+        causes = await self._desk.causes(bot_ids=bot_ids, since_ms=read_since(request), limit=read_limit(request))
+        return json_response({"causes": [cause_view(one) for one in causes]})
+
     async def retry_dead(self, request: Request) -> Response:
-        """Send all dead letters of a filter again."""
+        """Send all dead letters of a filter again; `dry_run` only counts them."""
         caller = self._access.admit(request, "send")
         text = await read_body(request, bytes_max=_SMALL_BODY)
         body = decode(FilterBody, text) if text.strip() else FilterBody()
-        given = {name: str(value) for name, value in msgspec.structs.asdict(body).items() if value is not None}
-        return json_response({"retried": await self._desk.retry_dead(caller.narrow(filter_of(given)))}, 202)
+        wanted = caller.narrow(_filter_in(body))
+        if body.dry_run:
+            return _counted(await self._desk.count(msgspec.structs.replace(wanted, state=State.FAILED)))
+        return json_response({"retried": await self._desk.retry_dead(wanted)}, 202)
 
     async def clear_dead(self, request: Request) -> Response:
-        """Clear away all dead letters of a filter; a line of each stays in the message log."""
+        """Clear away all dead letters of a filter; a line of each stays in the message log. `dry_run` only counts them."""
         caller = self._access.admit(request, "send")
-        wanted = read_filter(request, also=())
+        wanted = read_filter(request, also=("dry_run",))
         if wanted.state not in (None, State.FAILED):
             raise BadInput(code="bad_state", detail="Only dead letters can be cleared.")
-        wanted = msgspec.structs.replace(wanted, state=None)
-        return json_response({"cleared": await self._desk.clear_dead(caller.narrow(wanted))})
+        wanted = caller.narrow(msgspec.structs.replace(wanted, state=State.FAILED))
+        if read_switch(request, "dry_run"):
+            return _counted(await self._desk.count(wanted))
+        return json_response({"cleared": await self._desk.clear_dead(wanted)})
 
     # ---- lanes and chats ----
 
@@ -149,6 +217,20 @@ class LetterRoutes:
         if body.held_until is not msgspec.UNSET:
             await self._desk.hold_chat(bot_id, chat, instant_ms(body.held_until, "held_until") or 0)
         return json_response({"bot_id": str(bot_id), "chat_id": str(chat)})
+
+
+def send_at_ms_of(body: ChangeBody) -> int | None:
+    return NOW if body.send_at == "now" else instant_ms(body.send_at, "send_at")
+
+
+def _filter_in(body: FilterBody) -> LetterFilter:
+    given = {name: str(value) for name, value in msgspec.structs.asdict(body).items() if value is not None}
+    del given["dry_run"]
+    return filter_of(given)
+
+
+def _counted(counted: Counted) -> Response:
+    return json_response({"count": counted.letters, "is_least": counted.is_least})
 
 
 def _bot_id(request: Request) -> int | None:

@@ -15,6 +15,7 @@ import uvloop
 from peik.app import admin_key, only_server, running
 from peik.config import Config
 from peik.doors import rest
+from peik.doors.dashboard.opening import Dashboard
 from peik.doors.gateway import Gateway
 from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
 from peik.errors import StartError
@@ -62,9 +63,11 @@ async def _serve(config: Config) -> int:
         key, key_path = await admin_key(config, peik.store)
         pulse = rest.pulse_of(peik)
         await pulse.weaknesses()  # told in the log, before anybody relies on us
+        dashboard = Dashboard(peik, key, rest.build(peik, key, pulse))
+        tidying = asyncio.ensure_future(dashboard.run())
         server = _Server(
             uvicorn.Config(
-                Gateway(peik, rest.build(peik, key, pulse)),
+                Gateway(peik, dashboard),
                 http=GuardedProtocol,
                 ws="none",
                 lifespan="off",
@@ -78,6 +81,8 @@ async def _serve(config: Config) -> int:
         _greet(host, port, str(key_path) if key_path else None, len(peik.desk.bots()))
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        tidying.cancel()
+        dashboard.end()
         peik.inbox.end()  # streams and long polls would keep their connections open for all of the grace
         if peik.sessions is not None:
             peik.sessions.end_streams()
@@ -122,7 +127,7 @@ def _address(config: Config, port: int) -> str:
 
 def _greet(host: str, port: int, key_path: str | None, bots: int) -> None:
     place = f"[{host}]" if ":" in host else host
-    lines = [f"Peik listens on http://{place}:{port} (API at /docs), {bots} bot(s)."]
+    lines = [f"Peik listens on http://{place}:{port} (dashboard at /admin, API at /docs), {bots} bot(s)."]
     if key_path is not None:
         lines.append(f"The admin key is in {key_path}.")
     if not bots:

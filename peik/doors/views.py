@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from peik.engine.route import RouteStatus
-from peik.ports import BotRecord, ChatRecord, LaneView, Tally
+from peik.ports import BotRecord, Cause, ChatRecord, LaneView, Tally
 from peik.shown import letter_view as letter_view
 from peik.shown import rfc3339 as rfc3339
 
@@ -61,6 +61,17 @@ def lane_view(lane: LaneView, why: str | None) -> dict[str, object]:
         "waiting": lane.waiting,
         "head": str(lane.head),
         "why": why,
+    }
+
+
+def cause_view(cause: Cause) -> dict[str, object]:
+    return {
+        "reason": cause.reason,
+        "is_uncertain": cause.is_uncertain,
+        "count": cause.letters,
+        "methods": list(cause.methods),
+        "newest_id": str(cause.newest_id),
+        "newest_at": rfc3339(cause.newest_at_ms),
     }
 
 

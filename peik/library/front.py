@@ -26,6 +26,7 @@ from peik.library.handlers import AnyHandler, Handlers
 from peik.library.jobs import JobCalls
 from peik.library.jobs_kinds import GivenKind
 from peik.library.letters import Letter, QueueStats, Receipt, Refused
+from peik.library.outreach import OutreachCalls, OutreachCounter
 
 if TYPE_CHECKING:
     from peik.library.accounts_counter import AccountsCounter
@@ -38,7 +39,7 @@ ChatId = int | str
 _ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
 
-class Peik(AccountCalls, JobCalls):
+class Peik(AccountCalls, JobCalls, OutreachCalls):
     """A courier for Telegram. Every method that sends returns after a durable commit: what it returned a letter for will
     be delivered, or its failure will be seen, whatever crashes from then on.
 
@@ -385,6 +386,11 @@ class Peik(AccountCalls, JobCalls):
 
     def _works(self, kind: GivenKind) -> None:
         self._counter.jobs.work(kind)
+
+    # ---- links and notifications: see OutreachCalls ----
+
+    def _outreach(self) -> OutreachCounter:
+        return self._at_counter().outreach
 
     def _at_counter(self) -> "WholeCounter":
         if not self._is_open:

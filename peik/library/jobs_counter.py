@@ -7,6 +7,7 @@ from peik.jobs.desk import JobRequest
 from peik.library.accounts_counter import FullCounter
 from peik.library.jobs_kinds import GivenKind
 from peik.library.jobs_values import HostInfo, JobCounts, JobInfo, JobPage, JobsUsed, QueuedJob
+from peik.library.outreach import OutreachCounter
 
 
 class JobsCounter(Protocol):
@@ -38,3 +39,6 @@ class JobsCounter(Protocol):
 class WholeCounter(FullCounter, Protocol):
     @property
     def jobs(self) -> JobsCounter: ...
+
+    @property
+    def outreach(self) -> OutreachCounter: ...

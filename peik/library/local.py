@@ -20,6 +20,7 @@ from peik.library.files import Parcel, chunks
 from peik.library.handlers import Handlers, types_of
 from peik.library.jobs_local import LateWork, LocalJobs, lone_group
 from peik.library.letters import Counts, Letter, Page, QueueStats, Receipt, decode_receipt
+from peik.library.outreach import LocalOutreach
 from peik.library.stopping import until_stopped
 from peik.ops.log import EventLog, plain_log
 from peik.ports import Accepted, LetterFilter, LetterView
@@ -38,6 +39,7 @@ class LocalCounter:
         self._may_poll = may_poll
         self._make_clients = make_clients
         self.jobs = LocalJobs(lambda: self._office)
+        self.outreach = LocalOutreach(lambda: self._office)
 
     async def open(self) -> None:
         """Raises StartError with what to do."""

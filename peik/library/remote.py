@@ -35,6 +35,7 @@ from peik.shown import rfc3339
 if TYPE_CHECKING:
     from peik.library.accounts_remote import RemoteAccounts
     from peik.library.jobs_remote import RemoteJobs
+    from peik.library.outreach import RemoteOutreach
 
 WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxies on the way put up with
 BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
@@ -157,6 +158,12 @@ class RemoteCounter:
         from peik.library.jobs_remote import RemoteJobs
 
         return RemoteJobs(self)
+
+    @property
+    def outreach(self) -> "RemoteOutreach":
+        from peik.library.outreach import RemoteOutreach
+
+        return RemoteOutreach(self)
 
     # ---- asking ----
 

@@ -126,6 +126,8 @@ def test_it_goes_on_until_ctrl_c_and_says_where_to_look(tmp_path: Path) -> None:
         said = read_until(demo, "curl")
         address = re.search(r"(http://\S+)/docs .*key: (\S+)\)", said)
         assert address is not None
+        with urllib.request.urlopen(f"{address[1]}/admin", timeout=10) as answer:
+            assert b"<form" in answer.read(), "it asks who looks"
         request = urllib.request.Request(f"{address[1]}/v1/stats", headers={"Authorization": f"Bearer {address[2]}"})
         with urllib.request.urlopen(request, timeout=10) as answer:
             assert json.load(answer)["completed"] > 90

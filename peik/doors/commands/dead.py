@@ -1,6 +1,6 @@
-"""`peik dead list|show|retry|clear`: letters that failed."""
+"""`peik dead list|causes|show|retry|clear`: letters that failed."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,16 @@ from peik.doors.commands.filters import (
 from peik.doors.commands.letters import show_letters, status
 from peik.doors.commands.many import PAGE, count_pages, counted, is_confirmed, refuse_both
 from peik.doors.commands.visit import Visit, asks
+from peik.doors.commands.words import moment
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _NOUN = "dead letter"
+
+DeadSince = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Dead since: 1h (ago), 2026-11-15T08:30.")
+]
 
 app = typer.Typer(no_args_is_help=True, help="Letters that failed: look, send again, clear away.")
 
@@ -50,6 +58,24 @@ def show_all(
 
 
 asks(app, "show")(status)
+
+
+@asks(app)
+def causes(visit: Visit, bot: OfBot = None, since: DeadSince = None, limit: Limit = 20) -> None:
+    """Show what the newest dead letters died of, the most frequent cause first."""
+    page = visit.counter.causes(bot, moment(since, "--since", is_past=True), limit=limit)
+    found = page["causes"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.doors.commands.printing import table
+
+        rows = [(one["count"], one["reason"], ", ".join(one["methods"][:3]), one["newest_id"]) for one in found]
+        columns = ("letters", "died of", "methods", "newest")
+        return table(columns, rows, right=("letters", "newest"), empty="There are no dead letters.")
+
+    visit.show(page, draw)
+
 
 _All = Annotated[bool, typer.Option("--all", help="All dead letters. Also meant if nothing is said.")]
 

@@ -201,10 +201,33 @@ class FileCounter:
         before = None if cursor is None else _number(cursor, "cursor")
         views = self._run(self._desk.find(_filter(filters), before=before, limit=limit))
         more = str(views[-1].id) if len(views) == limit else None
-        return {"letters": [_plain(view) for view in views], "next_cursor": more}
+        return {"letters": [_plain(view) for view in views], "next_cursor": more, "is_cut": False}
 
     def cancel(self, letter_id: str) -> Document:
         return _plain(self._run(self._desk.cancel(_number(letter_id, "letter_id"))))
+
+    def cancel_all(self, filters: Filters, *, dry_run: bool) -> Document:
+        if dry_run:
+            counted = self._run(self._desk.count_open(_filter(filters)))
+            return {"count": counted.letters, "is_least": counted.is_least}
+        return {"cancelled": self._run(self._desk.cancel_all(_filter(filters)))}
+
+    def change(self, letter_id: str, change: Document) -> Document:
+        from peik.doors.rest_letters import ChangeBody, send_at_ms_of
+
+        body = msgspec.convert(change, ChangeBody)
+        changed = self._desk.change(
+            _number(letter_id, "letter_id"), priority=body.priority, send_at_ms=send_at_ms_of(body)
+        )
+        return _plain(self._run(changed))
+
+    def causes(self, bot_id: str | None, since: str | None, *, limit: int) -> Document:
+        from peik.doors.bodies import instant_ms
+        from peik.doors.views import cause_view
+
+        bot_ids = None if bot_id is None else frozenset([_number(bot_id, "bot_id")])
+        found = self._run(self._desk.causes(bot_ids=bot_ids, since_ms=instant_ms(since, "since"), limit=limit))
+        return {"causes": [cause_view(one) for one in found]}
 
     def retry(self, letter_id: str) -> Document:
         return _plain(self._run(self._desk.retry(_number(letter_id, "letter_id"))))

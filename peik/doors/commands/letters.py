@@ -1,4 +1,4 @@
-"""`peik send`, `status`, `letters`, `cancel`, `resolve`, `stats` and `lanes`."""
+"""`peik send`, `status`, `letters`, `resolve`, `stats` and `lanes`."""
 
 import contextlib
 import signal
@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from peik.core.letter import OnUncertain, State
+from peik.doors.commands import changing
 from peik.doors.commands.counter import Document
 from peik.doors.commands.exits import Exit
 from peik.doors.commands.filters import (
@@ -57,7 +58,8 @@ def register(app: typer.Typer) -> None:
     asks(app, rich_help_panel=_PANEL)(send)
     asks(app, rich_help_panel=_PANEL)(status)
     asks(app, rich_help_panel=_PANEL)(letters)
-    asks(app, rich_help_panel=_PANEL)(cancel)
+    asks(app, rich_help_panel=_PANEL)(changing.cancel)
+    asks(app, rich_help_panel=_PANEL)(changing.change)
     asks(app, rich_help_panel=_PANEL)(resolve)
     asks(app, rich_help_panel=_PANEL)(stats)
     asks(app, rich_help_panel=_PANEL)(lanes)
@@ -225,11 +227,6 @@ def show_letters(
     visit.show(page, draw)
     if page["next_cursor"] is not None:
         visit.note(f"There may be more: --cursor {page['next_cursor']}")
-
-
-def cancel(visit: Visit, letter_id: LetterId) -> None:
-    """Take a letter back that has not been sent yet."""
-    visit.say(visit.counter.cancel(letter_id), f"Letter {letter_id} is cancelled.")
 
 
 def resolve(

@@ -102,6 +102,15 @@ class RestCounter:
     def cancel(self, letter_id: str) -> Document:
         return self.call("DELETE", f"/v1/letters/{_quoted(letter_id)}")
 
+    def cancel_all(self, filters: Filters, *, dry_run: bool) -> Document:
+        return self.call("POST", "/v1/letters/cancel", body={**filters, "dry_run": dry_run}, timeout_s=None)
+
+    def change(self, letter_id: str, change: Document) -> Document:
+        return self.call("PATCH", f"/v1/letters/{_quoted(letter_id)}", body=change)
+
+    def causes(self, bot_id: str | None, since: str | None, *, limit: int) -> Document:
+        return self.call("GET", "/v1/dead/causes", _some(bot_id=bot_id, since=since, limit=str(limit)))
+
     def retry(self, letter_id: str) -> Document:
         return self.call("POST", f"/v1/letters/{_quoted(letter_id)}/retry")
 

@@ -1,0 +1,95 @@
+"""Brakes guessing: so many sign-ins that fail, for a name or from an address, and that one is refused for a while.
+
+An attempt counts before it is looked at, and is taken back if it was right: a thousand guesses at once are no more than five.
+"""
+
+import hashlib
+import ipaddress
+
+import msgspec
+
+from peik.clock import Clock
+from peik.errors import Conflict, Forbidden
+from peik.paper_ports import Filing, PaperStore
+
+SHELF = "sign_in_attempts"
+FAILURES_MAX = 5
+WINDOW_MS = 15 * 60_000
+REFUSED_MS = 15 * 60_000
+_PAGE = 500
+
+
+class Attempts:
+    def __init__(self, papers: PaperStore, clock: Clock) -> None:
+        self._papers = papers
+        self._clock = clock
+
+    async def begin(self, *, name: str | None, address: str) -> list[str]:
+        """Count one, for the name and the address; what it was counted under. Raises Forbidden (`locked_out`)."""
+        places = [_place("address", _network(address))]
+        if name is not None:
+            places.append(_place("name", name.strip().lower()))
+        while True:
+            try:
+                await self._count(places)
+            except Conflict:
+                continue  # somebody else tried at the same moment, and counts as well
+            return places
+
+    async def forgive(self, places: list[str]) -> None:
+        """It was right: the name begins anew, and so does the address."""
+        await self._papers.file([Filing(shelf=SHELF, key=place, body=None) for place in places])
+
+    async def sweep(self) -> None:
+        """Let go of those that are over."""
+        now_ms = self._clock.wall_ms()
+        after = None
+        while page := await self._papers.papers(SHELF, after=after, limit=_PAGE):
+            over = [paper for paper in page if not _recent(paper.body, now_ms)]
+            if over:
+                await self._papers.file([Filing(shelf=SHELF, key=paper.key, body=None) for paper in over])
+            after = page[-1].key
+
+    async def _count(self, places: list[str]) -> None:
+        now_ms = self._clock.wall_ms()
+        known = await self._papers.those(SHELF, places)
+        filings = []
+        for place in places:
+            paper = known.get(place)
+            recent = [] if paper is None else _recent(paper.body, now_ms)
+            if len(recent) >= FAILURES_MAX:
+                raise Forbidden(
+                    code="locked_out", detail="Too many sign-ins failed. Wait a quarter of an hour, and try again."
+                )
+            filings.append(
+                Filing(
+                    shelf=SHELF,
+                    key=place,
+                    body=msgspec.json.encode([*recent, now_ms]).decode(),
+                    version=0 if paper is None else paper.version,
+                )
+            )
+        await self._papers.file(filings)
+
+
+def _recent(body: str, now_ms: int) -> list[int]:
+    """The attempts that still count: those of the last while, and all of them while somebody is refused for them."""
+    times = msgspec.json.decode(body, type=list[int])
+    if len(times) >= FAILURES_MAX and now_ms - times[-1] < REFUSED_MS:
+        return times
+    return [at_ms for at_ms in times if 0 <= now_ms - at_ms < WINDOW_MS and len(times) < FAILURES_MAX]
+
+
+def _place(kind: str, text: str) -> str:
+    return f"{kind}:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def _network(address: str) -> str:
+    """Whoever has one address of IPv6 has all of its last 64 bits."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
+        return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(found)

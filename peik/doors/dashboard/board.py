@@ -1,0 +1,155 @@
+"""What all pages of the dashboard share: who looks at it, how a page is rendered, how one goes back with a word."""
+
+import urllib.parse
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from peik.admins.audit import Audit
+from peik.admins.people import People
+from peik.admins.sign_ins import SignIns
+from peik.app import Office
+from peik.core.key import Key
+from peik.core.role import Role
+from peik.doors.access import Caller
+from peik.doors.dashboard.rendering import Renderer
+from peik.errors import Problem
+
+FLASH = "peik_said"
+FLASH_S = 60
+_FLASH_CHARS_MAX = 1500  # a cookie holds 4 KB, and Persian takes six characters for one in it
+LIVE = "x-peik-live"  # a page asked for again by its own script
+
+
+class Visitor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who looks at the dashboard. `key` is the API key that was signed in with, or stands for a person."""
+
+    name: str
+    role: Role
+    key: Key
+    csrf: str
+    language: str
+    theme: str
+
+    @property
+    def bot_ids(self) -> frozenset[int] | None:
+        """The bots of the key; None: all of them."""
+        return self.key.bot_ids
+
+    @property
+    def caller(self) -> Caller:
+        """The same as REST's doors know it: `narrow`, `must_see`, `must_serve`, `must_serve_all`, `own`."""
+        return Caller(self.key)
+
+    def sees(self, bot_id: int) -> bool:
+        return self.key.serves(bot_id)
+
+    def may(self, role: Role | str) -> bool:
+        return self.role.allows(Role(role))
+
+
+Endpoint = Callable[[Request, Visitor], Awaitable[Response]]
+Page = tuple[str, str, Endpoint, Role, str]  # verb, path, endpoint, who may, what the audit log calls it
+
+
+class Section(Protocol):
+    def table(self) -> tuple[Page, ...]: ...
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A word that is shown once, on the next page."""
+
+    key: str
+    words: dict[str, str] = {}
+    is_bad: bool = False
+
+
+class Board:
+    """`peik` is all that a page may ask; `people`, `sign_ins` and `audit` are the dashboard's own."""
+
+    def __init__(self, peik: Office, renderer: Renderer, *, people: People, sign_ins: SignIns, audit: Audit) -> None:
+        self.peik = peik
+        self.people = people
+        self.sign_ins = sign_ins
+        self.audit = audit
+        self._renderer = renderer
+        self.render = renderer.render
+
+    def say(self, visitor: Visitor, key: str, **words: object) -> str:
+        return self._renderer.words.say(visitor.language, key, **words)
+
+    def knows(self, key: str) -> bool:
+        return key in self._renderer.words
+
+    def page(
+        self, request: Request, visitor: Visitor, template: str, *, status: int = 200, **context: object
+    ) -> Response:
+        """A whole page. `problem=` of the context is shown above it."""
+        said, is_live = None, LIVE in request.headers
+        if not is_live and FLASH in request.cookies:
+            said = read_said(request.cookies[FLASH])
+        body = self._renderer.render(template, request=request, visitor=visitor, said=said, context=context)
+        response = Response(body, status, media_type="text/html; charset=utf-8")
+        if said is not None:
+            response.delete_cookie(FLASH, path="/admin")
+        return response
+
+    def back(
+        self, request: Request, visitor: Visitor, url: str, *, said: str, is_bad: bool = False, **words: object
+    ) -> Response:
+        """See the page `url` next, with a word on it."""
+        response = RedirectResponse(url, 303)
+        texts = {name: str(word)[:200] for name, word in words.items()}
+        written = write_said(Said(said, texts, is_bad))
+        response.set_cookie(
+            FLASH, written, max_age=FLASH_S, path="/admin", httponly=True, samesite="lax", secure=is_https(request)
+        )
+        return response
+
+    def note(self, request: Request, *, target: str | None = None, detail: str = "") -> None:
+        """What the audit log shall say of this request beyond its path."""
+        request.state.target = target
+        request.state.detail = detail
+
+    def problem_page(self, request: Request, visitor: Visitor, problem: Problem) -> Response:
+        """What went wrong, in words, with the way back."""
+        return self.page(
+            request, visitor, "problem.html", status=problem.status, problem=problem, back_url=came_from(request)
+        )
+
+
+def write_said(said: Said) -> str:
+    written = urllib.parse.quote(msgspec.json.encode(said).decode())
+    if len(written) > _FLASH_CHARS_MAX:
+        written = urllib.parse.quote(msgspec.json.encode(Said(said.key, {}, said.is_bad)).decode())
+    return written
+
+
+def read_said(text: str) -> Said | None:
+    try:
+        return msgspec.json.decode(urllib.parse.unquote(text), type=Said)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def is_https(request: Request) -> bool:
+    return request.url.scheme == "https"
+
+
+def came_from(request: Request) -> str:
+    """The page of ours that the request came from."""
+    return own_path(urllib.parse.urlsplit(request.headers.get("referer", "")).path)
+
+
+def own_path(text: str) -> str:
+    """The text if it is a path of the dashboard, else its first page: nobody is sent elsewhere from here."""
+    is_ours = text == "/admin" or text.startswith(("/admin/", "/admin?"))
+    return text if is_ours and text.isprintable() and "\\" not in text else "/admin"
+
+
+def fields_of(form: Mapping[str, object]) -> dict[str, str]:
+    """The texts of a form, without blanks around them; files are left out."""
+    return {name: value.strip() for name, value in form.items() if isinstance(value, str)}

@@ -1,0 +1,224 @@
+"""Pages of chats: who is known, who cannot be reached and why, who is held; and all that passed with one of them."""
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik.core.letter import Chat
+from peik.core.role import Role
+from peik.doors.bodies import parse_id
+from peik.doors.dashboard.arrivals import ArrivalLine, arrival_lines
+from peik.doors.dashboard.asked import asked, bot_asked, bot_seen, bots_seen
+from peik.doors.dashboard.board import Board, Page, Visitor, own_path
+from peik.doors.dashboard.chat_records import record_of, records_of
+from peik.doors.dashboard.fields import PAGE, Fields
+from peik.doors.dashboard.lanes import hold_ms
+from peik.doors.dashboard.letters import lines_of
+from peik.doors.queries import path_chat
+from peik.errors import BadInput, NotFound, Problem
+from peik.inbox_ports import ArrivalFilter
+from peik.paper_ports import Contact, ContactFilter
+from peik.ports import BotRecord, ChatRecord, LetterFilter
+
+FILTERS = ("bot_id", "type", "language", "reach", "campaign", "text")
+TYPES = ("private", "group", "supergroup", "channel")
+REACHES = ("reachable", "gone")
+LATEST = 20  # letters and arrivals on the page of one chat
+LANES_MAX = 20
+
+
+class ChatLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a chat: by what came from it, and by what was sent to it."""
+
+    chat: Chat
+    contact: Contact | None
+    record: ChatRecord | None
+
+
+class ChatPages:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._desk = board.peik.desk
+
+    def table(self) -> tuple[Page, ...]:
+        one = "/admin/chats/{bot_id}/{chat_id}"
+        return (
+            ("GET", "/admin/chats", self.show_all, Role.VIEWER, "chats.list"),
+            ("GET", "/admin/chats/shut", self.show_shut, Role.VIEWER, "chats.shut"),
+            ("GET", one, self.show, Role.VIEWER, "chat.show"),
+            ("POST", f"{one}/open", self.open, Role.ADMIN, "chat.open"),
+            ("POST", f"{one}/hold", self.hold, Role.ADMIN, "chat.hold"),
+            ("POST", f"{one}/release", self.release, Role.ADMIN, "chat.release"),
+        )
+
+    # ---- who is known ----
+
+    async def show_all(self, request: Request, visitor: Visitor) -> Response:
+        told: dict[str, str] = {}
+        lines: list[ChatLine] = []
+        cursor: str | None = None
+        problem: Problem | None = None
+        bot: BotRecord | None = None
+        try:
+            told = asked(request.query_params, FILTERS)
+            bot = bot_asked(self._desk, visitor, told.get("bot_id"))
+            before = _place(request.query_params.get("cursor"))
+            contacts = await self._board.peik.store.contacts.newest_contacts(
+                bot.bot_id, _wanted(told), before=before, limit=PAGE
+            )
+            lines = await self._lines(bot.bot_id, contacts)
+            if len(contacts) == PAGE:
+                cursor = f"{contacts[-1].last_seen_ms}.{contacts[-1].chat_id}"
+        except (BadInput, NotFound) as error:
+            problem = None if error.code == "no_bot" else error
+        return self._list(request, visitor, "known", bot, told, lines, cursor, problem)
+
+    async def _lines(self, bot_id: int, contacts: list[Contact]) -> list[ChatLine]:
+        records = await records_of(self._desk, bot_id, [contact.chat_id for contact in contacts])
+        return [
+            ChatLine(chat=contact.chat_id, contact=contact, record=record)
+            for contact, record in zip(contacts, records, strict=True)
+        ]
+
+    # ---- who cannot be reached, is held, or has another id ----
+
+    async def show_shut(self, request: Request, visitor: Visitor) -> Response:
+        told: dict[str, str] = {}
+        lines: list[ChatLine] = []
+        cursor: str | None = None
+        problem: Problem | None = None
+        bot: BotRecord | None = None
+        try:
+            told = asked(request.query_params, ("bot_id",))
+            bot = bot_asked(self._desk, visitor, told.get("bot_id"))
+            text = request.query_params.get("cursor")
+            records = await self._desk.chats(bot.bot_id, after=_chat(text) if text else None, limit=PAGE)
+            lines = await self._known(bot.bot_id, records)
+            cursor = str(records[-1].chat) if len(records) == PAGE else None
+        except (BadInput, NotFound) as error:
+            problem = None if error.code == "no_bot" else error
+        return self._list(request, visitor, "shut", bot, told, lines, cursor, problem)
+
+    async def _known(self, bot_id: int, records: list[ChatRecord]) -> list[ChatLine]:
+        contacts = await asyncio.gather(*(self._contact(bot_id, record.chat) for record in records))
+        return [
+            ChatLine(chat=record.chat, contact=contact, record=record)
+            for record, contact in zip(records, contacts, strict=True)
+        ]
+
+    async def _contact(self, bot_id: int, chat: Chat) -> Contact | None:
+        if not isinstance(chat, int):
+            return None
+        return await self._board.peik.store.contacts.contact(bot_id, chat)
+
+    def _list(
+        self,
+        request: Request,
+        visitor: Visitor,
+        tab: str,
+        bot: BotRecord | None,
+        told: dict[str, str],
+        lines: list[ChatLine],
+        cursor: str | None,
+        problem: Problem | None,
+    ) -> Response:
+        return self._board.page(
+            request,
+            visitor,
+            "chats.html",
+            status=200 if problem is None else problem.status,
+            tab=tab,
+            bot=bot,
+            bots=bots_seen(self._desk, visitor),
+            told=told,
+            lines=lines,
+            types=TYPES,
+            reaches=REACHES,
+            cursor=cursor,
+            is_filtered=bool(told.keys() - {"bot_id"}),
+            problem=problem,
+        )
+
+    # ---- one chat ----
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        bot, chat = self._named(request, visitor)
+        page = await self._desk.page(LetterFilter(bot_id=bot.bot_id, chat=chat), before=None, limit=LATEST)
+        record = await record_of(self._desk, bot.bot_id, chat)
+        arrivals: list[ArrivalLine] = []
+        if isinstance(chat, int):
+            wanted = ArrivalFilter(bot_id=bot.bot_id, chat=chat)
+            arrivals = arrival_lines(await self._board.peik.inbox.arrivals(wanted, before=None, limit=LATEST), None)
+        return self._board.page(
+            request,
+            visitor,
+            "chat.html",
+            bot=bot,
+            chat_id=chat,
+            contact=await self._contact(bot.bot_id, chat),
+            record=record,
+            is_shut=record is not None and record.shut_reason is not None,
+            is_held=record is not None and (record.held_until_ms or 0) > self._board.peik.clock.wall_ms(),
+            lanes=await self._desk.lanes(bot.bot_id, chat, limit=LANES_MAX),
+            lines=await lines_of(self._board, page.letters),
+            arrivals=arrivals,
+            here=f"/admin/chats/{bot.bot_id}/{chat}",
+            may_act=visitor.may(Role.ADMIN),
+            may_send=visitor.may(Role.OPERATOR),
+        )
+
+    async def open(self, request: Request, visitor: Visitor) -> Response:
+        """A chat that could not be reached is tried again."""
+        bot, chat = self._named(request, visitor)
+        await self._desk.open_chat(bot.bot_id, chat)
+        return await self._back(request, visitor, bot, chat, "chats_opened")
+
+    async def hold(self, request: Request, visitor: Visitor) -> Response:
+        """Nothing is sent there for so many minutes."""
+        bot, chat = self._named(request, visitor)
+        until_ms = self._board.peik.clock.wall_ms() + hold_ms(await Fields.sent(request))
+        await self._desk.hold_chat(bot.bot_id, chat, until_ms)
+        return await self._back(request, visitor, bot, chat, "chats_held")
+
+    async def release(self, request: Request, visitor: Visitor) -> Response:
+        bot, chat = self._named(request, visitor)
+        await self._desk.hold_chat(bot.bot_id, chat, 0)
+        return await self._back(request, visitor, bot, chat, "chats_released")
+
+    def _named(self, request: Request, visitor: Visitor) -> tuple[BotRecord, Chat]:
+        return bot_seen(self._desk, visitor, request.path_params["bot_id"]), path_chat(request)
+
+    async def _back(self, request: Request, visitor: Visitor, bot: BotRecord, chat: Chat, said: str) -> Response:
+        wanted = (await Fields.sent(request)).text("back")
+        url = own_path(wanted) if wanted else f"/admin/chats/{bot.bot_id}/{chat}"
+        return self._board.back(request, visitor, url, said=said, chat=chat)
+
+
+def _wanted(told: dict[str, str]) -> ContactFilter:
+    if told.get("type", "private") not in TYPES or told.get("reach", "gone") not in REACHES:
+        raise BadInput(code="bad_filter", detail="There are no such chats.")
+    return ContactFilter(
+        types=frozenset({told["type"]}) if "type" in told else None,
+        languages=frozenset({told["language"].lower()}) if "language" in told else None,
+        is_gone=told["reach"] == "gone" if "reach" in told else None,
+        text=told.get("text"),
+        campaign=told.get("campaign"),
+    )
+
+
+def _place(text: str | None) -> tuple[int, int] | None:
+    """Of a cursor: when the last chat that was shown was last seen, and which it was."""
+    if not text:
+        return None
+    seen, _, chat = text.partition(".")
+    number = _chat(chat)
+    if not isinstance(number, int):
+        raise BadInput(code="bad_cursor", detail="cursor is the one of the page before.")
+    return parse_id(seen, "cursor"), number
+
+
+def _chat(text: str) -> Chat:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 19 else text

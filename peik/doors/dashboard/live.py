@@ -1,0 +1,62 @@
+"""`/admin/live`: tells open pages that something has changed, and nothing more. They ask for themselves again."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik.core.role import Role
+from peik.doors.dashboard.board import Board, Page, Visitor
+from peik.doors.sse import RETRY_MS, ServerSentEvents, frame
+from peik.errors import Unavailable
+from peik.events import Event
+
+READERS_MAX = 200
+GAP_S = 2.0  # between two ticks, however much happens
+SILENCE_S = 10.0  # without one: what happens on other nodes is not heard here
+LIFE_S = 600.0  # then the browser comes again, and whether it is still signed in is looked at
+
+
+class Live:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._readers: set[asyncio.Event] = set()
+        self._is_over = False
+        board.peik.events.listen(self.hear)
+
+    def table(self) -> tuple[Page, ...]:
+        return (("GET", "/admin/live", self.follow, Role.VIEWER, ""),)
+
+    def hear(self, told: Sequence[Event]) -> None:
+        for reader in self._readers:
+            reader.set()
+
+    def end(self) -> None:
+        self._is_over = True
+        self.hear(())
+
+    async def follow(self, request: Request, visitor: Visitor) -> Response:
+        if len(self._readers) >= READERS_MAX:
+            raise Unavailable(code="too_many_readers", detail="Too many pages are open. Reload this one by hand.")
+        return ServerSentEvents(self._ticks())
+
+    async def _ticks(self) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + LIFE_S
+        changed = asyncio.Event()
+        self._readers.add(changed)
+        try:
+            yield b"retry: %d\n\n" % RETRY_MS
+            while not self._is_over and loop.time() < ends_at:
+                try:
+                    async with asyncio.timeout(SILENCE_S):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+                changed.clear()
+                yield frame(b"tick", b"{}")
+                if not self._is_over:
+                    await asyncio.sleep(GAP_S)
+        finally:
+            self._readers.discard(changed)

@@ -1,0 +1,103 @@
+"""`GET /metrics`: how Peik stands, in the words of Prometheus. State is read when it is asked for, and kept by nobody."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik import __version__
+from peik.core.histogram import BOUNDS_S, Histogram
+from peik.doors.access import Access
+from peik.doors.replies import Route
+from peik.ops.metrics import METRICS, PROMETHEUS_BOUNDS, Kind, Measured, Metric
+
+if TYPE_CHECKING:
+    from peik.ops.figures import Figures
+    from peik.ops.overview import Overview
+
+PATH = "/metrics"
+
+
+class MetricsRoutes:
+    """`is_open`: whoever reaches the port may read them; else a key with the scope read, for all bots."""
+
+    def __init__(
+        self,
+        overview: "Overview",
+        figures: "Figures",
+        access: Access,
+        *,
+        is_open: bool,
+        store: str,
+        temp_bytes: Callable[[], int],
+    ) -> None:
+        self._overview = overview
+        self._figures = figures
+        self._access = access
+        self._is_open = is_open
+        self._store = store
+        self._temp_bytes = temp_bytes
+
+    def table(self) -> tuple[Route, ...]:
+        return (("GET", PATH, self.get_metrics, "getMetrics", "health"),)
+
+    async def get_metrics(self, request: Request) -> Response:
+        """What Prometheus collects: counts since the start of this node, and how everything stands now."""
+        if not self._is_open:
+            self._access.admit(request, "read").must_serve_all()
+        measured = Measured(
+            view=await self._overview.now(),
+            counting=self._figures.counting,
+            version=__version__,
+            store=self._store,
+            temp_bytes=self._temp_bytes(),
+        )
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(
+            encode(registry_of(measured)), headers={"content-type": content_type, "cache-control": "no-store"}
+        )
+
+
+def registry_of(measured: Measured) -> CollectorRegistry:
+    """One of our own for each answer: nothing of another library gets in, and nothing lingers."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Moment(measured))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class _Moment(Collector):
+    def __init__(self, measured: Measured) -> None:
+        self._measured = measured
+
+    def collect(self) -> Iterator[Family]:
+        for metric in METRICS:
+            yield _family(metric, self._measured)
+
+
+def _family(metric: Metric, measured: Measured) -> Family:
+    if metric.histogram is not None:
+        return _histogram(metric, metric.histogram(measured))
+    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    family = make(metric.name, metric.help, labels=metric.labels)
+    for labels, value in metric.samples(measured):
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(metric: Metric, histogram: Histogram) -> HistogramMetricFamily:
+    buckets = [*_cumulative(histogram, PROMETHEUS_BOUNDS), ("+Inf", float(histogram.count))]
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    family.add_metric((), buckets, sum_value=histogram.sum_s)
+    return family
+
+
+def _cumulative(histogram: Histogram, places: Iterable[int]) -> Iterator[tuple[str, float]]:
+    for place in places:
+        yield f"{BOUNDS_S[place]:g}", float(sum(histogram.counts[: place + 1]))

@@ -1,0 +1,199 @@
+"""From a seed: Peik dies at any of its steps, again and again, in the middle of a broadcast that is paused and resumed. In the
+end everybody has got it, nobody twice unless a try was uncertain, and the ledger knows."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peik import events
+from peik.app import running
+from peik.core.broadcast import Canary, Phase, RecipientState
+from peik.core.lifecycle import Move
+from peik.errors import Conflict
+from peik.events import Surprise
+from peik.outreach_events import BroadcastMoved
+from peik.store.executor import Executor, InlineExecutor
+from peik.testing import Telegram
+from peik.testing.seeded import system
+from peik.testing.seeded.node import SlowExecutor
+from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop, run_world
+from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import VirtualClock
+from tests.broadcasts.story import Campaign, people
+from tests.engine.story import TOKEN, Stage
+from tests.sessions.house import Died, outlived
+
+SEEDS = int(os.environ.get("PEIK_BROADCAST_SEEDS", "16"))
+RECIPIENTS = 400
+LIVES = 12
+NEVER = 10**9
+
+
+class Mortal(Process):
+    """One that dies before a given step of its own."""
+
+    def __init__(self, name: str, loop: WorldLoop, on_death: Callable[["Mortal"], None]) -> None:
+        super().__init__(name, loop)
+        self.steps = 0
+        self.dies_at = NEVER
+        self._on_death = on_death
+
+    @property
+    def is_late(self) -> bool:
+        """Asked before each of its steps. What a dead one puts off is never made up for."""
+        self.steps += 1
+        if self.steps >= self.dies_at and not self.is_dead:
+            self._on_death(self)
+        return self.is_dead or super().is_late
+
+
+class SlowStage(Stage):
+    """A stage whose disk takes its time."""
+
+    executor: Callable[[str], Executor] = staticmethod(lambda name: InlineExecutor())
+
+    on_told: Callable[[Sequence[events.Event]], None] = staticmethod(lambda told: None)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        told = events.Events()
+        told.listen(self.told.extend)
+        told.listen(lambda events: self.on_told(events))
+        self._seed += 1
+        async with running(
+            self.config(),
+            events=told,
+            clock=self.clock,
+            carrier=SimCarrier(self.telegram),
+            chance=random.Random(self._seed),
+            executor=self.executor,
+            is_alone=True,
+        ) as self.peik:
+            yield
+
+
+AIMS: dict[str, Callable[[events.Event], bool]] = {
+    "after a batch was accepted": lambda event: isinstance(event, events.Accepted),
+    "after letters were taken back": lambda event: isinstance(event, events.Settled) and event.move is Move.CANCEL,
+    "after an end": lambda event: isinstance(event, events.Settled) and event.state.is_final,
+    "after it moved": lambda event: isinstance(event, BroadcastMoved),
+}
+
+
+class World:
+    """One machine, on which Peik lives several times."""
+
+    def __init__(self, loop: WorldLoop, clock: VirtualClock, folder: Path, seed: int) -> None:
+        self.loop = loop
+        self.chance = random.Random(seed)
+        telegram = Telegram(now=clock.wall_s, chance=random.Random(seed))
+        telegram.bot(TOKEN)
+        self.stage = SlowStage(clock, folder, telegram, {})
+        self.campaign = Campaign(self.stage)
+        self.deaths = 0
+        self._lives = 0
+
+    def _aimed(self, process: Mortal) -> Callable[[Sequence[events.Event]], None]:
+        """Most lives end a few steps after something of which half may be stored."""
+        is_it = AIMS[self.chance.choice(list(AIMS))]
+        left = self.chance.randrange(1, 12)
+
+        def listen(told: Sequence[events.Event]) -> None:
+            nonlocal left
+            if any(is_it(event) for event in told) and process.dies_at == NEVER:
+                left -= 1
+                if left == 0:
+                    process.dies_at = process.steps + self.chance.randrange(1, 20)
+
+        return listen
+
+    async def live(self, story: Callable[[], Coroutine[Any, Any, None]], *, is_last: bool = False) -> bool:
+        """One life. Whether it came to the end of the story before it died."""
+        self._lives += 1
+        process = Mortal(f"peik.{self._lives}", self.loop, self._die)
+        self.stage.on_told = lambda told: None
+        if not is_last and self.chance.random() < 0.8:
+            self.stage.on_told = self._aimed(process)
+        elif not is_last:
+            process.dies_at = self.chance.randrange(50, 4000)
+        chance = random.Random(self.chance.random())
+        self.stage.executor = lambda name: SlowExecutor(process, chance)
+
+        async def whole() -> None:
+            async with self.campaign.open():
+                await story()
+
+        try:
+            await outlived(process, process.start(whole()))
+        except Died:
+            return False
+        process.is_dead = True
+        process.bury()
+        return True
+
+    def _die(self, process: Mortal) -> None:
+        process.kill()
+        self.deaths += 1
+        self.loop.call_soon(process.bury, context=OUTSIDE)
+
+
+async def played(loop: WorldLoop, clock: VirtualClock, folder: Path, seed: int) -> World:
+    world = World(loop, clock, folder, seed)
+    chance, campaign = world.chance, world.campaign
+    made: list[str] = []
+    key = f"seed {seed}"
+
+    async def story() -> None:
+        if not made:  # whoever was not answered asks again, under the same key
+            canary = Canary(count=30, limit=0.9) if seed % 2 else None
+            made.append((await campaign.create(people(RECIPIENTS), start=True, key=key, canary=canary)).id)
+        while True:
+            await asyncio.sleep(chance.choice([0.05, 0.4, 3.0]))
+            found = await campaign.desk.get(made[0])
+            if found.phase is Phase.COMPLETED:
+                return
+            try:
+                if chance.random() < 0.2 and found.phase is not Phase.PAUSED:
+                    await campaign.desk.pause(made[0])
+                elif found.phase is Phase.PAUSED and chance.random() < 0.6:
+                    await campaign.desk.resume(made[0])
+            except Conflict:
+                pass  # it has ended in this moment
+
+    for _ in range(LIVES):
+        if await world.live(story):
+            break
+
+    async def to_the_end() -> None:
+        await story()
+        await judge(world, made[0])
+
+    assert await world.live(to_the_end, is_last=True)
+    return world
+
+
+async def judge(world: World, broadcast_id: str) -> None:
+    got = world.campaign.got()
+    ledger = await world.campaign.ledger(broadcast_id)
+    done = await world.campaign.desk.get(broadcast_id)
+    assert [line.chat for line in ledger.values()] == people(RECIPIENTS)
+    for number, line in ledger.items():
+        assert line.state is RecipientState.DELIVERED, (number, line)
+        assert isinstance(line.chat, int)
+        assert 1 <= got[line.chat] <= 1 + line.uncertain_tries, (number, line, got[line.chat])
+    assert set(got) == set(people(RECIPIENTS))
+    assert (done.counts.delivered, done.pending, done.open, done.batch) == (RECIPIENTS, 0, (), None)
+    assert len(await world.campaign.desk.find()) == 1, "it was made once, however often it was asked for"
+    assert not [one for one in world.stage.told if isinstance(one, Surprise)]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_everybody_gets_it_once_however_often_peik_dies(seed: int, tmp_path: Path) -> None:
+    with system.watched():
+        run_world(lambda loop, clock: played(loop, clock, tmp_path, seed))

@@ -1,0 +1,59 @@
+"""A real browser for tests: Debian's Chromium, driven by Playwright."""
+
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+PACKAGE = "chromium"
+FONTS = "fonts-noto-core"  # for the Persian pages
+PATIENCE_MS = 90_000  # a slow machine is no failure
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def program() -> str | None:
+    return next((path for name in _NAMES if (path := shutil.which(name)) is not None), None)
+
+
+@contextlib.asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    path = program()
+    assert path is not None, f"There is no Chromium here: sudo apt-get install {PACKAGE} {FONTS}"
+    async with async_playwright() as playwright:
+        # Without a sandbox of its own it also runs as root; it sees nothing but our own pages.
+        opened = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+@contextlib.asynccontextmanager
+async def page_of(
+    opened: Browser,
+    *,
+    width: int = 1280,
+    height: int = 800,
+    language: str = "en",
+    is_dark: bool = False,
+    is_scripted: bool = True,
+) -> AsyncIterator[Page]:
+    """A window of its own. Whatever a page says against its own rules, or an error in a script, fails the test."""
+    context: BrowserContext = await opened.new_context(
+        viewport={"width": width, "height": height},
+        locale=language,
+        color_scheme="dark" if is_dark else "light",
+        java_script_enabled=is_scripted,
+        timezone_id="Asia/Tehran",
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    troubles: list[str] = []
+    page = await context.new_page()
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+    try:
+        yield page
+    finally:
+        await context.close()
+    assert not troubles, troubles

@@ -1,0 +1,122 @@
+"""Broadcasts, notifications and people of the demo."""
+
+from peik.broadcasts.audience import listed
+from peik.broadcasts.desk import BroadcastRequest
+from peik.core.broadcast import Canary, Phase
+from peik.core.quiet import Quiet
+from peik.core.role import Role
+from peik.notifications.values import NotifyRequest
+from peik.testing.faults import Kind
+from tests.dashboard.demo import NEWS, SHOP, Demo
+from tests.dashboard.demo_words import PEOPLE
+from tests.doors.accounts import until
+
+READERS = 400
+FIRST = 50_000_000
+
+
+async def furnish(demo: Demo) -> None:
+    await _broadcasts(demo)
+    await _notifications(demo)
+    await demo.dashboard.board.people.add("sara", Role.OPERATOR, "a long password for the demo")
+    await demo.dashboard.board.people.add("tom", Role.VIEWER, "a long password for the demo")
+    await demo.dashboard.board.people.add("amir", Role.ADMIN, "a long password for the demo")
+    await demo.office.keyring.make("shop backend", ("send",))
+    await demo.office.keyring.make("grafana", ("read",), expires_at_ms=demo.clock.wall_ms() + 86_400_000 * 60)
+
+
+async def _broadcasts(demo: Demo) -> None:
+    desk, faults = demo.office.broadcasts, demo.sim.telegram.faults
+    chats = listed(range(FIRST, FIRST + READERS))
+    for chat in range(FIRST, FIRST + READERS, 37):
+        faults.add(Kind.ERROR, status=403, words="Forbidden: bot was blocked by the user", chat=chat)
+    text = "Весенняя распродажа: скидка 30 % на всё до воскресенья!"
+    done = await desk.create(
+        BroadcastRequest(
+            bot_id=NEWS,
+            name="Spring sale",
+            method="sendMessage",
+            params={"text": text},
+            audience=chats,
+            canary=Canary(count=20, limit=0.5),
+            start=True,
+            created_by="sara",
+        )
+    )
+    await until(lambda: _is_over(demo, done.id))
+    demo.pages["broadcast-done"] = f"/admin/broadcasts/{done.id}"
+    # Half of them never answer, so that it stays on its way.
+    for chat in range(FIRST + READERS, FIRST + READERS + 64):
+        faults.add(Kind.HANG, chat=chat, method="sendMessage")
+    going = await desk.create(
+        BroadcastRequest(
+            bot_id=NEWS,
+            name="نوروز مبارک",
+            method="sendMessage",
+            params={"text": "سال نو مبارک! 🌱 {name}"},
+            audience=listed([*range(FIRST, FIRST + 150), *range(FIRST + READERS, FIRST + 2 * READERS)]),
+            start=True,
+            created_by="sara",
+        )
+    )
+    await until(lambda: _has_begun(demo, going.id))
+    demo.pages["broadcast-running"] = f"/admin/broadcasts/{going.id}"
+    draft = await desk.create(
+        BroadcastRequest(
+            bot_id=NEWS,
+            name="Opening hours in May",
+            method="sendMessage",
+            params={"text": "We are open from 9 to 18."},
+            audience=listed(range(FIRST, FIRST + 90)),
+            quiet=Quiet(start="22:00", end="08:00", tz="Asia/Tehran"),
+            created_by="tom",
+        )
+    )
+    demo.pages["broadcast-draft"] = f"/admin/broadcasts/{draft.id}?estimate=1"
+
+
+async def _is_over(demo: Demo, broadcast_id: str) -> bool:
+    return (await demo.office.broadcasts.get(broadcast_id)).phase is Phase.COMPLETED
+
+
+async def _has_begun(demo: Demo, broadcast_id: str) -> bool:
+    return (await demo.office.broadcasts.get(broadcast_id)).counts.done >= 100
+
+
+async def _notifications(demo: Demo) -> None:
+    desk = demo.office.notifications
+    await desk.templates.save("order", "en", "<b>{title}</b>\n{message}\n\nOrder {number}")
+    await desk.templates.save("order", "fa", "<b>{title}</b>\n{message}\n\nشماره {number}")
+    await desk.templates.save("reminder", "ru", "<b>{title}</b>: {message}")
+    for user_id, name, language, _ in PEOPLE[:7]:
+        named = f"customer-{user_id % 1000}"
+        code = await desk.links.new_code(named, bot_id=SHOP, language=language)
+        if name != "Дмитрий":
+            demo.sim.telegram.write(SHOP, user_id, f"/start {code.code}")
+            await until(lambda named=named: _is_linked(demo, named))
+    await desk.links.change("customer-101", quiet=Quiet(start="23:00", end="07:30", tz="Asia/Tehran"))
+    said = (
+        ("order", "Sent", "Your parcel is on its way."),
+        ("order", "ارسال شد", "بسته شما در راه است."),
+        ("reminder", "Приём", "завтра в 09:30"),
+    )
+    for number in range(12):
+        kind, title, message = said[number % 3]
+        who = PEOPLE[(number * 2) % 7]
+        if who[1] != "Дмитрий":
+            await desk.notify(
+                [
+                    NotifyRequest(
+                        type=kind,
+                        title=title,
+                        message=message,
+                        user_id=f"customer-{who[0] % 1000}",
+                        data={"number": 10_480 + number},
+                    )
+                ]
+            )
+
+
+async def _is_linked(demo: Demo, user_id: str) -> bool:
+    user = await demo.office.notifications.links.user(user_id)
+    return user is not None and user.link is not None

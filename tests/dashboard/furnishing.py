@@ -1,0 +1,60 @@
+"""A Peik in the middle of its day, for screenshots and for tests of how full pages look: bots, letters in every state, dead ones
+with their causes, arrivals, chats, broadcasts, notifications, jobs, accounts, and a day of figures."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from peik.app import running
+from peik.config import load
+from peik.doors import rest
+from peik.doors.dashboard.opening import Dashboard
+from peik.doors.gateway import Gateway
+from peik.events import Events
+from peik.testing import SimServer
+from peik.testing.accounts import Accounts
+from peik.testing.options import Limits, Options
+from tests.dashboard import demo_outreach, demo_traffic, demo_work
+from tests.dashboard.demo import BOTS, Demo, Shifted
+from tests.dashboard.visiting import KEY, listening
+
+
+@contextlib.asynccontextmanager
+async def furnished(folder: Path) -> AsyncIterator[Demo]:
+    clock, events = Shifted(), Events()
+    accounts = Accounts(clock, seed=1)
+    clients = accounts.clients
+    async with SimServer(seed=7, options=Options(limits=Limits(on=False))) as sim:
+        for bot_id, name in BOTS.items():
+            sim.telegram.add_bot(f"{bot_id}:AAdemo", username=name)
+        flags = {
+            "store": f"sqlite:///{folder / 'peik.db'}",
+            "admin_key": KEY,
+            "api_root": sim.url,
+            "inbound": "polling",
+            "grace": "1s",
+            "pace": "off",
+            "timeout": "10m",
+            "log_in_archive": "on",
+            "admin_chats": "40100106",
+            "bot_tokens": ",".join(f"{bot_id}:AAdemo" for bot_id in BOTS),
+        }
+        async with running(
+            load(flags, environment={}, folder=folder),
+            events=events,
+            clock=clock,
+            is_alone=True,
+            make_clients=lambda config, clock: clients,
+            job_kinds=demo_work.kinds(),
+        ) as office:
+            demo = Demo(office, sim, accounts, clock)
+            demo.dashboard = Dashboard(office, KEY, rest.build(office, KEY))
+            async with listening(Gateway(office, demo.dashboard)) as demo.url:
+                try:
+                    await demo_traffic.furnish(demo)
+                    await demo_outreach.furnish(demo)
+                    await demo_work.furnish(demo)
+                    yield demo
+                finally:
+                    sim.telegram.faults.clear()
+                    demo.dashboard.end()

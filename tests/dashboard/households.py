@@ -1,0 +1,49 @@
+"""The dashboard of a Peik that has more than a bot: accounts on a simulated Telegram, or jobs that it does itself."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from peik.app import Office
+from peik.doors.dashboard.opening import Dashboard
+from peik.doors.gateway import Gateway
+from tests.dashboard.visiting import KEY, Visit, listening
+from tests.dashboard.visiting import House as Visited
+from tests.doors.accounts import House, house
+from tests.doors.working import Works, works
+
+
+async def _nowhere(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("these stories are about the dashboard")
+
+
+@contextlib.asynccontextmanager
+async def visited(office: Office) -> AsyncIterator[Visit]:
+    """A browser that is signed in with the admin key."""
+    dashboard = Dashboard(office, KEY, _nowhere)
+    async with listening(Gateway(office, dashboard)) as url:
+        sim: Any = None  # there is none
+        try:
+            async with Visited(url, office, sim, dashboard, []).visitor() as browser:
+                yield browser
+        finally:
+            dashboard.end()
+
+
+def visit_accounts(
+    folder: Path, story: Callable[[House, Visit], Coroutine[Any, Any, None]]
+) -> Coroutine[Any, Any, None]:
+    async def whole() -> None:
+        async with house(folder) as built, visited(built.office) as browser:
+            await story(built, browser)
+
+    return whole()
+
+
+def visit_works(folder: Path, story: Callable[[Works, Visit], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
+    async def whole() -> None:
+        async with works(folder) as built, visited(built.office) as browser:
+            await story(built, browser)
+
+    return whole()

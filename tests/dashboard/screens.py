@@ -1,0 +1,118 @@
+"""Screenshots of every page of the dashboard, from a demo that is full: `python -m tests.dashboard.screens docs/screens`.
+
+The main pages are taken in all eight ways: English and Persian, light and dark, 1280 and 360 pixels wide. All others in four: wide
+and light, narrow and dark, both in English and in Persian. A picture ends after one or two screens, but with `--whole`.
+"""
+
+import argparse
+import asyncio
+import itertools
+import tempfile
+from pathlib import Path
+
+import msgspec
+from playwright.async_api import Browser, Page
+
+from tests.dashboard.browser import browser, page_of
+from tests.dashboard.demo import Demo
+from tests.dashboard.furnishing import furnished
+from tests.dashboard.palette import small
+from tests.dashboard.visiting import KEY
+
+MAIN = frozenset({"overview", "letters", "letter-dead", "dead", "broadcast-running", "sign-in"})
+# Streams, files, a redirect, and questions that need a filter to be asked.
+NO_PAGES = frozenset(
+    {
+        "/admin/live",
+        "/admin/queues",
+        "/admin/archive/export",
+        "/admin/archive/events/export",
+        "/admin/letters/bulk",
+        "/admin/arrivals/replay",
+        "/admin/sign-out",
+    }
+)
+SIGN_IN = "/admin/sign-in"
+WIDE, NARROW = 1280, 360
+HEIGHT_MAX = {WIDE: 1500, NARROW: 1300}
+
+
+class Way(msgspec.Struct, frozen=True):
+    language: str
+    theme: str
+    width: int
+
+    @property
+    def is_usual(self) -> bool:
+        """Taken of every page, and not only of the main ones."""
+        return (self.theme, self.width) in (("light", WIDE), ("dark", NARROW))
+
+
+WAYS = tuple(Way(*one) for one in itertools.product(("en", "fa"), ("light", "dark"), (WIDE, NARROW)))
+
+
+def pages_of(demo: Demo) -> dict[str, str]:
+    """Every page that can be looked at by its address alone, and some of one thing each."""
+    plain = {
+        path.removeprefix("/admin").strip("/").replace("/", "-") or "overview": path
+        for verb, path, *_ in demo.dashboard.pages
+        if verb == "GET" and "{" not in path and path not in NO_PAGES
+    }
+    asked = {
+        "overview-day": "/admin?span=day",
+        "letters-found": "/admin/letters?text=order&state=completed",
+        "letters-bulk": "/admin/letters/bulk?act=retry&state=failed",
+        "problem": "/admin/letters/999999",
+    }
+    return {"sign-in": SIGN_IN, **plain, **asked, **demo.pages}
+
+
+async def sign_in(page: Page, url: str) -> None:
+    await page.goto(url + SIGN_IN)
+    await page.locator("input[name=key]").fill(KEY)
+    await page.locator("form button").first.click()
+    await page.wait_for_url(lambda address: SIGN_IN not in address)
+
+
+async def taken(demo: Demo, opened: Browser, folder: Path, *, is_whole: bool, names: frozenset[str]) -> None:
+    async with page_of(opened) as desk:
+        for way in WAYS:
+            async with page_of(opened, width=way.width, language=way.language, is_dark=way.theme == "dark") as page:
+                await sign_in(page, demo.url)
+                for name, path in pages_of(demo).items():
+                    if (name in MAIN or way.is_usual) and (not names or name in names):
+                        picture = await _picture(page, demo.url + path, way, is_whole=is_whole)
+                        file = folder / f"{name}-{way.language}-{way.theme}-{way.width}.png"
+                        file.write_bytes(await small(desk, picture))
+
+
+async def _picture(page: Page, url: str, way: Way, *, is_whole: bool) -> bytes:
+    if SIGN_IN in url:
+        await page.context.clear_cookies()
+    await page.goto(url)
+    height = await page.evaluate("document.documentElement.scrollHeight")
+    picture = await page.screenshot(
+        full_page=True,
+        clip={"x": 0, "y": 0, "width": way.width, "height": height if is_whole else min(height, HEIGHT_MAX[way.width])},
+        animations="disabled",
+    )
+    if SIGN_IN in url:
+        await sign_in(page, url.removesuffix(SIGN_IN))
+    return picture
+
+
+async def _main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("--whole", action="store_true", help="pages to their very end")
+    asked.add_argument("--only", default="", help="names of pages, comma-separated")
+    told = asked.parse_args()
+    told.folder.mkdir(parents=True, exist_ok=True)
+    names = frozenset(name for name in told.only.split(",") if name)
+    with tempfile.TemporaryDirectory() as folder:
+        async with furnished(Path(folder)) as demo, browser() as opened:
+            await taken(demo, opened, told.folder, is_whole=told.whole, names=names)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

@@ -1,0 +1,64 @@
+"""Pages of long jobs, of a Peik that does them."""
+
+import asyncio
+from pathlib import Path
+
+from tests.dashboard.households import visit_works
+from tests.dashboard.visiting import Answer, Visit
+from tests.doors.accounts import until
+from tests.doors.working import Works
+
+
+def test_what_runs_what_waits_and_cancelling(tmp_path: Path) -> None:
+    async def story(works: Works, browser: Visit) -> None:
+        first = await works.download("a", user="ali")
+        await works.once(first, progress=0.25)
+        second = await works.download("b", user="vali")
+        page = await browser.get("/admin/jobs")
+        assert "Running now" in page.text
+        assert "25%" in page.text
+        assert "reading" in page.text
+        assert "place 1" in page.text
+        assert ("progress", {"max": "100", "value": "25", "aria-label": "Progress"}) in page.tags
+
+        page = await browser.submit(await browser.get(f"/admin/jobs/{second}"), f"/admin/jobs/{second}/cancel")
+        assert f"Job {second} is cancelled." in page.text
+        page = await browser.submit(page, f"/admin/jobs/{second}/retry")
+        assert (await works.job(second))["state"] == "waiting"
+
+        await browser.submit(await browser.get(f"/admin/jobs/{first}"), f"/admin/jobs/{first}/cancel")
+        await works.once(first, state="cancelled")
+        assert "admin key" in (await browser.get(f"/admin/jobs/{first}")).text  # who it was
+
+        page = await browser.get("/admin/jobs?state=cancelled&kind=&user=&since=")
+        assert f"/admin/jobs/{first}" in page.links
+        assert f"/admin/jobs/{second}" not in page.links
+
+    asyncio.run(visit_works(tmp_path, story))
+
+
+def test_what_failed_says_why_and_the_hosts_say_how_they_are(tmp_path: Path) -> None:
+    async def story(works: Works, browser: Visit) -> None:
+        job_id = await works.queued("refuse", params={"text": "<b>چای</b>"}, metadata={"k": 1})
+        await works.once(job_id, state="failed")
+        page = await browser.get(f"/admin/jobs/{job_id}")
+        assert "There is no such film." in page.text
+        assert "&lt;b&gt;چای" in page.body
+        assert "hopeless" in page.text
+        assert f"/admin/jobs/{job_id}" in (await browser.get("/admin/jobs?state=failed")).links
+
+        await works.queued("refuse", params={"host": "films.example"})
+
+        async def told() -> Answer | None:
+            page = await browser.get("/admin/jobs/hosts")
+            return page if "films.example" in page.text else None
+
+        page = await until(told)
+        assert "download" in page.text
+        assert "Work folders" in page.text
+
+        assert (await browser.get("/admin/jobs/999999")).status == 404
+        assert (await browser.get("/admin/jobs/what")).status == 422
+        assert (await browser.get("/admin/jobs?state=odd")).status == 422
+
+    asyncio.run(visit_works(tmp_path, story))

@@ -1,0 +1,67 @@
+"""The words of the dashboard: every key in every language, with the same places; every key that is used is there."""
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+import peik.doors.dashboard as package
+from peik.doors.dashboard.words import LANGUAGES, language_of, load
+
+FOLDER = Path(package.__file__).parent
+WORDS = load()
+# As t("key" in templates; say(visitor, "key" or said="key" in code. Keys that are put together are asked for with knows().
+_USED = (
+    re.compile(r"""\bt\(\s*["']([a-z0-9_]+)["']\s*[,)]"""),
+    re.compile(r"""(?:\bsay\([a-z_.]+,\s*|\bsaid=)["']([a-z0-9_]+)["']"""),
+)
+
+
+def places(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+@pytest.mark.parametrize("key", sorted(WORDS.texts))
+def test_every_key_has_all_languages_and_the_same_places_in_each(key: str) -> None:
+    versions = WORDS.texts[key]
+    assert set(versions) == set(LANGUAGES)
+    assert all(text.strip() for text in versions.values())
+    assert len({frozenset(places(text)) for text in versions.values()}) == 1, versions
+
+
+def test_every_key_that_is_used_has_words() -> None:
+    missing = []
+    for path in [*FOLDER.glob("templates/*.html"), *FOLDER.glob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        missing += [f"{path.name}: {key}" for used in _USED for key in used.findall(text) if key not in WORDS]
+    assert not missing
+
+
+def test_a_key_that_nobody_wrote_words_for_is_shown_as_itself() -> None:
+    assert WORDS.say("fa", "no_such_key", count=5) == "[no_such_key]"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept", "accepted", "spoken"),
+    [
+        (None, None, None, "en"),
+        ("ru", "fa", "uz", "ru"),
+        ("xx", "fa", "uz", "fa"),
+        (None, None, "de, fa-IR;q=0.8, en;q=0.9", "en"),
+        (None, None, "de;q=1, ru;q=0.5, uz;q=0.2", "ru"),
+        (None, "<script>", "fa;q=nothing, uz", "uz"),
+    ],
+)
+def test_the_language_is_the_one_asked_for_the_one_kept_or_the_browsers(
+    wanted: str | None, kept: str | None, accepted: str | None, spoken: str
+) -> None:
+    assert language_of(wanted, kept, accepted) == spoken
+
+
+def test_templates_hold_no_inline_style_or_script() -> None:
+    """The policy of the pages forbids both, so that they would silently not work."""
+    for path in FOLDER.glob("templates/*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\sstyle=|<style|\son[a-z]+=[\"']|javascript:", text), path.name
+        assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text)), path.name

@@ -1,0 +1,25 @@
+"""The overview of a Peik that runs, put together as Peik does it."""
+
+from peik.app import Office
+from peik.building_overview import figures_of, overview_of
+from peik.ops.figures import Figures
+from peik.ops.overview import Overview
+from peik.ops.standing import Standings
+
+
+def seen(office: Office) -> tuple[Figures, Overview, Standings]:
+    figures = figures_of(store=office.store, clock=office.clock, events=office.events)
+    overview, standings = overview_of(
+        figures=figures,
+        store=office.store,
+        clock=office.clock,
+        desk=office.desk,
+        inbox=office.inbox,
+        routes=office.courier.routes,
+        leases=office.leases,
+        alerts=office.alerts,
+        jobs=office.jobs,
+        hosts=office.hosts,
+        sessions=office.sessions,
+    )
+    return figures, overview, standings
