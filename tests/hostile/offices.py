@@ -9,7 +9,6 @@ import io
 import logging
 import random
 import socket
-import sqlite3
 import tempfile
 import threading
 import time
@@ -17,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, M
 from pathlib import Path
 from typing import Any, TypeVar
 
+import apsw
 import msgspec
 import structlog
 import uvicorn
@@ -210,8 +210,11 @@ class Resident:
 
     def state(self) -> dict[str, list[tuple[object, ...]]]:
         """Every row of every table, read beside the owner."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.folder}/peik.db?mode=ro", uri=True)) as database:
-            tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        # Not by the standard library's sqlite3: when one of two SQLite libraries in a process closes a file, the locks of the
+        # other are gone, and what it has mapped may be cut off (a bus error).
+        path = str(self.folder / "peik.db")
+        with contextlib.closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as database:
+            tables = [str(name) for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
             return {name: sorted(database.execute(f'SELECT * FROM "{name}"').fetchall(), key=repr) for name in tables}
 
     def surprises(self) -> list[events.Event]:

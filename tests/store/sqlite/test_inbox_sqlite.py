@@ -1,8 +1,10 @@
 """What is SQLite's own of the inbox: views for other programs, what queries cost, faults, several processes on one file."""
 
 import asyncio
+import json
 import re
-import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import apsw
@@ -39,13 +41,15 @@ from tests.store.sqlite.test_cost import Meter
 
 
 def ask(path: Path, query: str) -> list[dict[str, object]]:
-    """As any program would, with the standard library's sqlite3."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    connection.row_factory = sqlite3.Row
-    try:
-        return [dict(row) for row in connection.execute(query)]
-    finally:
-        connection.close()
+    """As any program would, with the standard library's sqlite3. In a process of its own: the store is open in this one, and two
+    SQLite libraries in a process take each other's locks away."""
+    program = (
+        "import json, sqlite3, sys; db = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True);"
+        "db.row_factory = sqlite3.Row; print(json.dumps([dict(row) for row in db.execute(sys.argv[2])]))"
+    )
+    said = subprocess.run([sys.executable, "-c", program, str(path), query], capture_output=True, check=True)
+    rows: list[dict[str, object]] = json.loads(said.stdout)
+    return rows
 
 
 # ---- the views of S1.2 and S1.3 ----
