@@ -128,6 +128,7 @@ BROADCAST_OPERATIONS: dict[str, Operation] = {
         answers={200: "Broadcast"},
         parameters=_OF,
         body=StartBody,
+        example={"send_at": "2026-12-01T09:00:00Z"},
         is_body_optional=True,
         problems=(404, 409, 413, 422, 503),
     ),
@@ -153,5 +154,6 @@ BROADCAST_OPERATIONS: dict[str, Operation] = {
             LIMIT,
         ),
         problems=(404, 422, 503),
+        other_media_types=tuple(kind.partition(";")[0] for kind in FORMATS.values()),
     ),
 }
