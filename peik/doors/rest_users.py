@@ -64,8 +64,9 @@ class UserRoutes:
         return json_response({"users": [user_view(one) for one in users if _sees(caller, one)], "next_cursor": cursor})
 
     async def link(self, request: Request) -> Response:
-        """Make a code that links one chat to this user, once, within a quarter of an hour. It is shown this once; an older
-        one of the same user is over."""
+        """Make a code that links one chat to this user, once, within a quarter of an hour.
+
+        It is shown this once; an older one of the same user is over."""
         caller = self._access.admit(request, "send")
         user_id = await self._own(request, caller)
         text = await read_body(request, bytes_max=_SMALL_BODY)

@@ -311,7 +311,8 @@ def test_lists_of_a_key_of_another_bot_leave_out_everybody_else(town: Town) -> N
 
 @pytest.mark.parametrize("key", ["reader", "sender"])
 def test_a_scope_opens_what_the_docs_say_and_no_more(town: Town, key: str) -> None:
-    """docs/keys.md: read is every GET but for keys, consumers, the audit log and the secret, and estimates; send also acts on letters, arrivals and jobs."""
+    """docs/keys.md: read is every GET but for keys, consumers, the audit log and the secret, and estimates; send also acts on
+    letters, arrivals, jobs, broadcasts and notifications."""
     before = town.state()
     refused = set()
     for (verb, template), row in town.documented.items():
