@@ -1,6 +1,5 @@
 """What people ask of arrivals in the SQLite store: find, count, replay, retry, clear. Functions on a connection, no state."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -21,6 +20,7 @@ from peik.store.inbox_rows import (
     number,
 )
 from peik.store.statements import Row, Value, insert_many, load, run_many
+from peik.store.wording import ways_of
 
 _SQL = load("sqlite_arrivals.sql")
 _INBOX = load("sqlite_inbox.sql")
@@ -190,10 +190,8 @@ def _where(connection: apsw.Connection, wanted: ArrivalFilter, between: Ids) -> 
 
 
 def likes_of(text: str) -> list[str]:
-    """A payload is kept as Telegram wrote it, and JSON knows several ways to write the same text."""
-    written = {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)}
-    written |= {one.replace("/", "\\/") for one in written}
-    escaped = (one.replace("!", "!!").replace("%", "!%").replace("_", "!_") for one in sorted(written))
+    """A payload is kept as Telegram wrote it."""
+    escaped = (one.replace("!", "!!").replace("%", "!%").replace("_", "!_") for one in ways_of(text))
     return [f"%{one}%" for one in escaped]
 
 

@@ -13,6 +13,7 @@ from peik.ports import Cause, Counted, LetterFilter, LetterPage, LetterView
 from peik.store import paging
 from peik.store.rows import PHASE_OF, view_from_row
 from peik.store.statements import Row, Value, load, run_many
+from peik.store.wording import ways_of
 
 _SQL = load("sqlite_people.sql")
 
@@ -43,7 +44,6 @@ def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, Value]]:
         ("method", wanted.method, "l.method = :method"),
         ("since", wanted.since_ms, "l.created_at >= :since"),
         ("until", wanted.until_ms, "l.created_at <= :until"),
-        ("text", wanted.text, "instr(lower(l.params), lower(:text)) > 0"),
         ("error", wanted.error, "instr(lower(l.failed_reason), lower(:error)) > 0"),
         ("cause", wanted.cause, "cause_of(l.failed_reason) = :cause"),
     )
@@ -51,6 +51,10 @@ def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, Value]]:
         if value is not None:
             terms.append(term)
             bound[name] = value
+    if wanted.text is not None:
+        ways = {f"text{index}": way for index, way in enumerate(ways_of(wanted.text))}
+        terms.append("(" + " OR ".join(f"instr(lower(l.params), lower(:{name})) > 0" for name in ways) + ")")
+        bound |= ways
     if wanted.bot_ids is not None:
         terms.append("l.bot_id IN (SELECT value FROM json_each(:bot_ids))")
         bound["bot_ids"] = _bots(wanted.bot_ids)

@@ -13,6 +13,7 @@ from peik.store.postgres import chats, reading
 from peik.store.postgres.queries import Query, filled, load
 from peik.store.postgres.session import Session
 from peik.store.rows import PHASE_OF
+from peik.store.wording import ways_of
 
 _SQL = load("people.sql")
 LOOKED_MAX = 25_000  # letters that are looked at for one page, or one count: a step to each costs more than in a file
@@ -48,7 +49,6 @@ def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
         ("method", wanted.method, "l.method = :method"),
         ("since", wanted.since_ms, "l.created_at >= :since"),
         ("until", wanted.until_ms, "l.created_at <= :until"),
-        ("text", wanted.text, "strpos(lower(l.params), lower(:text)) > 0"),
         ("error", wanted.error, "strpos(lower(l.failed_reason), lower(:error)) > 0"),
         ("cause", wanted.cause, f"{_CAUSE} = :cause"),
     )
@@ -56,6 +56,10 @@ def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
         if value is not None:
             terms.append(term)
             bound[name] = value
+    if wanted.text is not None:
+        ways = {f"text{index}": way for index, way in enumerate(ways_of(wanted.text))}
+        terms.append("(" + " OR ".join(f"strpos(lower(l.params), lower(:{name})) > 0" for name in ways) + ")")
+        bound |= ways
     return " AND ".join(terms), bound
 
 

@@ -8,6 +8,7 @@ from peik.ports import Cause, Counted, LetterFilter, LetterPage, LetterView
 from peik.store import paging
 from peik.store.redis.client import Client
 from peik.store.redis.records import view_of
+from peik.store.wording import ways_of
 
 BLOCK = 1000  # ids per counter; see moving.lua
 PAGE = 200
@@ -136,10 +137,14 @@ def is_wanted(view: LetterView, wanted: LetterFilter) -> bool:
         and (wanted.bot_ids is None or view.bot_id in wanted.bot_ids)
         and (wanted.since_ms is None or view.created_at_ms >= wanted.since_ms)
         and (wanted.until_ms is None or view.created_at_ms <= wanted.until_ms)
-        and (wanted.text is None or wanted.text.lower() in view.params.lower())
+        and (wanted.text is None or _has_text(view.params.lower(), wanted.text))
         and (wanted.error is None or wanted.error.lower() in (view.failed_reason or "").lower())
         and (wanted.cause is None or wanted.cause == cause_of(view.failed_reason))
     )
+
+
+def _has_text(params: str, text: str) -> bool:
+    return any(way.lower() in params for way in ways_of(text))
 
 
 def _is_too_old(view: LetterView, wanted: LetterFilter) -> bool:

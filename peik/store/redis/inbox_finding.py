@@ -1,6 +1,5 @@
 """What people look for among arrivals: ids by the index that fits, page by page, judged here."""
 
-import json
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -12,6 +11,7 @@ from peik.store.redis.client import Client
 from peik.store.redis.finding import newest
 from peik.store.redis.inbox_records import arrival_of, consumer_of, delivery_of
 from peik.store.redis.records import chat_key
+from peik.store.wording import ways_of
 
 PAGE = 200
 CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then: ids rise with time only so far
@@ -238,11 +238,9 @@ def _is_within(value: int, first: int | None, last: int | None) -> bool:
 
 
 def _has_text(payload: str, text: str) -> bool:
-    """A payload is kept as Telegram wrote it, and JSON knows several ways to write the same text."""
-    written = {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)}
-    written |= {one.replace("/", "\\/") for one in written}
+    """A payload is kept as Telegram wrote it."""
     whole = payload.lower()
-    return any(one.lower() in whole for one in written)
+    return any(way.lower() in whole for way in ways_of(text))
 
 
 def _is_past(arrival: Arrival, wanted: ArrivalFilter, between: Between) -> bool:

@@ -1,5 +1,7 @@
 """What else people ask of letters: many at once, counted, by cause of death; and what they may change while letters wait."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -389,3 +391,18 @@ async def test_lanes_that_have_letters_are_shown_with_their_first(place: Place) 
         await store.cancel(urgent, at_ms=NOW)
         (lane,) = await store.lanes(BOT, 1, limit=9)
         assert (lane.head, lane.waiting, await store.head_of(BOT, (1, 0))) == (first, 2, first)
+
+
+async def test_a_text_is_found_however_its_json_was_written(place: Place) -> None:
+    async with place.open() as store:
+        texts = ("چای سبز", json.dumps("چای سبز")[1:-1], json.dumps("Привет, мир")[1:-1], "http:\\/\\/a.example\\/b")
+        ids = await accept(store, *(draft(chat, text=text) for chat, text in enumerate(texts, start=1)))
+
+        async def found(text: str) -> list[int]:
+            return sorted(view.id for view in (await store.page(LetterFilter(text=text), before=None, limit=9)).letters)
+
+        assert await found("سبز") == ids[:2]
+        assert await found("привет") == ids[2:3]
+        assert await found("мир") == ids[2:3]
+        assert await found("A.example/b") == ids[3:]
+        assert await found("قهوه") == []
