@@ -1,10 +1,12 @@
 """Brakes guessing: so many sign-ins that fail, for a name or from an address, and that one is refused for a while.
 
 An attempt counts before it is looked at, and is taken back if it was right: a thousand guesses at once are no more than five.
+Where somebody has signed in lately his attempts are counted apart, so that strangers elsewhere cannot lock him out by his name.
 """
 
 import hashlib
 import ipaddress
+from collections.abc import Callable
 
 import msgspec
 
@@ -13,6 +15,8 @@ from peik.errors import Conflict, Forbidden
 from peik.paper_ports import Filing, PaperStore
 
 SHELF = "sign_in_attempts"
+HOMES = "sign_in_homes"  # who has signed in from which network, both only as a hash
+HOME_MS = 30 * 86_400_000
 FAILURES_MAX = 5
 WINDOW_MS = 15 * 60_000
 REFUSED_MS = 15 * 60_000
@@ -28,7 +32,9 @@ class Attempts:
         """Count one, for the name and the address; what it was counted under. Raises Forbidden (`locked_out`)."""
         places = [_place("address", _network(address))]
         if name is not None:
-            places.append(_place("name", name.strip().lower()))
+            home = _home(name, address)
+            is_known = await self._papers.paper(HOMES, home) is not None
+            places.append(home if is_known else _place("name", name.strip().lower()))
         while True:
             try:
                 await self._count(places)
@@ -36,18 +42,25 @@ class Attempts:
                 continue  # somebody else tried at the same moment, and counts as well
             return places
 
-    async def forgive(self, places: list[str]) -> None:
-        """It was right: the name begins anew, and so does the address."""
-        await self._papers.file([Filing(shelf=SHELF, key=place, body=None) for place in places])
+    async def forgive(self, places: list[str], *, name: str | None = None, address: str = "") -> None:
+        """It was right: what it was counted under begins anew, and whoever has this name is at home at this address."""
+        filings = [Filing(shelf=SHELF, key=place, body=None) for place in places]
+        if name is not None:
+            filings.append(Filing(shelf=HOMES, key=_home(name, address), body=str(self._clock.wall_ms())))
+        await self._papers.file(filings)
 
     async def sweep(self) -> None:
         """Let go of those that are over."""
         now_ms = self._clock.wall_ms()
+        await self._let_go(SHELF, lambda body: not _recent(body, now_ms))
+        await self._let_go(HOMES, lambda body: int(body) < now_ms - HOME_MS)
+
+    async def _let_go(self, shelf: str, is_over: Callable[[str], bool]) -> None:
         after = None
-        while page := await self._papers.papers(SHELF, after=after, limit=_PAGE):
-            over = [paper for paper in page if not _recent(paper.body, now_ms)]
+        while page := await self._papers.papers(shelf, after=after, limit=_PAGE):
+            over = [paper for paper in page if is_over(paper.body)]
             if over:
-                await self._papers.file([Filing(shelf=SHELF, key=paper.key, body=None) for paper in over])
+                await self._papers.file([Filing(shelf=shelf, key=paper.key, body=None) for paper in over])
             after = page[-1].key
 
     async def _count(self, places: list[str]) -> None:
@@ -75,13 +88,17 @@ class Attempts:
 def _recent(body: str, now_ms: int) -> list[int]:
     """The attempts that still count: those of the last while, and all of them while somebody is refused for them."""
     times = msgspec.json.decode(body, type=list[int])
-    if len(times) >= FAILURES_MAX and now_ms - times[-1] < REFUSED_MS:
+    if len(times) >= FAILURES_MAX and 0 <= now_ms - times[-1] < REFUSED_MS:  # a clock set back locks nobody for long
         return times
     return [at_ms for at_ms in times if 0 <= now_ms - at_ms < WINDOW_MS and len(times) < FAILURES_MAX]
 
 
 def _place(kind: str, text: str) -> str:
     return f"{kind}:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def _home(name: str, address: str) -> str:
+    return _place("home", f"{name.strip().lower()} {_network(address)}")
 
 
 def _network(address: str) -> str:

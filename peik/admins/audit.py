@@ -9,6 +9,7 @@ import secrets
 
 import msgspec
 
+from peik.admins.refusals import Refusals
 from peik.clock import Clock
 from peik.errors import Conflict, StoreUnavailable
 from peik.events import Events
@@ -53,6 +54,7 @@ class Audit:
         self._clock = clock
         self._events = events
         self._keep_s = keep_s
+        self.refusals = Refusals(clock)
 
     async def begin(self, *, who: str, action: str, target: str, address: str = "") -> AuditLine:
         """Before the deed. Raises StoreUnavailable: then it must not be done."""

@@ -21,6 +21,7 @@ from peik.paper_ports import Filing, Paper, PaperStore
 SHELF = "sign_ins"
 IDLE_MS = 12 * 3_600_000
 AGE_MS = 7 * 86_400_000
+OWN_MAX = 50  # of one person or key; the oldest gives way
 SEEN_MS = 5 * 60_000  # how exactly its last use is kept: one small commit in five minutes
 _PAGE = 500
 _SCOPE: dict[Role, Scope] = {Role.VIEWER: "read", Role.OPERATOR: "send", Role.ADMIN: "admin"}
@@ -99,7 +100,7 @@ class SignIns:
         if paper is None:
             return
         own = msgspec.json.decode(paper.body, type=SignIn)
-        await self._take_away(lambda one: (one.person, one.key_digest) == (own.person, own.key_digest))
+        await self._take_away(lambda one: _owner(one) == _owner(own))
 
     async def sweep(self) -> None:
         """Let go of those that are over."""
@@ -129,7 +130,22 @@ class SignIns:
             who=who, person=person, key_digest=key_digest, stamp=stamp, since_ms=now_ms, seen_ms=now_ms, address=address
         )
         await self._papers.file([_filing(_place(token), kept, version=0)])
+        await self._keep_bounded(kept)
         return token
+
+    async def _keep_bounded(self, newest: SignIn) -> None:
+        """Nobody fills the store by signing in."""
+        if await self._papers.count_papers(SHELF) <= OWN_MAX:
+            return
+        own: list[tuple[int, str]] = []
+        after = None
+        while page := await self._papers.papers(SHELF, after=after, limit=_PAGE):
+            after = page[-1].key
+            kept = [(msgspec.json.decode(paper.body, type=SignIn), paper.key) for paper in page]
+            own += [(one.seen_ms, key) for one, key in kept if _owner(one) == _owner(newest)]
+        old = sorted(own, reverse=True)[OWN_MAX:]
+        if old:
+            await self._papers.file([Filing(shelf=SHELF, key=key, body=None) for _, key in old])
 
     async def _key_of(self, kept: SignIn) -> Key | None:
         """What the sign-in opens now."""
@@ -163,6 +179,10 @@ def who_of(key: Key) -> str:
 def csrf_of(token: str) -> str:
     """What forms of this browser carry. Whoever does not know its token cannot know this."""
     return hashlib.blake2b(token.encode(), key=b"csrf of a form", digest_size=16).hexdigest()
+
+
+def _owner(kept: SignIn) -> tuple[str | None, str | None]:
+    return kept.person, kept.key_digest
 
 
 def _is_over(kept: SignIn, now_ms: int) -> bool:

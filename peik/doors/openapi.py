@@ -377,8 +377,8 @@ def _answer(schema: str, row: Operation) -> Json:
     if not schema:
         return {"description": "Done."}
     content: Json = {row.media_type: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    if row.other_media_type is not None:
-        content[row.other_media_type] = {"schema": {"type": "string"}}
+    for other in row.other_media_types:
+        content[other] = {"schema": {"type": "string"}}
     return {"description": schema, "content": content}
 
 

@@ -137,7 +137,7 @@ MESSAGE_OPERATIONS: dict[str, Operation] = {
         ),
         problems=_READ,
         media_type="application/jsonl",
-        other_media_type="text/csv",
+        other_media_types=("text/csv",),
     ),
     "streamMessages": _STREAM,
     "getArchiveStats": Operation(answers={200: "ArchiveStats"}, parameters=(_AGENT,), problems=_READ),

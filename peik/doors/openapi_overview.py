@@ -69,6 +69,6 @@ OVERVIEW_SCHEMAS: Json = {
 OVERVIEW_OPERATIONS: dict[str, Operation] = {
     "getOverview": Operation(answers={200: "Overview"}),
     "getMetrics": Operation(
-        answers={200: "Metrics"}, media_type="text/plain", other_media_type="application/openmetrics-text"
+        answers={200: "Metrics"}, media_type="text/plain", other_media_types=("application/openmetrics-text",)
     ),
 }

@@ -148,7 +148,9 @@ SESSION_OPERATIONS: dict[str, Operation] = {
         example={"password": "of two-step verification"},
         problems=_STEP,
     ),
-    "getQr": Operation(answers={200: "Qr"}, parameters=_OF_SESSION, problems=_ASKED, other_media_type="image/svg+xml"),
+    "getQr": Operation(
+        answers={200: "Qr"}, parameters=_OF_SESSION, problems=_ASKED, other_media_types=("image/svg+xml",)
+    ),
     "startSession": _running(),
     "stopSession": _running(),
     "restartSession": _running(),

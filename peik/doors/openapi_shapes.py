@@ -49,4 +49,4 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     takes_files: bool = False
     is_body_optional: bool = False
     media_type: str = "application/json"  # of the answers
-    other_media_type: str | None = None  # that they also come in, if it is asked for
+    other_media_types: tuple[str, ...] = ()  # that they also come in, if it is asked for

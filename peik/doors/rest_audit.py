@@ -82,8 +82,10 @@ class Audited:
                 caller = self._access.admit(request, "read")
             except Denied:
                 return await endpoint(request)  # which says the same, and does nothing
+            who = who_of(caller.key)
+            self._audit.refusals.check(who)
             line = await self._audit.begin(
-                who=who_of(caller.key),
+                who=who,
                 action=operation_id,
                 target="/".join(map(str, request.path_params.values())),
                 address="" if request.client is None else request.client.host,
@@ -91,6 +93,8 @@ class Audited:
             try:
                 response = await endpoint(request)
             except Problem as problem:
+                if isinstance(problem, Denied):
+                    self._audit.refusals.note(who)
                 await self._audit.end(line, is_done=False, detail=f"{problem.code}: {problem.detail}")
                 raise
             await self._audit.end(line, is_done=response.status_code < 400)

@@ -40,8 +40,8 @@ class ContactRoutes:
         bot_id = self._bot(request)
         wanted, limit = read_contact_filter(request, also=("bot_id", "cursor", "limit")), read_limit(request)
         found = await self._contacts.newest_contacts(bot_id, wanted, before=_cursor(request), limit=limit)
-        cursor = f"{found[-1].last_seen_ms}:{found[-1].chat_id}" if len(found) == limit else None
-        return json_response({"contacts": [contact_view(one) for one in found], "next_cursor": cursor})
+        cursor = None if found.cursor is None else f"{found.cursor[0]}:{found.cursor[1]}"
+        return json_response({"contacts": [contact_view(one) for one in found.contacts], "next_cursor": cursor})
 
     async def show(self, request: Request) -> Response:
         """One chat."""

@@ -1,5 +1,6 @@
 """REST: notifications to users and chats, and the templates that they are written by."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -111,7 +112,7 @@ class NotificationRoutes:
             detail = f"There is no filter {', '.join(sorted(unknown))}. There are: user_id, cursor, limit."
             raise BadInput(code="unknown_filter", detail=detail)
         before = query.get("cursor")
-        if before is not None and not (before.isascii() and before.isalnum()):
+        if before is not None and re.fullmatch(ID_PATTERN, before) is None:
             raise BadInput(code="bad_cursor", detail="cursor is the next_cursor of the page before.")
         views = await self._desk.recent(user_id=query.get("user_id"), before=before, limit=limit)
         cursor = views[-1].notice.id if len(views) == limit else None
@@ -145,8 +146,9 @@ class NotificationRoutes:
         return json_response(template_view(await self._desk.templates.get(*_template(request))))
 
     async def save_template(self, request: Request) -> Response:
-        """Give a type a text in a language: HTML of Telegram's with {title}, {message} and names of your data in it. `default`
-        as type or language stands for all that have none of their own."""
+        """Give a type a text in a language: HTML of Telegram's with {title}, {message} and names of your data in it.
+
+        `default` as type or language stands for all that have none of their own."""
         self._access.admit(request, "send").must_serve_all()
         body = decode(TemplateBody, await read_body(request, bytes_max=_SMALL_BODY))
         return json_response(template_view(await self._desk.templates.save(*_template(request), body.text)))

@@ -1,5 +1,7 @@
 """REST: users of a company, the codes that link them to their chats, and what is known of them."""
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -61,7 +63,8 @@ class UserRoutes:
         after = request.query_params.get("cursor")
         users = await self._links.users(after=None if after is None else checked_user(after), limit=limit)
         cursor = users[-1].user_id if len(users) == limit else None
-        return json_response({"users": [user_view(one) for one in users if _sees(caller, one)], "next_cursor": cursor})
+        seen = await self._seen(caller, users)
+        return json_response({"users": [user_view(one) for one in seen], "next_cursor": cursor})
 
     async def link(self, request: Request) -> Response:
         """Make a code that links one chat to this user, once, within a quarter of an hour.
@@ -111,17 +114,22 @@ class UserRoutes:
         return json_response(user_view(await self._links.change(user_id, language=body.language, quiet=quiet)))
 
     async def _own(self, request: Request, caller: Caller) -> str:
-        """The user of the path. Raises Forbidden if he is linked to a bot that this key is not for."""
+        """The user of the path. Raises Forbidden if he belongs to a bot that this key is not for."""
         user_id = checked_user(request.path_params["user_id"])
         if caller.key.bot_ids is not None:
             user = await self._links.user(user_id)
-            if user is not None and not _sees(caller, user):
-                raise Forbidden(code="wrong_bot", detail="This user is linked to a bot that this key is not for.")
+            if user is not None and not await self._seen(caller, [user]):
+                raise Forbidden(
+                    code="wrong_bot", detail="This user is linked, or has a code, to a bot that this key is not for."
+                )
         return user_id
 
-
-def _sees(caller: Caller, user: User) -> bool:
-    return user.link is None or caller.sees(user.link.bot_id)
+    async def _seen(self, caller: Caller, users: Sequence[User]) -> Sequence[User]:
+        """Those of them that concern no bot but those of this key."""
+        if caller.key.bot_ids is None:
+            return users
+        bots = await self._links.bots_of(users)
+        return [user for user, own in zip(users, bots, strict=True) if own <= caller.key.bot_ids]
 
 
 def seconds_of(value: str | float | None, name: str, default: float) -> float:

@@ -5,7 +5,7 @@ written under the version that was read: of two who do it at once one begins aga
 """
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -89,6 +89,17 @@ class Links:
     async def users(self, *, after: str | None, limit: int) -> list[User]:
         """In the order of their ids."""
         return [read(paper, User) for paper in await self._papers.papers(USERS, after=after, limit=limit)]
+
+    async def bots_of(self, users: Sequence[User]) -> list[frozenset[int]]:
+        """For each the bots that it concerns: of the link, and of a code that may still be shown. Who has only keys of other
+        bots must not take such a user over."""
+        codes = await self._papers.those(CODES, [user.code for user in users if user.code is not None])
+        found = []
+        for user in users:
+            paper = codes.get(user.code or "")
+            linked = set() if user.link is None else {user.link.bot_id}
+            found.append(frozenset(linked if paper is None else linked | {read(paper, Code).bot_id}))
+        return found
 
     async def unlink(self, user_id: str, *, why: str = "asked") -> User:
         """He is not written to any more, and a code that he has is over. Raises NotFound if there is nothing to undo."""

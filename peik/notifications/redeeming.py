@@ -62,23 +62,30 @@ class Redeeming:
             return None, None  # it was said with the last wrong code
         code_paper = await self._papers.paper(CODES, digest)
         code = None if code_paper is None else read(code_paper, Code)
-        if code is not None and code.bot_id == arrival.bot_id and code.used_by in (None, sighting.chat_id):
+        if code_paper is None or code is None or code.bot_id != arrival.bot_id:
+            verdict = "wrong"
+        elif code.used_by is not None:
+            if await self._is_linked(code, arrival, sighting):
+                return "linked", code.language
+            verdict = "used"  # by another chat, or by this one, which was unlinked since
+        elif sighting.at_ms < code.expires_at_ms:
             # Telegram's own time of the message: who wrote in time is linked, however long Peik was away.
-            if code.used_by is not None:
-                return "linked", code.language
-            if sighting.at_ms < code.expires_at_ms:
-                assert code_paper is not None
-                await self._link(arrival, sighting, digest, code, code_paper.version)
-                return "linked", code.language
-            verdict = "late"
+            await self._link(arrival, sighting, digest, code, code_paper.version)
+            return "linked", code.language
         else:
-            verdict = "wrong" if code is None or code.bot_id != arrival.bot_id else "used"
+            verdict = "late"
         counted = (*lately, (arrival.number, sighting.at_ms))
         if arrival.number not in (number for number, _ in tries.shown):
             version = 0 if paper is None else paper.version
             await self._papers.file([filed(TRIES, shown, Tries(shown=counted), version)])
             self._refuse(arrival, sighting, verdict)
         return ("refused" if len(counted) == TRIES_MAX else "wrong" if verdict == "used" else verdict), None
+
+    async def _is_linked(self, code: Code, arrival: Arrival, sighting: Sighting) -> bool:
+        """Whether what came of a code that was used still holds for this chat."""
+        paper = await self._papers.paper(USERS, code.user_id)
+        link = None if paper is None else read(paper, User).link
+        return link is not None and (link.bot_id, link.chat_id) == (arrival.bot_id, sighting.chat_id)
 
     async def _link(self, arrival: Arrival, sighting: Sighting, digest: str, code: Code, version: int) -> None:
         paper = await self._papers.paper(USERS, code.user_id)

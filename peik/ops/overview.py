@@ -192,6 +192,7 @@ def of_bots(view: OverviewView, sees: Callable[[int], bool]) -> OverviewView:
         day=nothing,
         last_hour=(),
         last_day=(),
+        routes=(),
         hosts=(),
         inbox=tuple(line for line in view.inbox if sees(line.bot_id)),
         alerts=tuple(alert for alert in view.alerts if alert.bot_id and sees(alert.bot_id)),

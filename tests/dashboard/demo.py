@@ -1,5 +1,6 @@
 """What the demo is made in: its bots, its clock, and the house while it is furnished. `furnishing.py` builds the whole."""
 
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -20,7 +21,7 @@ PATIENCE_S = 120.0
 class Shifted(SystemClock):
     """A wall clock that is behind, so that a day can have passed; it only ever goes on."""
 
-    behind_ms = 26 * HOUR_MS
+    behind_ms = 20 * HOUR_MS
 
     def wall_ms(self) -> int:
         return super().wall_ms() - self.behind_ms
@@ -32,7 +33,8 @@ class Shifted(SystemClock):
 class Demo:
     """The house while it is furnished, and the addresses of some of its things."""
 
-    def __init__(self, office: Office, sim: SimServer, accounts: Accounts, clock: Shifted) -> None:
+    def __init__(self, folder: Path, office: Office, sim: SimServer, accounts: Accounts, clock: Shifted) -> None:
+        self.folder = folder
         self.office = office
         self.sim = sim
         self.accounts = accounts

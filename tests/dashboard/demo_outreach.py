@@ -16,8 +16,6 @@ FIRST = 50_000_000
 
 
 async def furnish(demo: Demo) -> None:
-    await _broadcasts(demo)
-    await _notifications(demo)
     await demo.dashboard.board.people.add("sara", Role.OPERATOR, "a long password for the demo")
     await demo.dashboard.board.people.add("tom", Role.VIEWER, "a long password for the demo")
     await demo.dashboard.board.people.add("amir", Role.ADMIN, "a long password for the demo")
@@ -25,7 +23,7 @@ async def furnish(demo: Demo) -> None:
     await demo.office.keyring.make("grafana", ("read",), expires_at_ms=demo.clock.wall_ms() + 86_400_000 * 60)
 
 
-async def _broadcasts(demo: Demo) -> None:
+async def broadcasts(demo: Demo) -> None:
     desk, faults = demo.office.broadcasts, demo.sim.telegram.faults
     chats = listed(range(FIRST, FIRST + READERS))
     for chat in range(FIRST, FIRST + READERS, 37):
@@ -53,7 +51,7 @@ async def _broadcasts(demo: Demo) -> None:
             bot_id=NEWS,
             name="نوروز مبارک",
             method="sendMessage",
-            params={"text": "سال نو مبارک! 🌱 {name}"},
+            params={"text": "سال نو مبارک! {name}"},
             audience=listed([*range(FIRST, FIRST + 150), *range(FIRST + READERS, FIRST + 2 * READERS)]),
             start=True,
             created_by="sara",
@@ -83,10 +81,10 @@ async def _has_begun(demo: Demo, broadcast_id: str) -> bool:
     return (await demo.office.broadcasts.get(broadcast_id)).counts.done >= 100
 
 
-async def _notifications(demo: Demo) -> None:
+async def notifications(demo: Demo) -> None:
     desk = demo.office.notifications
     await desk.templates.save("order", "en", "<b>{title}</b>\n{message}\n\nOrder {number}")
-    await desk.templates.save("order", "fa", "<b>{title}</b>\n{message}\n\nشماره {number}")
+    await desk.templates.save("order", "fa", "<b>{title}</b>\n{message}\n({number}) سفارش")
     await desk.templates.save("reminder", "ru", "<b>{title}</b>: {message}")
     for user_id, name, language, _ in PEOPLE[:7]:
         named = f"customer-{user_id % 1000}"

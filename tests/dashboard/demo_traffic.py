@@ -29,11 +29,16 @@ REFUSALS = (
 )
 
 
-async def furnish(demo: Demo) -> None:
+async def before(demo: Demo) -> None:
+    """What the day had so far."""
     chance = random.Random(3)
     await _figures(demo, chance)
     await _arrivals(demo, chance)
     await _delivered(demo, chance)
+
+
+async def now(demo: Demo) -> None:
+    """What somebody has to look after."""
     await _refused(demo)
     await _uncertain(demo)
     await _open(demo)
@@ -87,7 +92,7 @@ async def _arrivals(demo: Demo, chance: random.Random) -> None:
         telegram.user(user_id, name, language, username)
     group = telegram.chat("supergroup", "Warehouse · انبار", chat_id=GROUP, bots=[SHOP])
     for round_number in range(3):
-        demo.clock.set_ago(20 - round_number * 7)
+        demo.clock.set_ago(19 - round_number * 6.5)
         for number, (user_id, *_) in enumerate(PEOPLE):
             bot_id = SHOP if (number + round_number) % 4 else NEWS
             text = ASKED[(number * 5 + round_number) % len(ASKED)]
@@ -120,12 +125,12 @@ async def _given_up(demo: Demo) -> None:
 
 
 async def _delivered(demo: Demo, chance: random.Random) -> None:
-    for hours in (19, 12, 6, 2, 0.6, 0.1):
+    for hours in (5, 4, 2.5, 1.5, 0.6, 0.1):
         demo.clock.set_ago(hours)
         ids = []
         for number in range(45):
             user_id = PEOPLE[number % len(PEOPLE)][0]
-            bot_id = chance.choice((SHOP, SHOP, SHOP, NEWS, ALERTS))
+            bot_id = chance.choice((SHOP, SHOP, SHOP, ALERTS))
             text = SAID[(number * 7) % len(SAID)]
             labels = msgspec.json.encode({"user_id": f"customer-{user_id % 1000}", "type": "order"})
             ids.append(

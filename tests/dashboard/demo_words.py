@@ -36,7 +36,7 @@ ASKED: tuple[str, ...] = (
     "سلام، سفارش من کجاست؟",
     "Здравствуйте, можно перенести доставку на вечер?",
     "Thank you!",
-    "ممنون، خیلی سریع بود 🙏",
+    "ممنون، خیلی سریع بود",
     "Спасибо, всё получила",
     "/help",
     "I would like to return the blue one, it is a size too small. Can I do that in the shop as well?",

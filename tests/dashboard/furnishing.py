@@ -47,11 +47,14 @@ async def furnished(folder: Path) -> AsyncIterator[Demo]:
             make_clients=lambda config, clock: clients,
             job_kinds=demo_work.kinds(),
         ) as office:
-            demo = Demo(office, sim, accounts, clock)
+            demo = Demo(folder, office, sim, accounts, clock)
             demo.dashboard = Dashboard(office, KEY, rest.build(office, KEY))
             async with listening(Gateway(office, demo.dashboard)) as demo.url:
                 try:
-                    await demo_traffic.furnish(demo)
+                    await demo_outreach.broadcasts(demo)
+                    await demo_traffic.before(demo)
+                    await demo_outreach.notifications(demo)
+                    await demo_traffic.now(demo)
                     await demo_outreach.furnish(demo)
                     await demo_work.furnish(demo)
                     yield demo

@@ -1,4 +1,4 @@
-"""Small PNGs: of a screenshot the 256 colours that matter. Chromium counts them, since it is here anyway; nothing else is needed."""
+"""Small PNGs: of a screenshot the 256 colours that matter. Chromium counts them, since it is here anyway."""
 
 import base64
 import struct
@@ -21,7 +21,8 @@ _COUNT = """async (png) => {
   for (let at = 0; at < size; at++) found.set(key(at), (found.get(key(at)) ?? 0) + 1);
   // The most used ones, but none that is hardly different from one that is already there.
   const chosen = [];
-  const distance = (a, b) => Math.abs((a >> 16) - (b >> 16)) + Math.abs(((a >> 8) & 255) - ((b >> 8) & 255)) + Math.abs((a & 255) - (b & 255));
+  const apart = (a, b, shift) => Math.abs(((a >> shift) & 255) - ((b >> shift) & 255));
+  const distance = (a, b) => apart(a, b, 16) + apart(a, b, 8) + apart(a, b, 0);
   const ranked = [...found.keys()].sort((a, b) => found.get(b) - found.get(a));
   for (const colour of ranked) {
     if (chosen.length < 64 || (chosen.length < 256 && chosen.every((one) => distance(one, colour) > 8))) chosen.push(colour);

@@ -112,6 +112,21 @@ def test_a_key_of_other_bots_sees_and_does_nothing_here() -> None:
     tell(story)
 
 
+def test_a_key_of_other_bots_cannot_take_over_who_has_a_code_and_is_not_linked_yet() -> None:
+    async def story(house: House, client: Client) -> None:
+        code = await house.links.new_code("lena")
+        assert (await client.ask("GET", "/v1/users", key=OTHER))[1]["users"] == []
+        for verb in ("GET", "POST", "DELETE"):
+            assert (await client.ask(verb, "/v1/users/lena/link", key=OTHER))[0] == 403
+        house.says(LENA, f"/start {code.code}")
+        await house.until(lambda: bool(house.got(LENA)))
+        link = await house.link("lena")
+        assert link is not None
+        assert link.chat_id == LENA
+
+    tell(story)
+
+
 def test_everything_that_a_notification_may_carry() -> None:
     async def story(house: House, client: Client) -> None:
         await house.linked("lena", LENA)

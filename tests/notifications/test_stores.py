@@ -62,7 +62,8 @@ class OneBot:
 
 class Parts:
     def __init__(self, store: Any, clock: ManualClock, outbox: Outbox) -> None:
-        papers, events = store.papers, Events()
+        self.papers = papers = store.papers
+        events = Events()
         templates, packing, handing = Templates(papers), Packing(papers, rate_max=5), Handing(papers, outbox)
         self.links = Links(papers=papers, bots=OneBot(), clock=clock, events=events)
         self.releasing = Releasing(

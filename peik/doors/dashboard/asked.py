@@ -49,7 +49,9 @@ def query_of(told: Mapping[str, object], **more: object) -> str:
 
 
 def bots_seen(desk: Desk, visitor: Visitor) -> list[BotRecord]:
-    return sorted((bot for bot in desk.bots() if visitor.sees(bot.bot_id)), key=lambda bot: bot.bot_id)
+    """Bots first, then accounts of people."""
+    seen = (bot for bot in desk.bots() if visitor.sees(bot.bot_id))
+    return sorted(seen, key=lambda bot: (bot.token.is_account, bot.bot_id))
 
 
 def bot_seen(desk: Desk, visitor: Visitor, text: str) -> BotRecord:

@@ -1,5 +1,7 @@
 """What all pages of the dashboard share: who looks at it, how a page is rendered, how one goes back with a word."""
 
+import hashlib
+import hmac
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
@@ -18,9 +20,11 @@ from peik.doors.access import Caller
 from peik.doors.dashboard.rendering import Renderer
 from peik.errors import Problem
 
+COOKIE = "peik_session"
 FLASH = "peik_said"
 FLASH_S = 60
 _FLASH_CHARS_MAX = 1500  # a cookie holds 4 KB, and Persian takes six characters for one in it
+_WORD_CHARS = (200, 60, 20, 5, 0)  # that is cut off words until they fit
 LIVE = "x-peik-live"  # a page asked for again by its own script
 
 
@@ -90,10 +94,10 @@ class Board:
         """A whole page. `problem=` of the context is shown above it."""
         said, is_live = None, LIVE in request.headers
         if not is_live and FLASH in request.cookies:
-            said = read_said(request.cookies[FLASH])
+            said = read_said(request.cookies[FLASH], visitor.csrf)
         body = self._renderer.render(template, request=request, visitor=visitor, said=said, context=context)
         response = Response(body, status, media_type="text/html; charset=utf-8")
-        if said is not None:
+        if not is_live and FLASH in request.cookies:
             response.delete_cookie(FLASH, path="/admin")
         return response
 
@@ -103,7 +107,7 @@ class Board:
         """See the page `url` next, with a word on it."""
         response = RedirectResponse(url, 303)
         texts = {name: str(word)[:200] for name, word in words.items()}
-        written = write_said(Said(said, texts, is_bad))
+        written = write_said(Said(said, texts, is_bad), visitor.csrf)
         response.set_cookie(
             FLASH, written, max_age=FLASH_S, path="/admin", httponly=True, samesite="lax", secure=is_https(request)
         )
@@ -121,22 +125,34 @@ class Board:
         )
 
 
-def write_said(said: Said) -> str:
-    written = urllib.parse.quote(msgspec.json.encode(said).decode())
-    if len(written) > _FLASH_CHARS_MAX:
-        written = urllib.parse.quote(msgspec.json.encode(Said(said.key, {}, said.is_bad)).decode())
-    return written
+def write_said(said: Said, secret: str) -> str:
+    """As a cookie, sealed with a secret of the visitor: others on the same host can plant cookies, but no words of ours."""
+    for chars in _WORD_CHARS:
+        short = Said(said.key, {name: word[:chars] for name, word in said.words.items()}, said.is_bad)
+        written = urllib.parse.quote(msgspec.json.encode(short).decode())
+        if len(written) <= _FLASH_CHARS_MAX:
+            break
+    return f"{_seal(written, secret)}.{written}"
 
 
-def read_said(text: str) -> Said | None:
+def read_said(text: str, secret: str) -> Said | None:
+    seal, _, written = text.partition(".")
+    if not hmac.compare_digest(seal.encode(), _seal(written, secret).encode()):
+        return None
     try:
-        return msgspec.json.decode(urllib.parse.unquote(text), type=Said)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(urllib.parse.unquote(written), type=Said)
+    except msgspec.DecodeError:
         return None
 
 
+def _seal(written: str, secret: str) -> str:
+    return hashlib.blake2b(written.encode(), key=secret.encode(), digest_size=16).hexdigest()
+
+
 def is_https(request: Request) -> bool:
-    return request.url.scheme == "https"
+    """Also behind a proxy that does not say so: what the browser calls its own address is enough to keep a cookie from plain
+    HTTP, and whoever lies about it harms himself."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 def came_from(request: Request) -> str:

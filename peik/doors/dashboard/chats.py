@@ -59,21 +59,22 @@ class ChatPages:
         told: dict[str, str] = {}
         lines: list[ChatLine] = []
         cursor: str | None = None
+        is_cut = False
         problem: Problem | None = None
         bot: BotRecord | None = None
         try:
             told = asked(request.query_params, FILTERS)
             bot = bot_asked(self._desk, visitor, told.get("bot_id"))
             before = _place(request.query_params.get("cursor"))
-            contacts = await self._board.peik.store.contacts.newest_contacts(
+            found = await self._board.peik.store.contacts.newest_contacts(
                 bot.bot_id, _wanted(told), before=before, limit=PAGE
             )
-            lines = await self._lines(bot.bot_id, contacts)
-            if len(contacts) == PAGE:
-                cursor = f"{contacts[-1].last_seen_ms}.{contacts[-1].chat_id}"
+            lines, is_cut = await self._lines(bot.bot_id, found.contacts), found.is_cut
+            if found.cursor is not None:
+                cursor = f"{found.cursor[0]}.{found.cursor[1]}"
         except (BadInput, NotFound) as error:
             problem = None if error.code == "no_bot" else error
-        return self._list(request, visitor, "known", bot, told, lines, cursor, problem)
+        return self._list(request, visitor, "known", bot, told, lines, cursor, problem, is_cut=is_cut)
 
     async def _lines(self, bot_id: int, contacts: list[Contact]) -> list[ChatLine]:
         records = await records_of(self._desk, bot_id, [contact.chat_id for contact in contacts])
@@ -123,6 +124,8 @@ class ChatPages:
         lines: list[ChatLine],
         cursor: str | None,
         problem: Problem | None,
+        *,
+        is_cut: bool = False,
     ) -> Response:
         return self._board.page(
             request,
@@ -137,6 +140,7 @@ class ChatPages:
             types=TYPES,
             reaches=REACHES,
             cursor=cursor,
+            is_cut=is_cut,
             is_filtered=bool(told.keys() - {"bot_id"}),
             problem=problem,
         )

@@ -4,6 +4,7 @@ Everything that changes something goes by here, and so into the audit log: begun
 """
 
 import hmac
+import re
 import traceback
 import urllib.parse
 from collections import defaultdict
@@ -18,14 +19,16 @@ from starlette.routing import Route, Router
 
 from peik.core.role import Role
 from peik.doors.dashboard.assets import PREFIX, Assets
-from peik.doors.dashboard.board import Board, Page, Visitor, came_from, is_https
+from peik.doors.dashboard.board import COOKIE, Board, Page, Visitor, came_from, is_https
 from peik.doors.dashboard.headers import is_own_form, secured
-from peik.doors.dashboard.sign_in import COOKIE, PATH, SignInPages, address_of
+from peik.doors.dashboard.sign_in import PATH, SignInPages, address_of
 from peik.doors.dashboard.words import language_of
 from peik.errors import BadInput, Denied, Forbidden, NotFound, Problem, TooLarge, Unavailable
 from peik.events import Surprise
 
 BODY_BYTES_MAX = 34 * 1024 * 1024  # a list of a million chats, and what is around it
+PLAIN_BYTES_MAX = 8 * 1024 * 1024  # a form without files
+STRANGERS_BYTES_MAX = 16 * 1024  # a key, a name, a password
 FIELDS_MAX = 1000
 FILES_MAX = 2
 FIELD_BYTES_MAX = 2 * 1024 * 1024
@@ -74,7 +77,7 @@ class Door:
     async def _strangers(self, request: Request) -> Response:
         language, theme = _preferred(request)
         if request.method == "POST":
-            await _read_form(request)
+            await _read_form(request, bytes_max=STRANGERS_BYTES_MAX)
             return await self._sign_in.post(request, language=language, theme=theme)
         return self._sign_in.form(request, language=language, theme=theme)
 
@@ -122,12 +125,15 @@ class Door:
             self._must_be(visitor, needed)
             return await endpoint(request, visitor)
         audit, target = self._board.audit, "/".join(map(str, request.path_params.values()))
+        audit.refusals.check(visitor.name)
         line = await audit.begin(who=visitor.name, action=action, target=target, address=address_of(request))
         try:
             self._must_be(visitor, needed)
             await _check_form(request, visitor)
             response = await endpoint(request, visitor)
         except Problem as problem:
+            if isinstance(problem, Denied):
+                audit.refusals.note(visitor.name)
             await audit.end(line, is_done=False, detail=f"{problem.code}: {problem.detail}")
             raise
         state = request.state
@@ -161,8 +167,7 @@ class Door:
             except Problem as problem:
                 response = self._plain_problem(request, problem)
             except (ClientDisconnect, HTTPException, MultiPartException):
-                broken = BadInput(code="bad_form", detail="The form could not be read. Go back, and try again.")
-                response = self._plain_problem(request, broken)
+                response = self._plain_problem(request, _bad_form())
             except Exception as error:  # noqa: BLE001  it is told, without its words, which may hold a secret
                 told = f"{type(error).__name__} in {_place_of(error)}"
                 self._board.peik.events.tell(Surprise(where="dashboard", error=told))
@@ -203,15 +208,25 @@ async def _check_form(request: Request, visitor: Visitor) -> None:
         raise Forbidden(code="foreign_form", detail="This form did not come from here, or it is too old. Try again.")
 
 
-async def _read_form(request: Request) -> None:
+async def _read_form(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> None:
     """Within bounds. The request remembers it, so that `await request.form()` gives the same again."""
+    kind, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    is_plain = kind.strip() != "multipart/form-data"
     try:
         size = int(request.headers.get("content-length", ""))
     except ValueError:
-        raise BadInput(code="bad_form", detail="The form could not be read. Go back, and try again.") from None
-    if size > BODY_BYTES_MAX:
-        raise TooLarge(code="form_too_large", detail=f"A form may have up to {BODY_BYTES_MAX >> 20} MB.")
+        raise _bad_form() from None
+    # Forms come in the page's own charset. Some others take Python minutes to read, or hold what is no character at all.
+    if "charset" in parameters and not re.search(r"charset=\"?utf-?8\"?\s*(;|$)", parameters):
+        raise _bad_form()
+    most = min(bytes_max, PLAIN_BYTES_MAX) if is_plain else bytes_max
+    if size > most:
+        raise TooLarge(code="form_too_large", detail=f"A form like this may have up to {most >> 10} KB.")
     await request.form(max_files=FILES_MAX, max_fields=FIELDS_MAX, max_part_size=FIELD_BYTES_MAX)
+
+
+def _bad_form() -> BadInput:
+    return BadInput(code="bad_form", detail="The form could not be read. Go back, and try again.")
 
 
 def _to_sign_in(request: Request) -> Response:

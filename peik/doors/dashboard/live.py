@@ -7,21 +7,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from peik.core.role import Role
-from peik.doors.dashboard.board import Board, Page, Visitor
+from peik.doors.dashboard.board import COOKIE, Board, Page, Visitor
 from peik.doors.sse import RETRY_MS, ServerSentEvents, frame
-from peik.errors import Unavailable
+from peik.errors import StoreUnavailable, Unavailable
 from peik.events import Event
 
 READERS_MAX = 200
+OWN_READERS_MAX = 20  # of one browser: it has no more connections to one server anyway
 GAP_S = 2.0  # between two ticks, however much happens
 SILENCE_S = 10.0  # without one: what happens on other nodes is not heard here
-LIFE_S = 600.0  # then the browser comes again, and whether it is still signed in is looked at
+LIFE_S = 600.0  # then the browser comes again
 
 
 class Live:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._readers: set[asyncio.Event] = set()
+        self._readers: dict[asyncio.Event, str] = {}  # whose each is
         self._is_over = False
         board.peik.events.listen(self.hear)
 
@@ -37,15 +38,21 @@ class Live:
         self.hear(())
 
     async def follow(self, request: Request, visitor: Visitor) -> Response:
-        if len(self._readers) >= READERS_MAX:
+        if self._is_full(visitor.csrf):
             raise Unavailable(code="too_many_readers", detail="Too many pages are open. Reload this one by hand.")
-        return ServerSentEvents(self._ticks())
+        return ServerSentEvents(self._ticks(request.cookies[COOKIE], visitor.csrf))
 
-    async def _ticks(self) -> AsyncGenerator[bytes, None]:
+    def _is_full(self, whose: str) -> bool:
+        own = sum(one == whose for one in self._readers.values())
+        return len(self._readers) >= READERS_MAX or own >= OWN_READERS_MAX
+
+    async def _ticks(self, token: str, whose: str) -> AsyncGenerator[bytes, None]:
+        if self._is_full(whose):  # many were let in at once
+            return
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + LIFE_S
         changed = asyncio.Event()
-        self._readers.add(changed)
+        self._readers[changed] = whose
         try:
             yield b"retry: %d\n\n" % RETRY_MS
             while not self._is_over and loop.time() < ends_at:
@@ -55,8 +62,16 @@ class Live:
                 except TimeoutError:
                     pass
                 changed.clear()
+                if not await self._is_signed_in(token):
+                    return
                 yield frame(b"tick", b"{}")
                 if not self._is_over:
                     await asyncio.sleep(GAP_S)
         finally:
-            self._readers.discard(changed)
+            del self._readers[changed]
+
+    async def _is_signed_in(self, token: str) -> bool:
+        try:
+            return await self._board.sign_ins.find(token) is not None
+        except StoreUnavailable:
+            return True  # a tick tells nothing; the page that it makes the browser ask for says what is wrong

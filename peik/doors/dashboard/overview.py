@@ -16,6 +16,8 @@ from peik.ops.overview_values import BotLine, OverviewView, Point
 from peik.ports import Cause
 
 CAUSES_MAX = 5
+CAUSES_FRESH_S = 5.0  # so long they are kept: for them every dead letter of a day is looked at
+_CAUSES_KEPT_MAX = 100  # keys that see different bots
 BOTS_MAX = 20  # the busiest; the page of bots has them all
 _DAY_MS = 86_400_000
 
@@ -26,6 +28,7 @@ class OverviewPages:
     def __init__(self, board: Board, now: Now) -> None:
         self._board = board
         self._now = now
+        self._kept: dict[frozenset[int] | None, tuple[float, Sequence[Cause]]] = {}
 
     def table(self) -> tuple[Page, ...]:
         return (
@@ -59,12 +62,18 @@ class OverviewPages:
         return RedirectResponse("/admin/letters", 303)
 
     async def _causes(self, visitor: Visitor, now_ms: int) -> Sequence[Cause]:
+        mono, bot_ids = self._board.peik.clock.mono(), visitor.bot_ids
+        until, causes = self._kept.get(bot_ids, (mono, ()))
+        if mono < until:
+            return causes
         try:
-            return await self._board.peik.desk.causes(
-                bot_ids=visitor.bot_ids, since_ms=now_ms - _DAY_MS, limit=CAUSES_MAX
-            )
+            causes = await self._board.peik.desk.causes(bot_ids=bot_ids, since_ms=now_ms - _DAY_MS, limit=CAUSES_MAX)
         except StoreUnavailable:
-            return ()  # the page is needed most when the store fails
+            return causes  # as they were: the page is needed most when the store fails
+        if len(self._kept) >= _CAUSES_KEPT_MAX:
+            self._kept.clear()
+        self._kept[bot_ids] = (mono + CAUSES_FRESH_S, causes)
+        return causes
 
     def _throughput(self, visitor: Visitor, points: Sequence[Point]) -> Markup:
         return stacked(

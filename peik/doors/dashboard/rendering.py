@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from peik import __version__
 from peik.clock import Clock
+from peik.config import shown_address
 from peik.core.role import Role
 from peik.doors.dashboard.assets import Assets
 from peik.doors.dashboard.charts import seconds_text
@@ -48,6 +49,7 @@ class Renderer:
             Role=Role,
             pretty=pretty,
             secs=seconds_text,
+            without_secrets=shown_address,
         )
 
     def open(self, paths: Collection[str]) -> None:

@@ -10,12 +10,11 @@ from starlette.responses import RedirectResponse, Response
 from peik.admins.attempts import Attempts
 from peik.admins.sign_ins import AGE_MS, csrf_of, who_of
 from peik.core.role import Role
-from peik.doors.dashboard.board import Board, Page, Visitor, fields_of, is_https, own_path
+from peik.doors.dashboard.board import COOKIE, Board, Page, Visitor, fields_of, is_https, own_path
 from peik.doors.dashboard.headers import is_own_form
 from peik.errors import Denied, Forbidden, Problem
 
 PATH = "/admin/sign-in"
-COOKIE = "peik_session"
 _FORM_COOKIE = "peik_form"  # ties the form to this browser before there is a session
 _FIELD_CHARS_MAX = 500
 
@@ -72,16 +71,26 @@ class SignInPages:
         return response
 
     async def post(self, request: Request, *, language: str, theme: str) -> Response:
-        fields = fields_of(await request.form())
+        form = await request.form()
+        fields = fields_of(form)
         next_url = own_path(fields.get("next", ""))
         try:
             self._check_form(request, fields)
-            token = await self._sign_in(
-                Given(*(fields.get(name, "")[:_FIELD_CHARS_MAX] for name in ("key", "name", "password"))),
-                address=address_of(request),
+            password = form.get("password")  # as it was typed, its spaces too
+            given = Given(
+                fields.get("key", "")[:_FIELD_CHARS_MAX],
+                fields.get("name", "")[:_FIELD_CHARS_MAX],
+                password[:_FIELD_CHARS_MAX] if isinstance(password, str) else "",
             )
-        except (Denied, Forbidden) as problem:
+            address = address_of(request)
+            if given.key:
+                token = await self._by_key(given.key, address=address)
+            else:
+                token = await self._by_password(given, address=address)
+        except Denied as problem:
             return self.form(request, language=language, theme=theme, problem=problem, next_url=next_url)
+        if before := request.cookies.get(COOKIE):
+            await self._board.sign_ins.sign_out(before)  # a browser is signed in as one
         response = RedirectResponse(next_url, 303)
         response.set_cookie(
             COOKIE,
@@ -103,39 +112,38 @@ class SignInPages:
                 code="foreign_form", detail="This form did not come from here, or it is too old. Try again."
             )
 
-    async def _sign_in(self, given: Given, *, address: str) -> str:
-        """The token for the browser. Raises Denied, Forbidden."""
-        by_name = None if given.key else given.name
-        places = await self._attempts.begin(name=by_name, address=address)
-        sign_ins, audit = self._board.sign_ins, self._board.audit
-        if given.key:
-            key = sign_ins.key(given.key)
-            if key is None:
-                await audit.note(
-                    who="?", action="sign_in", target="key", is_done=False, detail="wrong_key", address=address
-                )
-                raise Denied(code="wrong_sign_in_key", detail="This key is not known here, or its time is over.")
-            who, token = who_of(key), await sign_ins.sign_in_key(key, address=address)
-        else:
-            person = await self._board.people.is_right(given.name, given.password)
-            if person is None:
-                # What was written as a name may be a password in the wrong field, so that only known names are noted.
-                known = await self._board.people.person(given.name)
-                who = "?" if known is None else known.name
-                await audit.note(
-                    who=who,
-                    action="sign_in",
-                    target="password",
-                    is_done=False,
-                    detail="wrong_password",
-                    address=address,
-                )
-                raise Denied(code="wrong_sign_in", detail="Name and password do not belong together.")
-            who, token = person.name, await sign_ins.sign_in_person(person, address=address)
-        await self._attempts.forgive(places)
-        target = "key" if given.key else "password"
-        await audit.note(who=who, action="sign_in", target=target, is_done=True, address=address)
+    async def _by_key(self, text: str, *, address: str) -> str:
+        """The token for the browser. A right key opens whatever others have tried: it is too long to be guessed, so that
+        brakes would only let strangers lock out its owner. Raises Denied, Forbidden."""
+        sign_ins = self._board.sign_ins
+        key = sign_ins.key(text)
+        if key is None:
+            await self._attempts.begin(name=None, address=address)
+            await self._note("?", "key", address=address, failed="wrong_key")
+            raise Denied(code="wrong_sign_in_key", detail="This key is not known here, or its time is over.")
+        token = await sign_ins.sign_in_key(key, address=address)
+        await self._note(who_of(key), "key", address=address)
         return token
+
+    async def _by_password(self, given: Given, *, address: str) -> str:
+        """The token for the browser. Raises Denied, Forbidden, and Unavailable if too many try at once."""
+        people = self._board.people
+        places = await self._attempts.begin(name=given.name, address=address)
+        person = await people.is_right(given.name, given.password)
+        if person is None:
+            # What was written as a name may be a password in the wrong field, so that only known names are noted.
+            known = await people.person(given.name)
+            await self._note("?" if known is None else known.name, "password", address=address, failed="wrong_password")
+            raise Denied(code="wrong_sign_in", detail="Name and password do not belong together.")
+        token = await self._board.sign_ins.sign_in_person(person, address=address)
+        await self._attempts.forgive(places, name=person.name, address=address)
+        await self._note(person.name, "password", address=address)
+        return token
+
+    async def _note(self, who: str, target: str, *, address: str, failed: str = "") -> None:
+        await self._board.audit.note(
+            who=who, action="sign_in", target=target, is_done=not failed, detail=failed, address=address
+        )
 
     # ---- for those who are in ----
 

@@ -68,7 +68,13 @@ if (document.querySelector("[data-live]:not(.badge-link)")) {
   const open = () => {
     stream = new EventSource("/admin/live");
     stream.addEventListener("open", () => show(true));
-    stream.addEventListener("error", () => show(false));
+    stream.addEventListener("error", () => {
+      show(false);
+      if (stream?.readyState !== EventSource.CLOSED) return; // it comes again by itself
+      stream = null;
+      refresh(); // perhaps this is signed out
+      setTimeout(() => !stream && !document.hidden && open(), 5000);
+    });
     stream.addEventListener("tick", refresh);
   };
   const close = () => {

@@ -8,7 +8,7 @@ const zone = new Intl.DateTimeFormat(document.documentElement.lang === "fa" ? "f
 export function localise(root) {
   for (const time of root.querySelectorAll("time[data-ms]")) {
     time.title = time.textContent;
-    time.textContent = zone.format(new Date(Number(time.dataset.ms)));
+    time.textContent = zone.format(new Date(time.dataset.ms ? Number(time.dataset.ms) : time.dateTime));
     time.removeAttribute("data-ms");
     time.dir = "auto";
   }

@@ -1,0 +1,40 @@
+// What is wrong with a page, in words. What is hidden, folded or scrolls on purpose is right.
+() => {
+  const faults = [];
+  const name = (one) => `${one.tagName.toLowerCase()}.${one.className?.baseVal ?? one.className} "${(one.textContent ?? "").trim().slice(0, 40)}"`;
+  const root = document.documentElement;
+  if (root.scrollWidth > root.clientWidth) {
+    const wide = [...document.querySelectorAll("body *")].filter((one) => {
+      const box = one.getBoundingClientRect();
+      return box.width && (box.right > root.clientWidth + 1 || box.left < -1) && !one.closest(".skip, .rows thead");
+    });
+    faults.push(`scrolls sideways: ${wide.slice(-3).map(name).join(", ")}`);
+  }
+  const isSeen = (one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".skip, thead, dialog:not([open])");
+  for (const one of document.querySelectorAll("body *")) {
+    if (!isSeen(one) || one.tagName === "SELECT" || one.closest("svg")) continue;
+    const style = getComputedStyle(one);
+    if (["hidden", "clip"].includes(style.overflowX) && style.textOverflow !== "ellipsis" && one.scrollWidth > one.clientWidth + 1) {
+      faults.push(`cut off: ${name(one)}`);
+    }
+  }
+  const controls = [...document.querySelectorAll("a, button, summary, input:not([type=hidden]), select, textarea")].filter(isSeen);
+  const boxes = controls.map((one) => ({ one, parts: [...one.getClientRects()] }));
+  for (let at = 0; at < boxes.length; at++) {
+    for (let other = at + 1; other < boxes.length; other++) {
+      const [a, b] = [boxes[at], boxes[other]];
+      if (a.one.contains(b.one) || b.one.contains(a.one) || a.one.closest(".top") || b.one.closest(".top")) continue;
+      const isOver = a.parts.some((p) => b.parts.some((q) =>
+        p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2));
+      if (isOver) faults.push(`covered: ${name(a.one)} and ${name(b.one)}`);
+    }
+  }
+  for (const one of controls) {
+    const words = [one.getAttribute("aria-label"), one.title, one.textContent, one.value, one.placeholder];
+    const isField = one.matches("input, select, textarea");
+    const labels = isField ? [...(one.labels ?? [])].map((label) => label.textContent.trim()) : [];
+    const isNamed = isField ? one.getAttribute("aria-label") || labels.some(Boolean) : words.some((word) => word?.trim());
+    if (!isNamed) faults.push(`nameless: ${one.outerHTML.slice(0, 120)}`);
+  }
+  return faults;
+}

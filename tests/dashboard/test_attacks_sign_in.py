@@ -1,0 +1,142 @@
+"""Signing in at the dashboard, tried by somebody who has no key: guesses, crowds, forms that are too much, locks as weapons."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from peik.admins.attempts import FAILURES_MAX, HOME_MS, HOMES, Attempts
+from peik.admins.passwords import AT_ONCE_MAX, WAITING_MAX, Passwords
+from peik.admins.sign_ins import OWN_MAX
+from peik.core.role import Role
+from peik.doors.dashboard.door import STRANGERS_BYTES_MAX
+from peik.errors import Forbidden, Unavailable
+from tests.dashboard.papers import opened
+from tests.dashboard.visiting import KEY, House, Visit, visit
+from tests.store.places import ManualClock
+
+PASSWORD = "correct horse battery"
+
+
+async def by_name(browser: Visit, name: str, password: str, **headers: str) -> int:
+    page = await browser.get("/admin/sign-in")
+    fields = page.form("/admin/sign-in").fields | {"key": "", "name": name, "password": password}
+    return (await browser.post("/admin/sign-in", headers=headers, **fields)).status
+
+
+def test_a_name_is_locked_whatever_address_is_claimed_and_however_it_is_written(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await home.dashboard.board.people.add("kamran", Role.ADMIN, PASSWORD)
+        async with home.stranger() as browser:
+            for number, name in enumerate(("kamran", "KAMRAN", " kamran\t", "\u212aamran", "Kamran")):
+                claimed = {"X-Forwarded-For": f"203.0.113.{number}"}
+                assert await by_name(browser, name, "wrong horse battery", **claimed) == 401, name
+            assert await by_name(browser, "kamran", PASSWORD, **{"X-Forwarded-For": "198.51.100.7"}) == 403
+            page = await browser.sign_in(KEY)
+            assert page.url == "/admin"
+            assert FAILURES_MAX == 5
+
+    visit(tmp_path, story)
+
+
+def test_strangers_elsewhere_lock_nobody_out_where_he_is_at_home(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with opened(tmp_path, clock) as store:
+            attempts = Attempts(store.papers, clock)
+            places = await attempts.begin(name="mina", address="192.0.2.1")
+            await attempts.forgive(places, name="mina", address="192.0.2.1")
+            for number in range(FAILURES_MAX):
+                await attempts.begin(name="Mina", address=f"203.0.113.{number}")
+            with pytest.raises(Forbidden):
+                await attempts.begin(name="mina", address="203.0.113.99")
+            for _ in range(FAILURES_MAX):  # she is braked as everybody is, by herself alone
+                await attempts.begin(name="mina", address="192.0.2.1")
+            with pytest.raises(Forbidden):
+                await attempts.begin(name="mina", address="192.0.2.1")
+            clock.pass_ms(HOME_MS + 1)
+            await attempts.sweep()
+            assert await store.papers.count_papers(HOMES) == 0
+
+    asyncio.run(story())
+
+
+def test_a_password_is_taken_as_it_was_typed(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await home.dashboard.board.people.add("mina", Role.VIEWER, f" {PASSWORD} ")
+        async with home.stranger() as browser:
+            assert await by_name(browser, "mina", PASSWORD) == 401
+            assert await by_name(browser, "mina", f" {PASSWORD} ") == 200
+
+    visit(tmp_path, story)
+
+
+def test_strangers_send_no_large_forms_and_no_odd_ones(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        async with home.stranger() as browser:
+            page = await browser.get("/admin/sign-in")
+            fields = page.form("/admin/sign-in").fields
+            answer = await browser.post("/admin/sign-in", **{**fields, "key": "k" * STRANGERS_BYTES_MAX})
+            assert answer.status == 413
+            with aiohttp.MultipartWriter("form-data") as odd:
+                odd.append(b"\\ud800" * 100, {"Content-Disposition": 'form-data; name="csrf"'})
+            for charset in ("raw_unicode_escape", "punycode", "utf-7", '"utf-8-sig"'):
+                kind = f"multipart/form-data; boundary={odd.boundary}; charset={charset}"
+                async with aiohttp.ClientSession() as http:
+                    url = f"{home.url}/admin/sign-in"
+                    async with http.post(url, data=odd, headers={"Content-Type": kind}) as found:
+                        assert found.status == 422, charset
+            assert (await browser.sign_in()).url == "/admin"
+
+    visit(tmp_path, story)
+
+
+def test_a_crowd_of_guessers_is_told_to_come_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        passwords = Passwords()
+        kept = await passwords.hashed(PASSWORD)
+        crowd = [passwords.is_right(kept, "wrong horse battery") for _ in range(200)]
+        ends = await asyncio.gather(*crowd, return_exceptions=True)
+        assert ends.count(False) == AT_ONCE_MAX + WAITING_MAX
+        assert sum(isinstance(end, Unavailable) for end in ends) == 200 - AT_ONCE_MAX - WAITING_MAX
+        assert await passwords.is_right(kept, PASSWORD)  # and the crowd leaves nothing behind
+
+    asyncio.run(story())
+
+
+def test_a_browser_is_signed_in_once_and_nobody_fills_the_store_with_sign_ins(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        sign_ins = home.dashboard.board.sign_ins
+        read = await home.peik.keyring.make("read", ("read",), bot_ids=None)
+        other = await sign_ins.sign_in_key(read.key, address="")
+        async with home.visitor() as browser:
+            token = _cookie(browser)
+            await browser.sign_in()
+            assert _cookie(browser) != token
+            assert await sign_ins.find(token) is None
+            admin = sign_ins.key(KEY)
+            assert admin is not None
+            tokens = [await sign_ins.sign_in_key(admin, address="") for _ in range(OWN_MAX + 5)]
+            assert await home.peik.store.papers.count_papers("sign_ins") == OWN_MAX + 1
+            assert await sign_ins.find(tokens[-1]) is not None
+            assert await sign_ins.find(other) is not None  # others keep theirs
+
+    visit(tmp_path, story)
+
+
+def test_a_cookie_behind_a_proxy_that_speaks_tls_is_for_tls_only(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        async with home.stranger() as browser:
+            page = await browser.get("/admin/sign-in")
+            fields = page.form("/admin/sign-in").fields | {"key": KEY}
+            tls = {"Origin": "https://peik.example"}
+            answer = await browser.post("/admin/sign-in", follow=False, headers=tls, **fields)
+            (cookie,) = [one for one in answer.cookies if one.startswith("peik_session=")]
+            assert {"Secure", "HttpOnly", "SameSite=lax", "Path=/admin"} <= set(cookie.split("; "))
+
+    visit(tmp_path, story)
+
+
+def _cookie(browser: Visit) -> str:
+    return next(cookie.value for cookie in browser._http.cookie_jar if cookie.key == "peik_session")

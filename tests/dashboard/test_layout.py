@@ -1,0 +1,64 @@
+"""How pages lie on a screen: on a telephone and on a desk, in English and in Persian, nothing is cut off, covered or nameless."""
+
+import asyncio
+import itertools
+from pathlib import Path
+
+from playwright.async_api import Page
+
+from tests.dashboard.browser import browser, page_of
+from tests.dashboard.furnishing import furnished
+from tests.dashboard.screens import NARROW, SIGN_IN, WIDE, pages_of, sign_in
+
+DIRECTIONS = {"en": "ltr", "fa": "rtl"}
+
+_FAULTS = Path(__file__).with_name("faults.js").read_text()
+
+
+def test_nothing_is_cut_off_covered_or_nameless_on_any_page(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with furnished(tmp_path) as demo, browser() as opened:
+            faults: dict[str, list[str]] = {}
+            for language, width in itertools.product(DIRECTIONS, (WIDE, NARROW)):
+                async with page_of(opened, width=width, language=language) as page:
+                    for name, path in pages_of(demo).items():
+                        found = await faults_of(page, demo.url + path, language)
+                        if found:
+                            faults[f"{name} in {language}, {width} px"] = found
+                        if path == SIGN_IN:
+                            await sign_in(page, demo.url)
+            assert faults == {}
+
+    asyncio.run(story())
+
+
+def test_faults_are_seen_where_there_are_some() -> None:
+    page_of_faults = """<!doctype html><html dir="ltr"><body>
+      <p style="width: 3000px">too wide</p>
+      <p style="width: 50px; overflow: hidden; white-space: nowrap">longer than its place</p>
+      <a href="/a" style="position: absolute; top: 200px">one</a> <a href="/b" style="position: absolute; top: 205px">other</a>
+      <input type="text" name="nameless">"""
+
+    async def story() -> None:
+        async with browser() as opened, page_of(opened) as page:
+            await page.set_content(page_of_faults)
+            found = await page.evaluate(_FAULTS)
+            assert [fault.partition(":")[0] for fault in found] == [
+                "scrolls sideways",
+                "cut off",
+                "covered",
+                "nameless",
+            ]
+
+    asyncio.run(story())
+
+
+async def faults_of(page: Page, url: str, language: str) -> list[str]:
+    """Those of a page as it comes, and with everything unfolded."""
+    await page.goto(url)
+    direction = await page.evaluate("document.documentElement.dir")
+    found = [] if direction == DIRECTIONS[language] else [f"it is written {direction}"]
+    found += await page.evaluate(_FAULTS)
+    await page.evaluate("document.querySelectorAll('main details').forEach((one) => (one.open = true))")
+    found += await page.evaluate(_FAULTS)
+    return list(dict.fromkeys(found))
