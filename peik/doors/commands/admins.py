@@ -3,7 +3,6 @@
 People are kept in the store, and these commands work on it whether or not a Peik is running: what is changed counts at once.
 """
 
-import asyncio
 import functools
 import getpass
 import inspect
@@ -194,6 +193,8 @@ def _on_store(named: str | None, work: "Callable[[AnyStore], Awaitable[T]]") -> 
             return await work(store)
         finally:
             await store.close()
+
+    import asyncio  # late: see tests/cli/test_shape.py
 
     return asyncio.run(run())
 
