@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof clean
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof screens clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ nodes-proof: setup  ## Nodes killed, frozen and drained on PostgreSQL and Redis,
 jobs-proof: setup  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
 	@$(BIN)/python -m tests.machine
 	for store in sqlite redis; do for kills in 0 10; do $(BIN)/python -m proofs.jobs --store $$store --kills $$kills || exit 1; done; done
+
+screens: setup  ## Take the pictures of every page of the dashboard for the docs anew; about four minutes, needs Chromium.
+	@$(BIN)/python -m tests.machine
+	$(BIN)/python -m tests.dashboard.screens docs/screens
 
 proof: setup  ## A bad day at Telegram with real processes and the real pace; about four minutes.
 	$(BIN)/python -m proofs.bad_day

@@ -40,6 +40,7 @@ def broadcasts_of(
         chance=chance,
         is_ours=lambda: leases.is_live(CHORES),
         keep_ms=int(config.keep_log * 1000),
+        is_shared=store.nodes.lease_s is not None,
     )
     broadcasts = BroadcastsDesk(
         papers=store.papers,
@@ -62,6 +63,8 @@ class BroadcastLetters:
         self._is_paced = is_paced
 
     async def accept(self, bot_id: int, letters: Sequence[Outgoing]) -> list[int]:
+        if self._desk.known(bot_id) is None:  # another node may have added it a moment ago
+            self._desk.take_up(await self._store.bots())
         self._desk.bot(bot_id)
         return [one.letter_id for one in await self._desk.accept([_call(bot_id, letter) for letter in letters])]
 
@@ -97,6 +100,7 @@ def _call(bot_id: int, letter: Outgoing) -> Call:
         params=letter.params,
         priority=letter.priority,
         idempotency_key=letter.key,
+        send_at_ms=letter.send_at_ms,
         metadata=msgspec.json.encode(metadata) if metadata else None,
         on_uncertain=letter.on_uncertain,
     )

@@ -93,6 +93,20 @@ class ContactFilter(msgspec.Struct, frozen=True, kw_only=True):
     campaign: str | None = None  # "": those that came by none
 
 
+CONTACTS_LOOKED_MAX = (
+    20_000  # for one page: nobody waits for a walk through a million chats, and no engine waits behind it
+)
+
+
+class ContactPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Known chats, the last seen first. `cursor` None: there are no more. `is_cut`: so many were looked at that the page ends
+    early; go on with `cursor`."""
+
+    contacts: list[Contact]
+    cursor: tuple[int, int] | None
+    is_cut: bool = False
+
+
 class ContactStore(Protocol):
     async def contacts_place(self, bot_id: int) -> int:
         """The number of the last arrival that was looked at; 0: none."""
@@ -109,10 +123,16 @@ class ContactStore(Protocol):
         """In the order of chat ids, behind `after`."""
 
     async def newest_contacts(
-        self, bot_id: int, wanted: ContactFilter, *, before: tuple[int, int] | None, limit: int
-    ) -> list[Contact]:
-        """The last seen first, of those seen at once the highest chat id; `before` is (last_seen_ms, chat_id) of the last one
-        that was shown."""
+        self,
+        bot_id: int,
+        wanted: ContactFilter,
+        *,
+        before: tuple[int, int] | None,
+        limit: int,
+        looked_max: int = CONTACTS_LOOKED_MAX,
+    ) -> ContactPage:
+        """The last seen first, of those seen at once the highest chat id; `before` is the cursor of the page before:
+        (last_seen_ms, chat_id)."""
 
     async def count_contacts(self, bot_id: int, wanted: ContactFilter) -> int: ...
 

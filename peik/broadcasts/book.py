@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from peik.broadcasts.records import (
     ACTIVE_SHELF,
     KEY_SHELF,
@@ -18,7 +20,7 @@ from peik.errors import Conflict, NotFound, Unavailable
 from peik.paper_ports import Filing, PaperStore
 
 TRIES_MAX = 100  # against others who change the same broadcast; each of them has got further then
-ACTIVE_MAX = 1000
+ACTIVE_PAGE = 1000
 CLEAR_PAGE = 1000
 
 Lines = Sequence[tuple[int, Recipient]]
@@ -44,8 +46,14 @@ class Book:
         return [read_broadcast(paper) for paper in papers]
 
     async def active(self) -> list[str]:
-        """The ids of those that an engine must look at, the oldest first."""
-        return [paper.key for paper in await self._papers.papers(ACTIVE_SHELF, limit=ACTIVE_MAX)]
+        """The ids of those that an engine must look at, the oldest first. All of them: of many that are to start next month
+        none may keep one of today from being seen."""
+        ids: list[str] = []
+        while page := await self._papers.papers(ACTIVE_SHELF, after=ids[-1] if ids else None, limit=ACTIVE_PAGE):
+            ids += [paper.key for paper in page]
+            if len(page) < ACTIVE_PAGE:
+                break
+        return ids
 
     async def add(self, broadcast: Broadcast, more: Sequence[Filing] = ()) -> None:
         """A new one. Raises Conflict if it, or something of `more`, is there already."""
@@ -76,28 +84,36 @@ class Book:
             except Conflict:
                 continue
             return old, new
-        raise Unavailable(code="busy", detail=f"Broadcast {broadcast_id} is changed by many at once. Ask again.")
+        raise _busy(broadcast_id)
 
-    async def remove(self, broadcast: Broadcast, *, may: Callable[[Broadcast], bool]) -> None:
-        """Take it away as it stands, and then its ledger. What a crash leaves of that is swept later."""
+    async def remove(self, broadcast_id: str, *, may: Callable[[Broadcast], bool]) -> bool:
+        """Take it away, and then its ledger, if it may go as it stands. What a crash leaves of that is swept later. Raises
+        Unavailable."""
         for _ in range(TRIES_MAX):
-            paper = await self._papers.paper(SHELF, broadcast.id)
-            if paper is None or not may(read_broadcast(paper)):
-                return
-            filings = [
-                Filing(shelf=SHELF, key=broadcast.id, body=None, version=paper.version),
-                _marked(broadcast.id, None),
-            ]
-            if broadcast.key is not None:
-                filings.append(Filing(shelf=KEY_SHELF, key=broadcast.key, body=None))
+            paper = await self._papers.paper(SHELF, broadcast_id)
+            if paper is None:
+                return True
+            old = read_broadcast(paper)
+            if not may(old):
+                return False
+            filings = [Filing(shelf=SHELF, key=old.id, body=None, version=paper.version), _marked(old.id, None)]
+            if old.key is not None:
+                filings.append(Filing(shelf=KEY_SHELF, key=old.key, body=None))
             try:
                 await self._papers.file(filings)
             except Conflict:
                 continue
-            break
-        await self.clear(broadcast.id)
+            await self.clear(old.id)
+            return True
+        raise _busy(broadcast_id)
 
     # ---- the ledger ----
+
+    async def begin(self, broadcast_id: str, lines: Lines) -> None:
+        """Recipients of a broadcast that is about to be made. Raises Conflict if another one has this id: the first line is
+        what it is known by."""
+        first, *others = line_filings(broadcast_id, lines)
+        await self._papers.file([replace(first, version=0), *others])
 
     async def write(self, broadcast_id: str, lines: Lines) -> None:
         await self._papers.file(line_filings(broadcast_id, lines))
@@ -127,6 +143,10 @@ def line_filings(broadcast_id: str, lines: Lines) -> list[Filing]:
 
 def _marked(broadcast_id: str, body: str | None) -> Filing:
     return Filing(shelf=ACTIVE_SHELF, key=broadcast_id, body=body)
+
+
+def _busy(broadcast_id: str) -> Unavailable:
+    return Unavailable(code="busy", detail=f"Broadcast {broadcast_id} is changed by many at once. Ask again.")
 
 
 def unknown(broadcast_id: str) -> NotFound:

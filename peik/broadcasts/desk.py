@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from peik.broadcasts.audience import ListAudience
 from peik.broadcasts.book import Book, unknown
 from peik.broadcasts.drafting import KEY_CHARS_MAX as KEY_CHARS_MAX
 from peik.broadcasts.drafting import BroadcastRequest as BroadcastRequest
-from peik.broadcasts.drafting import check_start, digest_of, drafted, shelved
+from peik.broadcasts.drafting import check_start
+from peik.broadcasts.making import Making
 from peik.broadcasts.moving import moved, told
 from peik.broadcasts.ports import Letters
-from peik.broadcasts.records import KEY_SHELF, Broadcast, Recipient
+from peik.broadcasts.records import Broadcast, Recipient
 from peik.broadcasts.snapshot import unreachable
 from peik.broadcasts.writing import preview_of
 from peik.clock import Clock
@@ -29,19 +29,13 @@ from peik.core.problem import BadInput
 from peik.core.quiet import done_at
 from peik.errors import Conflict
 from peik.events import Events
-from peik.paper_ports import ContactStore, Filing, PaperStore
+from peik.paper_ports import ContactStore, PaperStore
 from peik.zones import zone_of
 
 PAGE_MAX = 1000
 SCANNED_MAX = 20_000  # lines of a ledger that one question looks at
-FILED = 1000  # recipients in one commit
 
 Line = tuple[int, Recipient]
-
-
-class _Key(msgspec.Struct, frozen=True):
-    id: str
-    digest: str
 
 
 class BroadcastsDesk:
@@ -57,13 +51,12 @@ class BroadcastsDesk:
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """`look` wakes the engine, if it is in this process."""
-        self._papers = papers
         self._book = Book(papers)
+        self._making = Making(papers=papers, letters=letters, clock=clock, events=events, chance=chance)
         self._contacts = contacts
         self._letters = letters
         self._clock = clock
         self._events = events
-        self._chance = chance
         self._look = look
 
     # ---- making ----
@@ -71,54 +64,9 @@ class BroadcastsDesk:
     async def create(self, request: BroadcastRequest) -> Broadcast:
         """Durably; its recipients too, if they are given. Of a key that was used before, the broadcast of that time. Raises
         BadInput, NotFound, Conflict (another broadcast under the same key) and StoreUnavailable."""
-        bot_id = self._letters.bot_id(request.bot_id)
-        number = self._chance.randrange(100_000)
-        draft = drafted(request, bot_id=bot_id, number=number, at_ms=self._clock.wall_ms())
-        digest = digest_of(request, bot_id)
-        key = None if request.key is None else shelved(request.key, bot_id)
-        if key is not None:
-            known = await self._known(key, digest)
-            if known is not None:
-                return known
-            draft = msgspec.structs.replace(draft, key=key)
-        if isinstance(request.audience, ListAudience):
-            await self._write_down(draft.id, request.audience)
-        more = []
-        if key is not None:
-            body = msgspec.json.encode(_Key(draft.id, digest)).decode()
-            more = [Filing(shelf=KEY_SHELF, key=key, body=body, version=0)]
-        try:
-            # The last commit, and the one that counts: recipients without a broadcast are swept away.
-            await self._book.add(draft, more)
-        except Conflict:
-            known = None if key is None else await self._known(key, digest)
-            if known is None:
-                raise
-            await self._book.clear(draft.id)
-            return known
-        self._events.tell(told(draft))
+        made = await self._making.create(request)
         self._look()
-        return draft
-
-    async def _known(self, key: str, digest: str) -> Broadcast | None:
-        paper = await self._papers.paper(KEY_SHELF, key)
-        if paper is None:
-            return None
-        noted = msgspec.json.decode(paper.body, type=_Key)
-        if noted.digest != digest:
-            raise Conflict(
-                code="idempotency_key_reused",
-                detail="This key was used for another broadcast. Use a new key for a new one.",
-            )
-        return await self._book.get(noted.id)
-
-    async def _write_down(self, broadcast_id: str, audience: ListAudience) -> None:
-        lines = [
-            (number, Recipient(chat=chat, values=values))
-            for number, (chat, values) in enumerate(audience.recipients, start=1)
-        ]
-        for first in range(0, len(lines), FILED):
-            await self._book.write(broadcast_id, lines[first : first + FILED])
+        return made
 
     # ---- looking ----
 
@@ -260,7 +208,8 @@ class BroadcastsDesk:
         found = await self.get(broadcast_id)
         if not _may_be_deleted(found):
             raise Conflict(code="wrong_phase", detail=f"Broadcast {found.id} is {found.phase}: cancel it first.")
-        await self._book.remove(found, may=_may_be_deleted)
+        if not await self._book.remove(found.id, may=_may_be_deleted):
+            raise Conflict(code="wrong_phase", detail=f"Broadcast {found.id} was begun a moment ago: cancel it first.")
 
 
 def _may_be_deleted(found: Broadcast) -> bool:

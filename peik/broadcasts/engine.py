@@ -23,14 +23,14 @@ from peik.paper_ports import ContactStore, PaperStore
 
 TICK_S = 0.5  # between two steps of one that works
 LOOK_S = 1.0  # what somebody asked of another node is noticed within this time
-IDLE_S = 5.0  # while there is nothing at all to do; a bell comes with most of what changes that
+IDLE_S = 60.0  # where a bell comes with all that others ask: a store of our own is not asked in vain
 MISSED_S = 3.0  # ends of letters that nobody told are found at the latest after so long
 RETRY_S = 2.0
 SURPRISED_S = 30.0  # a broadcast that met something unforeseen rests so long, and the others go on
 SWEEP_S = 3600.0
 ABANDONED_MS = 6 * 3_600_000  # recipients without a broadcast, so long after it was begun to be written down
 HEARD_MAX = 10_000
-STEPS_MAX = 200  # of one broadcast in a row, before the others have their turn
+STEPS_MAX = 20  # of one broadcast in a row, before the others have their turn
 
 
 class Broadcaster:
@@ -45,8 +45,10 @@ class Broadcaster:
         chance: random.Random,
         is_ours: Callable[[], bool],
         keep_ms: int,
+        is_shared: bool = False,
     ) -> None:
-        """`is_ours`: whether this node has the chores. Ended broadcasts are kept for `keep_ms`."""
+        """`is_ours`: whether this node has the chores. Ended broadcasts are kept for `keep_ms`. `is_shared`: other nodes write
+        to the store, and not all that they write is heard here."""
         self._book = Book(papers)
         self._contacts = contacts
         self._letters = letters
@@ -55,6 +57,7 @@ class Broadcaster:
         self._chance = chance
         self._is_ours = is_ours
         self._keep_ms = keep_ms
+        self._idle_s = LOOK_S if is_shared else IDLE_S
         self._bell = Bell()
         self._task: asyncio.Task[None] | None = None
         self._heard: set[int] = set()
@@ -83,8 +86,12 @@ class Broadcaster:
         if not self._open:
             return
         for event in events:
-            if isinstance(event, Settled) and event.state.is_final and len(self._heard) < HEARD_MAX:
+            if isinstance(event, Settled) and event.state.is_final:
                 self._heard.add(event.letter_id)
+        if (
+            len(self._heard) > HEARD_MAX
+        ):  # nearly all are letters of others; of ours the next look finds what is lost here
+            self._heard.clear()
 
     # ---- the loop ----
 
@@ -102,6 +109,9 @@ class Broadcaster:
                 if not is_failing:
                     self._events.tell(StoreFailed(what="broadcasts", why=error.detail))
                 is_failing = True
+            except Exception as error:  # noqa: BLE001  told of; the store may hold what a newer version wrote
+                self._events.tell(Surprise(where="broadcasts", error=described(error)))
+                wait_s = SURPRISED_S
             if wait_s > 0:
                 await self._bell.wait(self._clock.mono() + wait_s)
 
@@ -115,7 +125,7 @@ class Broadcaster:
         if self._clock.mono() - self._swept_at >= SWEEP_S:
             self._swept_at = self._clock.mono()
             await self._sweep()
-        return min(waits, default=IDLE_S)
+        return min(waits, default=self._idle_s)
 
     async def _steps(self, work: "_Work", broadcast_id: str) -> float:
         rests_s = self._rests_until.get(broadcast_id, 0.0) - self._clock.mono()
@@ -147,15 +157,21 @@ class Broadcaster:
         seen = await work.pen.claim(seen)
         if seen.phase is Phase.SCHEDULED:
             if self._clock.wall_ms() < (seen.start_at_ms or 0):
-                return LOOK_S
+                return self._until(seen.start_at_ms or 0)
             await work.pen.move(seen, Step.START)
             return 0.0
         if seen.phase is Phase.SNAPSHOTTING:
             await work.snapshot.page(seen)
             return 0.0
         seen = await self._gathered(work, await work.handing.finish(seen))
-        is_more = await self._go_on(work, seen)
-        return 0.0 if is_more else (TICK_S if seen.phase is not Phase.QUIET else LOOK_S)
+        if await self._go_on(work, seen):
+            return 0.0
+        is_resting = seen.phase is Phase.QUIET and not seen.is_withdrawing and not seen.open
+        return self._until(seen.quiet_until_ms or 0) if is_resting else TICK_S
+
+    def _until(self, at_ms: int) -> float:
+        """Nothing has to be done before then, unless somebody asks."""
+        return min(self._idle_s, max(TICK_S, (at_ms - self._clock.wall_ms()) / 1000))
 
     async def _go_on(self, work: "_Work", seen: Broadcast) -> bool:
         if seen.phase is Phase.QUIET and not seen.is_withdrawing:
@@ -207,7 +223,7 @@ class Broadcaster:
         while page := await self._book.newest(before=before, limit=100):
             for one in page:
                 if _is_old(one, now_ms, self._keep_ms):
-                    await self._book.remove(one, may=lambda stored: _is_old(stored, now_ms, self._keep_ms))
+                    await self._book.remove(one.id, may=lambda stored: _is_old(stored, now_ms, self._keep_ms))
             before = page[-1].id
 
     # ---- building ----

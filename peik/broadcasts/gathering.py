@@ -92,7 +92,8 @@ class Gathering:
                 again=old.again + again,
                 counts=counts,
                 unrecalled=unrecalled,
-                is_withdrawing=is_withdrawing,
+                # If it was not halted when we looked, it may be since: halted, and let go again.
+                is_withdrawing=is_withdrawing if seen.is_withdrawing else old.is_withdrawing,
             )
 
         return await self._pen.write(seen, change, lines)

@@ -1,7 +1,9 @@
 """Hands letters of a broadcast over to the outbox, a batch at a time: note which, accept them, write down that it is done.
 
-If the process dies after the note, the same batch is accepted again under the same keys, which accepts nothing twice. Keys
-are kept for 48 hours; after 40 the letters are looked for instead.
+If the process dies after the note, the same batch is accepted again under the same keys, which accepts nothing twice. If it
+was halted meanwhile, its keys are taken all the same, by letters that cannot leave before they are taken back: whoever noted it
+may be frozen, or its commit still on its way, and must find nothing left to accept. Keys are kept for 48 hours; after 40 the
+letters are looked for instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +22,7 @@ from peik.core.problem import Problem
 from peik.errors import BadInput, Conflict, NotFound
 
 KEYS_SURE_MS = 40 * 3_600_000
+PARKED_MS = 30 * 86_400_000  # so late is the time of a letter that is accepted to be taken back
 LOOK_MORE = 50  # letters of other batches that may have come after a batch
 WORDS_MAX = 500
 
@@ -51,14 +54,17 @@ class Handing:
         if batch is None:
             return seen
         rows = await self._book.those(seen.id, [entry.number for entry in batch.entries])
-        is_wanted = seen.phase.is_sending or (seen.phase is Phase.RECALLING and seen.recall_next > 0)
-        if is_wanted and self._clock.wall_ms() - batch.at_ms < KEYS_SURE_MS:
+        if self._clock.wall_ms() - batch.at_ms < KEYS_SURE_MS:
             return await self._accept(seen, batch, rows)
         return await self._look_for(seen, batch, rows)
 
     async def _accept(self, seen: Broadcast, batch: Batch, rows: Mapping[int, Recipient]) -> Broadcast:
         make = deletion_of if seen.recall_next else letter_to
         letters = [make(seen, entry, rows[entry.number]) for entry in batch.entries]
+        if not _is_wanted(seen):
+            assert seen.is_withdrawing, seen.phase
+            send_at_ms = self._clock.wall_ms() + PARKED_MS
+            letters = [replace(letter, send_at_ms=send_at_ms) for letter in letters]
         ended: dict[Entry, str] = {}
         try:
             ids = await self._letters.accept(seen.bot_id, letters)
@@ -75,33 +81,48 @@ class Handing:
         """One of them cannot be a letter. The others can."""
         taken: dict[Entry, int] = {}
         refused: dict[Entry, str] = {}
+        accepted: dict[Entry, int] | None = None
         for entry, letter in zip(batch.entries, letters, strict=True):
             try:
                 (taken[entry],) = await self._letters.accept(seen.bot_id, [letter])
-            except (BadInput, Conflict) as problem:
+            except BadInput as problem:
                 refused[entry] = problem.detail[:WORDS_MAX]
+            except Conflict as problem:  # it was accepted, in the words of another version of Peik
+                accepted = await self._found(seen, batch) if accepted is None else accepted
+                if entry in accepted:
+                    taken[entry] = accepted[entry]
+                else:
+                    refused[entry] = problem.detail[:WORDS_MAX]
         return taken, refused
 
     async def _give_up(self, seen: Broadcast, problem: Problem) -> Broadcast:
         """There is no such bot any more: nothing of the batch was accepted."""
+        was_wanted = _is_wanted(seen)
         seen = await self._pen.write(seen, lambda old: replace(old, batch=None))
+        if not was_wanted:
+            return seen
         step = Step.STOP if seen.phase.is_sending else Step.CANCEL
         return await self._pen.move(seen, step, reason=problem.detail)
 
     async def _look_for(self, seen: Broadcast, batch: Batch, rows: Mapping[int, Recipient]) -> Broadcast:
-        """Whether the letters were accepted. They are the newest of this broadcast."""
+        """Whether the letters were accepted."""
+        taken = await self._found(seen, batch)
+        if not taken:
+            return await self._pen.write(seen, lambda old: replace(old, batch=None))
+        return await self._write_down(seen, batch, rows, taken, {})
+
+    async def _found(self, seen: Broadcast, batch: Batch) -> dict[Entry, int]:
+        """Letters of the batch. They are the newest of this broadcast."""
         label = recall_label_of(seen.id) if seen.recall_next else label_of(seen.id)
         views = await self._letters.labelled(seen.bot_id, label, limit=len(batch.entries) + LOOK_MORE)
         wanted = set(batch.entries)
-        taken: dict[Entry, int] = {}
+        found: dict[Entry, int] = {}
         for view in views:
             labels = _read_labels(view.metadata or "{}")
             entry = Entry(int(labels.user_id or 0), labels.round)
             if entry in wanted:
-                taken.setdefault(entry, view.id)
-        if not taken:
-            return await self._pen.write(seen, lambda old: replace(old, batch=None))
-        return await self._write_down(seen, batch, rows, taken, {})
+                found.setdefault(entry, view.id)
+        return found
 
     async def _write_down(
         self,
@@ -134,6 +155,11 @@ class Handing:
             return replace(new, next=batch.next, counts=counts)
 
         return await self._pen.write(seen, change, lines)
+
+
+def _is_wanted(seen: Broadcast) -> bool:
+    """Whether letters of it may go out now."""
+    return seen.phase.is_sending or (seen.phase is Phase.RECALLING and seen.recall_next > 0)
 
 
 def _queued(row: Recipient, letter_id: int, is_recall: bool, at_ms: int) -> Recipient:

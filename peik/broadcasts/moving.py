@@ -27,8 +27,8 @@ def moved(
             new = replace(new, started_at_ms=at_ms)
         case Step.GO | Step.RESUME if phase is Phase.RUNNING:
             new = replace(new, is_canary_over=True)
-        case Step.RECALL:
-            new = replace(new, ended_at_ms=None, recall_next=0 if broadcast.phase.is_final else broadcast.recall_next)
+        case Step.RECALL if broadcast.phase.is_final:  # from the first on, also if a recall was ended before
+            new = replace(new, ended_at_ms=None, recall_next=0, unrecalled=0)
         case Step.END:
             new = replace(new, ended_at_ms=at_ms)
         case _:

@@ -19,6 +19,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     number: int | None = None  # of the recipient: its user_id
     round: int = 0
     priority: int
+    send_at_ms: int | None = None
     on_uncertain: OnUncertain | None = None
 
 

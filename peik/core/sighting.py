@@ -9,6 +9,7 @@ import msgspec
 from peik.core.arrival import Arrival
 
 NAME_CHARS_MAX = 200
+ID_MAX = 2**52  # of Telegram's own; what is beyond is nobody's, and no store is to be asked to keep it
 CODE_PREFIX = "peik-"  # of link codes: what else stands behind /start is a campaign, and never a try
 
 
@@ -136,7 +137,7 @@ _READERS: dict[str, Callable[[Arrival], Sighting | None]] = {
 def _sighting(
     arrival: Arrival, chat: _Chat, sender: _Person | None, message: _Message | None, *, is_gone: bool = False
 ) -> Sighting | None:
-    if chat.type not in _TYPES:
+    if chat.type not in _TYPES or abs(chat.id) > ID_MAX:
         return None
     is_private = chat.type == "private"
     person = sender if is_private and sender is not None and sender.id == chat.id else None

@@ -63,7 +63,9 @@ class Census:
             self.look(came)
 
     async def _run(self) -> None:
-        while True:
+        task = asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():  # asked: a library can swallow a cancellation on Python 3.11
             await self._bell.wait()
             await asyncio.sleep(GATHER_S)
             waiting, self._waiting = self._waiting, set()

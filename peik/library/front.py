@@ -4,12 +4,13 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from peik.core.letter import State
 from peik.core.lifecycle import UNCERTAIN
 from peik.errors import BadInput, Unavailable
 from peik.library.accounts import AccountCalls
+from peik.library.broadcasts import Broadcasts
 from peik.library.calls import (
     DEAD_FILTER_NAMES,
     FILTER_NAMES,
@@ -18,8 +19,10 @@ from peik.library.calls import (
     Filter,
     LetterId,
     Sending,
+    When,
     filter_of,
     id_of,
+    instant_ms,
 )
 from peik.library.files import Content, File, is_content
 from peik.library.handlers import AnyHandler, Handlers
@@ -27,6 +30,7 @@ from peik.library.jobs import JobCalls
 from peik.library.jobs_kinds import GivenKind
 from peik.library.letters import Letter, QueueStats, Receipt, Refused
 from peik.library.outreach import OutreachCalls, OutreachCounter
+from peik.ports import NOW, LetterFilter
 
 if TYPE_CHECKING:
     from peik.library.accounts_counter import AccountsCounter
@@ -54,6 +58,7 @@ class Peik(AccountCalls, JobCalls, OutreachCalls):
         self._counter = counter
         self._is_open = False
         self._handlers = Handlers(self)
+        self.broadcasts = Broadcasts(lambda: self._at_counter().broadcasts)
 
     @classmethod
     def open(
@@ -357,6 +362,24 @@ class Peik(AccountCalls, JobCalls, OutreachCalls):
     async def cancel(self, letter: LetterId) -> Receipt:
         """Take a letter back. Raises Conflict if it is being sent right now, or has ended."""
         return await self._at_counter().cancel(id_of(letter))
+
+    async def cancel_letters(self, **which: Unpack[Filter]) -> int:
+        """Take back all letters of a filter that wait or are delayed. How many; what is in flight goes out. Raises BadInput
+        without a filter: nobody takes everything back by a slip."""
+        wanted = filter_of(which, FILTER_NAMES)
+        if wanted == LetterFilter():
+            raise BadInput(code="no_filter", detail='Say which letters: a filter at least, such as state="waiting".')
+        if wanted.state not in (None, State.WAITING, State.DELAYED):
+            raise BadInput(code="bad_state", detail="Only letters that are waiting or delayed can be taken back.")
+        return await self._at_counter().cancel_all(wanted)
+
+    async def change_letter(
+        self, letter: LetterId, *, priority: int | None = None, send_at: When | Literal["now"] | None = None
+    ) -> Receipt:
+        """Give a letter that waits another priority, another time ("now": at once, also if it backs off), or both. Raises
+        Conflict if it is being sent right now, or has ended."""
+        send_at_ms = NOW if isinstance(send_at, str) else instant_ms(send_at, "send_at")
+        return await self._at_counter().change(id_of(letter), priority=priority, send_at_ms=send_at_ms)
 
     async def resolve(self, letter: LetterId, *, arrived: bool) -> Receipt:
         """Say what became of a letter that failed as "uncertain": it had arrived, or it is to be sent again."""

@@ -5,6 +5,7 @@ from typing import Protocol
 from peik.job_ports import JobFilter
 from peik.jobs.desk import JobRequest
 from peik.library.accounts_counter import FullCounter
+from peik.library.broadcasts import BroadcastsCounter
 from peik.library.jobs_kinds import GivenKind
 from peik.library.jobs_values import HostInfo, JobCounts, JobInfo, JobPage, JobsUsed, QueuedJob
 from peik.library.outreach import OutreachCounter
@@ -39,6 +40,9 @@ class JobsCounter(Protocol):
 class WholeCounter(FullCounter, Protocol):
     @property
     def jobs(self) -> JobsCounter: ...
+
+    @property
+    def broadcasts(self) -> BroadcastsCounter: ...
 
     @property
     def outreach(self) -> OutreachCounter: ...

@@ -16,6 +16,7 @@ from peik.errors import InDoubt, Unavailable
 from peik.events import Events
 from peik.inbox.consumers import Handling
 from peik.library.accounts_local import LocalAccounts
+from peik.library.broadcasts_ways import LocalBroadcasts
 from peik.library.files import Parcel, chunks
 from peik.library.handlers import Handlers, types_of
 from peik.library.jobs_local import LateWork, LocalJobs, lone_group
@@ -40,6 +41,7 @@ class LocalCounter:
         self._make_clients = make_clients
         self.jobs = LocalJobs(lambda: self._office)
         self.outreach = LocalOutreach(lambda: self._office)
+        self.broadcasts = LocalBroadcasts(lambda: self._office)
 
     async def open(self) -> None:
         """Raises StartError with what to do."""
@@ -151,6 +153,12 @@ class LocalCounter:
 
     async def cancel(self, letter_id: int) -> Receipt:
         return _receipt(await self._office.desk.cancel(letter_id))
+
+    async def cancel_all(self, wanted: LetterFilter) -> int:
+        return await self._office.desk.cancel_all(wanted)
+
+    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt:
+        return _receipt(await self._office.desk.change(letter_id, priority=priority, send_at_ms=send_at_ms))
 
     async def retry(self, letter_id: int) -> Receipt:
         return _receipt(await self._office.desk.retry(letter_id))

@@ -29,11 +29,12 @@ from peik.library.handlers import Handlers
 from peik.library.letters import Letter, Page, QueueStats, Receipt, decode_page, decode_receipt, decode_stats
 from peik.library.stopping import until_stopped
 from peik.library.wire import ANSWER_TIMEOUT_S, Wire
-from peik.ports import LetterFilter
+from peik.ports import NOW, LetterFilter
 from peik.shown import rfc3339
 
 if TYPE_CHECKING:
     from peik.library.accounts_remote import RemoteAccounts
+    from peik.library.broadcasts_ways import RemoteBroadcasts
     from peik.library.jobs_remote import RemoteJobs
     from peik.library.outreach import RemoteOutreach
 
@@ -122,6 +123,15 @@ class RemoteCounter:
     async def cancel(self, letter_id: int) -> Receipt:
         return read(decode_receipt, await self.ask("DELETE", f"/v1/letters/{letter_id}"))
 
+    async def cancel_all(self, wanted: LetterFilter) -> int:
+        reply = await self.ask("POST", "/v1/letters/cancel", body=encode(_filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
+        return read(_decode_cancelled, reply).cancelled
+
+    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt:
+        told = {"priority": priority, "send_at": "now" if send_at_ms == NOW else rfc3339(send_at_ms)}
+        body = encode({name: value for name, value in told.items() if value is not None})
+        return read(decode_receipt, await self.ask("PATCH", f"/v1/letters/{letter_id}", body=body))
+
     async def retry(self, letter_id: int) -> Receipt:
         return read(decode_receipt, await self.ask("POST", f"/v1/letters/{letter_id}/retry"))
 
@@ -158,6 +168,12 @@ class RemoteCounter:
         from peik.library.jobs_remote import RemoteJobs
 
         return RemoteJobs(self)
+
+    @property
+    def broadcasts(self) -> "RemoteBroadcasts":
+        from peik.library.broadcasts_ways import RemoteBroadcasts
+
+        return RemoteBroadcasts(self)
 
     @property
     def outreach(self) -> "RemoteOutreach":
@@ -306,6 +322,10 @@ class _Retried(msgspec.Struct):
     retried: int
 
 
+class _Cancelled(msgspec.Struct):
+    cancelled: int
+
+
 class _Cleared(msgspec.Struct):
     cleared: int
 
@@ -321,6 +341,7 @@ _decode_letter = msgspec.json.Decoder(Letter).decode
 _decode_ids = msgspec.json.Decoder(_Ids).decode
 _decode_seen = msgspec.json.Decoder(_Seen).decode
 _decode_retried = msgspec.json.Decoder(_Retried).decode
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 _decode_cleared = msgspec.json.Decoder(_Cleared).decode
 _decode_problem = msgspec.json.Decoder(_Told).decode
 

@@ -12,6 +12,7 @@ import msgspec
 
 from peik.core.letter import Priority
 from peik.core.notification import CAPTION_UNITS_MAX, CAPTIONED, fresh, may_go_at, merged, rendered, units_of
+from peik.errors import BadInput
 from peik.notifications.values import (
     NOTICES,
     PARCELS,
@@ -85,7 +86,11 @@ class Packing:
             plan.put_off.extend(waiting)
             plan.filings.extend(put_off(waiting))
             return
-        parcel = _parcel(bundle, *address, at_ms=at_ms)
+        try:
+            parcel = _parcel(bundle, *address, at_ms=at_ms)
+        except BadInput as problem:  # it was accepted by a Peik that had other rules; nobody else is to wait for it
+            plan.filings.extend(_over(bundle, f"{problem.code}: {problem.detail}"))
+            return
         sent.append(at_ms)
         plan.parcels.append(parcel)
         plan.filings.append(filed(PARCELS, parcel.id, parcel))

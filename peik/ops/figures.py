@@ -125,13 +125,15 @@ class Figures:
 
     async def run(self) -> None:
         """Until cancelled. While nothing happens, nothing is done."""
-        while True:
+        task = asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():  # asked: a library can swallow a cancellation on Python 3.11
             if self._live().is_empty:
                 self.counting.when_next(self._bell.ring)
                 await self._bell.wait()
             self._minute = self._now_minute()  # nothing was counted before
             is_quiet = False
-            while not is_quiet:
+            while not is_quiet and not task.cancelling():
                 left_ms = TICK_MS - self._clock.wall_ms() % TICK_MS
                 await self._bell.wait(self._clock.mono() + left_ms / 1000)
                 self._looks.append((self._clock.mono(), self.counting.whole.copy()))

@@ -1,7 +1,6 @@
 """Broadcasts of a whole Peik in virtual time: production code, SQLite, the simulated Telegram."""
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -9,8 +8,8 @@ from typing import Any
 
 from peik.broadcasts.audience import Audience, listed
 from peik.broadcasts.desk import BroadcastRequest, BroadcastsDesk
+from peik.broadcasts.engine import Broadcaster
 from peik.broadcasts.records import Broadcast, Recipient
-from peik.building_outreach import broadcasts_of
 from peik.core.broadcast import Phase, RecipientState
 from peik.testing import Options
 from tests.engine.story import BOT, Stage, play_closed
@@ -29,32 +28,22 @@ class Campaign:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.lives = 0
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        self.lives += 1
         async with self.stage.open():
-            peik = self.stage.peik
-            if hasattr(peik, "broadcasts"):
-                self.desk = peik.broadcasts
+            self.desk = self.stage.peik.broadcasts
+            yield
+
+    @asynccontextmanager
+    async def beside(self, engine: Broadcaster) -> AsyncIterator[None]:
+        """With another engine than the one of Peik itself."""
+        async with asyncio.TaskGroup() as group:
+            engine.start(group)
+            try:
                 yield
-                return
-            self.desk, broadcaster = broadcasts_of(
-                peik.config,
-                clock=peik.clock,
-                events=peik.events,
-                chance=random.Random(self.lives),
-                desk=peik.desk,
-                store=peik.store,
-                leases=peik.leases,
-            )
-            async with asyncio.TaskGroup() as group:
-                broadcaster.start(group)
-                try:
-                    yield
-                finally:
-                    broadcaster.stop()
+            finally:
+                engine.stop()
 
     async def create(self, audience: Audience | list[int], text: str = "Hello", **terms: Any) -> Broadcast:
         if isinstance(audience, list):

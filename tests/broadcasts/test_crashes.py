@@ -1,7 +1,8 @@
-"""From a seed: Peik dies at any of its steps, again and again, in the middle of a broadcast that is paused and resumed. In the
-end everybody has got it, nobody twice unless a try was uncertain, and the ledger knows."""
+"""From a seed: Peik dies at any of its steps, again and again, in the middle of a broadcast that is paused and resumed, or ended
+and recalled. In the end everybody has what the ledger says, and nobody twice unless a try was uncertain."""
 
 import asyncio
+import contextlib
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -26,10 +27,10 @@ from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop, run_world
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.virtual import VirtualClock
 from tests.broadcasts.story import Campaign, people
-from tests.engine.story import TOKEN, Stage
+from tests.engine.story import BOT, TOKEN, Stage
 from tests.sessions.house import Died, outlived
 
-SEEDS = int(os.environ.get("PEIK_BROADCAST_SEEDS", "16"))
+SEEDS = int(os.environ.get("PEIK_BROADCAST_SEEDS", "10"))
 RECIPIENTS = 400
 LIVES = 12
 NEVER = 10**9
@@ -197,3 +198,63 @@ async def judge(world: World, broadcast_id: str) -> None:
 def test_everybody_gets_it_once_however_often_peik_dies(seed: int, tmp_path: Path) -> None:
     with system.watched():
         run_world(lambda loop, clock: played(loop, clock, tmp_path, seed))
+
+
+async def ended_early(loop: WorldLoop, clock: VirtualClock, folder: Path, seed: int) -> World:
+    """Somebody cancels it or recalls it on the way, and asks again until it is so."""
+    world = World(loop, clock, folder, seed)
+    chance, campaign = world.chance, world.campaign
+    wish, end = (Phase.CANCELLING, Phase.CANCELLED) if seed % 2 else (Phase.RECALLING, Phase.RECALLED)
+    least = chance.randrange(0, 250)
+
+    async def story() -> None:
+        made = await campaign.create(people(RECIPIENTS), start=True, key=f"seed {seed}")
+        while True:
+            await asyncio.sleep(chance.choice([0.05, 0.4, 3.0]))
+            found = await campaign.desk.get(made.id)
+            if found.phase is end:
+                return
+            with contextlib.suppress(Conflict):  # it is so, or it went on in this moment
+                if found.phase.is_sending and found.counts.delivered >= least:
+                    await (campaign.desk.cancel if wish is Phase.CANCELLING else campaign.desk.recall)(made.id)
+                elif found.phase is Phase.RECALLING and chance.random() < 0.1:
+                    await campaign.desk.pause(made.id)
+                elif found.phase is Phase.PAUSED:
+                    await campaign.desk.resume(made.id)
+
+    for _ in range(LIVES):
+        if await world.live(story):
+            break
+
+    async def to_the_end() -> None:
+        await story()
+        await judge_ended(world, end)
+
+    assert await world.live(to_the_end, is_last=True)
+    return world
+
+
+async def judge_ended(world: World, end: Phase) -> None:
+    (done,) = await world.campaign.desk.find()
+    got = world.campaign.got()
+    ledger = await world.campaign.ledger(done.id)
+    sent_state = RecipientState.DELIVERED if end is Phase.CANCELLED else RecipientState.RECALLED
+    telegram = world.stage.telegram
+    for number, line in ledger.items():
+        assert isinstance(line.chat, int)
+        # Whoever was paused while letters were taken back does not know what became of one that may have arrived.
+        is_unknown = line.state is RecipientState.FAILED and line.uncertain_tries > 0
+        assert is_unknown or line.state in (sent_state, RecipientState.CANCELLED), (number, line)
+        least = int(line.state is sent_state)
+        assert least <= got[line.chat] <= least + line.uncertain_tries, (number, line, got[line.chat])
+        is_there = any(telegram.message(BOT, line.chat, message) for message in line.messages)
+        assert is_there is (line.state is RecipientState.DELIVERED), (number, line)
+    assert (done.phase, done.pending, done.open, done.batch, done.unrecalled) == (end, 0, (), None, 0)
+    assert done.counts.done == RECIPIENTS
+    assert not [one for one in world.stage.told if isinstance(one, Surprise)]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_ended_early_the_ledger_is_right_however_often_peik_dies(seed: int, tmp_path: Path) -> None:
+    with system.watched():
+        run_world(lambda loop, clock: ended_early(loop, clock, tmp_path, seed))

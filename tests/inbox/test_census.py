@@ -166,6 +166,7 @@ def test_what_shows_no_chat_of_the_bots_own_shows_none() -> None:
         ("business_message", {"chat": private, "from": person}),
         ("message", {"chat": "broken"}),
         ("message", {"chat": {"id": 5, "type": "sender"}}),
+        ("message", {"chat": {"id": 2**63, "type": "private"}}),  # no store could keep it, nor whatever comes after it
         ("poll", {"id": "1"}),
     ):
         assert read_sighting(arrival(kind, body)) is None, kind

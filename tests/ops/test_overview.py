@@ -157,7 +157,7 @@ def test_alerts_are_seen_without_anybody_to_tell() -> None:
         _, overview, _ = seen(stage.peik)
         stage.peik.events.tell(events.BotPaused(bot_id=BOT, reason="Unauthorized"))
         (alert,) = (await overview.now()).alerts
-        assert (alert.name, alert.bot_id, alert.node) == ("BotPaused", BOT, (await overview.now()).node)
+        assert (alert.name, alert.bot_id, alert.node) == ("bot-paused", BOT, (await overview.now()).node)
 
     play(story)
 

@@ -1,0 +1,98 @@
+"""Ids, keys and shelves: what the desk and the engine rely on when many ask at once."""
+
+import random
+from collections import Counter
+
+from msgspec.structs import replace
+
+from peik.broadcasts.audience import ContactAudience, listed
+from peik.broadcasts.book import ACTIVE_PAGE, Book
+from peik.broadcasts.desk import BroadcastRequest, BroadcastsDesk
+from peik.broadcasts.drafting import digest_of
+from peik.broadcasts.moving import moved
+from peik.broadcasts.records import ACTIVE_SHELF, SHELF, written
+from peik.building_outreach import BroadcastLetters
+from peik.core.broadcast import Phase, Step
+from peik.paper_ports import ContactFilter, Filing
+from tests.broadcasts.story import Campaign, people, tell
+
+
+class Drawn(random.Random):
+    """Draws the numbers it is given."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self._numbers = list(numbers)
+
+    def randrange(self, *bounds: object, **more: object) -> int:
+        return self._numbers.pop(0)
+
+
+def test_two_of_one_millisecond_do_not_write_over_each_other() -> None:
+    async def story(campaign: Campaign) -> None:
+        peik = campaign.stage.peik
+        desk = BroadcastsDesk(
+            papers=peik.store.papers,
+            contacts=peik.store.contacts,
+            letters=BroadcastLetters(peik.desk, peik.store, is_paced=True),
+            clock=peik.clock,
+            events=peik.events,
+            chance=Drawn(5, 5, 7),
+        )
+        asked = [
+            BroadcastRequest(method="sendMessage", params={"text": "a"}, audience=listed(chats))
+            for chats in ([1, 2, 3], [4])
+        ]
+        one, other = [await desk.create(request) for request in asked]
+        assert one.id[:13] == other.id[:13]
+        assert [line.chat for line in (await campaign.ledger(one.id)).values()] == [1, 2, 3]
+        assert [line.chat for line in (await campaign.ledger(other.id)).values()] == [4]
+
+    tell(story)
+
+
+def test_what_may_not_go_stays_with_its_ledger() -> None:
+    async def story(campaign: Campaign) -> None:
+        made = await campaign.create(people(3))
+        assert not await Book(campaign.stage.peik.store.papers).remove(made.id, may=lambda one: False)
+        assert len(await campaign.ledger(made.id)) == 3
+
+    tell(story)
+
+
+def test_many_that_wait_for_next_month_keep_none_of_today_from_going() -> None:
+    async def story(campaign: Campaign) -> None:
+        later = await campaign.create([1], start_at_ms=campaign.stage.clock.wall_ms() + 30 * 86_400_000)
+        filings = []
+        for number in range(ACTIVE_PAGE):
+            copy = replace(later, id=f"{number:018d}")
+            filings.append(Filing(shelf=SHELF, key=copy.id, body=written(copy)))
+            filings.append(Filing(shelf=ACTIVE_SHELF, key=copy.id, body="1"))
+        await campaign.stage.peik.store.papers.file(filings)
+        made = await campaign.create(people(3), start=True)
+        await campaign.until(made.id, Phase.COMPLETED)
+        assert campaign.got() == Counter(people(3))
+
+    tell(story)
+
+
+def test_a_recall_that_is_asked_for_again_counts_anew() -> None:
+    async def story(campaign: Campaign) -> None:
+        made = replace(await campaign.create(people(3)), phase=Phase.CANCELLED, recall_next=3, unrecalled=2)
+        again = moved(made, Step.RECALL, at_ms=1)
+        assert again is not None
+        assert (again.recall_next, again.unrecalled, again.is_withdrawing) == (0, 0, True)
+
+    tell(story)
+
+
+def test_the_same_request_has_the_same_digest_and_another_has_not() -> None:
+    def asked(audience: object, **more: object) -> str:
+        given = {"method": "sendMessage", "params": {"text": "a"}, "audience": audience, **more}
+        return digest_of(BroadcastRequest(**given), 5)  # type: ignore[arg-type]
+
+    known = [ContactAudience(wanted=ContactFilter(languages=frozenset(words))) for words in ("ab", "ba", "ac")]
+    assert asked(known[0]) == asked(known[1]) != asked(known[2])
+    assert asked(listed([1, 2])) == asked(listed([1, 2, 2]), key="k", created_by="me")
+    assert len({asked(listed(chats)) for chats in ([1, 2], [2, 1], [1], [12])}) == 4
+    assert asked(listed([1]), name="n") != asked(listed([1]))
