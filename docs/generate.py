@@ -12,6 +12,8 @@ from peik.core.letter import State
 from peik.core.lifecycle import MOVES
 from peik.core.methods import TARGETS, MethodClass, known_methods
 from peik.doors.commands.settings import env_example
+from peik.ops.alert_rule import Noticed, Rule
+from peik.ops.alert_rules import RULES
 from peik.ops.metrics import METRICS, Kind
 from peik.testing.seeded.deeds import DEEDS
 
@@ -30,6 +32,7 @@ COMMAND = ".venv/bin/python docs/generate.py"
 def pages() -> dict[str, str]:
     """Every page that there should be, by file name."""
     return {
+        "alerts.md": _page("Alerts", *_alerts()),
         "errors.md": _page("Telegram's errors", *_errors()),
         "methods.md": _page("Methods", *_methods()),
         "metrics.md": _page("Metrics", *_metrics()),
@@ -120,6 +123,40 @@ def _words(entry: Entry) -> str:
 
 def _advice(entry: Entry) -> str:
     return entry.advice if entry.attempts_max is None else f"{entry.advice} At most {entry.attempts_max} attempts."
+
+
+# ---- alerts ----
+
+
+def _alerts() -> list[str]:
+    rows = [
+        (f"[`{rule.name}`](../runbook.md#{rule.name})", rule.means, _span(rule.repeat_s), _over(rule), rule.todo)
+        for rule in RULES
+    ]
+    return [
+        (
+            "Every rule, from the table that Peik itself goes by. Each is told once, told again while it goes on, and told when "
+            "it is over. `PEIK_ALERTS_OFF` silences a rule by its name. [Alerts](../alerts.md) says where they go; the "
+            "[runbook](../runbook.md) has a section for each."
+        ),
+        _table(("rule", "told when", "again after", "over", "what to do"), rows),
+    ]
+
+
+def _over(rule: Rule[Any]) -> str:
+    if rule.is_moment:
+        return "it happens, and is not told as over"
+    if rule.event is Noticed:
+        return "not found for a minute"
+    return "when it is well again" if rule.lasts_s is None else f"not heard of for {_span(rule.lasts_s)}"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = seconds / size
+            return f"{count:.0f} {unit}" + ("" if count == 1 else "s")
+    return f"{seconds:.0f} s"
 
 
 # ---- metrics ----

@@ -185,6 +185,8 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
             noting = group.create_task(office.keyring.run())
             alerting = group.create_task(office.alerts.run())
             counting = [group.create_task(office.figures.run()), group.create_task(office.standings.run())]
+            if not is_alone:  # looks four times a minute, for all of a virtual month
+                counting.append(group.create_task(office.watching.run()))
             chores = await office.job_hands.start(group)
             office.census.start(group)
             office.census.look()

@@ -16,7 +16,7 @@ from peik.building_inbox import alerts_of, consumers_of, outages_of, receiver_of
 from peik.building_jobs import JobHands, jobs_of
 from peik.building_notifications import notifications_of, terms_of
 from peik.building_outreach import broadcasts_of
-from peik.building_overview import figures_of, overview_of
+from peik.building_overview import figures_of, overview_of, watching_of
 from peik.building_sessions import Kit, sessions_of
 from peik.carrier.botapi import BotApiCarrier
 from peik.carrier.dialling import Connect
@@ -47,12 +47,14 @@ from peik.jobs.desk import JobsDesk
 from peik.jobs.hosts import Hosts
 from peik.jobs.kinds import Kinds
 from peik.keyring import Keyring
+from peik.node_ports import CHORES
 from peik.notifications.desk import NotificationsDesk
 from peik.notifications.releasing import Releasing
 from peik.ops.alerts import Alerts
 from peik.ops.figures import Figures
 from peik.ops.overview import Overview
 from peik.ops.standing import Standings
+from peik.ops.watching import Watching
 from peik.ports import BotRecord, Carrier, Poster, Retention
 from peik.store.choosing import AnyStore
 from peik.store.spool import Spool
@@ -92,6 +94,7 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures
     overview: Overview
     standings: Standings
+    watching: Watching
     audit: Audit
     notifications: NotificationsDesk
     census: Census
@@ -219,7 +222,9 @@ def build(
         config,
         clock=clock,
         desk=desk,
+        store=store,
         is_served=lambda bot_id: leases.holds(bot_id) and desk.known(bot_id) is not None,
+        has_chores=lambda: leases.holds(CHORES),
     )
     events.listen(alerts)
     inbox = InboxDesk(
@@ -277,6 +282,7 @@ def build(
         figures=figures,
         overview=overview,
         standings=standings,
+        watching=watching_of(config, alerts=alerts, overview=overview, store=store, clock=clock, leases=leases),
         audit=Audit(store.papers, clock, events, keep_s=config.keep_audit),
         notifications=notifying.desk,
         census=notifying.census,

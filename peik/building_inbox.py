@@ -1,6 +1,8 @@
 """How the inbox is put together: what it needs of the desk and the routes comes in as small functions."""
 
+import difflib
 import random
+import socket
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
@@ -30,6 +32,9 @@ from peik.inbox.texts import load_texts
 from peik.inbox.upkeep import Upkeep
 from peik.inbox.webhook_keeper import WebhookKeeper
 from peik.inbox_ports import ArrivalRetention, Outgoing, Pusher
+from peik.ops.alert_apprise import ways_of
+from peik.ops.alert_papers import AlertPapers
+from peik.ops.alert_rules import BY_NAME
 from peik.ops.alerts import Alerts
 from peik.ports import BotRecord, Request
 from peik.store.choosing import AnyStore
@@ -200,7 +205,21 @@ def upkeep_of(config: Config, *, events: Events, clock: Clock, store: AnyStore) 
     return Upkeep(store=store.inbox, clock=clock, events=events, retention=retention)
 
 
-def alerts_of(config: Config, *, clock: Clock, desk: Desk, is_served: Callable[[int], bool]) -> Alerts:
+def alerts_of(
+    config: Config,
+    *,
+    clock: Clock,
+    desk: Desk,
+    store: AnyStore,
+    is_served: Callable[[int], bool],
+    has_chores: Callable[[], bool],
+) -> Alerts:
+    """Raises StartError for a rule that is none, or an address that Apprise does not know."""
+    for name in config.alerts_off:
+        if name not in BY_NAME:
+            near = difflib.get_close_matches(name, BY_NAME, n=1)
+            hint = f" Did you mean {near[0]}?" if near else " docs/reference/alerts.md names all."
+            raise StartError(f"PEIK_ALERTS_OFF: there is no rule {name}.{hint}")
     first = [token_of(text).bot_id for text in config.tokens()]
 
     def messenger() -> int | None:
@@ -216,7 +235,17 @@ def alerts_of(config: Config, *, clock: Clock, desk: Desk, is_served: Callable[[
         )
         await desk.accept([_call(messenger() or 0, outgoing)])
 
-    return Alerts(chats=config.admin_chats, clock=clock, send=send, is_served=is_served)
+    return Alerts(
+        chats=config.admin_chats,
+        clock=clock,
+        send=send,
+        is_served=is_served,
+        more_ways=ways_of(config.alert_urls),
+        papers=AlertPapers(store.papers, node=store.nodes.node),
+        machine="" if store.nodes.lease_s is None else socket.gethostname(),
+        off=config.alerts_off,
+        has_chores=has_chores,
+    )
 
 
 def _call(bot_id: int, call: Outgoing) -> Call:

@@ -77,6 +77,7 @@ class Group(enum.StrEnum):
     SESSIONS = "Accounts and archive"
     GATEWAY = "Gateway"
     JOBS = "Long jobs"
+    ALERTS = "Alerts"
     BOUNDS = "Bounds and keeping"
     LOG = "Log"
     CLIENT = "Command line"
@@ -302,6 +303,23 @@ def _quiet(text: str) -> Quiet | None:
         raise ValueError("quiet hours look like 22:00-08:00 Asia/Tehran; off is none") from None
 
 
+def _percent(text: str) -> float:
+    try:
+        percent = float(text.strip().removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ValueError("it looks like 10%, and is between 0% and 100%")
+    return percent
+
+
+def _count(text: str) -> int:
+    number = _whole(text)
+    if number < 0:
+        raise ValueError("it must be at least 0")
+    return number
+
+
 def _rate(text: str) -> float:
     """So many a second: 0.5, 20/s, 30/m. 0 or off: no limit."""
     if text.strip().lower() == "off":
@@ -359,7 +377,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="keep_arrivals", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long arrivals are kept after every consumer had them."),
     Setting(name="keep_unread", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long arrivals are kept that a consumer has not read."),
     Setting(name="consumer_idle", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long a consumer other than the default one may be unused before it is forgotten."),
-    Setting(name="admin_chats", group=Group.ACCESS, default="", parse=_names, help="Chats that alerts go to, comma-separated: ids or @names."),
+    Setting(name="admin_chats", group=Group.ALERTS, default="", parse=_names, help="Chats that alerts go to, comma-separated: ids or @names."),
+    Setting(name="alert_urls", group=Group.ALERTS, default="", parse=_names, is_secret=True, help="Where alerts go besides, comma-separated addresses of Apprise: mailto://…, slack://…, json://…; a comma within one is %2C. Needs peik[alerts]. See alerts.md."),
+    Setting(name="alerts_off", group=Group.ALERTS, default="", parse=_names, help="Rules that nobody is told of, comma-separated, for example disk,memory. They are shown all the same."),
+    Setting(name="alert_disk", group=Group.ALERTS, default="10%", parse=_percent, help="An alert if less of a disk is free."),
+    Setting(name="alert_memory", group=Group.ALERTS, default="80%", parse=_percent, help="An alert if more of the memory is in use: of the container's limit, else of the machine."),
+    Setting(name="alert_slow", group=Group.ALERTS, default="30s", parse=parse_duration_s, help="An alert if answers take longer: of Telegram, or of those who handle updates."),
+    Setting(name="alert_dead", group=Group.ALERTS, default="50", parse=_count, help="An alert if there are more dead letters."),
+    Setting(name="alert_wait", group=Group.ALERTS, default="10m", parse=parse_duration_s, help="An alert if a letter waits for longer, or letters had waited for longer when they were delivered."),
+    Setting(name="alert_failures", group=Group.ALERTS, default="20%", parse=_percent, help="An alert if more of the letters that ended within 10 minutes failed."),
     Setting(name="archive", group=Group.SESSIONS, default=None, parse=_archive, has_secret=True, help="Where accounts and what they see are kept: sqlite:///file, postgresql://… or mongodb://host/database. By default beside the store; Redis keeps none, so that one is to be named with it. See archive.md."),
     Setting(name="telegram_api_id", group=Group.SESSIONS, default=None, parse=_positive, also=("TELEGRAM_API_ID",), help="The number of your application at my.telegram.org. With it and its hash, Peik signs in as accounts of people. See sessions.md."),
     Setting(name="telegram_api_hash", group=Group.SESSIONS, default=None, parse=str, is_secret=True, also=("TELEGRAM_API_HASH",), help="The hash that goes with it."),
@@ -447,6 +473,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_unread: float
     consumer_idle: float
     admin_chats: tuple[str, ...]
+    alert_urls: tuple[str, ...]
+    alerts_off: tuple[str, ...]
+    alert_disk: float
+    alert_memory: float
+    alert_slow: float
+    alert_dead: int
+    alert_wait: float
+    alert_failures: float
     archive: str | None
     telegram_api_id: int | None
     telegram_api_hash: str | None

@@ -13,6 +13,7 @@ from peik.config import Config
 from peik.doors.commands import (
     access,
     admins,
+    alerts,
     arrivals,
     bots,
     broadcast,
@@ -131,6 +132,7 @@ app.add_typer(access.app, name="keys", rich_help_panel=_PEOPLE)
 app.add_typer(admins.app, name="admins", rich_help_panel=_PEOPLE)
 app.command(rich_help_panel=_PEOPLE)(admins.audit)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)
+app.add_typer(alerts.app, name="alerts", rich_help_panel=_ITSELF)
 app.command(rich_help_panel=_ITSELF)(doctor.doctor)
 app.command(rich_help_panel=_ITSELF)(migrate.migrate)
 app.add_typer(settings.app, name="config", rich_help_panel=_ITSELF)

@@ -8,6 +8,7 @@ from peik import __version__
 from peik.config import StoreKind
 from peik.core.letter import State
 from peik.doors.bodies import BatchBody, LetterBody
+from peik.doors.openapi_alerts import ALERT_OPERATIONS, ALERT_SCHEMAS
 from peik.doors.openapi_audit import AUDIT_OPERATIONS, AUDIT_SCHEMAS
 from peik.doors.openapi_broadcasts import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
 from peik.doors.openapi_inbox import INBOX_OPERATIONS, INBOX_SCHEMAS
@@ -166,6 +167,7 @@ _SCHEMAS: Json = {
     **JOB_SCHEMAS,
     **BROADCAST_SCHEMAS,
     **OVERVIEW_SCHEMAS,
+    **ALERT_SCHEMAS,
     **AUDIT_SCHEMAS,
     **OUTREACH_SCHEMAS,
 }
@@ -319,6 +321,7 @@ OPERATIONS: dict[str, Operation] = {
     **JOB_OPERATIONS,
     **BROADCAST_OPERATIONS,
     **OVERVIEW_OPERATIONS,
+    **ALERT_OPERATIONS,
     **AUDIT_OPERATIONS,
     **OUTREACH_OPERATIONS,
 }

@@ -21,6 +21,7 @@ from peik.doors.metrics import MetricsRoutes
 from peik.doors.node_views import Nodes
 from peik.doors.openapi import document
 from peik.doors.replies import Endpoint, Route
+from peik.doors.rest_alerts import AlertRoutes
 from peik.doors.rest_arrivals import ArrivalRoutes
 from peik.doors.rest_audit import Audited, AuditRoutes
 from peik.doors.rest_bots import BotBody, BotRoutes
@@ -93,6 +94,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         *JobRoutes(peik, access).table(),
         *BroadcastRoutes(peik, access).table(),
         *OverviewRoutes(peik.overview, access).table(),
+        *AlertRoutes(peik.alerts, peik.overview, access).table(),
         *MetricsRoutes(
             peik.overview,
             peik.figures,

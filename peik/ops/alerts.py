@@ -1,48 +1,47 @@
-"""Tells the people who run Peik what they should know, as letters to their chats. It listens to events and to nothing else.
+"""Tells the people who run Peik what they should know: letters to their chats, and Apprise where Telegram may be what is down.
 
 What is worth an alert stands in one table, `peik.ops.alert_rules`. An alert never blocks or fails the stream of events: it is
-dropped before that, and counted.
+dropped before that, and counted. It is filed that something is told before it is, and again when everybody has heard it: after a
+crash in between it may be told twice by Apprise, in a chat once.
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+
+import msgspec
 
 from peik import events
 from peik.bell import Bell
 from peik.clock import Clock
-from peik.errors import Problem, Unavailable
-from peik.ops.alert_rule import Rule
+from peik.errors import Conflict, StoreUnavailable, described
+from peik.ops.alert_errors import Errors
+from peik.ops.alert_matter import Kept, Kind, Matter, Telling
+from peik.ops.alert_papers import AlertPapers, Told
+from peik.ops.alert_rule import Noticed, Rule
 from peik.ops.alert_rules import RULES
-from peik.ops.ongoing import Troubles
+from peik.ops.alert_ways import QUEUE_MAX, ChatWay, Note, Said, Send, Way, Ways
+from peik.ops.ongoing import Matters
 from peik.ops.overview_values import Ongoing
-from peik.ops.shown_rules import SHOWN
 
 __all__ = ["QUEUE_MAX", "RULES", "Alerts"]
 
-QUEUE_MAX = 100  # alerts that wait to be accepted
-REMEMBERED_MAX = 1000  # fingerprints
+FILE_S = 5.0  # for the store to answer: an alert that it does not is told all the same
 RETRY_S = 10.0
+TEST_S = 40.0
+ERRORS_S = 60.0  # so often, at most, it is filed which errors were seen
+LEFT_MS = 3 * 24 * 3_600_000  # what is told is told anew within a day; older papers belong to nobody
 
-Send = Callable[[str, str, str], Awaitable[None]]
 
-
-class _Matter:
-    """What happened under one fingerprint."""
-
-    __slots__ = ("count", "newest", "recent", "rule", "told_at", "wait_until")
-
-    def __init__(self, rule: Rule[events.Event]) -> None:
-        self.rule = rule
-        self.recent: deque[float] = deque(maxlen=rule.at_least)
-        self.count = 0
-        self.newest: events.Event | None = None
-        self.told_at = float("-inf")
-        self.wait_until: float | None = None
+class TestLine(msgspec.Struct, frozen=True, kw_only=True):
+    way: str
+    is_done: bool
+    why: str | None
 
 
 class Alerts:
-    """A listener with a queue. Without chats it tells nobody, and still knows what goes on."""
+    """A listener. Without anybody to tell it still knows what goes on, and keeps what it would have told."""
 
     def __init__(
         self,
@@ -52,106 +51,194 @@ class Alerts:
         send: Send,
         rules: "Sequence[Rule[events.Event]] | None" = None,
         is_served: Callable[[int], bool] = lambda bot_id: True,
+        more_ways: Sequence[Way] = (),
+        papers: AlertPapers | None = None,
+        machine: str = "",
+        off: Collection[str] = (),
+        has_chores: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._chats = tuple(chats)
         self._clock = clock
-        self._send = send
-        self._rules = RULES if rules is None else rules
-        shown = (*self._rules, *SHOWN)
-        self._watched = {kind for rule in shown for kind in (rule.event, rule.ends, rule.over)}
-        self._troubles = Troubles(clock=clock, rules=shown, is_served=is_served)
-        self._matters: dict[str, _Matter] = {}
-        self._queue: deque[str] = deque()
-        self._dropped = 0
-        self._told = 0
+        self._papers = papers
+        self._has_chores = has_chores
+        self._matters = Matters(
+            clock=clock, rules=RULES if rules is None else rules, is_served=is_served, machine=machine, off=off
+        )
+        self._errors = Errors(clock)
+        chat_ways = [ChatWay(chat, place=place, send=send) for place, chat in enumerate(chats)]
+        self._ways = Ways([*chat_ways, *more_ways])
+        self._late: deque[Telling] = deque(maxlen=QUEUE_MAX)  # told while the store failed, and not filed
+        self._heard: deque[tuple[Matter, Kind]] = deque(
+            maxlen=QUEUE_MAX
+        )  # everybody has heard it, and that is not filed
+        self._is_loaded = False
+        self._is_first = True
+        self._errors_at = clock.mono()
+        self._tests = 0
         self._bell = Bell()
 
     def __call__(self, told: Sequence[events.Event]) -> None:
         for event in told:
-            if type(event) in self._watched:
-                self._troubles.hear(event)
-                if self._chats:
-                    self._hear(event)
+            is_new = self._matters.hear(event)
+            seen = self._errors.hear(event)
+            if seen is not None:
+                is_new = self._matters.hear(seen) or is_new
+            if is_new:
+                self._bell.ring()
+
+    def notice(self, found: Sequence[Noticed]) -> None:
+        """What a look found. What later looks do not find any more is over."""
+        self(found)
+
+    def leave(self, names: Collection[str]) -> None:
+        """Another node looks for these from now on: nothing is told of them here, not even an end."""
+        self._matters.leave(names)
+
+    def look_again(self) -> None:
+        """Other nodes may have told, or left, something."""
+        self._is_loaded = False
+        self._bell.ring()
 
     def ongoing(self) -> list[Ongoing]:
         """What is worth an alert and is not over, as far as this node knows; the newest first."""
-        return self._troubles.ongoing()
+        return self._matters.ongoing()
+
+    async def last(self) -> list[Told]:
+        """What was told last, by all nodes, the newest first. Raises StoreUnavailable."""
+        return [] if self._papers is None else await self._papers.last()
+
+    async def test(self) -> list[TestLine]:
+        """Send one alert by every way, now."""
+        self._tests += 1
+        key = f"alert:test:{self._clock.wall_ms()}:{self._tests}"
+        text = "Peik: this is a test. Whoever reads it would hear of alerts."
+
+        async def by(way: Way) -> TestLine:
+            try:
+                async with asyncio.timeout(TEST_S):
+                    why = await way.test(text, key)
+            except TimeoutError:
+                why = f"It did not answer within {TEST_S:.0f} s."
+            return TestLine(way=way.name, is_done=why is None, why=why)
+
+        return list(await asyncio.gather(*(by(way) for way in self._ways.all)))
 
     async def run(self) -> None:
-        """Until cancelled. What cannot be accepted now is tried again; what can never be is left."""
-        while self._chats:
-            self._look()
-            while self._queue:
-                await self._tell(self._queue.popleft())
-            await self._bell.wait(self._next_at())
-
-    # ---- what happened ----
-
-    def _hear(self, event: events.Event) -> None:
-        for rule in self._rules:
-            if type(event) is rule.ends:
-                self._forget(rule.fingerprint(event))
-            elif type(event) is rule.event and rule.is_meant(event):
-                self._note(rule.fingerprint(event), rule, event)
-
-    def _forget(self, fingerprint: str) -> None:
-        """What has not been told yet is over, and need not be."""
-        matter = self._matters.get(fingerprint)
-        if matter is not None:
-            matter.count, matter.newest, matter.wait_until = 0, None, None
-
-    def _note(self, fingerprint: str, rule: "Rule[events.Event]", event: events.Event) -> None:
-        now = self._clock.mono()
-        matter = self._matters.get(fingerprint)
-        if matter is None:
-            if len(self._matters) >= REMEMBERED_MAX:
-                del self._matters[next(iter(self._matters))]
-            matter = self._matters[fingerprint] = _Matter(rule)
-        matter.recent.append(now)
-        if len(matter.recent) < rule.at_least or now - matter.recent[0] > rule.within_s:
-            return
-        is_quiet = now - matter.told_at < rule.repeat_s
-        if is_quiet and not rule.is_counted:
-            return
-        matter.count += 1
-        matter.newest = event
-        if matter.wait_until is None:
-            matter.wait_until = matter.told_at + rule.repeat_s if is_quiet else now + rule.after_s
-        self._bell.ring()
-
-    # ---- what is told ----
-
-    def _next_at(self) -> float | None:
-        return min((one.wait_until for one in self._matters.values() if one.wait_until is not None), default=None)
-
-    def _look(self) -> None:
-        now = self._clock.mono()
-        for matter in self._matters.values():
-            if matter.wait_until is None or matter.wait_until > now or matter.newest is None:
-                continue
-            self._put(f"Peik: {matter.rule.text(matter.newest, matter.count)}")
-            matter.count, matter.newest, matter.wait_until, matter.told_at = 0, None, None, now
-
-    def _put(self, text: str) -> None:
-        if len(self._queue) >= QUEUE_MAX:
-            self._dropped += 1
-            return
-        if self._dropped:
-            text += f"\n({self._dropped} more alerts could not be sent before this one; the log has them.)"
-            self._dropped = 0
-        self._queue.append(text)
-
-    async def _tell(self, text: str) -> None:
-        self._told += 1  # two alerts of one moment are two letters
-        key = f"alert:{self._clock.wall_ms()}:{self._told}"
-        for place, chat in enumerate(self._chats):
-            is_accepted = False
-            while not is_accepted:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._ways.start(group)
+            while True:
                 try:
-                    await self._send(chat, text, f"{key}:{place}")
-                except Unavailable:
+                    await self._turn()
+                except Exception as error:  # noqa: BLE001  whatever it is, Peik goes on, and alerts do
+                    self([events.Surprise(where="alerts", error=described(error))])
                     await asyncio.sleep(RETRY_S)
-                    continue
-                except Problem:
-                    pass  # a chat that is none, or no bot yet: the log has the event itself
-                is_accepted = True
+                await self._bell.wait(self._until())
+
+    async def _turn(self) -> None:
+        await self._load()
+        await self._file()  # first what could not be filed before: papers are in the order of what happened
+        for telling in self._matters.due():
+            await self._tell(telling)
+        await self._file()
+
+    def _until(self) -> float | None:
+        waits = [self._matters.next_s()]
+        if self._papers is not None and (self._late or self._heard or not self._is_loaded):
+            waits.append(RETRY_S)
+        if self._papers is not None and self._errors.is_changed:
+            waits.append(max(0.0, self._errors_at - self._clock.mono()))
+        first = min((wait for wait in waits if wait is not None), default=None)
+        return None if first is None else self._clock.mono() + first
+
+    # ---- telling ----
+
+    async def _tell(self, telling: Telling) -> None:
+        if self._papers is not None:
+            try:
+                async with asyncio.timeout(FILE_S):
+                    await self._papers.claim(telling, self._kept(telling))
+            except Conflict:
+                if not await self._is_ours_still(telling):
+                    telling.matter.owed = None
+                    return
+            except (StoreUnavailable, TimeoutError):
+                self._late.append(telling)
+        if telling.text:
+            self._put(telling)
+
+    def _put(self, telling: Telling) -> None:
+        def on_done() -> None:
+            telling.matter.owed = None
+            if self._papers is not None:
+                self._heard.append((telling.matter, telling.kind))
+                self._bell.ring()
+
+        self._ways.put(Note(Said(key=telling.key, kind=telling.kind, text=telling.text), on_done=on_done))
+
+    def _kept(self, telling: Telling) -> Kept | None:
+        """None: its paper goes."""
+        is_gone = telling.kind is Kind.OVER and not telling.text
+        return None if is_gone else self._matters.kept(telling.matter)
+
+    async def _is_ours_still(self, telling: Telling) -> bool:
+        """Somebody else was at the same matter. Whether it is to be told all the same."""
+        assert self._papers is not None
+        matter = telling.matter
+        try:
+            async with asyncio.timeout(FILE_S):
+                kept, version = await self._papers.one(matter.key)
+                if kept is None and telling.kind is Kind.OVER:
+                    return False  # it was told
+                is_quiet = kept is not None and telling.at_ms - kept.told_ms < matter.rule.repeat_s * 1000
+                matter.version = version
+                if is_quiet and kept is not None and kept.owed != Kind.OVER and telling.kind is not Kind.OVER:
+                    matter.told = max(matter.told, kept.told)
+                    matter.told_ms = kept.told_ms
+                    return False
+                await self._papers.claim(telling, self._kept(telling))
+        except Conflict:
+            return False
+        except (StoreUnavailable, TimeoutError):
+            self._late.append(telling)
+        return True
+
+    # ---- papers ----
+
+    async def _load(self) -> None:
+        if self._papers is None or self._is_loaded:
+            return
+        with contextlib.suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(FILE_S):
+                found = await self._papers.all()
+                seen = await self._papers.errors()
+            is_first, self._is_first, self._is_loaded = self._is_first, False, True
+            with contextlib.suppress(msgspec.DecodeError):
+                self._errors.take_up(seen)
+            owed, has_chores = [], self._has_chores()
+            for key, kept, version in found:
+                self._matters.take_up(kept, version, is_start=is_first, has_chores=has_chores)
+                telling = self._matters.owed(kept, version) if is_first else None
+                if telling is not None:
+                    owed.append(telling)
+                elif self._clock.wall_ms() - kept.told_ms > LEFT_MS and has_chores:
+                    await self._papers.remove(key, version)
+            for telling in owed:
+                self._put(telling)
+
+    async def _file(self) -> None:
+        """What could not be filed before, and who has heard of what."""
+        if self._papers is None:
+            return
+        with contextlib.suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(FILE_S):
+                while self._late:
+                    with contextlib.suppress(Conflict):
+                        await self._papers.claim(self._late[0], self._kept(self._late[0]))
+                    self._late.popleft()
+                while self._heard:
+                    matter, kind = self._heard[0]
+                    await self._papers.note(matter, None if kind is Kind.OVER else self._matters.kept(matter))
+                    self._heard.popleft()
+                if self._errors.is_changed and self._clock.mono() >= self._errors_at:
+                    self._errors_at = self._clock.mono() + ERRORS_S
+                    await self._papers.keep_errors(self._errors.on_paper())

@@ -1,85 +1,275 @@
-"""Which troubles go on: what the table of alerts calls worth one, from when it began until it is over."""
+"""Which troubles go on, and what is to be told of them: it begins, it still goes on, it is over. It only remembers and decides.
 
-from collections import deque
-from collections.abc import Callable, Sequence
+Times are those of the wall, so that a restart can go on with them; a clock that is set back only puts something off.
+"""
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 
 from peik import events
 from peik.clock import Clock
-from peik.core.token import without_tokens
-from peik.ops.alert_rule import Rule
+from peik.ops.alert_matter import Kept, Kind, Matter, Telling
+from peik.ops.alert_rule import Noticed, Rule
 from peik.ops.overview_values import Ongoing
+from peik.paper_ports import KEY_CHARS_MAX
 
 REMEMBERED_MAX = 1000
+ADOPTED_MS = 15 * 60_000  # what a process before this one knew, and nobody has heard of since, is over after so long
 
 
-class _Trouble:
-    __slots__ = ("began_at", "count", "newest", "newest_at", "recent", "rule", "since_ms")
-
-    def __init__(self, rule: "Rule[events.Event]", event: events.Event, *, now: float, at_ms: int) -> None:
-        self.rule = rule
-        self.recent: deque[float] = deque(maxlen=rule.at_least)
-        self.began_at = now
-        self.since_ms = at_ms
-        self.newest = event
-        self.newest_at = now
-        self.count = 0
-
-
-class Troubles:
-    """It only remembers. A trouble that has no end of its own is over when it was not heard of for a while; that of a bot
-    also when another node serves the bot, or nobody any more."""
+class Matters:
+    """A matter of a bot is here only while this node serves the bot."""
 
     def __init__(
-        self, *, clock: Clock, rules: "Sequence[Rule[events.Event]]", is_served: Callable[[int], bool]
+        self,
+        *,
+        clock: Clock,
+        rules: "Sequence[Rule[events.Event]]",
+        is_served: Callable[[int], bool],
+        machine: str = "",
+        off: Collection[str] = (),
     ) -> None:
         self._clock = clock
         self._is_served = is_served
-        self._rules = rules
-        self._known: dict[str, _Trouble] = {}
+        self._machine = machine
+        self._off = frozenset(off)
+        self._rules = {rule.name: rule for rule in rules}
+        self._by_event: dict[type[events.Event], list[Rule[events.Event]]] = defaultdict(list)
+        for rule in rules:
+            for kind in {rule.event, rule.ends} - {None}:
+                assert kind is not None
+                self._by_event[kind].append(rule)
+        self.known: dict[str, Matter] = {}
+        self._over: list[Telling] = []
 
-    def hear(self, event: events.Event) -> None:
-        for rule in self._rules:
+    # ---- what happens ----
+
+    def hear(self, event: events.Event) -> bool:
+        """Whether there is something to look at."""
+        rules = self._by_event.get(type(event))
+        if rules is None:
+            return False
+        is_new = False
+        for rule in rules:
             if rule.is_over_by(event):
-                self._end(rule, event)
+                self._end(rule, rule.apart(event))
+                is_new = True
             elif type(event) is rule.event and rule.is_meant(event):
-                self._note(rule.fingerprint(event), rule, event)
+                self._note(rule, event)
+                is_new = True
+        return is_new
+
+    def take_up(self, kept: Kept, version: int, *, is_start: bool, has_chores: bool) -> None:
+        """Go on with what another process knew, if that is ours to go on with; of what is known here, learn what was told."""
+        rule = self._rules.get(kept.rule)
+        if rule is None or kept.owed == Kind.OVER:
+            return
+        key = self._key(rule, kept.apart, kept.machine)
+        now = self._clock.wall_ms()
+        matter = self.known.get(key)
+        if matter is None:
+            if not self._is_heir(rule, kept, is_start=is_start, has_chores=has_chores):
+                return
+            matter = self.known[key] = Matter(rule, key, kept.apart, bot_id=kept.bot_id, at_ms=min(kept.since_ms, now))
+            matter.last_ms = min(kept.last_ms, now) if rule.is_moment else now
+            matter.count = kept.count
+            matter.text = kept.text
+            matter.adopted_ms = now
+        elif matter.version >= version:
+            return
+        matter.since_ms = min(kept.since_ms, matter.since_ms)
+        matter.told = max(matter.told, kept.told)
+        matter.told_ms = min(max(matter.told_ms, kept.told_ms), now)
+        matter.version = version
+
+    def _is_heir(self, rule: "Rule[events.Event]", kept: Kept, *, is_start: bool, has_chores: bool) -> bool:
+        """A bot's goes with the bot. A machine's, with the next process there. The rest with the chores, when its process is
+        gone: ours before this start, or one that would have told it again by now."""
+        if rule.is_local:
+            # Without the name of a machine there is one, and of its processes the one that holds the store.
+            return is_start and kept.machine == self._machine and (has_chores or self._machine != "")
+        if kept.bot_id:
+            return self._is_served(kept.bot_id)
+        is_left = self._clock.wall_ms() - kept.told_ms > rule.repeat_s * 1000 + ADOPTED_MS
+        return has_chores and (is_left or (is_start and kept.machine == self._machine))
+
+    def leave(self, names: Collection[str]) -> None:
+        self.known = {key: one for key, one in self.known.items() if one.rule.name not in names}
+
+    def owed(self, kept: Kept, version: int) -> Telling | None:
+        """What a process before this one wanted to tell, and may have told: with the same words and key."""
+        rule = self._rules.get(kept.rule)
+        if rule is None or kept.owed is None or kept.machine != self._machine:
+            return None
+        matter = self.known.get(self._key(rule, kept.apart, kept.machine))
+        if matter is None or kept.owed == Kind.OVER:
+            matter = Matter(
+                rule, self._key(rule, kept.apart, kept.machine), kept.apart, bot_id=kept.bot_id, at_ms=kept.since_ms
+            )
+            matter.text, matter.count, matter.told, matter.version = kept.text, kept.count, kept.told, version
+        return self._telling(matter, Kind(kept.owed))
+
+    def _note(self, rule: "Rule[events.Event]", event: events.Event) -> None:
+        now = self._clock.wall_ms()
+        apart = rule.apart(event)
+        key = self._key(rule, apart, self._machine)
+        known = self.known.get(key)
+        if known is None or self._has_faded(known, now):
+            known = self._begun(rule, key, apart, event, now)
+        known.recent.append(now)
+        known.newest, known.last_ms, known.adopted_ms = event, now, None
+        has_begun = known.count or (
+            len(known.recent) >= rule.at_least and now - known.recent[0] <= rule.within_s * 1000
+        )
+        if has_begun:
+            more = 1 if known.count else rule.at_least
+            known.count = 1 if isinstance(event, Noticed) else known.count + more
+            known.fresh += more
+
+    def _begun(
+        self, rule: "Rule[events.Event]", key: str, apart: dict[str, str], event: events.Event, now: int
+    ) -> Matter:
+        if len(self.known) >= REMEMBERED_MAX:
+            del self.known[next(iter(self.known))]
+        before = self.known.get(key)
+        known = self.known[key] = Matter(rule, key, apart, bot_id=event.bot_id, at_ms=now)
+        if before is not None:  # not told as over: it has only just faded, and comes again
+            known.version = before.version
+        return known
+
+    def _end(self, rule: "Rule[events.Event]", apart: dict[str, str]) -> None:
+        """One end may end several matters; it is told once."""
+        ended = [
+            one
+            for one in self.known.values()
+            if one.rule is rule and all(one.apart.get(name) == value for name, value in apart.items())
+        ]
+        for one in ended:
+            del self.known[one.key]
+        told = [one for one in ended if one.told]
+        for one in told:
+            self._over.append(self._telling(one, Kind.OVER, is_said=one is told[-1]))
+
+    # ---- what is to be told ----
+
+    def due(self) -> list[Telling]:
+        """What is to be told now, each once: whoever asks tells it. Without words: only its paper is to go."""
+        now = self._clock.wall_ms()
+        self._forget(now)
+        tellings, self._over = self._over, []
+        for one in self.known.values():
+            if one.rule.name not in self._off and self._next_ms(one, now) <= now and one.has_lasted(now):
+                kind = Kind.AGAIN if one.told else Kind.BEGAN
+                one.told += 1
+                telling = self._telling(one, kind)
+                one.told_ms, one.fresh, one.owed = now, 0, kind
+                tellings.append(telling)
+        return tellings
+
+    def next_s(self) -> float | None:
+        """How long until there is something to do, if nothing happens."""
+        now = self._clock.wall_ms()
+        times = []
+        for one in self.known.values():
+            if one.count and one.rule.name not in self._off:
+                times.append(self._next_ms(one, now))
+            times.append(self._fades_ms(one))
+        first = min(times, default=float("inf"))
+        return None if first == float("inf") else max(0.0, (first - now) / 1000)
 
     def ongoing(self) -> list[Ongoing]:
         """The newest first."""
-        now, at_ms = self._clock.mono(), self._clock.wall_ms()
-        self._known = {name: one for name, one in self._known.items() if not self._is_past(one, now)}
+        now = self._clock.wall_ms()
         shown = [
             Ongoing(
-                name=one.rule.event.__name__,
-                bot_id=one.newest.bot_id,
-                text=without_tokens(one.rule.text(one.newest, one.count)),  # the words of a foreign error may hold one
+                name=one.rule.name,
+                bot_id=one.bot_id,
+                text=one.words(one.count),
                 since_ms=one.since_ms,
-                last_ms=at_ms - int((now - one.newest_at) * 1000),
+                last_ms=one.last_ms,
                 count=one.count,
             )
-            for one in self._known.values()
-            if one.count and now - one.began_at >= one.rule.after_s
+            for one in self.known.values()
+            if one.has_lasted(now) and not self._has_faded(one, now) and self._is_here(one)
         ]
         return sorted(shown, key=lambda one: one.last_ms, reverse=True)
 
-    def _note(self, fingerprint: str, rule: "Rule[events.Event]", event: events.Event) -> None:
-        now = self._clock.mono()
-        known = self._known.get(fingerprint)
-        if known is None or self._is_past(known, now):
-            if len(self._known) >= REMEMBERED_MAX:
-                del self._known[next(iter(self._known))]
-            known = self._known[fingerprint] = _Trouble(rule, event, now=now, at_ms=self._clock.wall_ms())
-        known.recent.append(now)
-        known.newest, known.newest_at = event, now
-        if known.count or (len(known.recent) >= rule.at_least and now - known.recent[0] <= rule.within_s):
-            known.count = max(known.count + 1, rule.at_least)
+    def kept(self, one: Matter) -> Kept:
+        return Kept(
+            rule=one.rule.name,
+            apart=one.apart,
+            bot_id=one.bot_id,
+            machine=self._machine,
+            since_ms=one.since_ms,
+            last_ms=one.last_ms,
+            count=one.count,
+            told=one.told,
+            told_ms=one.told_ms,
+            text=one.text,
+            owed=one.owed,
+        )
 
-    def _end(self, rule: "Rule[events.Event]", event: events.Event) -> None:
-        for fingerprint, one in list(self._known.items()):
-            if one.rule is rule and rule.is_same(one.newest, event):
-                del self._known[fingerprint]
+    def _telling(self, one: Matter, kind: Kind, *, is_said: bool = True) -> Telling:
+        now = self._clock.wall_ms()
+        where = f" (on {self._machine})" if one.rule.is_local and self._machine else ""
+        if kind is Kind.OVER:
+            one.owed = kind if is_said and not one.rule.is_moment else None
+            text = f"Peik: over, after {_long(now - one.since_ms)}: {one.words(one.count)}{where}"
+            return Telling(matter=one, kind=kind, text=text if one.owed else "", at_ms=now)
+        said = "Peik" if kind is Kind.BEGAN or one.rule.is_moment else f"Peik, still after {_long(now - one.since_ms)}"
+        text = f"{said}: {one.words(max(one.fresh, 1))}{where}\nTo do: {one.rule.todo} See {one.rule.runbook}."
+        return Telling(matter=one, kind=kind, text=text, at_ms=now)
 
-    def _is_past(self, trouble: _Trouble, now: float) -> bool:
-        lasts_s, bot_id = trouble.rule.lasts_s, trouble.newest.bot_id
-        has_faded = lasts_s is not None and now - trouble.newest_at >= lasts_s
-        return has_faded or (bot_id != 0 and not self._is_served(bot_id))
+    def _next_ms(self, one: Matter, now: int) -> float:
+        """When it is to be told (again), if nothing happens; for ever off: when it was told, and nothing is new."""
+        if not one.told:
+            is_sure = one.rule.lasts_s is None or one.has_lasted(now)
+            return one.since_ms + one.rule.after_s * 1000 if is_sure else float("inf")
+        if one.rule.lasts_s is not None and not one.fresh:
+            return float("inf")
+        return min(one.told_ms, now) + one.rule.repeat_s * 1000
+
+    # ---- what is over ----
+
+    def _forget(self, now: int) -> None:
+        for one in list(self.known.values()):
+            if not self._is_here(one):
+                del self.known[one.key]
+            elif self._has_faded(one, now):
+                del self.known[one.key]
+                if one.told:
+                    self._over.append(self._telling(one, Kind.OVER))
+
+    def _is_here(self, one: Matter) -> bool:
+        """That of a bot goes when another node serves the bot, or nobody any more: what is filed stays for that one."""
+        return one.bot_id == 0 or one.rule.is_local or self._is_served(one.bot_id)
+
+    def _has_faded(self, one: Matter, now: int) -> bool:
+        return self._fades_ms(one) <= now
+
+    def _fades_ms(self, one: Matter) -> float:
+        rule = one.rule
+        if rule.lasts_s is not None:
+            return one.last_ms + rule.lasts_s * 1000
+        if one.adopted_ms is not None and not rule.is_kept:
+            return one.adopted_ms + ADOPTED_MS
+        return float("inf")
+
+    def _key(self, rule: "Rule[events.Event]", apart: dict[str, str], machine: str) -> str:
+        """Printable, and short enough for a paper."""
+        named = f"{rule.name}@{machine}" if rule.is_local else rule.name
+        key = ":".join([named, *(apart.get(name, "") for name in rule.apart_by)])
+        if len(key) <= KEY_CHARS_MAX and re.fullmatch(r"[!-~]+", key):
+            return key
+        return f"{rule.name}:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _long(ms: float) -> str:
+    minutes = ms / 60_000
+    if minutes < 1.5:
+        return "a minute" if minutes >= 0.75 else f"{ms / 1000:.0f} s"
+    if minutes < 90:
+        return f"{minutes:.0f} minutes"
+    return f"{minutes / 60:.0f} hours" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days"

@@ -11,6 +11,7 @@ from peik.core.role import Role
 from peik.doors.dashboard.board import Board, Page, Visitor
 from peik.doors.dashboard.charts import Bar, Dot, lines, stacked
 from peik.errors import StoreUnavailable
+from peik.ops.alert_rules import todo_of
 from peik.ops.overview import of_bots
 from peik.ops.overview_values import BotLine, OverviewView, Point
 from peik.ports import Cause
@@ -47,6 +48,7 @@ class OverviewPages:
             visitor,
             "overview.html",
             view=view,
+            todo=todo_of,
             bots=_busiest(view),
             is_day=is_day,
             figures=view.day if is_day else view.hour,

@@ -1,0 +1,135 @@
+"""Alerts by Apprise: mail, other messengers, a pager. Telegram may be what is down.
+
+Its library is called in a thread of its own with a time limit. A call that hangs is left behind; it can never hold up Peik, nor
+keep it from ending.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+
+from peik.errors import StartError, described
+from peik.ops.alert_matter import Kind
+from peik.ops.alert_ways import Said, Way
+
+CALL_S = 30.0
+WAITS_S = (15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)  # after each failure; then it is given up
+AT_ONCE_MAX = 10  # alerts in one message
+HANGING_MAX = 4  # calls that did not come back
+
+Notify = Callable[[str, str, Kind], bool]  # a title, a body; whether it went. It may take its time, and raise.
+
+
+def ways_of(urls: Sequence[str]) -> list[Way]:
+    """Raises StartError if Apprise is not there, or does not know one of them. What they say is secret, and never shown."""
+    if not urls:
+        return []
+    try:
+        import apprise
+    except ImportError:
+        raise StartError("PEIK_ALERT_URLS needs Apprise: pip install 'peik[alerts]'.") from None
+    logger = logging.getLogger(apprise.LOGGER_NAME)
+    if not any(isinstance(one, _Hush) for one in logger.filters):
+        logger.addFilter(_Hush())
+    kinds = {
+        Kind.BEGAN: apprise.NotifyType.FAILURE,
+        Kind.AGAIN: apprise.NotifyType.WARNING,
+        Kind.OVER: apprise.NotifyType.SUCCESS,
+        Kind.TEST: apprise.NotifyType.INFO,
+    }
+
+    def notify_by(url: str, number: int) -> Notify:
+        one = apprise.Apprise()
+        with _hushed():
+            is_known = one.add(url)
+        if not is_known:
+            raise StartError(f"PEIK_ALERT_URLS: address {number} is none that Apprise knows. See docs/alerts.md.")
+
+        def notify(title: str, body: str, kind: Kind) -> bool:
+            with _hushed():
+                return bool(one.notify(body=body, title=title, notify_type=kinds[kind]))
+
+        return notify
+
+    return [AppriseWay(_shown(url), notify_by(url, number)) for number, url in enumerate(urls, 1)]
+
+
+class AppriseWay:
+    def __init__(
+        self, name: str, notify: Notify, *, call_s: float = CALL_S, waits_s: Sequence[float] = WAITS_S
+    ) -> None:
+        self.name = name
+        self._notify = notify
+        self._call_s = call_s
+        self._waits_s = waits_s
+        self._hanging = 0
+
+    async def tell(self, waiting: Sequence[Said]) -> int:
+        """What has waited through a failure goes as one message."""
+        together = list(waiting[:AT_ONCE_MAX])
+        title = "Peik" if len(together) == 1 else f"Peik: {len(together)} alerts"
+        kind = together[0].kind if len(together) == 1 else Kind.BEGAN
+        body = "\n\n".join(one.text for one in together)
+        for wait_s in self._waits_s:
+            if await self._call(title, body, kind) is None:
+                break
+            await asyncio.sleep(wait_s)
+        return len(together)
+
+    async def test(self, text: str, key: str) -> str | None:
+        return await self._call("Peik", text, Kind.TEST)
+
+    async def _call(self, title: str, body: str, kind: Kind) -> str | None:
+        """None: it went; else why not, in words that hold nothing secret."""
+        if self._hanging >= HANGING_MAX:
+            return "The calls before did not come back."
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[str | None] = loop.create_future()
+
+        def settle(why: str | None) -> None:
+            self._hanging -= 1
+            if not done.done():
+                done.set_result(why)
+
+        def work() -> None:
+            try:
+                why = None if self._notify(title, body, kind) else "It was not taken there."
+            except Exception as error:  # noqa: BLE001  whatever a plugin of Apprise does wrong
+                why = described(error).partition(":")[0]
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(settle, why)
+
+        self._hanging += 1
+        threading.Thread(target=work, name="peik-alert", daemon=True).start()
+        try:
+            async with asyncio.timeout(self._call_s):
+                return await done
+        except TimeoutError:
+            return f"It did not answer within {self._call_s:.0f} s."
+
+
+_quiet = threading.local()
+
+
+class _Hush(logging.Filter):
+    """Apprise logs whole addresses, secrets and all. What it says of ours is left out; what it says to others stays."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(_quiet, "is_on", False)
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    _quiet.is_on = True
+    try:
+        yield
+    finally:
+        _quiet.is_on = False
+
+
+def _shown(url: str) -> str:
+    """Without what is secret: tokens can be anywhere in such an address, the host among them."""
+    return f"{urllib.parse.urlsplit(url).scheme or 'an address'}://…"

@@ -1,0 +1,159 @@
+"""Looks four times a minute at what no event tells: the disks and the memory of this machine on each node, and the overview on
+the one node that does the chores. What it finds goes to the alerts; it tells nobody itself, and never fails."""
+
+import asyncio
+import concurrent.futures
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from peik.clock import Clock
+from peik.errors import Unavailable, described
+from peik.events import Surprise
+from peik.ops import alert_looks as looks
+from peik.ops.alert_looks import Thresholds
+from peik.ops.alert_machine import Disk, Memory, disks_of, memory_of
+from peik.ops.alert_rule import Noticed
+from peik.ops.alert_rules import CALM_S
+from peik.ops.alerts import Alerts
+from peik.ops.overview_values import OverviewView
+
+LOOK_S = 15.0
+MACHINE_S = 10.0  # for a disk to answer; one that is mounted from far away may never
+BACKUP_S = 300.0  # so often it is looked for the last backup
+
+Machine = Callable[[], tuple[Sequence[Disk], Memory | None]]
+# What a rule is found in: if the store did not tell that part just now, what was found before still counts.
+PARTS = {
+    "dead-letters": {"letters"},
+    "stuck": {"letters", "oldest_waiting"},
+    "failures": {"figures"},
+    "delays": {"figures"},
+    "slow": {"inbox"},
+    "jobs-stuck": {"jobs"},
+}
+GLOBAL = (*PARTS, "backup")
+
+
+def machine_of(folders: Sequence[Path]) -> Machine:
+    return lambda: (disks_of(folders), memory_of())
+
+
+class Watching:
+    def __init__(
+        self,
+        *,
+        alerts: Alerts,
+        overview: Callable[[], Awaitable[OverviewView]],
+        machine: Machine,
+        clock: Clock,
+        node: str,
+        has_chores: Callable[[], bool],
+        is_shared: bool,
+        thresholds: Thresholds,
+        backup_every_s: float | None = None,
+        last_backup_ms: Callable[[], Awaitable[int | None]] | None = None,
+    ) -> None:
+        self._alerts = alerts
+        self._overview = overview
+        self._machine = machine
+        self._clock = clock
+        self._node = node
+        self._has_chores = has_chores
+        self._is_shared = is_shared
+        self._most = thresholds
+        self._backup_every_s = backup_every_s
+        self._last_backup_ms = last_backup_ms
+        self._started_ms = clock.wall_ms()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="peik-disks")
+        self._asking: asyncio.Future[tuple[Sequence[Disk], Memory | None]] | None = None
+        self._was_whole = False
+        self._found: list[Noticed] = []
+        self._oldest: dict[
+            int, tuple[int, float]
+        ] = {}  # per bot: when its oldest letter came, and since when that is so
+        self._backup: list[Noticed] = []
+        self._backup_at = float("-inf")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            late_s = 0.0
+            while True:
+                try:
+                    await self.look(late_s)
+                except Exception as error:  # noqa: BLE001  a look must never end Peik
+                    self._alerts([Surprise(where="a look for alerts", error=described(error))])
+                began_at = self._clock.mono()
+                await asyncio.sleep(LOOK_S)
+                late_s = self._clock.mono() - began_at - LOOK_S
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def look(self, late_s: float = 0.0) -> None:
+        found = [*looks.late(late_s, self._node), *await self._look_at_machine()]
+        if self._has_chores():
+            self._found = await self._look_at_all()
+            found += self._found
+            self._was_whole = True
+        elif self._was_whole:
+            self._was_whole, self._found = False, []
+            self._oldest.clear()
+            self._alerts.leave(GLOBAL)
+        self._alerts.notice(found)
+        if self._is_shared:
+            self._alerts.look_again()
+
+    async def _look_at_machine(self) -> list[Noticed]:
+        """In a thread: a disk that hangs must hold up nobody. While it does, nothing is known of any."""
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._machine)
+        asking = self._asking
+        done, _ = await asyncio.wait([asking], timeout=MACHINE_S)
+        if not done:
+            return []
+        self._asking = None
+        disks, memory = asking.result()
+        return [*looks.disks(disks, self._most), *looks.memory(memory, self._most)]
+
+    async def _look_at_all(self) -> list[Noticed]:
+        view, most = await self._overview(), self._most
+        found = [
+            *looks.dead_letters(view, most),
+            *looks.stuck(view, self._unchanged_s(view), most, calm_s=CALM_S),
+            *looks.failures(view, most),
+            *looks.delays(view, most),
+            *looks.slow_calls(view, most),
+            *looks.slow_consumers(view, most),
+            *looks.jobs_stuck(view),
+            *await self._look_at_backup(),
+        ]
+        missing = set(view.missing)
+        unknown = {rule for rule, parts in PARTS.items() if parts & missing}
+        before = [one for one in self._found if one.rule in unknown]
+        return [one for one in found if one.rule not in unknown] + before
+
+    def _unchanged_s(self, view: OverviewView) -> dict[int, float]:
+        now = self._clock.mono()
+        oldest = {}
+        for bot in view.bots:
+            if bot.oldest_waiting_ms is not None:
+                before = self._oldest.get(bot.bot_id)
+                is_same = before is not None and before[0] == bot.oldest_waiting_ms
+                oldest[bot.bot_id] = before if before is not None and is_same else (bot.oldest_waiting_ms, now)
+        self._oldest = oldest
+        return {bot_id: now - since for bot_id, (_, since) in oldest.items()}
+
+    async def _look_at_backup(self) -> list[Noticed]:
+        if self._backup_every_s is None or self._last_backup_ms is None:
+            return []
+        if self._clock.mono() >= self._backup_at:
+            try:
+                last_ms = await self._last_backup_ms()
+            except Unavailable:
+                return self._backup  # as it was
+            self._backup_at = self._clock.mono() + BACKUP_S
+            now_ms = self._clock.wall_ms()
+            self._backup = list(
+                looks.backup(last_ms, every_s=self._backup_every_s, started_ms=self._started_ms, now_ms=now_ms)
+            )
+        return self._backup

@@ -1,0 +1,85 @@
+"""Alerts on a real store in virtual time, with somebody who hears them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from peik.errors import StoreUnavailable
+from peik.ops.alert_papers import AlertPapers
+from peik.ops.alert_ways import Said
+from peik.ops.alerts import Alerts
+from peik.paper_ports import PaperStore
+from peik.store.executor import InlineExecutor
+from peik.store.sqlite import SqliteStore
+from peik.testing.virtual import VirtualClock, run_virtual
+
+
+class Ear:
+    """A way by which everything arrives; or nothing, while `is_blocked`."""
+
+    name = "ear"
+
+    def __init__(self) -> None:
+        self.said: list[Said] = []
+        self.is_blocked = False
+
+    async def tell(self, waiting: Sequence[Said]) -> int:
+        if self.is_blocked:
+            await asyncio.get_running_loop().create_future()
+        self.said.append(waiting[0])
+        return 1
+
+    async def test(self, text: str, key: str) -> str | None:
+        return "It is blocked." if self.is_blocked else None
+
+    @property
+    def kinds(self) -> list[str]:
+        return [str(one.kind) for one in self.said]
+
+
+class House:
+    """One store; nodes come and go."""
+
+    def __init__(self, clock: VirtualClock, papers: PaperStore) -> None:
+        self.clock = clock
+        self.papers = papers
+        self.letters: dict[str, str] = {}  # by their key: an outbox takes each once
+        self.is_down = False
+
+    async def send(self, chat: str, text: str, key: str) -> None:
+        if self.is_down:
+            raise StoreUnavailable(code="store_failed", detail="It is down.")
+        self.letters.setdefault(key, text)
+
+    @asynccontextmanager
+    async def node(
+        self, name: str = "a", *, machine: str = "here", ear: Ear | None = None, **more: Any
+    ) -> AsyncIterator[tuple[Alerts, Ear]]:
+        ear = ear or Ear()
+        alerts = Alerts(
+            chats=("1",),
+            clock=self.clock,
+            send=self.send,
+            more_ways=[ear],
+            papers=AlertPapers(self.papers, node=name),
+            machine=machine,
+            **more,
+        )
+        running = asyncio.create_task(alerts.run())
+        try:
+            yield alerts, ear
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+def play_alerts(story: Callable[[House], Coroutine[Any, Any, None]], folder: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        store = SqliteStore(folder / "peik.db", clock=clock, is_owner=True, executor=lambda name: InlineExecutor())
+        await store.open()
+        await story(House(clock, store.papers))
+        await store.close()
+
+    run_virtual(main)
