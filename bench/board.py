@@ -54,7 +54,7 @@ async def _measure(path: Path, letters: int, rounds: int, *, is_new: bool) -> No
         if is_new:
             for bot_id in BOTS:
                 await store.save_bot(BotRecord(bot_id=bot_id, token=Token.stored(f"{bot_id}:AAtest")))
-            _fill(path, letters, now_ms=int(time.time() * 1000))
+            fill(path, letters, now_ms=int(time.time() * 1000))
         print(f"{'question':<44}{'median ms':>10}{'worst ms':>10}{'CPU ms':>10}  answer")
         for name, ask in _questions(store, letters):
             times, cpu, answer = await _timed(ask, rounds)
@@ -142,7 +142,7 @@ def _questions(store: SqliteStore, letters: int) -> Iterator[tuple[str, Callable
     yield "letters, 1000 by id", many
 
 
-def _fill(path: Path, letters: int, *, now_ms: int) -> None:
+def fill(path: Path, letters: int, *, now_ms: int) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA cache_size = -200000")

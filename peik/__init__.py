@@ -8,7 +8,9 @@ __version__ = "0.1.0.dev0"
 # `__init__.pyi` tells type checkers the same.
 _HOMES = {
     "peik.archive_ports": ("Direction", "LineKind", "SessionState"),
+    "peik.core.broadcast": ("Canary",),
     "peik.core.letter": ("OnUncertain", "Priority", "State"),
+    "peik.core.quiet": ("Quiet",),
     "peik.errors": (
         "BadInput",
         "Conflict",
@@ -40,6 +42,7 @@ _HOMES = {
     "peik.library.handlers": ("Update",),
     "peik.library.jobs_values": ("HostInfo", "JobCounts", "JobInfo", "JobPlace", "JobRun", "JobsUsed", "QueuedJob"),
     "peik.library.letters": ("Letter", "QueueStats", "Receipt", "Refused"),
+    "peik.paper_ports": ("ContactFilter",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,9 +1,11 @@
 from peik.archive_ports import Direction as Direction
 from peik.archive_ports import LineKind as LineKind
 from peik.archive_ports import SessionState as SessionState
+from peik.core.broadcast import Canary as Canary
 from peik.core.letter import OnUncertain as OnUncertain
 from peik.core.letter import Priority as Priority
 from peik.core.letter import State as State
+from peik.core.quiet import Quiet as Quiet
 from peik.errors import BadInput as BadInput
 from peik.errors import Conflict as Conflict
 from peik.errors import Denied as Denied
@@ -43,5 +45,6 @@ from peik.library.letters import Letter as Letter
 from peik.library.letters import QueueStats as QueueStats
 from peik.library.letters import Receipt as Receipt
 from peik.library.letters import Refused as Refused
+from peik.paper_ports import ContactFilter as ContactFilter
 
 __version__: str

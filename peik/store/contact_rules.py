@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from peik.paper_ports import Contact, ContactFilter
+from peik.paper_ports import Contact, ContactFilter, ContactPage
+
+LOOKED_FIRST = 1_000  # a page that most chats fit is full after so many
 
 
 def folded(contacts: Sequence[Contact]) -> list[Contact]:
@@ -58,6 +60,13 @@ def is_tallied(wanted: ContactFilter) -> bool:
     """Whether it asks for kinds of chats only, of which it is known how many there are."""
     others = (wanted.seen_since_ms, wanted.seen_before_ms, wanted.text, wanted.campaign)
     return all(one is None for one in others)
+
+
+def turned(contacts: list[Contact], *, limit: int, edge: tuple[int, int] | None) -> ContactPage:
+    """A page of what was found. `edge`: the last chat that was looked at, if the look ended for its bound."""
+    if len(contacts) >= limit:
+        return ContactPage(contacts=contacts, cursor=(contacts[-1].last_seen_ms, contacts[-1].chat_id))
+    return ContactPage(contacts=contacts, cursor=edge, is_cut=edge is not None)
 
 
 def languages_of(wanted: ContactFilter) -> list[str] | None:

@@ -1,11 +1,13 @@
 """Known chats in the SQLite store: what is asked goes into the store's own commits and reads."""
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import apsw
 import msgspec
 
-from peik.paper_ports import Contact, ContactFilter
+from peik.paper_ports import CONTACTS_LOOKED_MAX, Contact, ContactFilter, ContactPage
 from peik.store import contact_rules, inbox_consumers
 from peik.store.commit import Batch
 from peik.store.inbox import Collect, Read
@@ -26,7 +28,11 @@ COLUMNS = (
 _CONTACT = ", ".join(f"c.{column}" for column in COLUMNS)
 _SQL = {name: sql.replace("{contact}", _CONTACT) for name, sql in load("sqlite_contacts.sql").items()}
 
+CAMPAIGNS_STEP = 50_000  # chats that one look counts: others have their turn in between
+
 _BEFORE = "(c.last_seen, c.chat_id) < (:seen, :chat)"
+_FROM_EDGE = "(c.last_seen, c.chat_id) >= (:edge_seen, :edge_chat)"
+_SEEN = {"since": "c.last_seen >= :since", "until": "c.last_seen < :until"}
 _LANGUAGES = (
     "EXISTS (SELECT 1 FROM json_each(:languages) AS l WHERE lower(coalesce(c.language, '')) = l.value"
     " OR substr(lower(c.language), 1, length(l.value) + 1) = l.value || '-')"
@@ -63,12 +69,20 @@ class SqliteContacts:
         return await self._find("page", where, bound | {"limit": limit})
 
     async def newest_contacts(
-        self, bot_id: int, wanted: ContactFilter, *, before: tuple[int, int] | None, limit: int
-    ) -> list[Contact]:
+        self,
+        bot_id: int,
+        wanted: ContactFilter,
+        *,
+        before: tuple[int, int] | None,
+        limit: int,
+        looked_max: int = CONTACTS_LOOKED_MAX,
+    ) -> ContactPage:
         where, bound = _conditions(bot_id, wanted)
+        within = " AND ".join(sql for name, sql in _SEEN.items() if name in bound) or "true"
         if before is not None:
-            where, bound = f"{_BEFORE} AND {where}", bound | {"seen": before[0], "chat": before[1]}
-        return await self._find("newest", where, bound | {"limit": limit})
+            within, bound = f"{_BEFORE} AND {within}", bound | {"seen": before[0], "chat": before[1]}
+        asked = bound | {"limit": limit}
+        return await self._read(lambda one: _newest(one, where, within, asked, looked_max))
 
     async def count_contacts(self, bot_id: int, wanted: ContactFilter) -> int:
         where, bound = _conditions(bot_id, wanted)
@@ -76,8 +90,12 @@ class SqliteContacts:
         return await self._read(lambda one: _number(one, sql, bound))
 
     async def count_campaigns(self, bot_id: int, *, since_ms: int) -> dict[str, int]:
-        bound = {"bot": bot_id, "since": since_ms}
-        return await self._read(lambda one: dict(one.execute(_SQL["count_campaigns"], bound)))
+        found: Counter[str] = Counter()
+        since: int | None = since_ms
+        while since is not None:
+            counts, since = await self._read(functools.partial(_campaigns, bot_id=bot_id, since=since))
+            found.update(counts)
+        return dict(found)
 
     async def _find(self, name: str, where: str, bound: dict[str, Value]) -> list[Contact]:
         sql = _SQL[name].replace("{where}", where)
@@ -136,6 +154,42 @@ def _number(connection: apsw.Connection, sql: str, bound: Row | dict[str, Value]
     for row in connection.execute(sql, bound):
         return int(row[0])
     return 0
+
+
+def _newest(
+    connection: apsw.Connection, where: str, within: str, bound: dict[str, Value], looked_max: int
+) -> ContactPage:
+    found: list[Contact] = []
+    edge: tuple[int, int] | None = None
+    limit = bound["limit"]
+    assert isinstance(limit, int)
+    for most in (min(contact_rules.LOOKED_FIRST, looked_max), looked_max):
+        edge = _edge(connection, within, bound | {"looked": most})
+        whole = f"{within} AND {where}"
+        asked = bound
+        if edge is not None:
+            whole, asked = f"{_FROM_EDGE} AND {whole}", bound | {"edge_seen": edge[0], "edge_chat": edge[1]}
+        rows = connection.execute(_SQL["newest"].replace("{where}", whole), asked)
+        found = [contact_from_row(row) for row in rows]
+        if len(found) >= limit or edge is None:
+            break
+    return contact_rules.turned(found, limit=limit, edge=edge)
+
+
+def _edge(connection: apsw.Connection, within: str, bound: dict[str, Value]) -> tuple[int, int] | None:
+    """The last chat that is looked at; None: there are not so many."""
+    for seen, chat in connection.execute(_SQL["edge"].replace("{within}", within), bound):
+        return int(seen), int(chat)
+    return None
+
+
+def _campaigns(connection: apsw.Connection, *, bot_id: int, since: int) -> tuple[dict[str, int], int | None]:
+    """How many came by each from then on, and up to when they were counted; None: to the end."""
+    bound: dict[str, Value] = {"bot": bot_id, "since": since, "step": CAMPAIGNS_STEP}
+    until: int | None = None
+    for (first_seen,) in connection.execute(_SQL["campaigns_edge"], bound):
+        until = max(int(first_seen), since + 1)
+    return dict(connection.execute(_SQL["count_campaigns"], bound | {"until": until})), until
 
 
 def _conditions(bot_id: int, wanted: ContactFilter) -> tuple[str, dict[str, Value]]:

@@ -13,7 +13,7 @@ from peik.ports import Cause, LetterFilter, LetterPage, LetterView
 # A page that most letters fit is full after the first look. One that few fit costs what the second costs, and says where to go
 # on: nobody waits for a walk through a million letters, and no engine waits behind it.
 LOOKED_FIRST = 1_000
-LOOKED_MAX = 100_000
+LOOKED_MAX = 50_000
 CAUSES_LOOKED_MAX = 50_000
 CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then: ids rise with time only so far
 

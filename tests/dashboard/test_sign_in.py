@@ -112,7 +112,9 @@ def test_signing_out_everywhere_ends_all_of_the_same_key_and_no_other(tmp_path: 
     visit(tmp_path, story)
 
 
-def test_five_wrong_sign_ins_lock_the_name_and_the_address_for_passwords_but_never_for_a_right_key(tmp_path: Path) -> None:
+def test_five_wrong_sign_ins_lock_the_name_and_the_address_for_passwords_but_never_for_a_right_key(
+    tmp_path: Path,
+) -> None:
     async def story(home: House) -> None:
         await home.dashboard.board.people.add("mina", Role.VIEWER, PASSWORD)
         async with home.stranger() as browser:

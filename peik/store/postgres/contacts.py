@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from peik.paper_ports import Contact, ContactFilter
+from peik.paper_ports import CONTACTS_LOOKED_MAX, Contact, ContactFilter, ContactPage
 from peik.store import contact_rules
 from peik.store.contacts import COLUMNS, contact_from_row, row_of
 from peik.store.postgres import inbox_consumers
@@ -17,6 +17,8 @@ _SQL = load("contacts.sql")
 THOSE = filled(_SQL["those"], contact=_CONTACT)
 
 _BEFORE = "(c.last_seen, c.chat_id) < (:seen, :chat)"
+_FROM_EDGE = "(c.last_seen, c.chat_id) >= (:edge_seen, :edge_chat)"
+_SEEN = {"since": "c.last_seen >= :since", "until": "c.last_seen < :until"}
 _LANGUAGES = (
     "EXISTS (SELECT 1 FROM unnest(:languages::text[]) AS l (value) WHERE lower(coalesce(c.language, '')) = l.value"
     " OR starts_with(lower(c.language), l.value || '-'))"
@@ -48,12 +50,22 @@ class PostgresContacts:
         return await self._find(_SQL["page"], where, bound | {"limit": limit})
 
     async def newest_contacts(
-        self, bot_id: int, wanted: ContactFilter, *, before: tuple[int, int] | None, limit: int
-    ) -> list[Contact]:
+        self,
+        bot_id: int,
+        wanted: ContactFilter,
+        *,
+        before: tuple[int, int] | None,
+        limit: int,
+        looked_max: int = CONTACTS_LOOKED_MAX,
+    ) -> ContactPage:
         where, bound = _conditions(bot_id, wanted)
+        within = " AND ".join(sql for name, sql in _SEEN.items() if name in bound) or "true"
         if before is not None:
-            where, bound = f"{_BEFORE} AND {where}", bound | {"seen": before[0], "chat": before[1]}
-        return await self._find(_SQL["newest"], where, bound | {"limit": limit})
+            within, bound = f"{_BEFORE} AND {within}", bound | {"seen": before[0], "chat": before[1]}
+        found, edge = await self._read(
+            lambda one: seek(one, lambda seeker: _newest(seeker, where, within, bound, limit, looked_max))
+        )
+        return contact_rules.turned(found, limit=limit, edge=edge)
 
     async def count_contacts(self, bot_id: int, wanted: ContactFilter) -> int:
         where, bound = _conditions(bot_id, wanted)
@@ -89,6 +101,24 @@ async def _save(session: Session, bot_id: int, fresh: Sequence[Contact], place: 
             rows.append(row_of(contact if before is None else contact_rules.met_again(before, contact)))
         await session.run(_SQL["save"], *zip(*rows, strict=True))
     await session.run(_SQL["move_place"], bot=bot_id, place=place)
+
+
+async def _newest(
+    session: Session, where: str, within: str, bound: dict[str, object], limit: int, looked_max: int
+) -> tuple[list[Contact], tuple[int, int] | None]:
+    """What was found, and the last chat that was looked at, if there are more."""
+    found: list[Contact] = []
+    edge: Row | None = None
+    for most in (min(contact_rules.LOOKED_FIRST, looked_max), looked_max):
+        edge = await session.row(filled(_SQL["edge"], within=within), **bound, behind=most - 1)
+        whole, asked = f"{within} AND {where}", bound | {"limit": limit}
+        if edge is not None:
+            whole, asked = f"{_FROM_EDGE} AND {whole}", asked | {"edge_seen": edge[0], "edge_chat": edge[1]}
+        rows = await session.rows(filled(_SQL["newest"], contact=_CONTACT, where=whole), **asked)
+        found = [_contact(row) for row in rows]
+        if len(found) >= limit or edge is None:
+            break
+    return found, None if edge is None else (edge[0], edge[1])
 
 
 def _contact(row: Row) -> Contact:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from peik.paper_ports import Contact, ContactFilter
+from peik.paper_ports import CONTACTS_LOOKED_MAX, Contact, ContactFilter, ContactPage
 from peik.store import contact_rules
 from peik.store.redis.paper_client import PaperWay
 from peik.store.redis.records import decode, pairs
@@ -55,9 +55,26 @@ class RedisContacts:
         return await _first(self._by_id(bot_id, after, size=limit), wanted, limit)
 
     async def newest_contacts(
-        self, bot_id: int, wanted: ContactFilter, *, before: tuple[int, int] | None, limit: int
-    ) -> list[Contact]:
-        return await _first(self._newest(bot_id, wanted, before, size=limit), wanted, limit)
+        self,
+        bot_id: int,
+        wanted: ContactFilter,
+        *,
+        before: tuple[int, int] | None,
+        limit: int,
+        looked_max: int = CONTACTS_LOOKED_MAX,
+    ) -> ContactPage:
+        found: list[Contact] = []
+        edge: tuple[int, int] | None = None
+        looked = 0
+        async for page in self._newest(bot_id, wanted, before, size=min(limit, looked_max)):
+            found += [contact for contact in page if contact_rules.is_wanted(contact, wanted)]
+            looked += len(page)
+            if len(found) >= limit:
+                break
+            if looked >= looked_max and page:
+                edge = page[-1].last_seen_ms, page[-1].chat_id
+                break
+        return contact_rules.turned(found[:limit], limit=limit, edge=edge)
 
     async def count_contacts(self, bot_id: int, wanted: ContactFilter) -> int:
         if contact_rules.is_tallied(wanted):

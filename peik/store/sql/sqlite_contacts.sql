@@ -30,6 +30,12 @@ SELECT {contact} FROM contacts AS c
 WHERE c.bot_id = :bot AND {where}
 ORDER BY c.chat_id LIMIT :limit
 
+-- name: edge
+-- How far a page looks: the chat so many places behind where it begins. In the index alone.
+SELECT c.last_seen, c.chat_id FROM contacts AS c INDEXED BY contacts_seen
+WHERE c.bot_id = :bot AND {within}
+ORDER BY c.last_seen DESC, c.chat_id DESC LIMIT 1 OFFSET :looked - 1
+
 -- name: newest
 SELECT {contact} FROM contacts AS c INDEXED BY contacts_seen
 WHERE c.bot_id = :bot AND {where}
@@ -42,9 +48,15 @@ SELECT coalesce(sum(c.contacts), 0) FROM contact_tallies AS c WHERE c.bot_id = :
 -- name: count
 SELECT count(*) FROM contacts AS c WHERE c.bot_id = :bot AND {where}
 
+-- name: campaigns_edge
+-- When the chat first wrote that is so many places behind.
+SELECT c.first_seen FROM contacts AS c INDEXED BY contacts_first
+WHERE c.bot_id = :bot AND c.first_seen >= :since
+ORDER BY c.first_seen LIMIT 1 OFFSET :step
+
 -- name: count_campaigns
 SELECT coalesce(c.campaign, ''), count(*) FROM contacts AS c INDEXED BY contacts_first
-WHERE c.bot_id = :bot AND c.first_seen >= :since
+WHERE c.bot_id = :bot AND c.first_seen >= :since AND c.first_seen < coalesce(:until, 9223372036854775807)
 GROUP BY 1
 
 -- name: forget_contacts

@@ -29,7 +29,7 @@ async def ids(contacts: ContactStore, wanted: ContactFilter = ALL, *, after: int
     found = await contacts.contacts(BOT, wanted, after=after, limit=100)
     assert await contacts.count_contacts(BOT, wanted) == len(found) or after is not None
     newest = await contacts.newest_contacts(BOT, wanted, before=None, limit=100)
-    assert after is not None or sorted(one.chat_id for one in newest) == [one.chat_id for one in found]
+    assert after is not None or sorted(one.chat_id for one in newest.contacts) == [one.chat_id for one in found]
     return [one.chat_id for one in found]
 
 
@@ -147,9 +147,10 @@ async def test_pages_by_id_and_by_time_miss_nobody(place: Place) -> None:
         assert found == wanted
         newest: list[Contact] = []
         before: tuple[int, int] | None = None
-        while page := await store.contacts.newest_contacts(BOT, here, before=before, limit=301):
-            newest += page
-            before = page[-1].last_seen_ms, page[-1].chat_id
+        while newest == [] or before is not None:
+            page_of_newest = await store.contacts.newest_contacts(BOT, here, before=before, limit=301)
+            newest += page_of_newest.contacts
+            before = page_of_newest.cursor
         assert newest == sorted(wanted, key=lambda one: (one.last_seen_ms, one.chat_id), reverse=True)
         assert await store.contacts.count_contacts(BOT, ContactFilter(is_gone=False, text="")) == len(wanted)
 
@@ -158,10 +159,37 @@ async def test_a_page_goes_on_though_its_last_chat_was_seen_again(place: Place) 
     async with place.open() as store:
         await store.contacts.save_contacts(BOT, [chat(number, seen=100) for number in range(1, 7)], place=1)
         page = await store.contacts.newest_contacts(BOT, ALL, before=None, limit=3)
-        assert [one.chat_id for one in page] == [6, 5, 4]
+        assert [one.chat_id for one in page.contacts] == [6, 5, 4]
+        assert page.cursor == (100, 4)
         await store.contacts.save_contacts(BOT, [chat(4, seen=200)], place=2)
         page = await store.contacts.newest_contacts(BOT, ALL, before=(100, 4), limit=9)
-        assert [one.chat_id for one in page] == [3, 2, 1]
+        assert [one.chat_id for one in page.contacts] == [3, 2, 1]
+        assert (page.cursor, page.is_cut) == (None, False)
+
+
+async def test_a_page_that_finds_few_ends_early_and_says_where_to_go_on(place: Place) -> None:
+    """Whatever the bound, the pages together are all that the filter wants, each once."""
+    many = [
+        chat(number, seen=number // 3, name="Ann" if number in (1, 40, 1500, 1501, 2500) else "Bob")
+        for number in range(1, 2501)
+    ]
+    anns = ContactFilter(text="ann", seen_before_ms=830)
+    async with place.open() as store:
+        await store.contacts.save_contacts(BOT, many, place=1)
+        for looked_max in (1_000, 1_001, 5_000):
+            found: list[int] = []
+            cuts = 0
+            page = await store.contacts.newest_contacts(BOT, anns, before=None, limit=2, looked_max=looked_max)
+            while True:
+                found += [one.chat_id for one in page.contacts]
+                cuts += page.is_cut
+                if page.cursor is None:
+                    break
+                page = await store.contacts.newest_contacts(
+                    BOT, anns, before=page.cursor, limit=2, looked_max=looked_max
+                )
+            assert found == [1501, 1500, 40, 1]
+            assert bool(cuts) is (looked_max < 5_000)
 
 
 async def test_campaigns_are_counted_by_when_chats_first_wrote(place: Place) -> None:
@@ -271,7 +299,7 @@ async def live(place: Place, chance: random.Random) -> None:
                         ]
                         assert await contacts.count_contacts(BOT, wanted) == len(found)
             newest = await contacts.newest_contacts(BOT, ALL, before=None, limit=100)
-            assert newest == sorted(everybody, key=lambda who: (who.last_seen_ms, who.chat_id), reverse=True)
+            assert newest.contacts == sorted(everybody, key=lambda who: (who.last_seen_ms, who.chat_id), reverse=True)
 
 
 @pytest.mark.parametrize("kind", PLACES, ids=lambda kind: kind.__name__)

@@ -14,12 +14,15 @@ WHERE a.bot_id = :bot AND a.lane = :chat AND {where}
 ORDER BY a.id {order} LIMIT :limit
 
 -- name: find_for_consumer
--- What one consumer sees: two walks along the order of numbers, which within a bot is that of ids, merged as they go.
-SELECT a.id, a.number FROM arrivals AS a
+-- What one consumer sees: two walks along the order of numbers, which within a bot is that of ids, merged as they go. Each
+-- has an order and an end of its own: else the planner reads and sorts all that a bot has.
+(SELECT a.id, a.number FROM arrivals AS a
 WHERE a.bot_id = :bot AND a.only_for = 0 AND a.number > :above AND {where}
+ORDER BY a.number {order} LIMIT :limit)
 UNION ALL
-SELECT a.id, a.number FROM arrivals AS a
+(SELECT a.id, a.number FROM arrivals AS a
 WHERE a.bot_id = :bot AND a.only_for = :consumer AND a.number > :above AND {where}
+ORDER BY a.number {order} LIMIT :limit)
 ORDER BY number {order} LIMIT :limit
 
 -- name: find_with_story

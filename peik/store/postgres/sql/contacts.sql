@@ -43,6 +43,12 @@ SELECT {contact} FROM contacts AS c
 WHERE c.bot_id = :bot AND {where}
 ORDER BY c.chat_id LIMIT :limit
 
+-- name: edge
+-- How far a page looks: the chat so many places behind where it begins. In the index alone.
+SELECT c.last_seen, c.chat_id FROM contacts AS c
+WHERE c.bot_id = :bot AND {within}
+ORDER BY c.last_seen DESC, c.chat_id DESC LIMIT 1 OFFSET :behind
+
 -- name: newest
 SELECT {contact} FROM contacts AS c
 WHERE c.bot_id = :bot AND {where}
