@@ -205,6 +205,8 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
                 office.census.stop()
                 office.releasing.stop()
                 office.broadcaster.stop()
+                if office.backups is not None:
+                    office.backups.stop()
                 await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
                 office.outages.stop()
                 office.upkeep.stop()

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from peik.admins.audit import Audit
+from peik.backups.keeper import Keeper
 from peik.broadcasts.desk import BroadcastsDesk
 from peik.broadcasts.engine import Broadcaster
 from peik.building_accounts import AccountWays
+from peik.building_backups import keeper_of
 from peik.building_inbox import alerts_of, consumers_of, outages_of, receiver_of, recover_by, upkeep_of
 from peik.building_jobs import JobHands, jobs_of
 from peik.building_notifications import notifications_of, terms_of
@@ -101,6 +103,7 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     releasing: Releasing
     broadcasts: BroadcastsDesk
     broadcaster: Broadcaster
+    backups: Keeper | None  # None: none are made by the clock
 
 
 def build(
@@ -289,6 +292,7 @@ def build(
         releasing=notifying.releasing,
         broadcasts=broadcasts,
         broadcaster=broadcaster,
+        backups=keeper_of(config, papers=store.papers, clock=clock, events=events),
     )
 
 

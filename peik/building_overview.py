@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from peik.archive_ports import SessionFilter
+from peik.backups.ledger import last_good_ms
 from peik.clock import Clock
 from peik.config import Config
 from peik.core.host_breaker import HostState
@@ -80,7 +82,13 @@ def overview_of(
 def watching_of(
     config: Config, *, alerts: Alerts, overview: Overview, store: AnyStore, clock: Clock, leases: Leases
 ) -> Watching:
-    places = [config.beside(""), config.files, config.work or config.beside(".work"), config.sessions_dir]
+    places = [
+        config.beside(""),
+        config.files,
+        config.work or config.beside(".work"),
+        config.sessions_dir,
+        config.backups,
+    ]
     return Watching(
         alerts=alerts,
         overview=overview.now,
@@ -97,6 +105,8 @@ def watching_of(
             wait_s=config.alert_wait,
             failures_percent=config.alert_failures,
         ),
+        backup_every_s=config.backup_every,
+        last_backup_ms=partial(last_good_ms, store.papers),
     )
 
 

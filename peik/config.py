@@ -261,6 +261,16 @@ def _keep(text: str) -> float | None:
     return None if text.strip().lower() in ("off", "forever") else parse_duration_s(text)
 
 
+def _every(text: str) -> float | None:
+    """How often; None: never."""
+    if text.strip().lower() == "off":
+        return None
+    seconds = parse_duration_s(text)
+    if seconds < 60:
+        raise ValueError("less than a minute apart makes no sense; write 24h, or off")
+    return seconds
+
+
 def _level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise ValueError("a log level is debug, info, warning or error")
@@ -345,6 +355,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="files", group=Group.PLACES, default=None, parse=Path, help="A folder that all nodes share, for files of letters. By default files go into PostgreSQL or Redis, or beside the SQLite file."),
     Setting(name="files_in_store", group=Group.PLACES, default="20M", parse=parse_size_bytes, help="The largest file that PostgreSQL or Redis shall keep. For larger ones, set PEIK_FILES."),
     Setting(name="lease", group=Group.PLACES, default="10s", parse=_lease, help="How long the bots of a node that died wait for another one, with PostgreSQL or Redis. Below 5s a slow network can look like a death."),
+    Setting(name="backups", group=Group.PLACES, default=None, parse=Path, help="The folder that backups go to; by default beside the database. Better on another disk. See backups.md."),
+    Setting(name="backup_every", group=Group.PLACES, default="off", parse=_every, help="How often a running Peik makes a backup and tries it out: 24h. off: only `peik backup create` does."),
+    Setting(name="backup_keep", group=Group.PLACES, default="7", parse=_positive, help="How many backups of a store are kept; older ones go."),
     Setting(name="host", group=Group.PLACES, default="127.0.0.1", parse=str, help="The address to listen on."),
     Setting(name="port", group=Group.PLACES, default="8081", parse=_port, help="The port to listen on; 0 takes any free one."),
     Setting(name="api_root", group=Group.WAYS, default=TELEGRAM, parse=_root, help="The Bot API that Peik talks to."),
@@ -440,6 +453,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     files: Path | None
     files_in_store: int
     lease: float
+    backups: Path | None
+    backup_every: float | None
+    backup_keep: int
     host: str
     port: int
     api_root: str

@@ -44,6 +44,8 @@ class Node:
             office.upkeep.start(self._group)
             office.releasing.start(self._group)
             office.broadcaster.start(self._group)
+            if office.backups is not None:
+                office.backups.start(self._group)
         for bot in bots:
             office.courier.add(bot)
         await office.outages.begin(bots)
@@ -87,6 +89,8 @@ class Node:
             office.upkeep.stop()
             office.releasing.stop()
             office.broadcaster.stop()
+            if office.backups is not None:
+                office.backups.stop()
             return
         office.courier.remove(bot_id)
         office.receiver.leave(bot_id)

@@ -15,6 +15,7 @@ from peik.doors.commands import (
     admins,
     alerts,
     arrivals,
+    backup,
     bots,
     broadcast,
     chats,
@@ -135,6 +136,7 @@ app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)
 app.add_typer(alerts.app, name="alerts", rich_help_panel=_ITSELF)
 app.command(rich_help_panel=_ITSELF)(doctor.doctor)
 app.command(rich_help_panel=_ITSELF)(migrate.migrate)
+app.add_typer(backup.app, name="backup", rich_help_panel=_ITSELF)
 app.add_typer(settings.app, name="config", rich_help_panel=_ITSELF)
 
 

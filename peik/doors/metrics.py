@@ -12,10 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from peik import __version__
+from peik.backups.ledger import Newest, newest
 from peik.core.histogram import BOUNDS_S, Histogram
 from peik.doors.access import Access
 from peik.doors.replies import Route
+from peik.errors import StoreUnavailable
 from peik.ops.metrics import METRICS, PROMETHEUS_BOUNDS, Kind, Measured, Metric
+from peik.paper_ports import PaperStore
 
 if TYPE_CHECKING:
     from peik.ops.figures import Figures
@@ -36,6 +39,7 @@ class MetricsRoutes:
         is_open: bool,
         store: str,
         temp_bytes: Callable[[], int],
+        papers: PaperStore | None = None,
     ) -> None:
         self._overview = overview
         self._figures = figures
@@ -43,6 +47,7 @@ class MetricsRoutes:
         self._is_open = is_open
         self._store = store
         self._temp_bytes = temp_bytes
+        self._papers = papers
 
     def table(self) -> tuple[Route, ...]:
         return (("GET", PATH, self.get_metrics, "getMetrics", "health"),)
@@ -51,17 +56,28 @@ class MetricsRoutes:
         """What Prometheus collects: counts since the start of this node, and how everything stands now."""
         if not self._is_open:
             self._access.admit(request, "read").must_serve_all()
+        backups = await self._newest_backup()
         measured = Measured(
             view=await self._overview.now(),
             counting=self._figures.counting,
             version=__version__,
             store=self._store,
             temp_bytes=self._temp_bytes(),
+            backup_made_at_ms=backups.made_at_ms,
+            backup_verified_at_ms=backups.verified_at_ms,
         )
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(
             encode(registry_of(measured)), headers={"content-type": content_type, "cache-control": "no-store"}
         )
+
+    async def _newest_backup(self) -> Newest:
+        if self._papers is None:
+            return Newest()
+        try:
+            return await newest(self._papers)
+        except StoreUnavailable:
+            return Newest()  # the rest of the page is needed all the more
 
 
 def registry_of(measured: Measured) -> CollectorRegistry:

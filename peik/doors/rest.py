@@ -102,6 +102,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
             is_open=peik.config.metrics == "open",
             store=str(peik.config.store_kind),
             temp_bytes=lambda: peik.job_hands.folders.view().held_bytes,
+            papers=peik.store.papers,
         ).table(),
         *UserRoutes(peik.notifications.links, access).table(),
         *NotificationRoutes(peik.notifications, access).table(),

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import structlog
 
-from peik import events, job_events, session_events
+from peik import backup_events, events, job_events, session_events
 from peik.clock import Clock, SystemClock
 from peik.core.job import End
 from peik.core.letter import State
@@ -126,6 +126,10 @@ class EventLog:
                 self._log.warning("! another node has taken bots from this one", lost=lost, held=held)
             case events.Surprise(bot_id=bot_id, where=where, error=error):
                 self._log.error("! surprise", bot=bot_id, where=where, error=error)
+            case backup_events.BackupMade(path=path, size_bytes=size_bytes):
+                self._log.info("+ backup made", path=path, size_bytes=size_bytes)
+            case backup_events.BackupFailed(what=what, why=why):
+                self._log.error("! backup failed", what=what, why=why)
             case _:
                 self._source(event)
                 self._consumer(event)

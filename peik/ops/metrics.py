@@ -40,6 +40,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     store: str
     temp_bytes: int
+    backup_made_at_ms: int | None = None  # the newest good one
+    backup_verified_at_ms: int | None = None
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +211,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="peik_archive_gap_messages", help="Messages that were missing in the archive and were found.", samples=_plain("archive_filled")),
     Metric(name="peik_log_lines_dropped", help="Lines of the log that the archive could not keep.", samples=_plain("log_dropped")),
     # Peik itself
+    Metric(name="peik_backup_age_seconds", kind=_G, reach=_STORE, help="How old the newest good backup is; not there before the first.", samples=lambda one: [] if one.backup_made_at_ms is None else [((), max(0, one.view.at_ms - one.backup_made_at_ms) / 1000)]),
+    Metric(name="peik_backup_verified_timestamp_seconds", kind=_G, reach=_STORE, help="When a backup was last tried out and found sound, in Unix time.", samples=lambda one: [] if one.backup_verified_at_ms is None else [((), one.backup_verified_at_ms / 1000)]),
     Metric(name="peik_alerts", kind=_G, help="Troubles that go on, as this node knows them.", samples=_alerts),
     Metric(name="peik_store_failures", help="Times that the store could not be used.", samples=_plain("store_failures")),
     Metric(name="peik_leases_lost", help="Leases that another node took because this one did not answer.", samples=_plain("leases_lost")),

@@ -164,7 +164,9 @@ def test_they_count_what_happens_and_name_no_chat(tmp_path: Path) -> None:
         await peik.until("peik_outbox_letters", 3, bot="7000001", state="waiting")  # nobody is at the other end
         assert (await peik.value("peik_outbox_oldest_seconds", bot="7000001") or 0) > 0
         await peik.until("peik_breaker_state", 1, kind="route", target="direct")
-        await peik.until("peik_alerts", 3)  # no way to Telegram, the route itself, and somebody else with our token
+        await peik.until(
+            "peik_alerts", 1
+        )  # somebody else with our token; that there is no way is told after half a minute
         _, text, _ = await peik.get("/metrics")
         assert str(CHAT) not in text
         assert "AAtest" not in text

@@ -1,0 +1,97 @@
+"""Backups by the clock: a month of them in a moment, and what happens when one fails."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from peik.backup_events import BackupFailed, BackupMade
+from peik.backups.desk import Backups
+from peik.backups.keeper import RETRY_S, Keeper
+from peik.backups.ledger import Ledger, newest
+from peik.building_backups import backups_of
+from peik.config import load
+from peik.errors import StartError
+from peik.events import Event, Events
+from peik.store.executor import InlineExecutor
+from peik.store.sqlite import SqliteStore
+from peik.testing.virtual import VirtualClock, run_virtual
+
+DAY_S = 24 * 3600.0
+
+
+def inline(name: str) -> InlineExecutor:
+    return InlineExecutor()
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+class Story:
+    """A store with a keeper, in virtual time."""
+
+    def __init__(self, folder: Path, clock: VirtualClock) -> None:
+        self.clock = clock
+        environment = {"PEIK_STORE": f"sqlite:///{folder / 'peik.db'}", "PEIK_BACKUP_KEEP": "3"}
+        self.config = load({}, environment=environment, folder=folder)
+        self.store = SqliteStore(folder / "peik.db", clock=clock, executor=inline)
+        self.told: list[Event] = []
+        self.events = Events()
+        self.events.listen(self._hear)
+        self.failures = 0
+
+    def _hear(self, told: Sequence[Event]) -> None:
+        self.told.extend(told)
+
+    async def make(self) -> Backups:
+        if self.failures:
+            self.failures -= 1
+            raise StartError("PEIK_SECRET_KEY is too short.")
+        return backups_of(self.config, clock=self.clock, executor=inline)
+
+    async def run(self, seconds: float) -> None:
+        """So long, with a keeper of its own, as after a restart or on another node."""
+        keeper = Keeper(self.make, papers=self.store.papers, clock=self.clock, events=self.events, every_s=DAY_S)
+        async with asyncio.TaskGroup() as group:
+            keeper.start(group)
+            await asyncio.sleep(seconds)
+            keeper.stop()
+
+    def made(self) -> list[BackupMade]:
+        return [event for event in self.told if isinstance(event, BackupMade)]
+
+
+def test_one_a_day_is_made_tried_out_and_the_oldest_go(tmp_path: Path) -> None:
+    async def story(clock: VirtualClock) -> None:
+        told = Story(tmp_path, clock)
+        await told.store.open()
+        await told.run(2.5 * DAY_S)
+        await told.run(2 * DAY_S)  # whoever comes after goes on with the same days
+        assert len(told.made()) == 5, told.told
+        entries = await Ledger(told.store.papers).entries()
+        files = names_in(tmp_path / "peik.db.backups")
+        assert len(files) == 3
+        assert set(entries) == files
+        assert all(entry.verified_at_ms is not None for entry in entries.values())
+        last = await newest(told.store.papers)
+        assert last.made_at_ms is not None
+        assert clock.wall_ms() - last.made_at_ms < DAY_S * 1000
+        await told.store.close()
+
+    run_virtual(story)
+
+
+def test_one_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+    async def story(clock: VirtualClock) -> None:
+        told = Story(tmp_path, clock)
+        await told.store.open()
+        told.failures = 2
+        await told.run(1.5 * RETRY_S)
+        failed = [event for event in told.told if isinstance(event, BackupFailed)]
+        assert [event.why for event in failed] == ["PEIK_SECRET_KEY is too short."] * 2
+        assert told.made() == []
+        await told.run(RETRY_S)
+        assert len(told.made()) == 1
+        await told.store.close()
+
+    run_virtual(story)

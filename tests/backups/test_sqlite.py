@@ -1,0 +1,126 @@
+"""What is SQLite's own: a copy of one moment with the files that its letters need, whoever writes meanwhile."""
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+import apsw
+import pytest
+
+from peik.backups.sqlite import FILE, SqliteSource
+from peik.backups.watching import Watch, told
+from peik.errors import Conflict, Unavailable
+from tests.backups.trips import backups_in
+from tests.store.acts import accept, draft, enclosed
+from tests.store.moving.filling import BLOB
+from tests.store.places import SqlitePlace
+
+OTHER = "f" * 32
+
+
+async def untried(path: Path) -> None:
+    raise AssertionError("nothing is tried out here")
+
+
+def done(path: Path, sql: str) -> list[tuple[object, ...]]:
+    """By somebody else, as another process would."""
+    other = apsw.Connection(str(path))
+    try:
+        return other.execute(sql).fetchall()
+    finally:
+        other.close()
+
+
+def source(path: Path) -> SqliteSource:
+    return SqliteSource(path, locks=(), has_letters=True, try_out=untried)
+
+
+async def test_a_letter_that_ends_while_it_is_copied_is_not_in_the_copy_without_its_file(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with place.open() as store:
+        ended, waits = await accept(
+            store, draft(enclosed=(enclosed(OTHER),)), draft(chat=2, enclosed=(enclosed(BLOB),))
+        )
+    held: list[Collection[str] | None] = []
+
+    def hold(blobs: Collection[str] | None) -> set[str]:
+        held.append(blobs)
+        if len(held) > 1:
+            return set()
+        # It ends between the snapshot and the look at its file.
+        done(place.path, f"DELETE FROM letters WHERE id = {ended}")
+        return {OTHER}
+
+    await source(place.path).copy(tmp_path / "copy", name="store", hold=hold, watch=Watch())
+    assert held == [{OTHER, BLOB}, {BLOB}]
+    assert done(tmp_path / "copy" / FILE, "SELECT id FROM letters") == [(waits,)]
+
+
+async def test_a_file_that_was_lost_before_is_named_and_keeps_nothing_from_being_backed_up(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft(enclosed=(enclosed(BLOB),)))
+    warned: list[str] = []
+    made = await backups_in(tmp_path, place).create(Watch(warn=warned.append))
+    assert made.manifest.missing_files == (BLOB,)
+    assert len(warned) == 1
+
+
+async def test_a_copy_is_of_one_moment_and_does_not_begin_anew_when_others_write(tmp_path: Path) -> None:
+    path = tmp_path / "peik.db"
+    done(path, "PRAGMA journal_mode = WAL")
+    done(path, "CREATE TABLE pair (number INTEGER, filling BLOB)")
+    done(path, "INSERT INTO pair VALUES (0, zeroblob(20000000)), (0, zeroblob(20000000))")
+    steps = [0]
+
+    def write(pages: int) -> None:
+        steps[0] += 1
+        done(path, "UPDATE pair SET number = number + 1")
+
+    copied = await source(path).copy(tmp_path / "copy", name="store", hold=lambda blobs: set(), watch=Watch(step=write))
+    assert copied.counts == {"pair": 2}
+    assert 3 <= steps[0] <= 20
+    assert done(tmp_path / "copy" / FILE, "SELECT DISTINCT number FROM pair") == [(0,)]
+    assert done(path, "SELECT DISTINCT number FROM pair") == [(steps[0],)]
+
+
+async def test_a_damaged_store_gives_way_to_a_backup(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft())
+    backups = backups_in(tmp_path, place)
+    made = await backups.create(Watch())
+    place.path.write_bytes(b"no database at all" * 1000)
+    place.path.with_name("peik.db-wal").write_bytes(b"nor a log")
+    await backups.restore(made.path, Watch())
+    async with place.open() as store:
+        assert await accept(store, draft()) == [2]
+
+
+def test_a_full_disk_is_told() -> None:
+    """`/dev/full` is a disk that is always full."""
+    with pytest.raises(Unavailable) as caught, told("The backup"), Path("/dev/full").open("wb", buffering=0) as full:
+        full.write(b"x")
+    assert caught.value.code == "disk_full"
+
+
+async def test_two_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft())
+    backups = backups_in(tmp_path, place)
+    both = await asyncio.gather(backups.create(Watch()), backups.create(Watch()))
+    assert sorted(path.name for path in backups.folder.iterdir()) == sorted(made.path.name for made in both)
+
+
+async def test_one_of_a_newer_schema_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft())
+    done(place.path, "PRAGMA user_version = 9999")
+    backups = backups_in(tmp_path, place)
+    made = await backups.create(Watch())
+    with pytest.raises(Conflict) as caught:
+        await backups.restore(made.path, Watch())
+    assert caught.value.code == "newer_backup"
+    assert done(place.path, "PRAGMA user_version") == [(9999,)]

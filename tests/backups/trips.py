@@ -1,0 +1,18 @@
+"""There and back on any store: what a backup is made of, without the command line."""
+
+from pathlib import Path
+
+from peik.backups.desk import Backups
+from peik.building_backups import backups_of
+from peik.clock import SystemClock
+from peik.config import load
+from tests.store.moving.filling import url_of
+from tests.store.places import Place
+
+
+def backups_in(folder: Path, place: Place | str, **settings: str) -> Backups:
+    """Those of the store in this place, or at this address."""
+    url = place if isinstance(place, str) else url_of(place)
+    named = {"PEIK_STORE": url, "PEIK_HOME": str(folder), "PEIK_BACKUPS": str(folder / "backups")}
+    environment = named | {f"PEIK_{name.upper()}": value for name, value in settings.items()}
+    return backups_of(load({}, environment=environment, folder=folder), clock=SystemClock())
