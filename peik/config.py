@@ -283,6 +283,13 @@ def _log_format(text: str) -> str:
     return text
 
 
+def _log_size(text: str) -> int:
+    size = parse_size_bytes(text)
+    if size < 1024:
+        raise ValueError("a file of less than 1k holds no log; write 20M")
+    return size
+
+
 def _inbound(text: str) -> str:
     if text not in ("polling", "webhook", "off"):
         raise ValueError("it is polling, webhook or off")
@@ -432,6 +439,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="keep_audit", group=Group.BOUNDS, default="90d", parse=parse_duration_s, help="How long the audit log is kept: who did what at the dashboard, over REST and on the command line."),
     Setting(name="log_level", group=Group.LOG, default="info", parse=_level, also=("LOG_LEVEL",), help="debug shows every letter."),
     Setting(name="log_format", group=Group.LOG, default="auto", parse=_log_format, also=("LOG_FORMAT",), help="auto: for people in a terminal, JSON elsewhere."),
+    Setting(name="log_file", group=Group.LOG, default=None, parse=Path, help="Write the log to this file as well, as JSON lines: logs/peik.log. Each node needs its own. See monitoring.md."),
+    Setting(name="log_file_max", group=Group.LOG, default="20M", parse=_log_size, help="How large it grows before a new one is begun."),
+    Setting(name="log_files", group=Group.LOG, default="10", parse=_positive, help="How many older ones are kept beside it: peik.log.1 is the newest of them."),
     Setting(name="url", group=Group.CLIENT, default=None, parse=_root, help="Where the command line finds a running Peik; by default at the host and port above. If none answers, it works on the store itself."),
     Setting(name="key", group=Group.CLIENT, default=None, parse=str, is_secret=True, help="The key that the command line shows to a running Peik; by default the admin key, from the settings or from its file beside the database."),
 )  # fmt: skip
@@ -530,6 +540,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_audit: float
     log_level: str
     log_format: str
+    log_file: Path | None
+    log_file_max: int
+    log_files: int
     url: str | None
     key: str | None
 
@@ -690,7 +703,7 @@ def _first(setting: Setting, sources: _Sources) -> Given:
             text = source.get(variable)
             if not text:
                 continue
-            if variable.endswith("_FILE"):
+            if variable not in (setting.variable, *setting.also):
                 return Given(text=_file(variable, text), source=text)
             return Given(text=text, source=f"{label} {variable}" if label == _ENVIRONMENT else label)
     return Given(text=setting.default, source=_DEFAULT)

@@ -1,5 +1,6 @@
 """REST: the audit log, and what makes REST itself write it: every call that changes something, but for the traffic."""
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,6 +13,7 @@ from peik.doors.replies import Endpoint, Route, json_response
 from peik.errors import BadInput, Denied, Problem
 from peik.shown import rfc3339
 
+_ANSWER_BYTES_MAX = 64 * 1024
 _FILTERS = ("who", "action", "since", "until", "cursor", "limit")
 # What programs do all day. It is in the letters, arrivals and jobs themselves, with the key that did it.
 TRAFFIC = frozenset(
@@ -97,11 +99,27 @@ class Audited:
                     self._audit.refusals.note(who)
                 await self._audit.end(line, is_done=False, detail=f"{problem.code}: {problem.detail}")
                 raise
-            await self._audit.end(line, is_done=response.status_code < 400)
+            await self._audit.end(line, is_done=response.status_code < 400, detail=_outcome(response))
             return response
 
         audited.__doc__ = endpoint.__doc__
         return audited
+
+
+def _outcome(response: Response) -> str:
+    """What came to be, and how many: the rest of an answer is in Peik, and some of it is shown once."""
+    if response.media_type != "application/json" or len(response.body) > _ANSWER_BYTES_MAX:
+        return ""
+    try:
+        told = msgspec.json.decode(response.body, type=_Told)
+    except msgspec.DecodeError:
+        return ""
+    return ", ".join(f"{name} {value}" for name, value in (("id", told.id), ("count", told.count)) if value is not None)
+
+
+class _Told(msgspec.Struct):
+    id: str | None = None
+    count: int | None = None
 
 
 def _moment(text: str | None, name: str) -> int | None:

@@ -21,6 +21,7 @@ from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer, r
 from peik.errors import StartError
 from peik.events import Events
 from peik.ops.log import EventLog, set_up
+from peik.ops.log_file import LogFile
 
 # The writer's thread must not wait 5 ms for the interpreter whenever a statement is done (measured: ten times faster
 # commits beside a busy event loop).
@@ -39,8 +40,14 @@ def serve(config: Config) -> int:
     """Run until a signal; the exit code."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _allow_open_files()
-    set_up(level=config.log_level, form=config.log_format)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, only_server(config):
+    with contextlib.ExitStack() as ending:
+        file = None
+        if config.log_file is not None:
+            file = LogFile(config.log_file, bytes_max=config.log_file_max, files_kept=config.log_files)
+            ending.enter_context(file)
+        set_up(level=config.log_level, form=config.log_format, file=file)
+        runner = ending.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        ending.enter_context(only_server(config))
         return runner.run(_serve(config))
 
 

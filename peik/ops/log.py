@@ -10,6 +10,7 @@ from peik import backup_events, events, job_events, session_events
 from peik.clock import Clock, SystemClock
 from peik.core.job import End
 from peik.core.letter import State
+from peik.ops.log_file import LogFile
 from peik.shown import rfc3339
 
 SAME_S = 60.0  # the same trouble is told again after so long
@@ -24,8 +25,8 @@ _GLYPH = {
 }
 
 
-def set_up(*, level: str, form: str) -> None:
-    """For people in a terminal, JSON lines elsewhere."""
+def set_up(*, level: str, form: str, file: LogFile | None = None) -> None:
+    """For people in a terminal, JSON lines elsewhere, and in a file besides."""
     is_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     renderer = structlog.processors.JSONRenderer(ensure_ascii=False) if is_json else structlog.dev.ConsoleRenderer()
     structlog.configure(
@@ -33,6 +34,7 @@ def set_up(*, level: str, form: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            *([] if file is None else [file.keep]),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -40,6 +42,8 @@ def set_up(*, level: str, form: str) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    if file is not None:
+        logging.getLogger().addHandler(file.foreign())
 
 
 def plain_log() -> structlog.typing.FilteringBoundLogger:

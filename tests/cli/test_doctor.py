@@ -173,3 +173,4 @@ def test_a_server_that_syncs_nothing_is_red_and_its_clock_is_compared(place: She
         by_name = grades(ran.document)
         assert (by_name["clock"], by_name["running"]) == (["green"], ["green"])
         assert any("agree on the time" in one["words"] for one in ran.document["findings"])
+        assert by_name["job"] == ["green"], ran

@@ -149,6 +149,7 @@ def test_what_is_done_over_rest_is_in_the_log_and_traffic_is_not(tmp_path: Path)
             ]
             assert made["key"] not in str(page)
             assert page["audit"][1]["detail"].startswith("wrong_scope: ")
+            assert page["audit"][2]["detail"] == f"id {made['id']}", "which one; the key itself is shown once"
             status, page = await call(url, "GET", "/v1/audit?who=key+shop&limit=1&since=2020-01-01T00:00:00Z")
             assert [line["action"] for line in page["audit"]] == ["removeBot"]
 

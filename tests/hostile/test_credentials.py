@@ -295,7 +295,7 @@ def test_a_key_of_another_bot_learns_and_changes_nothing(town: Town) -> None:
     # What names no bot is answered about the key's own bots.
     lists = {"listUsers", "listNotifications", "listTemplates"}  # templates are of no bot
     # Whether somebody is linked is told of the key's own bots: here nobody is, known or not.
-    assert opened == {"getHealth", "getReady", "getStats", "listBots", "getOverview", "getLink", *lists}
+    assert opened == {"getHealth", "getReady", "getStats", "listBots", "getOverview", "listAlerts", "getLink", *lists}
     assert rows_of(town, BOT) == before
 
 
@@ -336,8 +336,10 @@ def _is_admins(verb: str, row: dict[str, Any]) -> bool:
     tag, name = row["tags"][0], row["operationId"]
     if tag in ("sessions", "messages", "events"):
         return (verb != "GET" and name != "setReader") or name == "getQr"  # which begins a sign-in
-    return tag in ("keys", "consumers", "audit") or (
-        tag in ("bots", "chats") and verb != "GET" and name != "recoverBot"
+    return (
+        tag in ("keys", "consumers", "audit")
+        or name == "testAlerts"
+        or (tag in ("bots", "chats") and verb != "GET" and name != "recoverBot")
     )
 
 

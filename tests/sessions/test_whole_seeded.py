@@ -408,7 +408,7 @@ def test_everything_is_right_in_the_end(seed: int, tmp_path: Path) -> None:
 def test_the_lives_are_hard(tmp_path: Path) -> None:
     """Else the story above would prove little."""
     counts: Counter[str] = Counter()
-    for seed in range(2):
+    for seed in range(3):
         folder = tmp_path / str(seed)
         folder.mkdir()
         world = live(seed, folder, check=False)

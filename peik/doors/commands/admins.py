@@ -121,7 +121,7 @@ def password(name: Name, password_stdin: PasswordFrom = False, store: Store = No
 @_told
 def audit(
     who: Annotated[str | None, typer.Option(help="Only what they did.")] = None,
-    action: Annotated[str | None, typer.Option(help="Only this: letters.retry, or letters for all of letters.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this: letter.retry (dashboard), retryLetter (REST).")] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="1h (ago), 2026-11-15T08:30.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many lines.")] = 50,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The running Peik to ask, and nothing else.")] = None,

@@ -1,39 +1,37 @@
-"""The facts behind `peik doctor`, asked of the settings, the store, the machine, Telegram and a running Peik."""
+"""The facts behind `peik doctor`: one table of checks, each a function that looks at the scene and says what it found."""
 
 import asyncio
-import contextlib
-import os
 import resource
 import shutil
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from peik.building import carrier_to
+import msgspec
+
 from peik.clock import SystemClock
-from peik.config import Config, StoreKind, load
-from peik.core.outcome import Outcome, Uncertain, Unsent, judge
+from peik.config import Config, load
+from peik.core.outcome import Delivered
 from peik.core.token import Token
-from peik.doors.commands.counter import Document
+from peik.doors.commands import examining_launch as launching
 from peik.doors.commands.examining_archive import of_accounts
-from peik.doors.commands.remote import HEALTH_S, RestCounter
+from peik.doors.commands.examining_scene import STORE_S, Scene, Wanted, scene_of, standing
 from peik.doors.node_views import Nodes
 from peik.errors import Problem, StartError
+from peik.inbox.asking import read_info
 from peik.node_ports import NodeStore
-from peik.ops import doctor
+from peik.ops import doctor, launch
+from peik.ops.alert_machine import memory_of
+from peik.ops.capacity import verdict
 from peik.ops.doctor import Finding, Grade
-from peik.ports import Carrier, Request
-from peik.store.choosing import AnyStore, store_of
 
-STORE_S = 15.0
-ASK_S = 10.0
 ASKED_AT_ONCE = 16
 BEATS_S = 5.0  # between two signs of life of a node, at most a fifth of the usual lease and some more
 LOOK_S = 0.05
 
 
-def examine(flags: Mapping[str, str | None]) -> list[Finding]:
+def examine(flags: Mapping[str, str | None], wanted: Wanted) -> list[Finding]:
     try:
         config = load(flags)
     except StartError as error:
@@ -43,83 +41,52 @@ def examine(flags: Mapping[str, str | None]) -> list[Finding]:
             name="settings", grade=Grade.GREEN, words=f"The settings can be read; the store is {config.store_shown}."
         )
     ]
-    return found + asyncio.run(_examine(config))
+    found += asyncio.run(_examine(config, wanted))
+    return found if wanted.users_a_day is None else [*found, verdict(wanted.users_a_day, found)]
 
 
-async def _examine(config: Config) -> list[Finding]:
-    tokens = {token.bot_id: token for text in config.tokens() if (token := _token(text)) is not None}
-    polled = len(tokens) if config.inbound == "polling" else 0
-    found, known = await _of_store(config)
-    tokens |= {bot_id: token for bot_id, (token, _) in known.items()}
-    polled = max(polled, sum(is_polled for _, is_polled in known.values()))
-    found += await of_accounts(config)
-    found += [doctor.of_room(str(folder), shutil.disk_usage(folder).free) for folder in _folders(config)]
-    found.append(doctor.of_open_files(_files_max(), polled=polled))
-    found += await _of_telegram(config, list(tokens.values()))
-    url = config.url or f"http://{_host(config)}:{config.port}"
-    found.append(doctor.of_running(url, await asyncio.to_thread(_health, url), is_named=config.url is not None))
-    return found
+async def _examine(config: Config, wanted: Wanted) -> list[Finding]:
+    async with scene_of(config, wanted) as scene:
+        found = [scene.opening]
+        for check in CHECKS:
+            found += await _looked(check, scene)
+        return found
 
 
-def _token(text: str) -> Token | None:
+async def _looked(check: "Check", scene: Scene) -> list[Finding]:
+    """One that breaks is a finding, too: the others go on."""
+    if check.needs_store and scene.store is None:
+        return []
     try:
-        return Token(text)
-    except Problem:  # `peik serve` says so
-        return None
-
-
-# ---- the store ----
-
-_Known = dict[int, tuple[Token, bool]]  # by bot its token, and whether it is polled
-
-
-async def _of_store(config: Config) -> tuple[list[Finding], _Known]:
-    if config.store_kind is StoreKind.SQLITE and not config.sqlite_path.absolute().exists():
-        return [_no_file(config.sqlite_path.absolute())], {}
-    try:
-        async with _opened(config) as store:
-            bots = await store.bots()
-            words = "The store opens, and its schema fits this Peik."
-            found = [Finding(name="store", grade=Grade.GREEN, words=words)]
-            found += doctor.of_durability(await store.nodes.durability())
-            nodes = Nodes(
-                config,
-                store.nodes,
-                clock=SystemClock(),
-                bot_ids=lambda: [bot.bot_id for bot in bots],
-                is_node=False,
-            )
-            found.append(doctor.of_nodes(await nodes.known(), [bot.bot_id for bot in bots]))
-            if store.nodes.lease_s is not None:
-                found.append(doctor.of_clock(await _skew_s(store.nodes)))
-            served = [bot for bot in bots if not bot.token.is_account]
-            return found, {bot.bot_id: (bot.token, bot.inbound == "polling") for bot in served}
-    except (StartError, Problem) as error:
-        words = str(error)
+        async with asyncio.timeout(STORE_S + BEATS_S if check.needs_store else None):
+            return await check.look(scene)
     except TimeoutError:
-        words = f"The store at {config.store_shown} does not answer."
-    return [Finding(name="store", grade=Grade.RED, words=words, fix="Mend it, or name another one in PEIK_STORE.")], {}
+        words = "The store does not answer."
+    except (StartError, Problem, OSError) as error:
+        words = str(error)
+    return [Finding(name=check.name, grade=Grade.RED, words=words, fix="Mend it, and ask again.")]
 
 
-def _no_file(path: Path) -> Finding:
-    folder = _standing(path.parent)
-    if os.access(folder, os.W_OK | os.X_OK):
-        return Finding(name="store", grade=Grade.GREEN, words=f"There is no {path} yet; `peik serve` makes it.")
-    fix = "Give this user the right to write there, or name another file in PEIK_STORE."
-    return Finding(name="store", grade=Grade.RED, words=f"{folder} cannot be written.", fix=fix)
+# ---- the store and its nodes ----
 
 
-@asynccontextmanager
-async def _opened(config: Config) -> AsyncIterator[AnyStore]:
-    store = store_of(config, clock=SystemClock())
-    async with asyncio.timeout(STORE_S):
-        await store.open()
-    try:
-        async with asyncio.timeout(STORE_S + BEATS_S):
-            yield store
-    finally:
-        with contextlib.suppress(Problem):
-            await store.close()
+async def _of_durability(scene: Scene) -> list[Finding]:
+    assert scene.store is not None
+    return doctor.of_durability(await scene.store.nodes.durability())
+
+
+async def _of_nodes(scene: Scene) -> list[Finding]:
+    assert scene.store is not None
+    bot_ids = [bot.bot_id for bot in scene.bots]
+    nodes = Nodes(scene.config, scene.store.nodes, clock=SystemClock(), bot_ids=lambda: bot_ids, is_node=False)
+    return [doctor.of_nodes(await nodes.known(), bot_ids)]
+
+
+async def _of_clock(scene: Scene) -> list[Finding]:
+    assert scene.store is not None
+    if scene.store.nodes.lease_s is None:  # a file goes by the clock of this machine
+        return []
+    return [doctor.of_clock(await _skew_s(scene.store.nodes))]
 
 
 async def _skew_s(nodes: NodeStore) -> float | None:
@@ -134,73 +101,114 @@ async def _skew_s(nodes: NodeStore) -> float | None:
     return None
 
 
+async def _of_accounts(scene: Scene) -> list[Finding]:
+    return await of_accounts(scene.config)
+
+
 # ---- the machine ----
+
+
+async def _of_room(scene: Scene) -> list[Finding]:
+    return [doctor.of_room(str(folder), shutil.disk_usage(folder).free) for folder in _folders(scene.config)]
 
 
 def _folders(config: Config) -> list[Path]:
     """Where this node writes, each disk once."""
     places = [config.beside(".files").parent, *([config.files] if config.files is not None else [])]
-    by_disk = {_standing(place.absolute()).stat().st_dev: _standing(place.absolute()) for place in reversed(places)}
+    by_disk = {standing(place.absolute()).stat().st_dev: standing(place.absolute()) for place in reversed(places)}
     return list(by_disk.values())
 
 
-def _standing(folder: Path) -> Path:
-    """It, or the nearest above it that is there."""
-    return next(one for one in (folder, *folder.parents) if one.is_dir())
+async def _of_memory(scene: Scene) -> list[Finding]:
+    return [launch.of_memory(memory_of(), percent_max=scene.config.alert_memory)]
 
 
-def _files_max() -> int:
+async def _of_open_files(scene: Scene) -> list[Finding]:
+    polled = sum(scene.inbound(bot_id) == "polling" for bot_id in scene.tokens)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return 2**31 if most == resource.RLIM_INFINITY else most
+    return [doctor.of_open_files(2**31 if most == resource.RLIM_INFINITY else most, polled=polled)]
 
 
 # ---- Telegram ----
 
 
-async def _of_telegram(config: Config, tokens: Sequence[Token]) -> list[Finding]:
-    if not tokens:
+async def _of_routes(scene: Scene) -> list[Finding]:
+    return [
+        doctor.of_route(address.name, outcome, has_other=scene.way is not None) for address, outcome in scene.routes
+    ]
+
+
+async def _of_bots(scene: Scene) -> list[Finding]:
+    if not scene.tokens:
         fix = "Set BOT_TOKEN, or: peik bots add"
         return [Finding(name="bot", grade=Grade.YELLOW, words="There is no bot yet.", fix=fix)]
-    carriers = [carrier_to(address, config) for address in config.routes]
-    try:
-        outcomes = await asyncio.gather(*(_me(carrier, tokens[0]) for carrier in carriers))
-        answering = [not isinstance(outcome, Unsent | Uncertain) for outcome in outcomes]
-        found = [
-            doctor.of_route(address.name, outcome, has_other=any(answering))
-            for address, outcome in zip(config.routes, outcomes, strict=True)
-        ]
-        if not any(answering):
-            return found
-        way = carriers[answering.index(True)]
-        turns = asyncio.Semaphore(ASKED_AT_ONCE)
+    if scene.way is None:  # the routes say so
+        return []
+    turns = asyncio.Semaphore(ASKED_AT_ONCE)
 
-        async def asked(token: Token) -> Finding:
-            async with turns:
-                return doctor.of_bot(token.bot_id, await _me(way, token))
+    async def asked(token: Token) -> list[Finding]:
+        async with turns:
+            return await _of_bot(scene, token)
 
-        return found + await asyncio.gather(*map(asked, tokens))
-    finally:
-        await asyncio.gather(*(carrier.close() for carrier in carriers))
+    return [one for found in await asyncio.gather(*map(asked, scene.tokens.values())) for one in found]
 
 
-async def _me(carrier: Carrier, token: Token) -> Outcome:
-    reply = await carrier.carry(Request(token=token, method="getMe", params=b"{}", timeout_s=ASK_S))
-    return judge(reply, method="getMe")
+async def _of_bot(scene: Scene, token: Token) -> list[Finding]:
+    outcome = await scene.ask(token, "getMe", {})
+    found = [doctor.of_bot(token.bot_id, outcome)]
+    if not isinstance(outcome, Delivered):
+        return found
+    told = await scene.ask(token, "getWebhookInfo", {})
+    info = read_info(told.result) if isinstance(told, Delivered) else None
+    if info is None:
+        return found
+    own = scene.config.public_url
+    webhook = launch.of_webhook(
+        token.bot_id,
+        inbound=scene.inbound(token.bot_id),
+        host=info.host if info.url else None,
+        own_host=None if own is None else urlsplit(own).hostname,
+        error=info.last_error_message,
+        error_age_s=max(0.0, time.time() - info.last_error_date),
+        pending=info.pending_update_count,
+    )
+    return [*found, webhook]
 
 
 # ---- a running Peik ----
 
 
-def _host(config: Config) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)  # noqa: S104
-    return f"[{host}]" if ":" in host else host
+async def _of_running(scene: Scene) -> list[Finding]:
+    return [doctor.of_running(scene.url, scene.health, is_named=scene.config.url is not None)]
 
 
-def _health(url: str) -> Document | None:
-    counter = RestCounter(url, None)
-    if not counter.is_there():
-        return None
-    try:
-        return counter.call("GET", "/health", timeout_s=2 * HEALTH_S, with_key=False)
-    except Problem:
-        return None
+# ---- all of them ----
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    look: Callable[[Scene], Awaitable[list[Finding]]]
+    needs_store: bool = False  # nothing is found without one, and the store's own finding says why
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(name="durability", look=_of_durability, needs_store=True),
+    Check(name="nodes", look=_of_nodes, needs_store=True),
+    Check(name="clock", look=_of_clock, needs_store=True),
+    Check(name="archive", look=_of_accounts),
+    Check(name="room", look=_of_room),
+    Check(name="memory", look=_of_memory),
+    Check(name="open files", look=_of_open_files),
+    Check(name="admin key", look=launching.of_admin_key),
+    Check(name="route", look=_of_routes),
+    Check(name="bot", look=_of_bots),
+    Check(name="running", look=_of_running),
+    Check(name="panel", look=launching.of_panel),
+    Check(name="log", look=launching.of_log),
+    Check(name="backup", look=launching.of_backup, needs_store=True),
+    Check(name="alerts", look=launching.of_alerts),
+    Check(name="job", look=launching.of_job, needs_store=True),
+    Check(name="channel", look=launching.of_channels),
+    Check(name="support", look=launching.of_support),
+    Check(name="capacity", look=launching.of_capacity),
+)

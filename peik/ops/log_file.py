@@ -1,0 +1,186 @@
+"""The log in a file: JSON lines, turned over by size. It never holds Peik up and never fails it: what the disk does not take is
+dropped, counted and told once on stderr."""
+
+import io
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Mapping
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+import structlog
+
+from peik.core.token import without_tokens
+
+QUEUE_MAX = 10_000  # lines; a disk that hangs must not fill the memory
+LAST_S = 5.0  # for the last lines, when Peik ends
+MODE = 0o640  # chats and errors of people are in it
+
+_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+
+
+class LogFile:
+    """Lines are taken at once and written by a thread of its own, from `with` on until its end."""
+
+    def __init__(
+        self, path: Path, *, bytes_max: int, files_kept: int, told: TextIO | None = None, last_s: float = LAST_S
+    ) -> None:
+        self._file = _Turning(path, maxBytes=bytes_max, backupCount=files_kept)
+        self._path = path
+        self._told = sys.stderr if told is None else told
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._last_s = last_s
+        self._lock = threading.Lock()
+        self._dropped = 0
+        self._is_failing = False
+        self._thread = threading.Thread(target=self._run, name="peik-log-file", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.put(None)
+        # A disk that hangs must not keep Peik from ending: the thread ends with the process.
+        self._thread.join(self._last_s)
+
+    # ---- from whoever logs ----
+
+    def keep(self, logger: object, method: str, said: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        """As a processor before the one that makes text of it for the terminal."""
+        if self._lines.qsize() >= QUEUE_MAX:
+            self._drop()
+        else:
+            self._lines.put(_rendered(said))
+        return said
+
+    def foreign(self) -> logging.Handler:
+        """For lines of Python's own loggers."""
+        return _Foreign(self)
+
+    def _drop(self) -> None:
+        with self._lock:
+            self._dropped += 1
+
+    # ---- to the disk ----
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            self._write(line)
+        self._file.shut()
+
+    def _write(self, line: str) -> None:
+        try:
+            self._file.write(line)
+        except Exception as error:  # noqa: BLE001  a line that cannot be written must not stop those behind it
+            self._file.shut()
+            self._drop()
+            if not self._is_failing:
+                self._is_failing = True
+                why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                self._tell(f"Peik cannot write its log to {self._path}: {why}. Lines are left out until it can.")
+            return
+        if self._is_failing or (self._dropped and self._lines.empty()):
+            self._is_failing = False
+            with self._lock:
+                dropped, self._dropped = self._dropped, 0
+            self._tell(f"Peik writes its log to {self._path} again; {dropped} lines were left out.")
+            said = {"event": "! lines of the log were left out", "count": dropped, "level": "warning"}
+            self._write(_rendered(_stamp(None, "warning", said)))
+
+    def _tell(self, words: str) -> None:
+        try:
+            self._told.write(words + "\n")
+            self._told.flush()
+        except (OSError, ValueError):  # stderr is gone, too: there is nobody left to tell
+            return
+
+
+def _rendered(said: Mapping[str, object]) -> str:
+    # Events hold no token by themselves; the words of a foreign error might.
+    return without_tokens(json.dumps(said, ensure_ascii=False, default=repr))
+
+
+class _Turning(RotatingFileHandler):
+    """The standard library's, which says what failed, makes its folder, and notices that its file was moved or deleted."""
+
+    def __init__(self, path: Path, *, maxBytes: int, backupCount: int) -> None:  # noqa: N803  its names
+        super().__init__(
+            path, maxBytes=maxBytes, backupCount=backupCount, encoding="utf-8", errors="backslashreplace", delay=True
+        )
+
+    def write(self, line: str) -> None:
+        if not self._is_there():
+            self.shut()
+        self.emit(logging.makeLogRecord({"msg": line}))
+
+    def shut(self) -> None:
+        """Without its buffer, if that cannot be written."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError:
+                return
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  its name
+        """Called in the library's `except`: what was caught goes on to the caller."""
+        raise
+
+    def _is_there(self) -> bool:
+        if self.stream is None:
+            return False
+        try:
+            named = Path(self.baseFilename).stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, os.fstat(self.stream.fileno()))
+
+    def _open(self) -> io.TextIOWrapper:
+        path = Path(self.baseFilename)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_torn = _is_torn(path)
+        stream = open(  # noqa: SIM115  Path has no opener
+            path, "a", encoding=self.encoding, errors=self.errors, opener=_opened
+        )
+        if is_torn:
+            stream.write("\n")
+        return stream
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags, MODE)
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether a crash or a full disk left half a line, which the next one must not be glued to."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
+
+
+class _Foreign(logging.Handler):
+    def __init__(self, file: LogFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname.lower()
+        try:
+            said = {"event": record.getMessage(), "logger": record.name, "level": level}
+        except Exception:  # noqa: BLE001  words and arguments of a stranger that do not fit
+            self.handleError(record)
+            return
+        if record.exc_info:
+            said["exception"] = (self.formatter or logging.Formatter()).formatException(record.exc_info)
+        self._file.keep(None, level, _stamp(None, level, said))
