@@ -71,7 +71,7 @@ def notifications_of(
     letters = OutreachLetters(desk, clock)
     bots = OutreachBots(desk, routes)
     templates = Templates(papers)
-    packing = Packing(papers, rate_max=terms.rate_max)
+    packing = Packing(papers, rate_max=terms.rate_max, quiet=terms.quiet)
     handing = Handing(papers, letters)
     releasing = Releasing(
         papers=papers,

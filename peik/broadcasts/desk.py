@@ -123,7 +123,7 @@ class BroadcastsDesk:
     async def estimate(self, broadcast_id: str) -> Estimate:
         """What it would take if it began now; or what is left of it. Sends nothing. Raises NotFound."""
         found = await self.get(broadcast_id)
-        recipients, suppressed = await self._counted(found)
+        recipients, suppressed, is_least = await self._counted(found)
         per_s = self._letters.per_s(found.bot_id)
         needed_ms = work_ms(recipients * max(1, found.weight), per_s)
         begins_ms = max(self._clock.wall_ms(), found.start_at_ms or 0 if found.phase is Phase.SCHEDULED else 0)
@@ -131,30 +131,34 @@ class BroadcastsDesk:
         return estimated(
             recipients=recipients,
             suppressed=suppressed,
+            is_least=is_least,
             weight=found.weight,
             per_s=per_s,
             done_at_ms=done_at(begins_ms, needed_ms, found.quiet, zone),
             paid=found.paid,
         )
 
-    async def _counted(self, found: Broadcast) -> tuple[int, int]:
+    async def _counted(self, found: Broadcast) -> tuple[int, int, bool]:
+        """Recipients, those who are suppressed, and whether there may be more of these: of a long list only so many lines
+        are looked at."""
         if found.phase not in (Phase.DRAFT, Phase.SCHEDULED, Phase.SNAPSHOTTING):
-            return found.pending + found.queued, found.counts.suppressed
+            return found.pending + found.queued, found.counts.suppressed, False
         if found.wanted is not None:
             total = await self._contacts.count_contacts(found.bot_id, found.wanted)
             if found.wanted.is_gone is not None:
-                return (0, total) if found.wanted.is_gone else (total, 0)
+                return (0, total, False) if found.wanted.is_gone else (total, 0, False)
             gone = await self._contacts.count_contacts(
                 found.bot_id, msgspec.structs.replace(found.wanted, is_gone=True)
             )
-            return total - gone, gone
+            return total - gone, gone, False
         chats = await unreachable(found.bot_id, self._letters, self._contacts)
         if not chats:
-            return found.total, 0
+            return found.total, 0, False
         suppressed = 0
-        async for page in self.ledger(found.id):
+        for first in range(1, min(found.total, SCANNED_MAX) + 1, PAGE_MAX):
+            page = await self._book.lines(found.id, first=first, limit=PAGE_MAX)
             suppressed += sum(line.chat in chats for _, line in page)
-        return found.total - suppressed, suppressed
+        return found.total - suppressed, suppressed, found.total > SCANNED_MAX
 
     async def preview(self, broadcast_id: str, chat: Chat) -> int:
         """Send it to one chat, as its first recipient would get it. The letter's id. Raises NotFound, BadInput."""

@@ -9,7 +9,7 @@ import msgspec
 from peik.broadcasts.audience import Audience, ContactAudience, ListAudience
 from peik.broadcasts.moving import moved
 from peik.broadcasts.records import Broadcast
-from peik.broadcasts.writing import check_placeholders, params_for
+from peik.broadcasts.writing import CONTACT_COLUMNS, check_placeholders, params_for
 from peik.core.broadcast import Canary, Paid, Step, checked_canary, checked_paid
 from peik.core.call import read_call
 from peik.core.letter import OnUncertain
@@ -70,8 +70,7 @@ def drafted(request: BroadcastRequest, *, bot_id: int, number: int, at_ms: int) 
         moved_at_ms=at_ms,
         total=len(audience.recipients) if isinstance(audience, ListAudience) else 0,
     )
-    if draft.columns:
-        check_placeholders(params, draft.columns)
+    check_placeholders(params, CONTACT_COLUMNS if isinstance(audience, ContactAudience) else audience.columns)
     draft = msgspec.structs.replace(draft, method=(call := _checked_call(draft)).method, weight=call.weight)
     if request.start_at_ms is not None and request.start_at_ms > at_ms:
         return _surely(moved(draft, Step.SCHEDULE, at_ms=at_ms, until_ms=request.start_at_ms))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from peik.broadcasts.book import Book
+from peik.broadcasts.ends import arrived
 from peik.broadcasts.gathering import UNRECALLED
 from peik.broadcasts.handing import Handing
 from peik.broadcasts.pen import Pen
@@ -12,8 +13,11 @@ from peik.broadcasts.ports import Letters
 from peik.broadcasts.records import Broadcast, Entry, Recipient
 from peik.clock import Clock
 from peik.core.broadcast import Phase, RecipientState, Step, window_size
+from peik.core.letter import State
+from peik.ports import LetterView
 
 PAGE = 1000
+_FAILED = (RecipientState.FAILED, RecipientState.BLOCKED)
 DELETABLE_MS = 48 * 3_600_000  # Telegram deletes a bot's messages only for so long
 
 
@@ -71,7 +75,32 @@ class Ending:
             await self._handing.hand(seen, seen.again[:room], next_number=seen.recall_next)
             return False
         page = await self._book.lines(seen.id, first=seen.recall_next, limit=room)
+        if late := await self._sent_since(page):
+            await self._count_as_delivered(seen, late)
+            return True
         return await self._delete(seen, page)
+
+    async def _sent_since(self, page: Sequence[tuple[int, Recipient]]) -> list[tuple[int, Recipient, LetterView]]:
+        """Those who had got nothing, until somebody sent their dead letter again."""
+        failed = [(number, line) for number, line in page if line.state in _FAILED and line.letter_id is not None]
+        if not failed:
+            return []
+        views = await self._letters.those([line.letter_id for _, line in failed if line.letter_id is not None])
+        return [
+            (number, line, view)
+            for number, line in failed
+            if (view := views.get(line.letter_id or 0)) is not None and view.state is State.COMPLETED
+        ]
+
+    async def _count_as_delivered(self, seen: Broadcast, late: Sequence[tuple[int, Recipient, LetterView]]) -> None:
+        def change(old: Broadcast) -> Broadcast:
+            counts = old.counts.moved(RecipientState.DELIVERED, len(late))
+            for _, line, _ in late:
+                counts = counts.moved(line.state, -1)
+            return replace(old, counts=counts)
+
+        at_ms = self._clock.wall_ms()
+        await self._pen.write(seen, change, [(number, arrived(line, view, at_ms=at_ms)) for number, line, view in late])
 
     async def _delete(self, seen: Broadcast, page: Sequence[tuple[int, Recipient]]) -> bool:
         """Of a page the first few: either such as can be deleted, or such as cannot."""

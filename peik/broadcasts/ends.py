@@ -50,6 +50,18 @@ def ended(recipient: Recipient, view: LetterView | None, *, at_ms: int) -> Recip
     )
 
 
+def arrived(recipient: Recipient, view: LetterView, *, at_ms: int) -> Recipient:
+    """One that had failed, whose letter somebody sent again since, and it arrived."""
+    return msgspec.structs.replace(
+        recipient,
+        state=RecipientState.DELIVERED,
+        error=None,
+        messages=messages_of(view.result),
+        uncertain_tries=max(recipient.uncertain_tries, view.uncertain_tries),
+        ended_at_ms=view.settled_at_ms or at_ms,
+    )
+
+
 def messages_of(result: str | None) -> tuple[int, ...]:
     """The ids of the messages that Telegram answered with, of one or of an album."""
     if result is None:

@@ -113,7 +113,7 @@ class Handing:
 
     async def _found(self, seen: Broadcast, batch: Batch) -> dict[Entry, int]:
         """Letters of the batch. They are the newest of this broadcast."""
-        label = recall_label_of(seen.id) if seen.recall_next else label_of(seen.id)
+        label = recall_label_of(seen) if seen.recall_next else label_of(seen.id)
         views = await self._letters.labelled(seen.bot_id, label, limit=len(batch.entries) + LOOK_MORE)
         wanted = set(batch.entries)
         found: dict[Entry, int] = {}

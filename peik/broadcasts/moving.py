@@ -6,7 +6,7 @@ from peik.broadcasts.records import Broadcast
 from peik.core.broadcast import Phase, Step, stepped
 from peik.outreach_events import BroadcastMoved
 
-_WITHDRAWN_BY = frozenset({Step.PAUSE, Step.HUSH, Step.STOP, Step.CANCEL, Step.RECALL})
+_WITHDRAWN_BY = frozenset({Step.PAUSE, Step.HUSH, Step.STOP, Step.FAIL, Step.CANCEL, Step.RECALL})
 
 
 def moved(
@@ -19,16 +19,18 @@ def moved(
         return None
     new = replace(broadcast, phase=phase, reason=reason, moved_at_ms=at_ms, quiet_until_ms=None)
     match step:
-        case Step.PAUSE | Step.HUSH if broadcast.phase is not Phase.QUIET:
+        case Step.PAUSE | Step.HUSH | Step.STOP if broadcast.phase is not Phase.QUIET:
             new = replace(new, back_to=broadcast.phase)
+        case Step.FAIL:  # the slice is judged: who lets it go on knows better
+            new = replace(new, back_to=Phase.RUNNING)
         case Step.SCHEDULE:
             new = replace(new, start_at_ms=until_ms)
         case Step.START:
             new = replace(new, started_at_ms=at_ms)
-        case Step.GO | Step.RESUME if phase is Phase.RUNNING:
-            new = replace(new, is_canary_over=True)
-        case Step.RECALL if broadcast.phase.is_final:  # from the first on, also if a recall was ended before
-            new = replace(new, ended_at_ms=None, recall_next=0, unrecalled=0)
+        case Step.RECALL if broadcast.phase.is_final:
+            # From the first on, also if a recall was ended before: in letters of its own. One that is only paused goes on under
+            # its keys, for a batch of it may be on its way.
+            new = replace(new, ended_at_ms=None, recall_next=0, unrecalled=0, recalls=broadcast.recalls + 1)
         case Step.END:
             new = replace(new, ended_at_ms=at_ms)
         case _:

@@ -63,7 +63,7 @@ class Broadcast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = None  # of idempotency: where it is on its shelf
 
     phase: Phase = Phase.DRAFT
-    back_to: Phase = Phase.RUNNING  # where a pause or quiet hours lead back to
+    back_to: Phase = Phase.RUNNING  # where a pause, a stop or quiet hours lead back to
     reason: str | None = None
     start_at_ms: int | None = None
     started_at_ms: int | None = None
@@ -80,8 +80,8 @@ class Broadcast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     batch: Batch | None = None
     open: tuple[Open, ...] = ()
     is_withdrawing: bool = False  # letters of ours that still wait are being taken back
-    is_canary_over: bool = False
     recall_next: int = 0  # 0: nothing is deleted yet
+    recalls: int = 0  # that were begun after its end: each has keys of its own
     holder: str = ""  # the run of an engine that works on it
 
     @property

@@ -42,7 +42,7 @@ class Sending:
             bad = seen.counts.failed + seen.counts.blocked
             await self._pen.move(
                 seen,
-                Step.STOP,
+                Step.FAIL,
                 reason=f"Of the first {size} recipients {bad} could not be reached; {seen.canary.limit:.0%} is the limit.",
             )
             return True

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -65,6 +66,7 @@ def _audience_view(broadcast: Broadcast) -> dict[str, object]:
         "languages": None if wanted.languages is None else sorted(wanted.languages),
         "seen_since": rfc3339(wanted.seen_since_ms),
         "seen_before": rfc3339(wanted.seen_before_ms),
+        "gone": wanted.is_gone,
         "text": wanted.text,
         "campaign": wanted.campaign,
     }
@@ -89,6 +91,7 @@ def estimate_view(estimate: Estimate) -> dict[str, object]:
     return {
         "recipients": estimate.recipients,
         "suppressed": estimate.suppressed,
+        "is_least": estimate.is_least,
         "messages": estimate.messages,
         "per_s": estimate.per_s,
         "duration_s": round(estimate.duration_ms / 1000, 1),
@@ -130,13 +133,17 @@ def ledger_head() -> bytes:
 
 
 def ledger_csv(lines: Iterable[tuple[int, Recipient]]) -> bytes:
+    return csv_of(recipient_view(number, line) for number, line in lines).encode()
+
+
+def csv_of(views: Iterable[Mapping[str, Any]]) -> str:
+    """Of lines as `recipient_view` shows them, here or over REST. An album's ids are all in one cell."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    for number, line in lines:
-        view = recipient_view(number, line)
-        view["message_id"] = " ".join(str(one) for one in line.messages)
-        writer.writerow([cell(view[name]) for name in COLUMNS])
-    return text.getvalue().encode()
+    for view in views:
+        shown = {**view, "message_id": " ".join(view["message_ids"])}
+        writer.writerow([cell(shown[name]) for name in COLUMNS])
+    return text.getvalue()
 
 
 def cell(value: object) -> str:

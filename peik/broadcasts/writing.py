@@ -14,7 +14,7 @@ from peik.core.problem import BadInput
 FILLED = ("text", "caption")
 CONTACT_COLUMNS = ("name", "username", "language")
 DELETED_AT_ONCE = 100  # by one deleteMessages
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLACEHOLDER = re.compile(r"\{(\{)?([A-Za-z_][A-Za-z0-9_]*)\}(?(1)\})")  # {{name}} is {name}, plainly
 _MARKDOWN = re.compile(r"([_*`\[])")
 _MARKDOWN_V2 = re.compile(r"([_*\[\]()~`>#+\-=|{}.!\\])")
 
@@ -24,8 +24,13 @@ def label_of(broadcast_id: str) -> str:
     return f"broadcast:{broadcast_id}"
 
 
-def recall_label_of(broadcast_id: str) -> str:
-    return f"broadcast:{broadcast_id}:recall"
+def recall_label_of(broadcast: Broadcast) -> str:
+    return f"{label_of(broadcast.id)}{_recall(broadcast)}"
+
+
+def _recall(broadcast: Broadcast) -> str:
+    """What tells letters of one recall from those of another: a letter of an earlier one is no letter of this."""
+    return f":recall{broadcast.recalls or ''}"
 
 
 def letter_to(broadcast: Broadcast, entry: Entry, recipient: Recipient) -> Outgoing:
@@ -56,8 +61,8 @@ def deletion_of(broadcast: Broadcast, entry: Entry, recipient: Recipient) -> Out
     return Outgoing(
         method=method,
         params=msgspec.json.encode({"chat_id": recipient.chat, **what}),
-        key=_key(broadcast.id, entry, ":recall"),
-        label=recall_label_of(broadcast.id),
+        key=_key(broadcast.id, entry, _recall(broadcast)),
+        label=recall_label_of(broadcast),
         number=entry.number,
         round=entry.round,
         priority=Priority.BULK,
@@ -73,18 +78,19 @@ def params_for(broadcast: Broadcast, chat: Chat, values: Mapping[str, str] | Non
     params["chat_id"] = chat
     if broadcast.paid is not None:
         params["allow_paid_broadcast"] = True
-    if values:
-        escaped = _escape(params.get("parse_mode"))
-        for name in FILLED:
-            text = params.get(name)
-            if isinstance(text, str):
-                params[name] = _filled(text, values, escaped)
+    escaped = _escape(params.get("parse_mode"))
+    for name in FILLED:
+        text = params.get(name)
+        if isinstance(text, str):
+            params[name] = _filled(text, values or {}, escaped)
     return msgspec.json.encode(params)
 
 
 def _filled(text: str, values: Mapping[str, str], escaped: Callable[[str], str]) -> str:
     def fill(found: re.Match[str]) -> str:
-        value = values.get(found[1])
+        if found[1]:
+            return found[0][1:-1]
+        value = values.get(found[2])
         return found[0] if value is None else escaped(value)
 
     return _PLACEHOLDER.sub(fill, text)
@@ -105,11 +111,12 @@ def _escape(parse_mode: object) -> Callable[[str], str]:
 
 def check_placeholders(params: Mapping[str, object], columns: Sequence[str]) -> None:
     """Raises BadInput for one that no column fills: it would be sent as it stands, to everybody."""
+    known = f"there is no such column. There are: {', '.join(columns)}" if columns else "there are no columns"
     for name in FILLED:
         text = params.get(name)
-        for found in _PLACEHOLDER.findall(text) if isinstance(text, str) else ():
-            if found not in columns:
+        for is_plain, found in _PLACEHOLDER.findall(text) if isinstance(text, str) else ():
+            if not is_plain and found not in columns:
                 raise BadInput(
                     code="unknown_placeholder",
-                    detail=f"{name} has {{{found}}}, and there is no such column. There are: {', '.join(columns)}.",
+                    detail=f"{name} has {{{found}}}, and {known}. If it is meant as it stands, write {{{{{found}}}}}.",
                 )

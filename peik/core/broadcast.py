@@ -48,6 +48,7 @@ class Step(enum.StrEnum):
     HUSH = "hush"
     WAKE = "wake"
     STOP = "stop"
+    FAIL = "fail"
     END = "end"
 
 
@@ -62,11 +63,11 @@ STEPS: tuple[tuple[Step, tuple[Phase, ...], Phase | None, str], ...] = (
     (Step.TRY, (_P.SNAPSHOTTING,), _P.CANARY, "everybody is written down; a first slice goes ahead"),
     (Step.GO, (_P.SNAPSHOTTING, _P.CANARY), _P.RUNNING, "everybody is written down, or the first slice went well"),
     (Step.PAUSE, (*_BEGUN, _P.QUIET, _P.RECALLING), _P.PAUSED, "somebody halts it; what waits is taken back"),
-    (Step.RESUME, (_P.PAUSED,), None, "somebody lets it go on"),
-    (Step.RESUME, (_P.STOPPED,), _P.RUNNING, "somebody lets it go on in spite of what stopped it"),
+    (Step.RESUME, (_P.PAUSED, _P.STOPPED), None, "somebody lets it go on, also in spite of what stopped it"),
     (Step.HUSH, (_P.CANARY, _P.RUNNING), _P.QUIET, "quiet hours begin; what waits is taken back"),
     (Step.WAKE, (_P.QUIET,), None, "quiet hours are over"),
-    (Step.STOP, (_P.CANARY, _P.RUNNING), _P.STOPPED, "too many of the first slice failed, the cap is reached, the bot is gone"),
+    (Step.STOP, (_P.CANARY, _P.RUNNING), _P.STOPPED, "the cap is reached, or the bot is gone"),
+    (Step.FAIL, (_P.CANARY,), _P.STOPPED, "too many of the first slice failed; let go on, it goes to all"),
     (Step.CANCEL, (_P.DRAFT, _P.SCHEDULED, *_BEGUN, *_HALTED, _P.RECALLING), _P.CANCELLING, "somebody ends it"),
     (Step.RECALL, (_P.CANARY, _P.RUNNING, *_HALTED, _P.COMPLETED, _P.CANCELLED), _P.RECALLING, "what was sent is deleted"),
     (Step.END, (_P.RUNNING,), _P.COMPLETED, "every recipient has an end"),
@@ -101,6 +102,14 @@ class RecipientState(enum.StrEnum):
     SUPPRESSED = "suppressed"
     CANCELLED = "cancelled"
     RECALLED = "recalled"
+
+
+def read_recipient_state(text: str) -> RecipientState:
+    """Raises BadInput."""
+    try:
+        return RecipientState(text)
+    except ValueError:
+        raise BadInput(code="bad_state", detail=f"state is one of {', '.join(RecipientState)}.") from None
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +223,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     recipients: int  # of whom none is suppressed
     suppressed: int
+    is_least: bool = False  # not all were looked at: suppressed are at least so many, recipients at most
     messages: int
     per_s: float | None  # the pace of its bot; None: it has none to speak of
     duration_ms: int  # of sending, quiet hours left out
@@ -224,12 +234,20 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimated(
-    *, recipients: int, suppressed: int, weight: int, per_s: float | None, done_at_ms: int, paid: Paid | None
+    *,
+    recipients: int,
+    suppressed: int,
+    is_least: bool = False,
+    weight: int,
+    per_s: float | None,
+    done_at_ms: int,
+    paid: Paid | None,
 ) -> Estimate:
     messages = recipients * max(1, weight)
     return Estimate(
         recipients=recipients,
         suppressed=suppressed,
+        is_least=is_least,
         messages=messages,
         per_s=per_s,
         duration_ms=work_ms(messages, per_s),

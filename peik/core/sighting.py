@@ -68,6 +68,7 @@ class _Message(msgspec.Struct, rename={"sender": "from"}):
     sender: _Person | None = None
     text: str | None = None
     migrate_to_chat_id: int | None = None
+    left_chat_member: _Person | None = None
 
 
 class _Press(msgspec.Struct, rename={"sender": "from"}):
@@ -99,8 +100,11 @@ def _of_message(arrival: Arrival) -> Sighting | None:
     message = _read(arrival, _decode_message)
     if message is None:
         return None
-    # A basic group that became a supergroup is written to under its new number from now on.
-    return _sighting(arrival, message.chat, message.sender, message, is_gone=message.migrate_to_chat_id is not None)
+    # A basic group that became a supergroup is written to under its new number from now on. That the bot itself has left is
+    # told here as well as by my_chat_member, before or after it.
+    has_left = message.left_chat_member is not None and message.left_chat_member.id == arrival.bot_id
+    is_gone = has_left or message.migrate_to_chat_id is not None
+    return _sighting(arrival, message.chat, message.sender, message, is_gone=is_gone)
 
 
 def _of_edit(arrival: Arrival) -> Sighting | None:

@@ -29,6 +29,7 @@ class ContactsBody(msgspec.Struct, forbid_unknown_fields=True):
     languages: list[str] | None = None
     seen_since: _Time = None
     seen_before: _Time = None
+    gone: bool | None = None
     text: str | None = None
     campaign: str | None = None
 
@@ -139,6 +140,7 @@ def _wanted(body: ContactsBody) -> ContactFilter:
         languages=None if body.languages is None else frozenset(one.lower() for one in body.languages),
         seen_since_ms=instant_ms(body.seen_since, "seen_since"),
         seen_before_ms=instant_ms(body.seen_before, "seen_before"),
+        is_gone=body.gone,
         text=body.text,
         campaign=body.campaign,
     )

@@ -68,6 +68,10 @@ BROADCAST_SCHEMAS: Json = {
     "Estimate": shape(
         recipients=_WHOLE,
         suppressed=_WHOLE,
+        is_least={
+            "type": "boolean",
+            "description": "Of a long list not all were looked at: suppressed are at least so many, recipients at most.",
+        },
         messages=_WHOLE,
         per_s=nullable(_NUMBER),
         duration_s=SECONDS,

@@ -15,7 +15,7 @@ from peik.broadcasts.shown import (
     ledger_jsonl,
     recipient_view,
 )
-from peik.core.broadcast import RecipientState
+from peik.core.broadcast import RecipientState, read_recipient_state
 from peik.core.call import chat_key
 from peik.core.key import Scope
 from peik.doors.access import Access, Caller
@@ -208,7 +208,4 @@ def _given(request: Request, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _state(text: str | None) -> RecipientState | None:
-    try:
-        return None if text is None else RecipientState(text)
-    except ValueError:
-        raise BadInput(code="bad_state", detail=f"state is one of {', '.join(RecipientState)}.") from None
+    return None if text is None else read_recipient_state(text)

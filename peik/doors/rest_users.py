@@ -1,7 +1,5 @@
 """REST: users of a company, the codes that link them to their chats, and what is known of them."""
 
-from collections.abc import Sequence
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -63,7 +61,7 @@ class UserRoutes:
         after = request.query_params.get("cursor")
         users = await self._links.users(after=None if after is None else checked_user(after), limit=limit)
         cursor = users[-1].user_id if len(users) == limit else None
-        seen = await self._seen(caller, users)
+        seen = await self._links.seen(users, caller.key.bot_ids)
         return json_response({"users": [user_view(one) for one in seen], "next_cursor": cursor})
 
     async def link(self, request: Request) -> Response:
@@ -118,18 +116,11 @@ class UserRoutes:
         user_id = checked_user(request.path_params["user_id"])
         if caller.key.bot_ids is not None:
             user = await self._links.user(user_id)
-            if user is not None and not await self._seen(caller, [user]):
+            if user is not None and not await self._links.seen([user], caller.key.bot_ids):
                 raise Forbidden(
                     code="wrong_bot", detail="This user is linked, or has a code, to a bot that this key is not for."
                 )
         return user_id
-
-    async def _seen(self, caller: Caller, users: Sequence[User]) -> Sequence[User]:
-        """Those of them that concern no bot but those of this key."""
-        if caller.key.bot_ids is None:
-            return users
-        bots = await self._links.bots_of(users)
-        return [user for user, own in zip(users, bots, strict=True) if own <= caller.key.bot_ids]
 
 
 def seconds_of(value: str | float | None, name: str, default: float) -> float:

@@ -140,5 +140,5 @@ def _again(known: Contact, seen: Sighting) -> Contact:
         language=seen.language or known.language,
         last_seen_ms=max(known.last_seen_ms, seen.at_ms),
         is_gone=seen.is_gone,
-        campaign=known.campaign or seen.campaign,
+        campaign=known.campaign,  # the first message counts, also if the next is in the same page
     )

@@ -1,5 +1,6 @@
 """The part of the library that is about broadcasts: `peik.broadcasts`, the same on a Peik in this process and on one far away."""
 
+import asyncio
 import datetime
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -8,7 +9,7 @@ import msgspec
 
 from peik.broadcasts.audience import Audience, ContactAudience, listed, read_csv
 from peik.broadcasts.drafting import BroadcastRequest
-from peik.core.broadcast import Canary, Paid, RecipientState, Step
+from peik.core.broadcast import Canary, Paid, RecipientState, Step, read_recipient_state
 from peik.core.call import chat_key
 from peik.core.letter import Chat, OnUncertain
 from peik.core.quiet import Quiet
@@ -64,6 +65,7 @@ class BroadcastEstimate(msgspec.Struct, frozen=True, kw_only=True):
     recipients: int
     suppressed: int
     messages: int
+    is_least: bool = False  # of a long list: suppressed are at least so many, recipients at most
     per_s: float | None = None
     duration_s: float = 0.0
     done_at: datetime.datetime | None = None
@@ -135,11 +137,13 @@ class Broadcasts:
     ) -> BroadcastInfo:
         """Make one, durably: for a list of chats, the rows of a CSV with a column chat_id, or known chats. `params` has no
         chat_id; other columns fill {placeholders} in text and caption. With `start` it begins at once, with `send_at` then."""
+        chats = None if chat_ids is None else list(chat_ids)  # in the thread of whoever gives them
+        audience = await asyncio.to_thread(_audience, chats, csv, contacts)  # a million rows take seconds
         return await self._counter().create(
             BroadcastRequest(
                 method=method,
                 params=_plain(params),
-                audience=_audience(chat_ids, csv, contacts),
+                audience=audience,
                 bot_id=bot_id,
                 name=name,
                 start=start,
@@ -196,7 +200,7 @@ class Broadcasts:
         self, broadcast: BroadcastInfo | str, *, state: RecipientState | str | None = None
     ) -> AsyncIterator[RecipientInfo]:
         """Its recipients in their order, read page by page: `async for line in peik.broadcasts.ledger(id, state="failed")`."""
-        wanted = None if state is None else _state(state)
+        wanted = None if state is None else read_recipient_state(state)
         after: int | None = 0
         while after is not None:
             lines, after = await self._counter().recipients(_id(broadcast), state=wanted, after=after, limit=PAGE)
@@ -223,9 +227,7 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
         raise BadInput(code="bad_params", detail=f"params cannot be written as JSON: {error}.") from None
 
 
-def _audience(
-    chat_ids: Iterable[int | str] | None, csv: str | bytes | None, contacts: ContactFilter | None
-) -> Audience:
+def _audience(chat_ids: list[int | str] | None, csv: str | bytes | None, contacts: ContactFilter | None) -> Audience:
     if sum(one is not None for one in (chat_ids, csv, contacts)) != 1:
         raise BadInput(code="bad_audience", detail="Say to whom: one of chat_ids, csv and contacts.")
     if chat_ids is not None:
@@ -234,13 +236,6 @@ def _audience(
         return read_csv(csv.encode() if isinstance(csv, str) else csv)
     assert contacts is not None
     return ContactAudience(wanted=contacts)
-
-
-def _state(text: str) -> RecipientState:
-    try:
-        return RecipientState(text)
-    except ValueError:
-        raise BadInput(code="bad_state", detail=f"state is one of {', '.join(RecipientState)}.") from None
 
 
 def _on_uncertain(text: str) -> OnUncertain:

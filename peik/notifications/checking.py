@@ -1,18 +1,19 @@
 """Reads requests into notices: everything that can be wrong with one is found here, before anything is promised."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from peik.core.call import read_call
 from peik.core.letter import Priority
 from peik.core.notification import TEXT_UNITS_MAX, Said, digest_at, rendered, units_of
-from peik.core.quiet import Quiet, quiet_until
+from peik.core.quiet import Quiet
 from peik.errors import BadInput, Forbidden, NotFound, Problem, TooLarge
 from peik.notifications.links import not_linked
-from peik.notifications.packing import calls_of
+from peik.notifications.packing import after_quiet, calls_of
 from peik.notifications.ports import Bots
+from peik.notifications.repeats import digest_asked
 from peik.notifications.templates import Templates
 from peik.notifications.values import (
     USERS,
@@ -22,11 +23,9 @@ from peik.notifications.values import (
     checked_language,
     checked_type,
     checked_user,
-    digest_of,
     read,
 )
 from peik.paper_ports import PaperStore
-from peik.zones import zone_of
 
 REQUEST_BYTES_MAX = 64 * 1024
 METADATA_BYTES_MAX = 6 * 1024  # of the 8 that a letter takes: Peik adds its own
@@ -43,15 +42,19 @@ class Checking:
         self._templates = templates
         self._quiet = quiet
 
-    async def check(self, requests: Sequence[NotifyRequest], *, at_ms: int) -> list[Notice]:
-        """Notices without ids, each with its time. Raises Problem, naming the one of a batch that is wrong."""
-        names = {one.user_id for one in requests if one.user_id is not None}
+    async def check(
+        self, requests: Sequence[NotifyRequest], *, at_ms: int, passed: Collection[int] = ()
+    ) -> list[Notice]:
+        """Notices without ids, each with its time, of all but those at the places that have passed before. Raises Problem,
+        naming the one of a batch that is wrong."""
+        new = [(index, one) for index, one in enumerate(requests) if index not in passed]
+        names = {one.user_id for _, one in new if one.user_id is not None}
         for name in names:
             checked_user(name)
         papers = await self._papers.those(USERS, sorted(names))
         users = {name: read(paper, User) for name, paper in papers.items()}
         notices = []
-        for index, request in enumerate(requests):
+        for index, request in new:
             try:
                 user = None if request.user_id is None else users.get(request.user_id)
                 notices.append(await self._checked(request, user, at_ms))
@@ -64,7 +67,7 @@ class Checking:
 
     async def _checked(self, request: NotifyRequest, user: User | None, at_ms: int) -> Notice:
         _check_shape(request)
-        given = digest_of(msgspec.json.encode(msgspec.structs.replace(request, bot_ids=None, hook=None)).decode())
+        given = digest_asked(request)
         request, chat_id = self._addressed(request, user)
         language = request.language or (None if user is None else user.language)
         template = await self._templates.find(request.type, language)
@@ -113,9 +116,7 @@ class Checking:
             return due_ms
         if request.digest_s:
             due_ms = digest_at(due_ms, int(request.digest_s * 1000))
-        quiet = self._quiet if user is None or user.quiet is None else user.quiet
-        ends_ms = None if quiet is None else quiet_until(due_ms, quiet, zone_of(quiet.tz))
-        return due_ms if ends_ms is None else ends_ms
+        return after_quiet(due_ms, user, usual=self._quiet)
 
 
 def _check_shape(request: NotifyRequest) -> None:

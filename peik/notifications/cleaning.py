@@ -6,9 +6,9 @@ from collections.abc import Callable
 from peik.clock import Clock
 from peik.core.notification import RATE_WINDOW_MS
 from peik.errors import Conflict
+from peik.notifications.repeats import freed
 from peik.notifications.values import (
     CODES,
-    KEYS,
     NOTICES,
     RATES,
     TRIES,
@@ -16,7 +16,6 @@ from peik.notifications.values import (
     Notice,
     Rates,
     Tries,
-    digest_of,
     filed,
     read,
     shelf_of,
@@ -69,12 +68,4 @@ class Cleaning:
 
 def gone(notice: Notice) -> list[Filing]:
     """All of it: the notice, its line in the list of its recipient, and its key."""
-    filings = [filed(NOTICES, notice.id, None), filed(shelf_of(notice.recipient), notice.id, None)]
-    request = notice.request
-    if request.idempotency_key is not None:
-        filings.append(filed(KEYS, key_of(request.bot_id, request.idempotency_key), None))
-    return filings
-
-
-def key_of(bot_id: int | None, idempotency_key: str) -> str:
-    return digest_of(f"{bot_id}\0{idempotency_key}")
+    return [filed(NOTICES, notice.id, None), filed(shelf_of(notice.recipient), notice.id, None), *freed(notice)]

@@ -13,15 +13,14 @@ from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, NotFound, TooLarge, Unavailable
 from peik.events import Events
 from peik.notifications.checking import Checking
-from peik.notifications.cleaning import key_of
 from peik.notifications.handing import Handing
 from peik.notifications.links import Links, in_turn
 from peik.notifications.packing import Packing, put_off
 from peik.notifications.ports import Letters
 from peik.notifications.releasing import Releasing
+from peik.notifications.repeats import Repeats, bot_key, taken
 from peik.notifications.templates import Templates
 from peik.notifications.values import (
-    KEYS,
     NOTICES,
     Notice,
     NoticeView,
@@ -43,11 +42,6 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     rate_max: int = 30  # messages an hour to one person; 0: no bound
     quiet: Quiet | None = None  # for whoever has no hours of his own
     keep_ms: int = 7 * 86400 * 1000
-
-
-class _Key(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    digest: str
 
 
 class NotificationsDesk:
@@ -73,6 +67,7 @@ class NotificationsDesk:
         self._packing = packing
         self._handing = handing
         self._releasing = releasing
+        self._repeats = Repeats(papers)
         self._clock = clock
         self._events = events
         self._last_ms = 0
@@ -80,6 +75,7 @@ class NotificationsDesk:
 
     async def notify(self, requests: Sequence[NotifyRequest]) -> list[Notice]:
         """Accept notifications, all or none. When this returns, each goes out, waits for its time, or its failure can be seen.
+        What was accepted before is answered with that, also if it would be refused by now.
 
         Raises NotFound for a user who has linked no chat, BadInput, Conflict for a key that was used for another one.
         """
@@ -89,9 +85,16 @@ class NotificationsDesk:
             detail = f"A batch holds at most {BATCH_MAX} notifications; send several."
             raise TooLarge(code="batch_too_large", detail=detail)
         at_ms = self._clock.wall_ms()
-        checked = await self._checking.check(requests, at_ms=at_ms)
+        earlier = await self._repeats.of(requests)
+        checked = await self._checking.check(requests, at_ms=at_ms, passed=earlier)
         ids = self._new_ids(len(checked), at_ms)
         notices = [msgspec.structs.replace(one, id=own) for one, own in zip(checked, ids, strict=True)]
+        accepted = iter(await self._accept(notices, at_ms) if notices else [])
+        return [earlier[at] if at in earlier else next(accepted) for at in range(len(requests))]
+
+    async def _accept(self, notices: Sequence[Notice], at_ms: int) -> list[Notice]:
+        """In their order, each as it stands now; of a repeat, the first."""
+        ids = {notice.id for notice in notices}
         async with contextlib.AsyncExitStack() as stack:
             for lock in self._locks(notices):
                 await stack.enter_async_context(lock)
@@ -113,13 +116,13 @@ class NotificationsDesk:
         return [self._turns[at] for at in sorted({zlib.crc32(one.recipient.encode()) % LOCKS for one in notices})]
 
     async def _file(self, notices: Sequence[Notice], at_ms: int) -> tuple[list[Notice], list[Parcel]]:
-        known = await self._repeats(notices)
+        known = await self._repeats.under([key for key in map(bot_key, notices) if key is not None])
         answers: list[Notice] = []
         new: dict[str, Notice] = {}
         filings: list[Filing] = []
         keys: dict[str, Notice] = {}
         for notice in notices:
-            key = _key(notice)
+            key = bot_key(notice)
             earlier = None if key is None else known.get(key) or keys.get(key)
             if earlier is not None:
                 if earlier.digest != notice.digest:
@@ -129,9 +132,9 @@ class NotificationsDesk:
             answers.append(notice)
             new[notice.id] = notice
             filings.append(filed(shelf_of(notice.recipient), notice.id, {}))
+            filings += taken(notice)
             if key is not None:
                 keys[key] = notice
-                filings.append(filed(KEYS, key, _Key(id=notice.id, digest=notice.digest), 0))
         now = [notice for notice in new.values() if notice.due_at_ms <= at_ms]
         later = [notice for notice in new.values() if notice.due_at_ms > at_ms]
         plan = await self._packing.plan(now, at_ms=at_ms, may_merge=False)
@@ -142,15 +145,6 @@ class NotificationsDesk:
         for notice in [*later, *plan.put_off]:
             self._releasing.expect(notice.due_at_ms)
         return [waiting.get(notice.id, notice) for notice in answers], plan.parcels
-
-    async def _repeats(self, notices: Sequence[Notice]) -> dict[str, Notice]:
-        """By key: what was accepted under it before."""
-        keys = [key for key in map(_key, notices) if key is not None]
-        if not keys:
-            return {}
-        found = {key: read(paper, _Key) for key, paper in (await self._papers.those(KEYS, keys)).items()}
-        papers = await self._papers.those(NOTICES, [one.id for one in found.values()])
-        return {key: read(papers[one.id], Notice) for key, one in found.items() if one.id in papers}
 
     async def _hand_over(self, parcels: Sequence[Parcel]) -> dict[str, Notice]:
         try:
@@ -198,11 +192,6 @@ class NotificationsDesk:
             NoticeView(notice=one, letters=[letters[each] for each in one.letter_ids if each in letters])
             for one in notices
         ]
-
-
-def _key(notice: Notice) -> str | None:
-    key = notice.request.idempotency_key
-    return None if key is None else key_of(notice.request.bot_id, key)
 
 
 def _reused(notice: Notice) -> Conflict:

@@ -101,6 +101,12 @@ class Links:
             found.append(frozenset(linked if paper is None else linked | {read(paper, Code).bot_id}))
         return found
 
+    async def seen(self, users: Sequence[User], bot_ids: frozenset[int] | None) -> Sequence[User]:
+        """Those of them whom somebody with these bots may see and change: who concern no other bot. None: all bots."""
+        if bot_ids is None:
+            return users
+        return [user for user, own in zip(users, await self.bots_of(users), strict=True) if own <= bot_ids]
+
     async def unlink(self, user_id: str, *, why: str = "asked") -> User:
         """He is not written to any more, and a code that he has is over. Raises NotFound if there is nothing to undo."""
 

@@ -1,4 +1,5 @@
-"""Makes parcels of notices that may go now, and puts off those that may not: the one place that knows the rate of a person.
+"""Makes parcels of notices that may go now, and puts off those that may not: for the rate of a person, or for hours in
+which he is to be left alone, as they are by now.
 
 A parcel is filed with its calls before any of them is made, in one commit with all that led to it. Whoever finishes it, this
 life or the next, makes the same calls under the same keys.
@@ -12,6 +13,7 @@ import msgspec
 
 from peik.core.letter import Priority
 from peik.core.notification import CAPTION_UNITS_MAX, CAPTIONED, fresh, may_go_at, merged, rendered, units_of
+from peik.core.quiet import Quiet, quiet_until
 from peik.errors import BadInput
 from peik.notifications.values import (
     NOTICES,
@@ -29,6 +31,7 @@ from peik.notifications.values import (
     waiting_key,
 )
 from peik.paper_ports import Filing, PaperStore
+from peik.zones import zone_of
 
 BUNDLE_MAX = 50  # notices in one digest
 BUNDLE_CHARS_MAX = 40_000  # of their words; a paper has its bounds
@@ -44,9 +47,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Packing:
-    def __init__(self, papers: PaperStore, *, rate_max: int) -> None:
+    def __init__(self, papers: PaperStore, *, rate_max: int, quiet: Quiet | None = None) -> None:
         self._papers = papers
         self._rate_max = rate_max  # messages an hour to one person; 0: no bound
+        self._quiet = quiet  # for whoever has no hours of his own
 
     async def plan(self, notices: Sequence[Notice], *, at_ms: int, may_merge: bool) -> Plan:
         """Decide about notices that are due, in their order. Nothing is written here."""
@@ -80,7 +84,7 @@ class Packing:
         bundle = [one for one in bundle if one not in late]
         if not bundle:
             return
-        go_at = may_go_at(sent, at_ms=at_ms, rate_max=self._rate_max) if self._rate_max else at_ms
+        go_at = self._go_at(users.get(first.user_id or ""), sent, at_ms)
         if go_at > at_ms and first.priority < Priority.CRITICAL:
             waiting = [msgspec.structs.replace(one, due_at_ms=go_at) for one in bundle]
             plan.put_off.extend(waiting)
@@ -95,6 +99,21 @@ class Packing:
         plan.parcels.append(parcel)
         plan.filings.append(filed(PARCELS, parcel.id, parcel))
         plan.filings.extend(filed(NOTICES, one.id, one) for one in bundle)
+
+    def _go_at(self, user: User | None, sent: list[int], at_ms: int) -> int:
+        """When the next may go to this person. His hours are asked anew: he may have changed them, we may be late, and what
+        the rate puts off may fall into them."""
+        go_at = may_go_at(sent, at_ms=at_ms, rate_max=self._rate_max) if self._rate_max else at_ms
+        try:
+            return after_quiet(go_at, user, usual=self._quiet)
+        except BadInput:  # a zone that this machine does not know: better at a bad time than never
+            return go_at
+
+
+def after_quiet(at_ms: int, user: User | None, *, usual: Quiet | None) -> int:
+    """The same instant, or the end of the quiet hours in which it lies: of the user's own, else of the usual ones."""
+    quiet = usual if user is None or user.quiet is None else user.quiet
+    return at_ms if quiet is None else quiet_until(at_ms, quiet, zone_of(quiet.tz)) or at_ms
 
 
 def put_off(notices: Iterable[Notice]) -> Iterator[Filing]:

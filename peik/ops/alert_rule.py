@@ -1,5 +1,6 @@
 """One rule of what is worth an alert: which events, how often, in which words, what to do, and when it is over."""
 
+import enum
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -33,6 +34,14 @@ class ErrorSeen(events.Event, frozen=True, kw_only=True):
     is_rising: bool
 
 
+class Place(enum.Enum):
+    """Where a matter that has a bot is heard of, so that whoever comes next there goes on with it."""
+
+    BOT = enum.auto()  # on the node that serves the bot
+    CHORES = enum.auto()  # on the node that does the chores, whoever serves the bot
+    ANY = enum.auto()  # on whatever node it happened
+
+
 class Rule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
     """When an event is an alert. Events of one fingerprint are one matter, told at most every `repeat_s`."""
 
@@ -50,6 +59,7 @@ class Rule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
     ends: type[events.Event] | None = None  # what ends the matter
     is_over: Callable[[events.Event], bool] = lambda event: True  # of an event of that type
     fades_s: float = DAY_S  # without an end of its own, it is over when it was not heard of for so long
+    place: Place = Place.BOT
     is_local: bool = False  # of one machine: the same trouble of another is another matter
     is_moment: bool = False  # it happens and does not last, so that nobody is told that it is over
     is_kept: bool = False  # it goes on after a restart, whether or not it is heard of again

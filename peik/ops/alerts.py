@@ -61,7 +61,12 @@ class Alerts:
         self._papers = papers
         self._has_chores = has_chores
         self._matters = Matters(
-            clock=clock, rules=RULES if rules is None else rules, is_served=is_served, machine=machine, off=off
+            clock=clock,
+            rules=RULES if rules is None else rules,
+            is_served=is_served,
+            has_chores=has_chores,
+            machine=machine,
+            off=off,
         )
         self._errors = Errors(clock)
         chat_ways = [ChatWay(chat, place=place, send=send) for place, chat in enumerate(chats)]
@@ -214,13 +219,13 @@ class Alerts:
             is_first, self._is_first, self._is_loaded = self._is_first, False, True
             with contextlib.suppress(msgspec.DecodeError):
                 self._errors.take_up(seen)
-            owed, has_chores = [], self._has_chores()
+            owed = []
             for key, kept, version in found:
-                self._matters.take_up(kept, version, is_start=is_first, has_chores=has_chores)
+                self._matters.take_up(kept, version, is_start=is_first)
                 telling = self._matters.owed(kept, version) if is_first else None
                 if telling is not None:
                     owed.append(telling)
-                elif self._clock.wall_ms() - kept.told_ms > LEFT_MS and has_chores:
+                elif self._clock.wall_ms() - kept.told_ms > LEFT_MS and self._has_chores():
                     await self._papers.remove(key, version)
             for telling in owed:
                 self._put(telling)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from peik import events
 from peik.clock import Clock
 from peik.ops.alert_matter import Kept, Kind, Matter, Telling
-from peik.ops.alert_rule import Noticed, Rule
+from peik.ops.alert_rule import Noticed, Place, Rule
 from peik.ops.overview_values import Ongoing
 from peik.paper_ports import KEY_CHARS_MAX
 
@@ -20,7 +20,7 @@ ADOPTED_MS = 15 * 60_000  # what a process before this one knew, and nobody has 
 
 
 class Matters:
-    """A matter of a bot is here only while this node serves the bot."""
+    """A matter of a bot is here only while this node serves the bot; or does the chores, if it is heard of there."""
 
     def __init__(
         self,
@@ -28,11 +28,13 @@ class Matters:
         clock: Clock,
         rules: "Sequence[Rule[events.Event]]",
         is_served: Callable[[int], bool],
+        has_chores: Callable[[], bool],
         machine: str = "",
         off: Collection[str] = (),
     ) -> None:
         self._clock = clock
         self._is_served = is_served
+        self._has_chores = has_chores
         self._machine = machine
         self._off = frozenset(off)
         self._rules = {rule.name: rule for rule in rules}
@@ -61,7 +63,7 @@ class Matters:
                 is_new = True
         return is_new
 
-    def take_up(self, kept: Kept, version: int, *, is_start: bool, has_chores: bool) -> None:
+    def take_up(self, kept: Kept, version: int, *, is_start: bool) -> None:
         """Go on with what another process knew, if that is ours to go on with; of what is known here, learn what was told."""
         rule = self._rules.get(kept.rule)
         if rule is None or kept.owed == Kind.OVER:
@@ -70,7 +72,7 @@ class Matters:
         now = self._clock.wall_ms()
         matter = self.known.get(key)
         if matter is None:
-            if not self._is_heir(rule, kept, is_start=is_start, has_chores=has_chores):
+            if not self._is_heir(rule, kept, is_start=is_start):
                 return
             matter = self.known[key] = Matter(rule, key, kept.apart, bot_id=kept.bot_id, at_ms=min(kept.since_ms, now))
             matter.last_ms = min(kept.last_ms, now) if rule.is_moment else now
@@ -84,14 +86,15 @@ class Matters:
         matter.told_ms = min(max(matter.told_ms, kept.told_ms), now)
         matter.version = version
 
-    def _is_heir(self, rule: "Rule[events.Event]", kept: Kept, *, is_start: bool, has_chores: bool) -> bool:
-        """A bot's goes with the bot. A machine's, with the next process there. The rest with the chores, when its process is
-        gone: ours before this start, or one that would have told it again by now."""
+    def _is_heir(self, rule: "Rule[events.Event]", kept: Kept, *, is_start: bool) -> bool:
+        """A bot's goes with the bot, or with the chores. A machine's, with the next process there. The rest with the chores,
+        when its process is gone: ours before this start, or one that would have told it again by now."""
+        has_chores = self._has_chores()
         if rule.is_local:
             # Without the name of a machine there is one, and of its processes the one that holds the store.
             return is_start and kept.machine == self._machine and (has_chores or self._machine != "")
-        if kept.bot_id:
-            return self._is_served(kept.bot_id)
+        if kept.bot_id and rule.place is not Place.ANY:
+            return has_chores if rule.place is Place.CHORES else self._is_served(kept.bot_id)
         is_left = self._clock.wall_ms() - kept.told_ms > rule.repeat_s * 1000 + ADOPTED_MS
         return has_chores and (is_left or (is_start and kept.machine == self._machine))
 
@@ -243,8 +246,14 @@ class Matters:
                     self._over.append(self._telling(one, Kind.OVER))
 
     def _is_here(self, one: Matter) -> bool:
-        """That of a bot goes when another node serves the bot, or nobody any more: what is filed stays for that one."""
-        return one.bot_id == 0 or one.rule.is_local or self._is_served(one.bot_id)
+        """That of a bot goes when another node serves the bot, or nobody any more: what is filed stays for that one. So it is
+        with the chores; but of what happened there once nobody else will hear, so that it is told first."""
+        if one.bot_id == 0 or one.rule.is_local or one.rule.place is Place.ANY:
+            return True
+        if one.rule.place is Place.CHORES:
+            is_untold = one.newest is not None and not one.told and one.rule.name not in self._off
+            return is_untold or self._has_chores()
+        return self._is_served(one.bot_id)
 
     def _has_faded(self, one: Matter, now: int) -> bool:
         return self._fades_ms(one) <= now

@@ -3,18 +3,21 @@
 import random
 from collections import Counter
 
+import pytest
 from msgspec.structs import replace
 
-from peik.broadcasts.audience import ContactAudience, listed
+from peik.broadcasts.audience import Audience, ContactAudience, listed, read_csv
 from peik.broadcasts.book import ACTIVE_PAGE, Book
-from peik.broadcasts.desk import BroadcastRequest, BroadcastsDesk
+from peik.broadcasts.desk import SCANNED_MAX, BroadcastRequest, BroadcastsDesk
 from peik.broadcasts.drafting import digest_of
 from peik.broadcasts.moving import moved
 from peik.broadcasts.records import ACTIVE_SHELF, SHELF, written
 from peik.building_outreach import BroadcastLetters
 from peik.core.broadcast import Phase, Step
+from peik.core.problem import BadInput
 from peik.paper_ports import ContactFilter, Filing
 from tests.broadcasts.story import Campaign, people, tell
+from tests.engine.story import BOT
 
 
 class Drawn(random.Random):
@@ -82,6 +85,10 @@ def test_a_recall_that_is_asked_for_again_counts_anew() -> None:
         again = moved(made, Step.RECALL, at_ms=1)
         assert again is not None
         assert (again.recall_next, again.unrecalled, again.is_withdrawing) == (0, 0, True)
+        assert again.recalls == made.recalls + 1, "its letters have keys of their own"
+        same = moved(replace(again, phase=Phase.PAUSED, back_to=Phase.RECALLING, recall_next=2), Step.RECALL, at_ms=2)
+        assert same is not None
+        assert (same.recall_next, same.recalls) == (2, again.recalls), "a batch may be on its way under the old keys"
 
     tell(story)
 
@@ -96,3 +103,39 @@ def test_the_same_request_has_the_same_digest_and_another_has_not() -> None:
     assert asked(listed([1, 2])) == asked(listed([1, 2, 2]), key="k", created_by="me")
     assert len({asked(listed(chats)) for chats in ([1, 2], [2, 1], [1], [12])}) == 4
     assert asked(listed([1]), name="n") != asked(listed([1]))
+
+
+@pytest.mark.parametrize("audience", [listed([1]), read_csv(b"chat_id\n1\n"), ContactAudience()])
+def test_a_placeholder_that_nobody_fills_is_refused_for_every_audience(audience: Audience) -> None:
+    async def story(campaign: Campaign) -> None:
+        with pytest.raises(BadInput, match=r"\{first_name\}") as refused:
+            await campaign.create(audience, "Salam {first_name}")
+        assert refused.value.code == "unknown_placeholder"
+        assert await campaign.desk.find() == []
+
+    tell(story)
+
+
+def test_braces_for_a_list_without_columns_arrive_as_they_are_meant() -> None:
+    async def story(campaign: Campaign) -> None:
+        made = await campaign.create([5], "Write {{name}}, {0} or {}", start=True)
+        await campaign.until(made.id, Phase.COMPLETED)
+        assert campaign.stage.texts(5) == ["Write {name}, {0} or {}"]
+
+    tell(story)
+
+
+def test_an_estimate_looks_at_so_many_lines_and_says_so() -> None:
+    async def story(campaign: Campaign) -> None:
+        telegram, chats = campaign.stage.telegram, people(SCANNED_MAX + 1)
+        for chat in (chats[0], chats[-1]):
+            telegram.user(chat)
+            telegram.write(BOT, chat, "/start")
+            telegram.block(BOT, chat)
+            await campaign.stage.ended(await campaign.stage.text(chat, "learns that it is blocked"))
+        few, many = await campaign.create(chats[:4]), await campaign.create(chats)
+        one, other = [await campaign.desk.estimate(made.id) for made in (few, many)]
+        assert (one.recipients, one.suppressed, one.is_least) == (3, 1, False)
+        assert (other.recipients, other.suppressed, other.is_least) == (SCANNED_MAX, 1, True)
+
+    tell(story)

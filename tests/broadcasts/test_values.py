@@ -8,6 +8,7 @@ import pytest
 
 from peik.broadcasts.audience import listed, read_csv
 from peik.broadcasts.ends import messages_of
+from peik.broadcasts.moving import moved
 from peik.broadcasts.records import Broadcast, Entry, Recipient
 from peik.broadcasts.shown import cell
 from peik.broadcasts.writing import check_placeholders, deletion_of, letter_to, params_for
@@ -97,7 +98,7 @@ def test_every_phase_can_end_or_has_ended() -> None:
         leads = [target for step, sources, target, _ in STEPS if phase in sources]
         assert leads or phase is Phase.RECALLED
     assert stepped(Step.RESUME, Phase.PAUSED, back_to=Phase.CANARY) is Phase.CANARY
-    assert stepped(Step.RESUME, Phase.STOPPED, back_to=Phase.CANARY) is Phase.RUNNING
+    assert stepped(Step.RESUME, Phase.STOPPED, back_to=Phase.CANARY) is Phase.CANARY
     assert stepped(Step.PAUSE, Phase.DRAFT, back_to=Phase.RUNNING) is None
     assert steps_from(Phase.COMPLETED) == [Step.RECALL]
     assert steps_from(Phase.RUNNING) == [Step.PAUSE, Step.CANCEL, Step.RECALL]
@@ -199,6 +200,32 @@ def test_a_placeholder_without_a_column_is_refused() -> None:
     check_placeholders({"text": "{name}", "caption": 5}, ["name"])
     with pytest.raises(BadInput, match=r"caption has \{nam\}"):
         check_placeholders({"caption": "{nam}"}, ["name"])
+    with pytest.raises(BadInput, match=r"text has \{name\}, and there are no columns"):
+        check_placeholders({"text": "{name}"}, [])
+    check_placeholders({"text": "{{name}} and {} and {a b} and {{ name }}"}, [])
+
+
+@pytest.mark.parametrize("values", [None, {"name": "Ali"}])
+def test_braces_that_are_doubled_are_plain(values: dict[str, str] | None) -> None:
+    filled = params_for(made("{{name}} {{}} {{{other}}} {{left"), 5, values)
+    assert msgspec.json.decode(filled)["text"] == "{name} {{}} {{other}} {{left"
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "back_to"),
+    [
+        (Step.STOP, Phase.CANARY, Phase.CANARY),  # the cap, or the bot: the slice is not judged yet
+        (Step.FAIL, Phase.CANARY, Phase.RUNNING),  # it is judged, and somebody knows better
+        (Step.STOP, Phase.RUNNING, Phase.RUNNING),
+    ],
+)
+def test_what_stopped_it_says_where_it_goes_on(step: Step, phase: Phase, back_to: Phase) -> None:
+    stopped = moved(msgspec.structs.replace(made("a"), phase=phase, back_to=Phase.CANARY), step, at_ms=1)
+    assert stopped is not None
+    assert stopped.phase is Phase.STOPPED
+    resumed = moved(stopped, Step.RESUME, at_ms=2)
+    assert resumed is not None
+    assert resumed.phase is back_to
 
 
 def test_a_turn_has_a_key_of_its_own() -> None:
@@ -207,6 +234,8 @@ def test_a_turn_has_a_key_of_its_own() -> None:
     assert letter_to(made("a"), Entry(3, 2), line).key == "peik-broadcast:7:3:2"
     deletion = deletion_of(made("a"), Entry(3), line)
     assert (deletion.method, deletion.key) == ("deleteMessages", "peik-broadcast:7:3:recall")
+    later = msgspec.structs.replace(made("a"), recalls=2)
+    assert deletion_of(later, Entry(3, 1), line).key == "peik-broadcast:7:3:recall2:1"
 
 
 def test_ids_of_messages_are_found_in_any_answer() -> None:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from peik.core.token import Token
 from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
 from tests.doors.accounts import until
 
@@ -10,6 +11,7 @@ ALL = "/admin/notifications"
 USERS = f"{ALL}/users"
 TEMPLATES = f"{ALL}/templates"
 LENA = 501
+OTHER = 7000002
 
 
 async def once(browser: Visit, path: str, pattern: str) -> Answer:
@@ -112,5 +114,28 @@ def test_the_key_of_another_bot_sees_nobody(tmp_path: Path) -> None:
             assert "all bots" in (await other.post(TEMPLATES, csrf=csrf, type="a", language="fa", text="x")).text
         async with home.visitor("send") as browser:
             assert (await browser.get(ALL)).text.count("Tea") == 1
+
+    visit(tmp_path, story, inbound="polling")
+
+
+def test_a_key_of_one_bot_sees_and_changes_the_same_users_as_over_rest(tmp_path: Path) -> None:
+    """Who has a code of another bot is that one's to link, also if he is linked here."""
+    other_token = f"{OTHER}:BBsecretsecretsecretsecretsecretsec"
+
+    async def story(home: House) -> None:
+        home.sim.telegram.add_bot(other_token)
+        await home.peik.desk.save_bot(Token(other_token), inbound="polling")
+        links = home.peik.notifications.links
+        async with home.visitor("send", bot_ids=frozenset({BOT})) as browser:
+            await linked(home, browser, "lena-7")
+            await links.new_code("aziz-8", bot_id=BOT)
+            assert "aziz-8" in (await browser.get(USERS)).text
+            await links.new_code("lena-7", bot_id=OTHER)
+            page = await browser.get(USERS)
+            assert "lena-7" not in page.text
+            page = await browser.submit(
+                page, USERS, button="Make a code", user_id="lena-7", bot_id=str(BOT), minutes="5"
+            )
+            assert "Nobody is known as lena-7" in page.text
 
     visit(tmp_path, story, inbound="polling")

@@ -4,12 +4,13 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from peik.core.arrival import Arrival
 from peik.core.sighting import Sighting, read_sighting
 from peik.errors import StoreUnavailable
 from peik.events import Surprise
-from peik.inbox.census import Census
+from peik.inbox.census import Census, _again, _first
 from peik.paper_ports import Contact, ContactFilter
 from tests.engine.story import BOT, TOKEN, Stage, play
 from tests.inbox.handing import written
@@ -105,6 +106,20 @@ def test_chats_are_known_by_what_they_show() -> None:
     play(story, **POLLED)
 
 
+@pytest.mark.parametrize("is_one_page", [True, False])
+def test_the_first_message_says_by_which_campaign_somebody_came(is_one_page: bool) -> None:
+    async def story(stage: Stage) -> None:
+        census = await counted(stage)
+        await written(stage, "/start", chat=5)
+        if not is_one_page:
+            await run(stage, census)
+        await written(stage, "/start spring-sale", chat=5)
+        await run(stage, census)
+        assert (await known(stage, 5)).campaign is None
+
+    play(story)
+
+
 def test_a_store_that_fails_makes_witnesses_see_again_and_loses_nobody() -> None:
     async def story(stage: Stage) -> None:
         for chat in range(1, 41):
@@ -194,3 +209,25 @@ def test_codes_are_read_behind_start_or_alone_and_never_from_edits_groups_or_oth
     )
     assert moved is not None
     assert moved.is_gone
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_group_that_threw_the_bot_out_is_gone_in_whichever_order_it_is_heard(order: tuple[int, int]) -> None:
+    """Telegram tells it twice: as a change of the bot's standing, and as a message in the group."""
+    group = {"id": -5, "type": "group", "title": "G"}
+    admin, bot = {"id": 6, "is_bot": False}, {"id": BOT, "is_bot": True}
+    standing = {"chat": group, "from": admin, "new_chat_member": {"status": "kicked"}}
+    told = [
+        arrival("my_chat_member", standing),
+        arrival("message", {"chat": group, "from": admin, "left_chat_member": bot}),
+    ]
+    contact: Contact | None = None
+    for at in order:
+        seen = read_sighting(told[at])
+        assert seen is not None
+        contact = _first(BOT, seen) if contact is None else _again(contact, seen)
+    assert contact is not None
+    assert contact.is_gone
+    somebody = read_sighting(arrival("message", {"chat": group, "from": admin, "left_chat_member": admin}))
+    assert somebody is not None
+    assert not somebody.is_gone

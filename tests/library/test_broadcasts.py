@@ -2,16 +2,22 @@
 
 import asyncio
 import datetime
+import threading
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from peik import Peik
+from peik.broadcasts.audience import ContactAudience
+from peik.broadcasts.drafting import BroadcastRequest
 from peik.core.broadcast import Canary
 from peik.core.letter import State
+from peik.doors.broadcast_bodies import BroadcastBody, audience_of
 from peik.errors import BadInput, Conflict, NotFound
 from peik.library.broadcasts import BroadcastInfo
+from peik.library.broadcasts_ways import _body
 from peik.paper_ports import ContactFilter
 from peik.testing import SimServer
 from tests.library.counters import both, play
@@ -67,6 +73,8 @@ def test_a_broadcast_is_put_off_and_ended(way: str, tmp_path: Path) -> None:
             "sendMessage", {"text": "b"}, contacts=ContactFilter(languages=frozenset({"fa"}))
         )
         assert (await peik.broadcasts.start(known, send_at=tomorrow)).state == "scheduled"
+        estimate = await peik.broadcasts.estimate(put_off)
+        assert (estimate.recipients, estimate.is_least) == (3, False)
         for one in (put_off, known):
             await peik.broadcasts.cancel(one)
             await until(peik, one, "cancelled")
@@ -103,3 +111,43 @@ def test_letters_are_changed_and_taken_back_by_a_filter(way: str, tmp_path: Path
             await peik.change_letter(later[0], priority=1)
 
     play(way, tmp_path, story)
+
+
+def test_a_filter_of_known_chats_means_the_same_there() -> None:
+    wanted = ContactFilter(
+        types=frozenset({"private"}),
+        languages=frozenset({"fa"}),
+        seen_since_ms=1_700_000_000_000,
+        seen_before_ms=1_800_000_000_000,
+        is_gone=False,
+        text="ali",
+        campaign="promo",
+    )
+    assert None not in msgspec.structs.astuple(wanted), "one of every field"
+    asked = BroadcastRequest(method="sendMessage", params={"text": "a"}, audience=ContactAudience(wanted=wanted))
+    body = msgspec.json.decode(msgspec.json.encode(_body(asked)), type=BroadcastBody)
+    assert audience_of(body.audience) == asked.audience
+
+
+@pytest.mark.parametrize("audience", ["chat_ids", "csv"])
+def test_a_long_list_is_read_beside_the_loop(audience: str, tmp_path: Path) -> None:
+    """The loop goes round while it is read: a list of our own says in which thread it is asked."""
+    threads: set[int] = set()
+
+    class Chat(str):
+        def __str__(self) -> str:
+            threads.add(threading.get_ident())
+            return str.__str__(self)
+
+    class Rows(str):
+        def encode(self, *args: object) -> bytes:  # type: ignore[override]
+            threads.add(threading.get_ident())
+            return str.encode(self)
+
+    async def story(peik: Peik, sim: SimServer) -> None:
+        given = {"chat_ids": [Chat("5")]} if audience == "chat_ids" else {"csv": Rows("chat_id\n5\n")}
+        await peik.broadcasts.create("sendMessage", {"text": "a"}, **given)  # type: ignore[arg-type]
+        assert threads
+        assert threading.get_ident() not in threads
+
+    play("open", tmp_path, story)

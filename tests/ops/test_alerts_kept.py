@@ -9,6 +9,7 @@ from peik.core.letter import State
 from peik.errors import StoreUnavailable
 from peik.ops.alert_papers import SHELF, TOLD_MAX
 from peik.ops.alert_rule import Noticed
+from peik.outreach_events import BroadcastMoved
 from tests.ops.alerting import Ear, House, play_alerts
 
 PAUSED = events.BotPaused(bot_id=5, reason="Unauthorized")
@@ -286,5 +287,46 @@ def test_an_error_that_comes_ten_times_an_hour_rises_and_ends(tmp_path: Path) ->
             assert "10 times within an hour, in consumer shop" in texts[1]
             await asyncio.sleep(2 * 3600)
             assert ear.kinds == ["began", "began", "over"]
+
+    play_alerts(story, tmp_path)
+
+
+def test_what_the_chores_tell_of_goes_with_them_from_node_to_node(tmp_path: Path) -> None:
+    stopped = BroadcastMoved(bot_id=5, broadcast_id="b", state="stopped", reason="Too many failed.")
+    chores = {"a"}
+
+    async def story(house: House) -> None:
+        def of(name: str, *, is_serving: bool) -> dict[str, Any]:
+            return {"is_served": lambda bot_id: is_serving, "has_chores": lambda: name in chores, "machine": name}
+
+        async with (
+            house.node("a", **of("a", is_serving=False)) as (alerts, ear),
+            house.node("b", **of("b", is_serving=False)) as (others, other),
+            house.node("c", **of("c", is_serving=True)) as (third, third_ear),
+        ):
+            alerts([stopped])
+            await asyncio.sleep(60)
+            assert ear.kinds == ["began"]
+            chores.clear()
+            chores.add("b")
+            for one in (alerts, others, third):
+                one.look_again()
+            await asyncio.sleep(60)
+            assert [[one.name for one in each.ongoing()] for each in (alerts, others, third)] == [
+                [], ["broadcast-stopped"], [],
+            ]  # fmt: skip
+            others([BroadcastMoved(bot_id=5, broadcast_id="b", state="running", reason=None)])
+            await asyncio.sleep(60)
+            assert (ear.kinds, other.kinds, third_ear.kinds) == (["began"], ["over"], [])
+
+    play_alerts(story, tmp_path)
+
+
+def test_chores_that_are_lost_before_an_alert_is_told_do_not_take_it_with_them(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        async with house.node("a", is_served=lambda bot_id: False, has_chores=lambda: False) as (alerts, ear):
+            alerts([events.UnreadDropped(bot_id=5, count=3)])
+            await asyncio.sleep(60)
+            assert (ear.kinds, alerts.ongoing()) == (["began"], [])
 
     play_alerts(story, tmp_path)

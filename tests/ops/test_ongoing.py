@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from peik import events, job_events, session_events
+from peik import events, job_events, outreach_events, session_events
 from peik.core.job import End
 from peik.core.letter import State
 from peik.ops.alert_rules import BY_NAME, RULES, todo_of
@@ -150,3 +150,24 @@ def test_every_rule_says_what_to_do_and_has_a_name_of_its_own() -> None:
         assert rule.repeat_s >= 60.0
         assert f"docs/runbook.md#{rule.name}" in (todo_of(rule.name) or "")
     assert todo_of("BotPaused") is None
+
+
+def test_what_the_chores_tell_of_is_kept_where_they_are_whoever_serves_the_bot() -> None:
+    stopped = outreach_events.BroadcastMoved(bot_id=5, broadcast_id="b", state="stopped", reason="Too many failed.")
+    near = events.UnreadNearEnd(bot_id=5, consumer="default", oldest_at_ms=1, ends_at_ms=2)
+    dropped = events.UnreadDropped(bot_id=5, count=3)
+    expired = events.ConsumerExpired(bot_id=5, consumer="reports")
+
+    async def story(alerts: Alerts) -> None:
+        alerts([stopped, near, dropped, expired])
+        assert sorted(names(alerts)) == ["broadcast-stopped", "consumer-expired", "unread", "unread-dropped"]
+
+    listening(story, served=set())
+
+
+def test_what_happens_on_any_node_is_kept_on_that_node() -> None:
+    async def story(alerts: Alerts) -> None:
+        alerts([events.Surprise(bot_id=5, where="sender", error="unforeseen")])
+        assert names(alerts) == ["new-error"]
+
+    listening(story, served=set())

@@ -70,7 +70,7 @@ def estimate_page(one: "Document") -> "RenderableType":
     return facts(
         [
             ("recipients", one["recipients"]),
-            ("suppressed", one["suppressed"]),
+            ("suppressed", f"at least {one['suppressed']}" if one["is_least"] else one["suppressed"]),
             ("messages", one["messages"]),
             ("a second", per_s if per_s is not None else "as many as can be"),
             ("takes", f"{one['duration_s']} s"),

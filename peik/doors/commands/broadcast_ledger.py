@@ -1,9 +1,7 @@
 """The ledger of a broadcast, written to a file or to standard output, page by page."""
 
 import contextlib
-import csv
 import enum
-import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import IO, Any
 import msgspec
 import typer
 
-from peik.broadcasts.shown import COLUMNS, cell
+from peik.broadcasts.shown import COLUMNS, csv_of
 from peik.doors.commands.counter import Document
 
 PAGE = 1000
@@ -39,7 +37,7 @@ def write_ledger(
         while True:
             page = ask({"limit": str(PAGE)} if cursor is None else {"limit": str(PAGE), "cursor": str(cursor)})
             lines: Any = page["recipients"]
-            file.write(_csv(lines) if kind is Format.CSV else _jsonl(lines))
+            file.write(csv_of(lines) if kind is Format.CSV else _jsonl(lines))
             on_lines(len(lines))
             cursor = page["next_cursor"]
             if cursor is None:
@@ -61,12 +59,3 @@ def _opened(output: Path | None) -> Iterator[IO[str]]:
 
 def _jsonl(lines: list[Any]) -> str:
     return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
-
-
-def _csv(lines: list[Any]) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    for line in lines:
-        line["message_id"] = " ".join(line["message_ids"])
-        writer.writerow([cell(line[name]) for name in COLUMNS])
-    return text.getvalue()

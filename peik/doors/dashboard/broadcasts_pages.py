@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from peik.archive.exporting import Form
 from peik.broadcasts.shown import broadcast_view, ledger_csv, ledger_head, ledger_jsonl
-from peik.core.broadcast import Phase, RecipientState, steps_from
+from peik.core.broadcast import Phase, RecipientState, read_recipient_state, steps_from
 from peik.core.call import chat_key
 from peik.core.role import Role
 from peik.doors.dashboard.asked import bot_seen, bots_seen
@@ -17,7 +17,7 @@ from peik.doors.dashboard.board import LIVE, Board, Page, Visitor
 from peik.doors.dashboard.broadcast_form import CHAT_TYPES, PARSE_MODES, request_of
 from peik.doors.dashboard.downloads import download, form_of
 from peik.doors.dashboard.fields import PAGE, Fields
-from peik.errors import BadInput, NotFound
+from peik.errors import NotFound
 
 if TYPE_CHECKING:
     from peik.broadcasts.desk import BroadcastsDesk, Line
@@ -172,10 +172,7 @@ class BroadcastPages:
 
 
 def _state(text: str | None) -> RecipientState | None:
-    try:
-        return None if text is None else RecipientState(text)
-    except ValueError:
-        raise BadInput(code="bad_state", detail=f"state is one of {', '.join(RecipientState)}.") from None
+    return None if text is None else read_recipient_state(text)
 
 
 async def _written(pages: AsyncIterator[list["Line"]], form: Form) -> AsyncGenerator[bytes, None]:

@@ -16,7 +16,7 @@ from peik.doors.dashboard.reach import must_see, must_see_all
 from peik.doors.qr_picture import svg
 from peik.errors import NotFound
 from peik.notifications.shown import notification_view
-from peik.notifications.values import NoticeView, NotifyRequest, Template, User
+from peik.notifications.values import NoticeView, NotifyRequest, Template
 
 if TYPE_CHECKING:
     from peik.notifications.desk import NotificationsDesk
@@ -108,7 +108,7 @@ class NotificationPages:
             request,
             visitor,
             "notifications_users.html",
-            users=[user for user in found if _sees(visitor, user)],
+            users=await self._desk.links.seen(found, visitor.bot_ids),
             bots=[bot for bot in bots_seen(self._board.peik.desk, visitor) if not bot.token.is_account],
             asked={"user_id": named or ""},
             minutes=MINUTES_DEFAULT,
@@ -146,7 +146,8 @@ class NotificationPages:
     async def _seen(self, visitor: Visitor, user_id: str, *, may_be_new: bool = False) -> None:
         """Raises NotFound for a user of another bot, in the words for one who is not there."""
         user = await self._desk.links.user(user_id)
-        if (user is None and not may_be_new) or (user is not None and not _sees(visitor, user)):
+        is_seen = may_be_new if user is None else bool(await self._desk.links.seen([user], visitor.bot_ids))
+        if not is_seen:
             raise NotFound(code="unknown_user", detail=f"Nobody is known as {user_id}.")
 
     # ---- templates ----
@@ -189,11 +190,6 @@ class NotificationPages:
         return self._board.back(
             request, visitor, "/admin/notifications/templates", said=said, type=kind, language=language
         )
-
-
-def _sees(visitor: Visitor, user: User) -> bool:
-    """Who sees every bot sees everybody; others those who are linked to a bot of theirs."""
-    return visitor.bot_ids is None or (user.link is not None and visitor.sees(user.link.bot_id))
 
 
 def _sees_notice(visitor: Visitor, view: NoticeView) -> bool:
