@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,9 +78,9 @@ class Backups:
 
     # ---- making ----
 
-    async def create(self, watch: Watch) -> Made:
-        """A backup as one file, durable when this returns; then older ones go. Raises Problem or StartError, and leaves no half
-        file behind; if it is killed, the next one tidies up."""
+    async def create(self, watch: Watch, *, sound: Collection[str] | None = ()) -> Made:
+        """A backup as one file, durable when this returns; then older ones go, as `rotate` says, unless `sound` is None. Raises
+        Problem or StartError, and leaves no half file behind; if it is killed, the next one tidies up."""
         with told("The backup"), folders.workplace(self.folder) as place:
             root = place / "parts"
             root.mkdir(mode=0o700)
@@ -105,7 +105,8 @@ class Backups:
         entry = Entry(
             path=str(path), made_at_ms=made_at_ms, size_bytes=size_bytes, is_sealed=self.is_sealing, verified_at_ms=None
         )
-        return Made(path=path, entry=entry, manifest=manifest, rotated=await asyncio.to_thread(self._rotate))
+        rotated = [] if sound is None else await self.rotate(sound=sound)
+        return Made(path=path, entry=entry, manifest=manifest, rotated=rotated)
 
     async def _gather(self, root: Path, watch: Watch) -> tuple[list[Part], set[str]]:
         """The store first, with the files of its letters; the archive as it is a moment later."""
@@ -147,11 +148,18 @@ class Backups:
             key_id=key_id_of(self._keys[0]) if self._keys else None,
         )
 
-    def _rotate(self) -> list[str]:
-        """Only this store's: another Peik may use the same folder."""
-        own = [one for one in self.kept() if one.head.origin == self._origin]
+    async def rotate(self, *, sound: Collection[str]) -> list[str]:
+        """Lets older ones go; their names. `sound` are those that were tried out and found good: the newest of them that is
+        here never goes, however many came after it."""
+        return await asyncio.to_thread(self._rotate, sound)
+
+    def _rotate(self, sound: Collection[str]) -> list[str]:
+        own = self._own()
+        last_sound = next((one for one in own if one.path.name in sound), None)
         gone = []
         for one in own[self._keep :]:
+            if one is last_sound:
+                continue
             with contextlib.suppress(OSError):  # the next one tries again
                 one.path.unlink()
                 gone.append(one.path.name)
@@ -168,12 +176,26 @@ class Backups:
                     found.append(Kept(path=path, size_bytes=path.stat().st_size, head=container.head_of(path)))
         return sorted(found, key=lambda one: (one.head.made_at_ms, one.path.name), reverse=True)
 
+    def _own(self) -> list[Kept]:
+        """Only this store's: another Peik may use the same folder."""
+        return [one for one in self.kept() if one.head.origin == self._origin]
+
     def newest(self) -> Path:
         """Of this store. Raises NotFound."""
-        for one in self.kept():
-            if one.head.origin == self._origin:
-                return one.path
+        for one in self._own():
+            return one.path
         raise NotFound(code="no_backup", detail=f"There is no backup of this store in {self.folder}.")
+
+    def newest_entry(self) -> Entry | None:
+        """What there is to note of the newest one of this store, as far as its file tells."""
+        for one in self._own():
+            return Entry(
+                path=str(one.path),
+                made_at_ms=one.head.made_at_ms,
+                size_bytes=one.size_bytes,
+                is_sealed=one.head.salt is not None,
+            )
+        return None
 
     # ---- trying out, putting back ----
 

@@ -40,6 +40,11 @@ class Ledger:
                 return found
             after = page[-1].key
 
+    async def sound(self) -> set[str]:
+        """The names of those that were tried out and found good. Raises StoreUnavailable."""
+        entries = await self.entries()
+        return {name for name, one in entries.items() if one.verified_at_ms is not None and not one.is_broken}
+
     async def note(self, name: str, entry: Entry) -> None:
         await self._papers.file([Filing(shelf=SHELF, key=name, body=msgspec.json.encode(entry).decode())])
 

@@ -1,4 +1,5 @@
-"""A database of MongoDB as a part of a backup: its collections as BSON, one after the other, as mongodump writes them."""
+"""An archive in MongoDB as a part of a backup: its collections as BSON, one after the other, as mongodump writes them. What
+others keep in the same database is neither copied nor touched."""
 
 import contextlib
 import secrets
@@ -20,6 +21,21 @@ DATABASE = "peik"
 CONNECT_MS = 5000
 AT_ONCE = 1000
 APART = ".restoring-"
+# As `peik.archive.mongo` names them; a test compares.
+COLLECTIONS = frozenset(
+    {
+        "chat_states",
+        "copying",
+        "events",
+        "feed",
+        "logs",
+        "message_versions",
+        "messages",
+        "reader_places",
+        "telegram_sessions",
+        "updates_states",
+    }
+)
 
 
 class MongoSource:
@@ -42,6 +58,9 @@ class MongoSource:
             with _snapshot(database, watch) as session:
                 counts = {one: _write(database[one], into / f"{one}.bson", session, watch) for one in names}
             return Part(name=name, kind=self.kind, shown=self.shown, counts=counts, label=database.name)
+
+    def reserved(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     async def used_by(self) -> str | None:
         return None  # whoever uses the archive runs on the store
@@ -69,14 +88,15 @@ class MongoSource:
     def _put_back(self, folder: Path, part: Part, watch: Watch) -> None:
         watch.begin(f"Putting the {part.name} back", sum(part.counts.values()))
         with self._connected() as database, _apart(database) as suffix:
-            for name in part.counts:
+            ours = {name: count for name, count in part.counts.items() if name in COLLECTIONS}
+            for name in ours:
                 _fill(database[name + suffix], folder / f"{name}.bson", watch)
-            for name, count in part.counts.items():
+            for name, count in ours.items():
                 if count:
                     database[name + suffix].rename(name, dropTarget=True)
                 else:
                     database[name].drop()
-            for name in set(_collections(database)) - part.counts.keys():
+            for name in set(_collections(database)) - ours.keys():
                 database[name].drop()
 
     @contextlib.contextmanager
@@ -92,9 +112,8 @@ class MongoSource:
 
 
 def _collections(database: Any) -> list[str]:
-    return sorted(
-        name for name in database.list_collection_names() if not name.startswith("system.") and APART not in name
-    )
+    """The archive's own that are there."""
+    return sorted(COLLECTIONS.intersection(database.list_collection_names()))
 
 
 @contextlib.contextmanager

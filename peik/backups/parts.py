@@ -1,6 +1,7 @@
 """What a backup is made of, and what each part has to be able to do."""
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,9 @@ class Source(Protocol):
     async def copy(self, into: Path, *, name: str, hold: Hold, watch: Watch) -> Part:
         """All of it as it was at one moment, as files in this folder. `hold` is asked in that moment."""
 
+    def reserved(self) -> AbstractContextManager[None]:
+        """Nobody begins to run on it within the block, where that can be had (SQLite). Raises Conflict (`in_use`)."""
+
     async def used_by(self) -> str | None:
         """Who runs on it now, as a sentence; None: nobody."""
 
@@ -37,7 +41,7 @@ class Source(Protocol):
         """Put it back in a temporary place, and count what is there. Raises Conflict (`backup_broken`)."""
 
     async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
-        """In place of all that is there: as a whole, or not at all."""
+        """In place of all that is there: as a whole, or not at all. Only while it is `reserved`."""
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True):

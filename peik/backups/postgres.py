@@ -2,27 +2,24 @@
 
 import asyncio
 import contextlib
-import os
 import secrets
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
-from peik.backups.manifest import Part, broken
+from peik.backups.manifest import Part
 from peik.backups.parts import SNAPSHOTS_MAX, Hold
+from peik.backups.postgres_programs import read_through, restore, run
+from peik.backups.privileges import given, renewing
 from peik.backups.watching import Watch, on_thread
-from peik.errors import Conflict, StartError, StoreUnavailable
+from peik.errors import Conflict, StoreUnavailable
 
 FILE = "schema.pgdump"
 CONNECT_S = 10.0
-ERROR_CHARS = 500
-# What libpq and Peik's driver both know; the driver takes other names for settings of the server, libpq refuses them.
-_SHARED = frozenset({"sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "host", "port", "user", "password"})
 _BLOBS = 'SELECT enclosed FROM "{schema}".letters WHERE enclosed IS NOT NULL AND phase IN (0, 1, 3)'
 _TABLES = """SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relkind = 'r' ORDER BY 1"""
@@ -85,7 +82,10 @@ class PostgresSource:
     async def _dump(self, path: Path, snapshot: str) -> None:
         # Not compressed: the backup is, as a whole.
         options = ("--format=custom", "--compress=0", "--no-owner", "--no-privileges", f"--schema={self._schema}")
-        await _run(self._url, "pg_dump", *options, f"--snapshot={snapshot}", f"--file={path}")
+        await run(self._url, "pg_dump", *options, f"--snapshot={snapshot}", f"--file={path}")
+
+    def reserved(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     async def used_by(self) -> str | None:
         if not self._is_store or await self.is_empty():
@@ -104,7 +104,7 @@ class PostgresSource:
     async def check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
         """In a database of its own, if this user may make one; else the whole dump is read, and its rows are counted."""
         watch.begin(f"Trying out the {part.name}", 0)
-        name = f"peik_verify_{secrets.token_hex(6)}"
+        name = f"peik_verify_{self._schema[:32]}_{secrets.token_hex(6)}"
         async with _connected(self._url) as connection:
             try:
                 await connection.execute(f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING 'UTF8'")
@@ -112,10 +112,10 @@ class PostgresSource:
                 watch.warn(
                     "This user of PostgreSQL may not make a database to try it out in, so that it was only read."
                 )
-                return await _read_through(folder / FILE)
+                return await read_through(folder / FILE)
             try:
                 there = _elsewhere(self._url, name)
-                await _restore(there, folder / FILE, self._drop(part))
+                await restore(there, folder / FILE, self._drop(part), renewing(part.label, ()))
                 async with _connected(there) as restored:
                     return await _counts(restored, part.label)
             finally:
@@ -125,7 +125,7 @@ class PostgresSource:
         return f'DROP SCHEMA IF EXISTS "{part.label}" CASCADE'
 
     async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
-        """In one transaction."""
+        """In one transaction. A dump knows no privileges, since its roles may be unknown here: those that are given now stay."""
         if part.label != self._schema:
             raise Conflict(
                 code="other_schema",
@@ -133,7 +133,9 @@ class PostgresSource:
                 f"Write ?schema={part.label} in the address.",
             )
         watch.begin(f"Putting the {part.name} back", 0)
-        await _restore(self._url, folder / FILE, self._drop(part))
+        async with _connected(self._url) as connection:
+            grants = await given(connection, self._schema)
+        await restore(self._url, folder / FILE, self._drop(part), renewing(self._schema, grants))
 
 
 async def _counts(connection: "asyncpg.Connection[Any]", schema: str) -> dict[str, int]:
@@ -155,125 +157,5 @@ async def _connected(url: str) -> "AsyncIterator[asyncpg.Connection[Any]]":
         await connection.close(timeout=CONNECT_S)
 
 
-# ---- the server's own programs ----
-
-
-def _named(url: str) -> tuple[str, dict[str, str]]:
-    """The address without its password, which no list of processes may show, and the environment that holds it."""
-    parts = urlsplit(url)
-    query = [(name, value) for name, value in parse_qsl(parts.query) if name in _SHARED]
-    password = next((value for name, value in query if name == "password"), None)
-    place = parts.netloc
-    if parts.password is not None:
-        user, _, host = parts.netloc.rpartition("@")
-        password, place = unquote(parts.password), f"{user.partition(':')[0]}@{host}"
-    shared = urlencode([(name, value) for name, value in query if name != "password"])
-    address = urlunsplit(parts._replace(scheme="postgresql", netloc=place, query=shared))
-    return address, {} if password is None else {"PGPASSWORD": password}
-
-
 def _elsewhere(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise StartError(
-            f"Backups of PostgreSQL need {name}, which is not on the PATH. Install PostgreSQL's client programs "
-            "(on Debian: apt install postgresql-client), in the server's version or a newer one."
-        )
-    return found
-
-
-async def _run(url: str, name: str, *options: str) -> None:
-    address, secret = _named(url)
-    process = await asyncio.create_subprocess_exec(
-        _program(name),
-        f"--dbname={address}",
-        *options,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | secret,
-    )
-    await _ended(process, name)
-
-
-async def _restore(url: str, dump: Path, first: str) -> None:
-    """All in one transaction: `first`, then what pg_restore makes of the dump."""
-    address, secret = _named(url)
-    ours, theirs = os.pipe()
-    try:
-        reader = await asyncio.create_subprocess_exec(
-            _program("pg_restore"), "--no-owner", "--no-privileges", "--file=-", str(dump),
-            stdout=theirs, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        os.close(theirs)
-        theirs = -1
-        writer = await asyncio.create_subprocess_exec(
-            _program("psql"), f"--dbname={address}", "--no-psqlrc", "--quiet", "--single-transaction",
-            "--set=ON_ERROR_STOP=1", f"--command={first}", "--file=-",
-            stdin=ours, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            env=os.environ | secret | {"PGOPTIONS": "-c client_min_messages=warning"},
-        )  # fmt: skip
-    finally:
-        os.close(ours)
-        if theirs >= 0:
-            os.close(theirs)
-    # The writer first: its words say why, and the reader then only finds its pipe broken.
-    try:
-        await _ended(writer, "psql")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            reader.kill()
-        ended = await reader.communicate()
-    if reader.returncode not in (0, -9):
-        raise broken(f"pg_restore says {_last_words(ended[1])}")
-
-
-async def _ended(process: asyncio.subprocess.Process, name: str) -> None:
-    """Raises StoreUnavailable with the program's own words. Whoever is cancelled ends it."""
-    try:
-        _, said = await process.communicate()
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise
-    if process.returncode:
-        raise StoreUnavailable(code="store_error", detail=f"{name} failed: {_last_words(said)}")
-
-
-def _last_words(said: bytes) -> str:
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
-    return (" ".join(lines) or "nothing")[-ERROR_CHARS:]
-
-
-async def _read_through(dump: Path) -> dict[str, int]:
-    """Rows per table, as they stand in the dump."""
-    process = await asyncio.create_subprocess_exec(
-        _program("pg_restore"), "--data-only", "--file=-", str(dump),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=1024 * 1024 * 1024,
-    )  # fmt: skip
-    assert process.stdout is not None
-    counts: dict[str, int] = {}
-    table: str | None = None
-    try:
-        async for line in process.stdout:
-            if table is not None:
-                if line == b"\\.\n":
-                    table = None
-                else:
-                    counts[table] += 1
-            elif line.startswith(b"COPY "):
-                table = line.split()[1].decode().rpartition(".")[2].strip('"')
-                counts[table] = 0
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            if process.returncode is None and not process.stdout.at_eof():
-                process.kill()
-        said = await process.communicate()
-    if process.returncode:
-        raise broken(f"pg_restore says {_last_words(said[1])}")
-    return counts

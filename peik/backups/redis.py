@@ -112,6 +112,9 @@ class RedisSource:
 
     # ---- putting back ----
 
+    def reserved(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     async def used_by(self) -> str | None:
         return await on_thread(Watch(), self._used_by)
 

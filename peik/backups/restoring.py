@@ -1,5 +1,6 @@
 """The way back: what a backup holds, into the places that the settings name."""
 
+import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,13 +27,19 @@ async def put_back(
 ) -> Manifest:
     """See `Backups.restore`. `place` is a folder to work in."""
     _check_fit(await on_thread(watch, container.manifest_of, path, keys), sources, plain, known)
-    await _refuse_used(sources)
-    manifest = await on_thread(watch, container.unpack, path, place, keys, watch)
-    await on_thread(watch, _put_files, place, plain, watch)
-    for name in _DATABASES:
-        part = manifest.part(name)
-        if part is not None:
-            await sources[name].put_back(place / name, part, watch)
+    with contextlib.ExitStack() as stack:
+        for source in sources.values():
+            stack.enter_context(source.reserved())
+        await _refuse_used(sources, "Nothing was changed.")
+        manifest = await on_thread(watch, container.unpack, path, place, keys, watch)
+        # Unpacking takes long, and servers can be reserved by nobody: a node may have begun to run meanwhile.
+        await _refuse_used(sources, "Nothing was changed.")
+        await on_thread(watch, _put_files, place, plain, watch)
+        for name in _DATABASES:
+            part = manifest.part(name)
+            if part is not None:
+                await _refuse_used(sources, "The store was not changed.")
+                await sources[name].put_back(place / name, part, watch)
     return manifest
 
 
@@ -69,13 +76,11 @@ def _check_part(part: Part, source: Source | None, known: Mapping[str, int]) -> 
         )
 
 
-async def _refuse_used(sources: Mapping[str, Source]) -> None:
+async def _refuse_used(sources: Mapping[str, Source], so_far: str) -> None:
     for source in sources.values():
         used_by = await source.used_by()
         if used_by is not None:
-            raise Conflict(
-                code="in_use", detail=f"{used_by} Stop it, every node of it, and try again. Nothing was changed."
-            )
+            raise Conflict(code="in_use", detail=f"{used_by} Stop it, every node of it, and try again. {so_far}")
 
 
 def _put_files(place: Path, plain: Plain, watch: Watch) -> None:

@@ -47,6 +47,7 @@ class SqliteSource:
         self._locks = locks
         self._has_letters = has_letters
         self._try_out = try_out
+        self._is_reserved = False
         self.shown = f"sqlite:///{path}"
 
     async def copy(self, into: Path, *, name: str, hold: Hold, watch: Watch) -> Part:
@@ -63,11 +64,28 @@ class SqliteSource:
             else:
                 _snapshot(origin)
             _copy_pages(origin, target, watch, words=f"Copying the {name}")
-        with _opened(target) as copied:
+        with _explained(target), _opened(target) as copied:
             counts, version = counts_of(copied), _number(copied, "PRAGMA user_version")
         return Part(name=name, kind=self.kind, shown=self.shown, counts=counts, version=version)
 
+    @contextlib.contextmanager
+    def reserved(self) -> Iterator[None]:
+        if self._locks:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._held() as is_free:
+            if not is_free:
+                raise Conflict(
+                    code="in_use", detail=f"A Peik runs on {self._path}. Stop it first. Nothing was changed."
+                )
+            self._is_reserved = True
+            try:
+                yield
+            finally:
+                self._is_reserved = False
+
     async def used_by(self) -> str | None:
+        if self._is_reserved:
+            return None
         with self._held() as is_free:
             return None if is_free else f"A Peik runs on {self._path}."
 
@@ -82,10 +100,8 @@ class SqliteSource:
         return counts
 
     async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
-        with self._held() as is_free:
-            if not is_free:
-                raise Conflict(code="in_use", detail=f"A Peik runs on {self._path}. Stop it first.")
-            await on_thread(watch, self._put_back, folder / FILE)
+        assert self._is_reserved
+        await on_thread(watch, self._put_back, folder / FILE)
 
     def _put_back(self, origin: Path) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,12 +115,14 @@ class SqliteSource:
         sync_folder(self._path.parent)
 
     def _set_aside(self) -> None:
-        """The file that is there gets a second name, and its log goes: it would be taken for the new file's."""
+        """The file that is there gets a second name, and so does its log: it would be taken for the new file's."""
         if not self._path.exists():
-            self._drop_log()
+            for suffix in ("-wal", "-shm", "-journal"):
+                self._beside(suffix).unlink(missing_ok=True)
             return
-        # An error here: it is damaged, which may be why a backup is put back. Its log goes with it.
+        # An error here: it may be damaged, which may be why a backup is put back. What its log holds stays with it.
         with contextlib.suppress(apsw.Error), contextlib.closing(apsw.Connection(str(self._path))) as connection:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # nothing is written to a damaged file
             connection.set_busy_timeout(BUSY_MS)
             try:
                 ((mode,),) = connection.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -112,17 +130,21 @@ class SqliteSource:
                 mode = "busy"
             if mode != "delete":
                 raise Conflict(code="in_use", detail=f"Another program has {self._path} open. End it first.")
-        self._drop_log()
-        before = self._path.with_name(self._path.name + BEFORE)
-        before.unlink(missing_ok=True)
-        try:
-            os.link(self._path, before)
-        except OSError:  # no second names on this disk
-            shutil.copyfile(self._path, before)
+        before = self._beside(BEFORE)
+        if not (before.exists() and before.samefile(self._path)):  # else whoever was killed here goes on
+            for suffix in ("", "-wal", "-shm", "-journal"):  # a log of an older one would be taken for this one's
+                self._beside(BEFORE + suffix).unlink(missing_ok=True)
+            try:
+                os.link(self._path, before)
+            except OSError:  # no second names on this disk
+                shutil.copyfile(self._path, before)
+        for suffix in ("-wal", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                self._beside(suffix).replace(self._beside(BEFORE + suffix))
+        self._beside("-shm").unlink(missing_ok=True)
 
-    def _drop_log(self) -> None:
-        for suffix in ("-wal", "-shm", "-journal"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[bool]:
@@ -130,9 +152,7 @@ class SqliteSource:
         with contextlib.ExitStack() as stack:
             is_free = True
             for suffix in self._locks if self._path.parent.is_dir() else ():
-                file: IO[str] = stack.enter_context(
-                    self._path.with_name(self._path.name + suffix).open("a+", encoding="utf-8")
-                )
+                file: IO[str] = stack.enter_context(self._beside(suffix).open("a+", encoding="utf-8"))
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from peik.backup_events import BackupFailed, BackupMade
 from peik.backups.desk import Backups
@@ -10,8 +11,9 @@ from peik.backups.keeper import RETRY_S, Keeper
 from peik.backups.ledger import Ledger, newest
 from peik.building_backups import backups_of
 from peik.config import load
-from peik.errors import StartError
-from peik.events import Event, Events
+from peik.errors import StartError, StoreUnavailable
+from peik.events import Event, Events, Surprise
+from peik.paper_ports import Filing
 from peik.store.executor import InlineExecutor
 from peik.store.sqlite import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -21,6 +23,27 @@ DAY_S = 24 * 3600.0
 
 def inline(name: str) -> InlineExecutor:
     return InlineExecutor()
+
+
+def no_trial(name: str) -> InlineExecutor:
+    """Only trying one out opens a store."""
+    raise StartError("It cannot be opened.")
+
+
+class Papers:
+    """Those of a store whose disk is full as long as `is_full`: it reads, and does not write."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.is_full = False
+
+    async def file(self, filings: Sequence[Filing]) -> None:
+        if self.is_full:
+            raise StoreUnavailable(code="disk_full", detail="The disk is full.")
+        await self._store.papers.file(filings)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.papers, name)
 
 
 def names_in(folder: Path) -> set[str]:
@@ -39,6 +62,9 @@ class Story:
         self.events = Events()
         self.events.listen(self._hear)
         self.failures = 0
+        self.surprises = 0
+        self.is_trial_failing = False
+        self.papers = Papers(self.store)
 
     def _hear(self, told: Sequence[Event]) -> None:
         self.told.extend(told)
@@ -47,11 +73,14 @@ class Story:
         if self.failures:
             self.failures -= 1
             raise StartError("PEIK_SECRET_KEY is too short.")
-        return backups_of(self.config, clock=self.clock, executor=inline)
+        if self.surprises:
+            self.surprises -= 1
+            raise RuntimeError("nobody foresaw this")
+        return backups_of(self.config, clock=self.clock, executor=no_trial if self.is_trial_failing else inline)
 
     async def run(self, seconds: float) -> None:
         """So long, with a keeper of its own, as after a restart or on another node."""
-        keeper = Keeper(self.make, papers=self.store.papers, clock=self.clock, events=self.events, every_s=DAY_S)
+        keeper = Keeper(self.make, papers=self.papers, clock=self.clock, events=self.events, every_s=DAY_S)
         async with asyncio.TaskGroup() as group:
             keeper.start(group)
             await asyncio.sleep(seconds)
@@ -92,6 +121,59 @@ def test_one_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
         assert told.made() == []
         await told.run(RETRY_S)
         assert len(told.made()) == 1
+        await told.store.close()
+
+    run_virtual(story)
+
+
+def test_what_nobody_foresaw_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    async def story(clock: VirtualClock) -> None:
+        told = Story(tmp_path, clock)
+        await told.store.open()
+        told.surprises = 1
+        await told.run(1.5 * RETRY_S)
+        assert [type(event) for event in told.told] == [Surprise, BackupFailed, BackupMade]
+        await told.store.close()
+
+    run_virtual(story)
+
+
+def test_a_store_that_cannot_be_told_gets_no_second_backup(tmp_path: Path) -> None:
+    async def story(clock: VirtualClock) -> None:
+        told = Story(tmp_path, clock)
+        await told.store.open()
+        told.papers.is_full = True
+        await told.run(DAY_S / 4)
+        await told.run(DAY_S / 4)  # after a restart too
+        (name,) = names_in(tmp_path / "peik.db.backups")
+        assert await Ledger(told.store.papers).entries() == {}
+        told.papers.is_full = False
+        await told.run(DAY_S / 4)
+        entries = await Ledger(told.store.papers).entries()
+        assert set(entries) == names_in(tmp_path / "peik.db.backups") == {name}
+        assert entries[name].verified_at_ms is not None
+        assert len(told.made()) == 1
+        await told.store.close()
+
+    run_virtual(story)
+
+
+def test_the_last_good_one_outlives_those_that_cannot_be_tried_out(tmp_path: Path) -> None:
+    async def story(clock: VirtualClock) -> None:
+        told = Story(tmp_path, clock)
+        await told.store.open()
+        await told.run(DAY_S / 2)
+        (good,) = names_in(tmp_path / "peik.db.backups")
+        told.is_trial_failing = True
+        await told.run(6 * DAY_S)
+        files = names_in(tmp_path / "peik.db.backups")
+        assert len(told.made()) == 7
+        assert good in files
+        assert len(files) == 4
+        assert set(await Ledger(told.store.papers).entries()) == files
+        told.is_trial_failing = False
+        await told.run(DAY_S)
+        assert good not in names_in(tmp_path / "peik.db.backups")
         await told.store.close()
 
     run_virtual(story)

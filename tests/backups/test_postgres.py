@@ -6,9 +6,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from peik.backups.postgres import _named
+from peik.backups.postgres_programs import named, restore, run
 from peik.backups.watching import Watch
 from peik.errors import Conflict, StartError
+from peik.store.postgres.address import read_address
 from tests.backups.trips import backups_in
 from tests.store.acts import accept, draft, enclosed
 from tests.store.all_places import HAS_SERVERS
@@ -21,7 +22,7 @@ from tests.store.postgres_place import PostgresPlace
 
 
 def test_no_list_of_processes_shows_a_password() -> None:
-    address, secret = _named("postgres://peik:pass%40word@db.example:5433/shop?sslmode=require&application_name=x")
+    address, secret = named("postgres://peik:pass%40word@db.example:5433/shop?sslmode=require&application_name=x")
     assert address == "postgresql://peik@db.example:5433/shop?sslmode=require"
     assert secret == {"PGPASSWORD": "pass@word"}
 
@@ -57,7 +58,8 @@ async def test_trying_out_leaves_no_database_behind(tmp_path: Path) -> None:
     await backups.verify((await backups.create(Watch())).path, Watch())
     connection = await asyncpg.connect(place.server.url)
     try:
-        assert await connection.fetch("SELECT 1 FROM pg_database WHERE datname LIKE 'peik_verify_%'") == []
+        names = [str(row[0]) for row in await connection.fetch("SELECT datname FROM pg_database")]
+        assert [name for name in names if place.schema[:32] in name] == []
     finally:
         await connection.close()
 
@@ -79,3 +81,99 @@ async def test_files_of_a_shared_folder_come_along(tmp_path: Path) -> None:
     (folder / BLOB).unlink()
     await backups_in(tmp_path, place, files=str(folder)).restore(made.path, Watch())
     assert (folder / BLOB).read_bytes() == b"a cat"
+
+
+async def test_privileges_that_are_given_stay_and_nobody_else_gets_any(tmp_path: Path) -> None:
+    place = PostgresPlace(tmp_path)
+    role = f"App {place.schema[:8]}"  # a name that has to be quoted
+    async with place.open() as store:
+        await accept(store, draft())
+    backups = backups_in(tmp_path, place)
+    made = await backups.create(Watch())
+    await place.run(f'CREATE ROLE "{role}"')
+    try:
+        await place.run(f'GRANT USAGE ON SCHEMA {place.schema} TO "{role}"')
+        await place.run(f'GRANT EXECUTE ON FUNCTION enqueue TO "{role}"')
+        await place.run(f'GRANT SELECT, UPDATE ON letters TO "{role}" WITH GRANT OPTION')
+        await place.run(f'GRANT SELECT (id) ON letters TO "{role}"')
+        await place.run("GRANT SELECT ON tallies TO PUBLIC")
+        await place.run("CREATE TABLE newer (than_the_backup int)")
+        await place.run(f'GRANT SELECT ON newer TO "{role}"')
+        before = await privileges(place)
+        assert any("enqueue" in one for one in before)
+        place.unseat()
+        await backups.restore(made.path, Watch())
+        assert await privileges(place) == {one for one in before if not one.startswith("newer ")}
+    finally:
+        await place.run(f'DROP OWNED BY "{role}"')
+        await place.run(f'DROP ROLE "{role}"')
+
+
+async def test_in_an_empty_place_everybody_is_kept_from_sending(tmp_path: Path) -> None:
+    place = PostgresPlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft())
+    backups = backups_in(tmp_path, place)
+    made = await backups.create(Watch())
+    await place.run(f"DROP SCHEMA {place.schema} CASCADE")
+    await backups.restore(made.path, Watch())
+    assert await privileges(place) == set()
+    ((acl,),) = await place.run("SELECT proacl::text FROM pg_proc WHERE oid = 'enqueue'::regproc")
+    assert acl is not None
+    assert "{=X" not in acl
+    assert ",=X" not in acl
+
+
+async def privileges(place: PostgresPlace) -> set[str]:
+    """Of all but the owner; without what everybody may by default."""
+    rows = await place.run(
+        """SELECT format('%s %s %s %s', name, coalesce(rolname, 'PUBLIC'), privilege_type, is_grantable) FROM (
+            SELECT nspname::text AS name, nspowner AS owner, nspacl AS acl FROM pg_namespace
+            WHERE nspname = current_schema()
+            UNION ALL SELECT relname, relowner, relacl FROM pg_class
+            WHERE relnamespace = current_schema()::regnamespace
+            UNION ALL SELECT relname || '.' || attname, relowner, attacl
+            FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+            WHERE relnamespace = current_schema()::regnamespace AND attacl IS NOT NULL
+            UNION ALL SELECT proname, proowner, proacl FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
+        ) AS things CROSS JOIN LATERAL aclexplode(acl) LEFT JOIN pg_roles ON pg_roles.oid = grantee
+        WHERE grantee <> owner"""
+    )
+    return {str(row[0]) for row in rows}
+
+
+async def test_a_dump_that_is_cut_off_changes_nothing(tmp_path: Path) -> None:
+    place = PostgresPlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, *(draft(chat=number) for number in range(1, 200)))
+    url = read_address(place.url).url
+    dump = tmp_path / "dump"
+    options = ("--format=custom", "--compress=0", "--no-owner", "--no-privileges", f"--schema={place.schema}")
+    await run(url, "pg_dump", *options, f"--file={dump}")
+    dump.write_bytes(dump.read_bytes()[: dump.stat().st_size // 2])
+    with pytest.raises(Conflict) as caught:
+        await restore(url, dump, f'DROP SCHEMA "{place.schema}" CASCADE', "")
+    assert caught.value.code == "backup_broken"
+    ((count,),) = await place.run("SELECT count(*) FROM letters")
+    assert count == 199
+
+
+async def test_a_node_that_begins_while_it_is_unpacked_stops_it(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / BLOB).write_bytes(b"a cat")
+    place = PostgresPlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft(enclosed=(enclosed(BLOB),)))
+        await place.crash(store)  # its line stays, and its lease is over
+    backups = backups_in(tmp_path, place, files=str(folder))
+    made = await backups.create(Watch())
+    (folder / BLOB).unlink()
+
+    def begin(words: str, total: int) -> None:
+        place._do("UPDATE nodes SET ends_at = 'infinity'")
+
+    with pytest.raises(Conflict) as caught:
+        await backups.restore(made.path, Watch(begin=begin))
+    assert caught.value.code == "in_use"
+    assert not (folder / BLOB).exists()

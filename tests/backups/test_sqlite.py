@@ -9,7 +9,8 @@ import pytest
 
 from peik.backups.sqlite import FILE, SqliteSource
 from peik.backups.watching import Watch, told
-from peik.errors import Conflict, Unavailable
+from peik.errors import Conflict, StoreUnavailable, Unavailable
+from peik.store.database import OwnerLock
 from tests.backups.trips import backups_in
 from tests.store.acts import accept, draft, enclosed
 from tests.store.moving.filling import BLOB
@@ -95,6 +96,52 @@ async def test_a_damaged_store_gives_way_to_a_backup(tmp_path: Path) -> None:
     await backups.restore(made.path, Watch())
     async with place.open() as store:
         assert await accept(store, draft()) == [2]
+    # What could not be read is kept, its log too, under the name by which SQLite finds it.
+    assert place.path.with_name("peik.db.before-restore").read_bytes().startswith(b"no database at all")
+    assert place.path.with_name("peik.db.before-restore-wal").read_bytes() == b"nor a log"
+
+
+async def test_a_log_that_was_set_aside_is_not_taken_for_that_of_the_next_one(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft())
+    backups = backups_in(tmp_path, place)
+    made = await backups.create(Watch())
+    place.path.with_name("peik.db.before-restore").write_bytes(b"of long ago")
+    place.path.with_name("peik.db.before-restore-wal").write_bytes(b"its log")
+    await backups.restore(made.path, Watch())
+    assert not place.path.with_name("peik.db.before-restore-wal").exists()
+    assert done(place.path.with_name("peik.db.before-restore"), "SELECT count(*) FROM letters") == [(1,)]
+
+
+async def test_nobody_begins_to_run_on_it_until_it_is_restored(tmp_path: Path) -> None:
+    place = SqlitePlace(tmp_path)
+    async with place.open() as store:
+        await accept(store, draft())
+    backups = backups_in(tmp_path, place)
+    made = await backups.create(Watch())
+    stages: dict[str, list[bool]] = {}
+
+    def begin(words: str, total: int) -> None:
+        stages[words] = [OwnerLock(place.path, suffix=suffix).is_taken() for suffix in (".owner", ".server")]
+
+    await backups.restore(made.path, Watch(begin=begin))
+    assert stages["Unpacking"] == stages["Putting files back"] == [True, True]
+    assert not OwnerLock(place.path).is_taken()
+
+
+async def test_a_store_that_can_be_copied_and_not_counted_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "peik.db"
+    done(path, "CREATE TABLE torn (number INTEGER)")
+    done(path, "INSERT INTO torn VALUES (1)")
+    ((page_bytes,),) = done(path, "PRAGMA page_size")
+    assert isinstance(page_bytes, int)
+    with path.open("r+b") as file:
+        file.seek(page_bytes)  # its one table is the second page
+        file.write(b"\xff" * page_bytes)
+    with pytest.raises(StoreUnavailable) as caught:
+        await source(path).copy(tmp_path / "copy", name="store", hold=lambda blobs: set(), watch=Watch())
+    assert caught.value.code == "store_error"
 
 
 def test_a_full_disk_is_told() -> None:

@@ -31,10 +31,18 @@ _File = Annotated[Path | None, typer.Argument(metavar="FILE", help="By default t
 
 @app.command()
 def create(store: _Store = None, as_json: _Json = False) -> None:
-    """Make a backup now. Peik may run meanwhile. Then older ones go, but for PEIK_BACKUP_KEEP."""
+    """Make a backup now. Peik may run meanwhile. Then older ones go, but for PEIK_BACKUP_KEEP and the
+    newest that was found sound."""
 
     def work(run: "_Run") -> None:
-        made = run.asked(lambda watch: run.backups.create(watch))
+        sound: set[str] | None = None  # nothing goes if nobody can tell which is good
+
+        async def look(ledger: "Ledger") -> None:
+            nonlocal sound
+            sound = await ledger.sound()
+
+        run.note(look, is_quiet=True)
+        made = run.asked(lambda watch: run.backups.create(watch, sound=sound))
 
         async def note(ledger: "Ledger") -> None:
             await ledger.note(made.path.name, made.entry)
