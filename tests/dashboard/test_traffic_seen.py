@@ -46,7 +46,7 @@ def test_no_page_is_wider_than_a_phone_in_persian(tmp_path: Path) -> None:
         person = Contact(
             bot_id=BOT, chat_id=5, type="private", name="م" * 60, first_seen_ms=at_ms, last_seen_ms=at_ms, campaign="c" * 60
         )  # fmt: skip
-        await home.peik.store.contacts.save_contacts(BOT, [person], place=1)
+        await home.peik.store.contacts.save_contacts(BOT, [person], place=2**40)
         (arrival_id,) = await arrive(home, "x" * 500, user=5)
         await give_up(home, [arrival_id], "ValueError: " + "y" * 200)
         paths = (
