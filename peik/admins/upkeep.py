@@ -5,8 +5,8 @@ import asyncio
 from peik.admins.attempts import Attempts
 from peik.admins.audit import Audit
 from peik.admins.sign_ins import SignIns
-from peik.errors import Conflict, StoreUnavailable
-from peik.events import Events, StoreFailed
+from peik.errors import Conflict, StoreUnavailable, described
+from peik.events import Events, StoreFailed, Surprise
 
 EVERY_S = 3600.0
 
@@ -27,6 +27,8 @@ class Upkeep:
                 self._events.tell(StoreFailed(what="the audit log", why=error.detail))
             except Conflict:
                 pass  # another node was at the same; the rest goes the next time
+            except Exception as error:  # noqa: BLE001  nobody waits for this task: what ends it would end it in silence
+                self._events.tell(Surprise(where="upkeep of the dashboard", error=described(error)))
             await asyncio.sleep(EVERY_S)
 
     async def once(self) -> None:

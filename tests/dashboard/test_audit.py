@@ -20,8 +20,9 @@ from peik.doors import problems, rest
 from peik.doors.access import Access
 from peik.doors.rest_audit import Audited, AuditRoutes
 from peik.errors import Problem, StoreUnavailable
-from peik.events import Event, Events, StoreFailed
+from peik.events import Event, Events, StoreFailed, Surprise
 from peik.outreach_events import ActionTaken
+from peik.paper_ports import Filing
 from tests.dashboard.papers import Failing, opened
 from tests.dashboard.visiting import BOT, KEY, House, listening, visit
 from tests.store.places import ManualClock
@@ -213,5 +214,27 @@ def test_upkeep_goes_on_after_a_store_that_failed(tmp_path: Path) -> None:
             papers.is_down = False
             await upkeep.once()
             assert await papers.shelves("sign_in") == []
+
+    asyncio.run(story())
+
+
+def test_upkeep_goes_on_after_what_nobody_foresaw(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        events = Events()
+        events.listen(lambda heard: [told.put_nowait(event) for event in heard])
+        async with opened(tmp_path, clock) as store:
+            papers = store.papers
+            sign_ins = SignIns(papers, People(papers, clock), clock, find_key=lambda digest: None, admin_key=KEY)
+            # As a newer Peik may have written it, which this one cannot read.
+            await papers.file([Filing(shelf="sign_ins", key="a", body='{"another": "form"}')])
+            upkeep = Upkeep(
+                audit=Audit(papers, clock, events), sign_ins=sign_ins, attempts=Attempts(papers, clock), events=events
+            )
+            running = asyncio.create_task(upkeep.run())
+            assert isinstance(await told.get(), Surprise)
+            assert not running.done()
+            running.cancel()
 
     asyncio.run(story())
