@@ -27,9 +27,6 @@ _STATE_SQL = {
 }
 
 
-_ENDS = (State.COMPLETED, State.FAILED, State.CANCELLED)
-
-
 def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, Value]]:
     """The conditions of a filter and what is bound to them."""
     terms = ["1"]
@@ -118,23 +115,9 @@ def _looked(connection: apsw.Connection, wanted: LetterFilter, before: int | Non
         of_bots = "b.bot_id = :bot_id"
     elif wanted.bot_ids is not None:
         of_bots = "b.bot_id IN (SELECT value FROM json_each(:bot_ids))"
-    sql = _SQL[_way(wanted)].replace("{within}", within).replace("{of_bots}", of_bots)
+    sql = _SQL[paging.way_of(wanted)].replace("{within}", within).replace("{of_bots}", of_bots)
     bound: dict[str, Value] = {name: value for name, value, _ in ids if value is not None}
-    return sql, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in _ENDS else {})
-
-
-def _way(wanted: LetterFilter) -> str:
-    match wanted.state:
-        case None:
-            return "newest"
-        case State.ACTIVE:
-            return "newest_active"
-        case State.WAITING:
-            return "newest_waiting" if wanted.chat is None else "newest_waiting_of_chat"
-        case State.DELAYED:
-            return "newest_delayed"
-        case _:
-            return "newest_ended"
+    return sql, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in paging.ENDS else {})
 
 
 def _oldest(connection: apsw.Connection, looked: str, bound: dict[str, Value], most: int) -> int | None:

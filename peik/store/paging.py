@@ -20,6 +20,24 @@ CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then: ids rise with 
 Death = tuple[str | None, str, int, int, int]  # reason, method, how many, the newest id, when the last of them died
 
 
+ENDS = (State.COMPLETED, State.FAILED, State.CANCELLED)
+
+
+def way_of(wanted: LetterFilter) -> str:
+    """The query that walks the letters of this state, the newest first. Both SQL stores name them alike."""
+    match wanted.state:
+        case None:
+            return "newest"
+        case State.ACTIVE:
+            return "newest_active"
+        case State.WAITING:
+            return "newest_waiting" if wanted.chat is None else "newest_waiting_of_chat"
+        case State.DELAYED:
+            return "newest_delayed"
+        case _:
+            return "newest_ended"
+
+
 async def find(
     page: Callable[..., Awaitable[LetterPage]], wanted: LetterFilter, *, before: int | None, limit: int
 ) -> list[LetterView]:

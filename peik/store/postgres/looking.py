@@ -31,9 +31,6 @@ _PLAIN = """regexp_replace(regexp_replace(coalesce(l.failed_reason, ''), '"[^"]*
 _CAUSE = f"CASE WHEN length({_PLAIN}) <= {CAUSE_CHARS_MAX} THEN {_PLAIN} ELSE left({_PLAIN}, {CAUSE_CHARS_MAX - 1}) || '…' END"
 
 
-_ENDS = (State.COMPLETED, State.FAILED, State.CANCELLED)
-
-
 def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
     """The conditions of a filter and what is bound to them."""
     terms = ["true"]
@@ -115,23 +112,9 @@ async def _looked(session: Session, wanted: LetterFilter, before: int | None) ->
         of_bots = "b.bot_id = :bot_id"
     elif wanted.bot_ids is not None:
         of_bots = "b.bot_id = ANY (:bot_ids::bigint[])"
-    way: Query = filled(_SQL[_way(wanted)], within=within, of_bots=of_bots)
+    way: Query = filled(_SQL[paging.way_of(wanted)], within=within, of_bots=of_bots)
     bound: dict[str, object] = {name: value for name, value, _ in ids if value is not None}
-    return way.written, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in _ENDS else {})
-
-
-def _way(wanted: LetterFilter) -> str:
-    match wanted.state:
-        case None:
-            return "newest"
-        case State.ACTIVE:
-            return "newest_active"
-        case State.WAITING:
-            return "newest_waiting" if wanted.chat is None else "newest_waiting_of_chat"
-        case State.DELAYED:
-            return "newest_delayed"
-        case _:
-            return "newest_ended"
+    return way.written, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in paging.ENDS else {})
 
 
 async def _oldest(session: Session, looked: str, bound: dict[str, object], most: int) -> int | None:

@@ -41,8 +41,8 @@ from peik.store import job_rules
 from peik.store.redis import job_finding
 from peik.store.redis.bell import Bell
 from peik.store.redis.commits import Commits
-from peik.store.redis.job_client import JobClient
 from peik.store.redis.job_records import PHASES, held_of, record_of, state_of
+from peik.store.redis.part_client import PartClient
 from peik.store.redis.records import pairs
 from peik.store.redis.writer import Done, Writer
 from peik.store.telling import Telling
@@ -52,6 +52,8 @@ T = TypeVar("T")
 _AT_ONCE = 200  # jobs that one call of the server changes: some milliseconds, in which its other clients wait
 _ROUNDS_MAX = 100  # of judging anew; in each of them somebody else has changed the job
 _QUEUED, _KEY_REUSED = 0, 1  # see job_queue.lua
+_COMMIT = ("prelude", "job_names", "job_places", "job_queue", "job_runs", "job_upkeep", "commit_end")
+_READ = ("prelude", "job_names", "job_reading", "read_end")
 _ENDS_NOW, _OURS = 2, 1  # see job_runs.lua
 
 
@@ -69,7 +71,7 @@ class RedisJobs:
     """See `peik.job_ports.JobStore`. Made by the store when it is opened."""
 
     def __init__(self, url: str, bell: Bell, *, node: str) -> None:
-        self._client = JobClient(url)
+        self._client = PartClient(url, commit=_COMMIT, read=_READ)
         self._writer = Writer(self._client, node=node)
         self._commits = Commits(self._writer, bell, listener=lambda: None, on_blobs_freed=lambda blobs: None)
 
