@@ -66,7 +66,7 @@ class Book:
 
     def _open(self) -> sqlite3.Connection:
         file = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
-        file.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(file)
         file.executescript(Path(__file__).with_name("book.sql").read_text(encoding="utf-8"))
         return file
 
@@ -230,3 +230,17 @@ class Book:
 
 def _today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def _write_ahead(file: sqlite3.Connection) -> None:
+    """The bot and its worker may both be the first. SQLite does not wait for the other here, whatever its timeout is."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return

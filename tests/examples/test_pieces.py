@@ -1,5 +1,6 @@
 """Small pieces of the downloader bot: links, addresses, words, formats, settings."""
 
+import asyncio
 import re
 import string
 import tomllib
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.downloader_bot.book import Book
 from examples.downloader_bot.links import host_of, is_plain, is_public, link_in, sent_as
 from examples.downloader_bot.settings import settings_of
 from examples.downloader_bot.sites import format_of
@@ -120,3 +122,16 @@ def test_the_page_names_every_setting() -> None:
 
 def test_sizes_are_shown_as_telegram_counts_them() -> None:
     assert (megabytes(50 * 2**20), megabytes(1_600_000)) == ("50 MB", "1.5 MB")
+
+
+def test_a_bot_and_its_worker_open_a_new_book_at_once(tmp_path: Path) -> None:
+    async def read(path: Path) -> int:
+        async with Book(path) as book:
+            return (await book.figures()).people
+
+    async def main() -> None:
+        for number in range(20):
+            path = tmp_path / f"{number}.db"
+            assert await asyncio.gather(read(path), read(path), read(path)) == [0, 0, 0]
+
+    asyncio.run(main())

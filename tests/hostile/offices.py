@@ -209,13 +209,16 @@ class Resident:
         return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
     def state(self) -> dict[str, list[tuple[object, ...]]]:
-        """Every row of every table, read beside the owner."""
+        """Every row of every table, read beside the owner; not what Peik writes of itself (who tried what, figures)."""
         # Not by the standard library's sqlite3: when one of two SQLite libraries in a process closes a file, the locks of the
         # other are gone, and what it has mapped may be cut off (a bus error).
         path = str(self.folder / "peik.db")
         with contextlib.closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as database:
             tables = [str(name) for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-            return {name: sorted(database.execute(f'SELECT * FROM "{name}"').fetchall(), key=repr) for name in tables}
+            found = {name: sorted(database.execute(f'SELECT * FROM "{name}"').fetchall(), key=repr) for name in tables}
+        for table in ("papers", "paper_shelves"):
+            found[table] = [row for row in found[table] if row[0] not in ("audit", "minutes", "alerts")]
+        return found
 
     def surprises(self) -> list[events.Event]:
         return [event for event in self.told if isinstance(event, events.Surprise)]

@@ -42,13 +42,6 @@ class Town(msgspec.Struct):
         row = self.documented.get((verb, path), {})
         return dict(row["requestBody"]["content"]["application/json"]["example"]) if "requestBody" in row else None
 
-    def state(self) -> dict[str, list[tuple[object, ...]]]:
-        """All that is stored, but for what Peik writes of itself: who tried what, and figures of the minute."""
-        found = self.peik.state()
-        for table in ("papers", "paper_shelves"):
-            found[table] = [row for row in found[table] if row[0] not in ("audit", "minutes", "alerts")]
-        return found
-
     def routes(self) -> list[str]:
         return [route.path for route in self.peik.app._otherwise.routes]
 
@@ -160,7 +153,7 @@ def test_every_operation_is_a_route_and_the_other_way_round(town: Town) -> None:
 @pytest.mark.parametrize("credential", [*NOT_ADMITTED, "a revoked key"])
 def test_nothing_but_what_is_public_opens_without_a_key(town: Town, credential: str) -> None:
     headers, query = NOT_ADMITTED.get(credential) or (bearer(town.keys["revoked"]), "")
-    before = town.state()
+    before = town.peik.state()
     opened = set()
     for template in town.routes():
         if template == PUSHES:
@@ -183,7 +176,7 @@ def test_nothing_but_what_is_public_opens_without_a_key(town: Town, credential: 
             assert KEY.encode() not in there.body
             assert HIDDEN.encode() not in there.body
     assert opened == set(PUBLIC)
-    assert town.state() == before
+    assert town.peik.state() == before
 
 
 @pytest.mark.parametrize(
@@ -267,7 +260,7 @@ def rows_of(town: Town, bot_id: int) -> dict[str, list[Any]]:
     """All that is stored of one bot."""
     return {
         table: [row for row in rows if bot_id in row or str(bot_id) in map(str, row)]
-        for table, rows in town.state().items()
+        for table, rows in town.peik.state().items()
         if table != "keys"
     }
 
@@ -313,7 +306,7 @@ def test_lists_of_a_key_of_another_bot_leave_out_everybody_else(town: Town) -> N
 def test_a_scope_opens_what_the_docs_say_and_no_more(town: Town, key: str) -> None:
     """docs/keys.md: read is every GET but for keys, consumers, the audit log and the secret, and estimates; send also acts on
     letters, arrivals, jobs, broadcasts and notifications."""
-    before = town.state()
+    before = town.peik.state()
     refused = set()
     for (verb, template), row in town.documented.items():
         if key == "sender" and not _is_admins(verb, row):
@@ -329,7 +322,7 @@ def test_a_scope_opens_what_the_docs_say_and_no_more(town: Town, key: str) -> No
         if _is_admins(verb, row) or (key == "reader" and verb != "GET" and row["operationId"] != "estimateBroadcast")
     }
     assert refused == wanted
-    assert town.state() == before
+    assert town.peik.state() == before
 
 
 def _is_admins(verb: str, row: dict[str, Any]) -> bool:
@@ -344,9 +337,9 @@ def _is_admins(verb: str, row: dict[str, Any]) -> bool:
 
 
 def test_a_batch_with_one_letter_of_another_bot_is_refused_whole(town: Town) -> None:
-    before = town.state()
+    before = town.peik.state()
     letter = {"method": "sendMessage", "params": {"chat_id": 5, "text": "x"}}
     body = {"letters": [{**letter, "bot_id": OTHER_BOT}, {**letter, "bot_id": BOT}]}
     heard = town.ask("POST", "/v1/letters/batch", bearer(town.keys["other bot"]), json=body)
     assert (heard.status, json.loads(heard.body)["code"]) == (403, "wrong_bot")
-    assert town.state() == before
+    assert town.peik.state() == before

@@ -89,16 +89,16 @@ async def shows_all_it_can(sim: SimServer, bot: BotInside) -> None:
 
 @contextlib.asynccontextmanager
 async def beside(work: Awaitable[None]) -> AsyncIterator[None]:
-    """Something that runs until it is cancelled, and must not end by itself before."""
-    task = asyncio.ensure_future(work)
-    try:
+    """Something that runs until it is cancelled. If it ends by itself before, the story ends with it, and by its error."""
+
+    async def run() -> None:
+        await work
+        raise AssertionError("It ended by itself.")
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(run())
         yield
-        assert not task.done(), task
-    finally:
         task.cancel()
-        await asyncio.wait([task])
-    if not task.cancelled():
-        task.result()
 
 
 async def unread(peik: Peik, consumer: str = "default") -> int:
