@@ -347,6 +347,7 @@ class Hands:
         self._leases = leases
         self._all: list[Hand] = [courier]
         self.chat_of = courier.chat_of
+        self.express = courier.express
         self.why = courier.why
         self.watch = courier.watch
         self.open_chat = courier.open_chat

@@ -25,6 +25,7 @@ from peik.ports import (
     Cause,
     ChatRecord,
     Counted,
+    Express,
     LaneView,
     LetterFilter,
     LetterPage,
@@ -77,6 +78,8 @@ class Engine(Protocol):
     """What the desk needs of the courier."""
 
     def chat_of(self, bot_id: int, chat: Chat) -> Chat: ...
+
+    def express(self, draft: Draft) -> Express | None: ...
 
     def add(self, bot: BotRecord) -> None: ...
 
@@ -146,7 +149,9 @@ class Desk:
         at_ms = self._clock.wall_ms()
         drafts = [self._draft(call, index, len(calls), at_ms) for index, call in enumerate(calls)]
         await self._check_references(drafts)
-        accepted = await self._store.accept(drafts, at_ms=at_ms)
+        is_single = len(drafts) == 1 and self._store.marks_at_once
+        express = self._engine.express(drafts[0]) if is_single else None
+        accepted = await self._store.accept(drafts, at_ms=at_ms, express=express)
         self._events.tell(AcceptedEvent(count=len(accepted)))
         for draft in drafts:
             for at in (draft.send_at_ms, draft.expires_at_ms):

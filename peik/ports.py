@@ -263,6 +263,18 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     log_ms: int
 
 
+class Express(Protocol):
+    """A place that a sender keeps for a letter which may go in the very commit that makes it durable."""
+
+    epoch: int
+
+    def stored(self, letter: Letter, *, is_marked: bool) -> None:
+        """It is durable, told in the order of letters. If it could not be marked, it waits like any other."""
+
+    def failed(self) -> None:
+        """It was not accepted."""
+
+
 class StoreListener(Protocol):
     """Who must know of what became durable in this process, in order and before the callers do."""
 
@@ -285,9 +297,12 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     # letters in
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
+    marks_at_once: bool  # whether it takes an express: only where a commit that failed is certainly undone
+
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
         """All of them in one commit, or none. Raises Conflict if an idempotency key was used with another body, BadInput
-        for one that is too late and no repeat."""
+        for one that is too late and no repeat. An `express` is for one plain draft; it hears of the letter instead of the
+        listener."""
 
     # the sender's
     def advance(

@@ -181,6 +181,18 @@ class Lanes:
 
     # ---- letters go out ----
 
+    def is_free(self, key: LaneKey, rank: int) -> bool:
+        """Whether a letter that is not durable yet would go first of all: nobody waits, here or in the store."""
+        nobody = key not in self._lanes and not any(self._ready) and not any(self._beyond)
+        return nobody and self._has_room(rank)
+
+    def reserve(self, key: LaneKey, rank: int) -> None:
+        """Its lane is in flight from now on: what comes meanwhile waits behind it. Ended by `leave`, as every try."""
+        lane = self._add(key, rank)
+        self._passes[rank] = max(self._passes[rank], self._least_pass()) + 1 / WEIGHTS[rank]
+        lane.place = Place.FLYING
+        lane.has_gone = True
+
     def take(self, now: float, *, ranks: Iterable[int], ready_at: Callable[[Letter], float]) -> Letter | None:
         """The next letter to try, of the given ranks. `ready_at` says when a head may go; -inf or the past is now."""
         self.wake(now)

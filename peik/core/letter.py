@@ -91,6 +91,19 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
     is_too_late: bool = False  # it had expired when it came: it can only be the repeat of one that was in time
 
+    @property
+    def may_go_at_once(self) -> bool:
+        """Whether nothing but its lane decides when it goes, and it needs nothing else before."""
+        return (
+            self.send_at_ms is None
+            and self.expires_at_ms is None
+            and self.awaits is None
+            and self.target is None
+            and self.idempotency_key is None
+            and not self.enclosed
+            and not self.is_moved
+        )
+
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
     """A durable letter as engines carry it: what is needed to send and to judge, no more."""

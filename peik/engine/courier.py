@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from peik.clock import Clock
-from peik.core.letter import Chat, Letter, State
+from peik.core.letter import Chat, Draft, Letter, State
 from peik.core.lifecycle import Move
 from peik.core.token import Token
+from peik.engine.express import Expressed, express_of
 from peik.engine.leases import Lease
 from peik.engine.routes import Routes
 from peik.engine.sender import Sender
@@ -55,6 +56,10 @@ class Courier:
     def chat_of(self, bot_id: int, chat: Chat) -> Chat:
         sender = self._senders.get(bot_id)
         return chat if sender is None else sender.chat_of(chat)
+
+    def express(self, draft: Draft) -> Expressed | None:
+        """A place for a letter that may go in the commit which makes it durable."""
+        return express_of(self._senders.get(draft.bot_id), draft)
 
     def why(self, view: LetterView, head: int | None) -> str | None:
         """Why a letter is still waiting, as a sentence."""

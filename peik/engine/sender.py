@@ -10,7 +10,7 @@ from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.ages import Ages
 from peik.core.lanes import Lanes, Room
-from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, LaneKey, Letter
+from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsent, settle
 from peik.core.outcome import Delivered, Outcome, Uncertain, Unsent, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
@@ -106,6 +106,8 @@ class Sender:
         self._flying: dict[int, Letter] = {}
         self._eager: dict[int, Callable[[bytes], None]] = {}  # by letter: who wants Telegram's yes at once
         self._flying_bulk = 0
+        self._reserved = 0  # places of letters that are not durable yet
+        self.is_over = False
         self._replies: list[tuple[Letter, Reply, Route, float]] = []  # by which route, begun when
         self._stored: list[tuple[_Step, Marked]] = []
         self._settlements: list[_Settling] = []
@@ -134,14 +136,55 @@ class Sender:
         for letter in letters:
             if self._next_number is not None and letter.number < self._next_number:
                 continue  # a later one came first, and what went before that is read from the store
-            if letter.number != self._next_number:
-                # The first one, or another process wrote in between: what it wrote goes first, so memory is read anew.
-                self._lanes.forget_all()
-            self._next_number = letter.number + 1
+            self._note(letter)
             self._lanes.offer(letter)
         if letters:
             self._ages.came(letters[0].number, letters[-1].number, self._clock.mono())
         self._bell.ring()
+
+    def _note(self, letter: Letter) -> None:
+        if letter.number != self._next_number:
+            # The first one, or another process wrote in between: what it wrote goes first, so memory is read anew.
+            self._lanes.forget_all()
+        self._next_number = max(self._next_number or 0, letter.number + 1)
+
+    def reserve(self, draft: Draft) -> float | None:
+        """Keep a place for a letter that is about to be accepted, so that one commit accepts and marks it. None: there is
+        somebody before it, or it cannot go now. When it may go, for `express`."""
+        now, at_ms = self._clock.mono(), self._clock.wall_ms()
+        key, is_interactive = (draft.chat, draft.thread), draft.rank <= INTERACTIVE_RANK_MAX
+        can_go = (
+            self._next_number is not None
+            and self._can_send(now)
+            and self._has_slot(_INTERACTIVE if is_interactive else _BULK)
+            and self._lanes.is_free(key, draft.rank)
+            and not self._chats.is_moving(draft.chat)
+            and not self._chats.is_shut(draft.chat, at_ms)
+            and self._pace.bot_ready_at(now, interactive=is_interactive) <= now
+            and self._pace.chat_ready_at(draft.chat, now, weight=draft.weight) <= now
+        )
+        if not can_go:
+            return None
+        self._lanes.reserve(key, draft.rank)
+        self._pace.spend(draft.chat, now, weight=draft.weight, interactive=is_interactive)
+        self._reserved += 1
+        self._flying_bulk += not is_interactive
+        return now
+
+    def give_up(self, draft: Draft) -> None:
+        """What a place was kept for does not come."""
+        self._reserved -= 1
+        self._flying_bulk -= draft.rank > INTERACTIVE_RANK_MAX
+        self._lanes.leave((draft.chat, draft.thread))
+        self._bell.ring()
+
+    def express(self, letter: Letter, reserved_at: float) -> None:
+        """It came, and is marked: it goes."""
+        self._reserved -= 1
+        self._flying[letter.id] = letter
+        self._note(letter)
+        self._ages.came(letter.number, letter.number, self._clock.mono())
+        self._send_marked(letter, reserved_at, self._clock.mono())
 
     def remove(self, key: LaneKey, letter_id: int) -> None:
         """Somebody ended this letter; it must not be tried from memory."""
@@ -235,6 +278,7 @@ class Sender:
         try:
             await self._run()
         finally:
+            self.is_over = True
             self._is_idle.set()  # nobody shall wait for one that has ended
 
     async def _run(self) -> None:
@@ -246,7 +290,7 @@ class Sender:
                 # One look at the clock for both: an instant that passed in between would be neither acted on nor waited for.
                 now = self._clock.mono()
                 self._turn(now)
-                if self._is_draining and not (self._flying or self._settlements or self._unstored):
+                if self._is_draining and not (self._flying or self._reserved or self._settlements or self._unstored):
                     self._is_idle.set()
                 await self._bell.wait(self._wake_at(now))
 
@@ -336,7 +380,7 @@ class Sender:
     def _has_slot(self, ranks: Sequence[int]) -> bool:
         """Bulk leaves an eighth of the places to what people wait for."""
         limit = self._terms.in_flight_max
-        if len(self._flying) >= limit:
+        if len(self._flying) + self._reserved >= limit:
             return False
         return ranks is _INTERACTIVE or self._flying_bulk < limit - limit // 8
 
@@ -497,12 +541,9 @@ class Sender:
             for _, letter, event in step.settlements:
                 self._lanes.settled(letter.lane)
                 told.append(event)
-            is_late = now - step.taken_at > LATE_S
             for letter in step.marks:
                 if marked.taken is None or letter.id in marked.taken:
-                    if is_late:
-                        self._pace.left_late(letter.chat, now, spent_at=step.taken_at, weight=letter.weight)
-                    self._send(letter)
+                    self._send_marked(letter, step.taken_at, now)
                 else:
                     self._refused.append(letter)  # its lane waits: what comes after it must not overtake it
             for letter in step.reclaimed:
@@ -524,6 +565,11 @@ class Sender:
             self._lanes.put_back(letter)
 
     # ---- send ----
+
+    def _send_marked(self, letter: Letter, taken_at: float, now: float) -> None:
+        if now - taken_at > LATE_S:
+            self._pace.left_late(letter.chat, now, spent_at=taken_at, weight=letter.weight)
+        self._send(letter)
 
     def _send(self, letter: Letter) -> None:
         route, began_at = self._routes.in_use, self._clock.mono()

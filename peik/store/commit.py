@@ -17,7 +17,7 @@ from peik.errors import BadInput, Conflict, NotFound
 from peik.ports import Accepted, Stub
 from peik.store import reading
 from peik.store.inbox_intake import Intake
-from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed, letter_of_draft
 from peik.store.statements import Row, Value, insert_many, load, run_many
 
 _SQL = load("sqlite.sql")
@@ -28,11 +28,12 @@ IDEMPOTENCY_MS = 48 * 3600 * 1000  # DESIGN.md: a key is kept for 48 hours
 class Slot:
     """One draft on its way into the store; its id and number are known once the batch is flushed."""
 
-    __slots__ = ("at_ms", "draft", "is_superseded", "letter_id", "number", "repeat_of")
+    __slots__ = ("at_ms", "draft", "epoch", "is_superseded", "letter_id", "number", "repeat_of")
 
-    def __init__(self, draft: Draft, at_ms: int) -> None:
+    def __init__(self, draft: Draft, at_ms: int, epoch: int = 0) -> None:
         self.draft = draft
         self.at_ms = at_ms
+        self.epoch = epoch  # of the sender that waits for it; 0: it goes to its lane
         self.letter_id = 0
         self.number = 0
         self.repeat_of: Slot | None = None  # another draft of this batch under the same key
@@ -41,6 +42,10 @@ class Slot:
     @property
     def is_apart(self) -> bool:
         return self.draft.send_at_ms is not None and self.draft.send_at_ms > self.at_ms
+
+    @property
+    def letter(self) -> Letter:
+        return letter_of_draft(self.draft, letter_id=self.letter_id, number=self.number)
 
     @property
     def accepted(self) -> Accepted:
@@ -88,6 +93,9 @@ class Batch:
         """The letters whose marks took; None: all."""
         return frozenset(self._taken) if self._has_untaken else None
 
+    def has_marked(self, slot: Slot) -> bool:
+        return slot.letter_id in self._taken
+
     def count(self, bot_id: int, before: int, after: int, letters: int = 1) -> None:
         """A letter went from one phase to another."""
         if before != after:
@@ -100,13 +108,13 @@ class Batch:
 
     # ---- filling ----
 
-    def add_drafts(self, drafts: Sequence[Draft], at_ms: int) -> list[Slot | Accepted]:
-        """For each draft its slot, or the letter that the same key made before."""
+    def add_drafts(self, drafts: Sequence[Draft], at_ms: int, *, epoch: int = 0) -> list[Slot | Accepted]:
+        """For each draft its slot, or the letter that the same key made before. With an epoch they are marked as well."""
         known = self._known_keys(drafts, at_ms)
         answers: list[Slot | Accepted] = []
         for draft in drafts:
             if draft.idempotency_key is None:
-                slot = Slot(draft, at_ms)
+                slot = Slot(draft, at_ms, epoch)
                 self._slots.append(slot)
                 answers.append(slot)
             else:
@@ -184,12 +192,21 @@ class Batch:
         for slot in fresh.values():
             if not slot.is_apart:
                 self._supersede(slot, fresh)
+        for slot in self._slots:
+            if slot.epoch and slot.draft.may_go_at_once and self._is_first(slot):
+                self.add_step((), [slot.letter], epoch=slot.epoch, at_ms=slot.at_ms)
         keys: list[Row] = [
             (bot_id, key, slot.draft.digest, slot.letter_id, slot.at_ms + IDEMPOTENCY_MS)
             for (bot_id, key), slot in self._keys.items()
         ]
         if keys:
             run_many(self.connection, _SQL["keep_keys"], keys)
+
+    def _is_first(self, slot: Slot) -> bool:
+        """Whether no older letter waits in its lane, be it of another process that nobody has heard of yet."""
+        draft = slot.draft
+        asked = (draft.bot_id, draft.chat, draft.thread, slot.number)
+        return not self.connection.execute(_SQL["has_older"], asked).fetchall()
 
     def _follow_aliases(self) -> None:
         """Letters wait under the last key of their chat, whichever key their caller knew."""

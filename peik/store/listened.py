@@ -11,7 +11,6 @@ from peik.core.letter import Letter
 from peik.ports import LetterView, StoreListener, Stub
 from peik.store.change_rules import Changed
 from peik.store.commit import Slot
-from peik.store.rows import letter_of_draft
 
 T = TypeVar("T")
 
@@ -43,9 +42,7 @@ class Listened:
 
     def _offer(self, slots: Sequence[Slot]) -> None:
         fresh = [
-            letter_of_draft(slot.draft, letter_id=slot.letter_id, number=slot.number)
-            for slot in slots
-            if slot.repeat_of is None and not slot.is_apart and not slot.is_superseded
+            slot.letter for slot in slots if slot.repeat_of is None and not slot.is_apart and not slot.is_superseded
         ]
         self._rejoin(fresh)
 

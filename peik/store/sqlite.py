@@ -19,6 +19,7 @@ from peik.ports import (
     Cause,
     ChatRecord,
     Counted,
+    Express,
     Found,
     Hook,
     HookContent,
@@ -62,6 +63,7 @@ class SqliteStore(Listened):
     jobs: SqliteJobs
     papers: SqlitePapers
     contacts: SqliteContacts
+    marks_at_once = True
     files = None  # they lie beside the database, where all processes on it can read them
 
     def __init__(
@@ -241,20 +243,26 @@ class SqliteStore(Listened):
 
     # ---- letters in ----
 
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
         future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
 
         def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], Batch]]:
-            answers = batch.add_drafts(drafts, at_ms)
+            answers = batch.add_drafts(drafts, at_ms, epoch=0 if express is None else express.epoch)
             return lambda: (answers, batch)
 
         def done(ended: Ended[tuple[list[Slot | Accepted], Batch]]) -> None:
             if ended.error is not None:
                 fail(future, translate(ended.error))
+                if express is not None:
+                    express.failed()
                 return
             answers, batch = ended.value()
             answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
-            self._offer([one for one in answers if isinstance(one, Slot)])
+            slots = [one for one in answers if isinstance(one, Slot)]
+            if express is None:
+                self._offer(slots)
+            else:
+                express.stored(slots[0].letter, is_marked=batch.has_marked(slots[0]))
             self._tell(batch)
 
         self._writer.submit(Operation(prepare, done, weight=len(drafts)))

@@ -57,6 +57,35 @@ class World:
             self.lanes.offer(letter)
         return letter
 
+    def express(self, chat: int, *, rank: int) -> None:
+        """A letter that goes in the commit which stores it, if nobody is before it; else as any other."""
+        if self.holds.get(chat, 0.0) > self.now or not self.lanes.is_free((chat, 0), rank):
+            self.accept(chat, rank=rank)
+            return
+        self.lanes.reserve((chat, 0), rank)
+        self.later.append(lambda: self._store_express(chat, rank))
+
+    def _store_express(self, chat: int, rank: int) -> None:
+        key = (chat, 0)
+        if self.chance.random() < 0.05:  # it is not accepted
+            self.lanes.leave(key)
+            return
+        is_first = not any(other.lane == key for other in self.store.values())
+        letter = self.accept(chat, rank=rank, is_foreign=True)
+        is_next = letter.number == self._next_number
+        self._next_number = letter.number + 1
+        if is_first:
+            if not is_next:
+                self.lanes.forget_all()
+                self.noticed.update(self.store)
+            self.noticed.add(letter.id)
+            self._check_its_turn(letter)
+            self._fly(letter)
+        else:
+            self.lanes.leave(key)
+            self.lanes.forget_all()
+            self.noticed.update(self.store)
+
     def cancel(self) -> None:
         idle = [letter for letter in self.store.values() if letter.id not in self.flying and letter.id not in self.done]
         if idle:
@@ -110,6 +139,9 @@ class World:
             self.lanes.forget(letter.lane)
             self.lanes.leave(letter.lane)
             return
+        self._fly(letter)
+
+    def _fly(self, letter: Letter) -> None:
         assert not any(other.lane == letter.lane for other in self.flying.values()), "two in flight in one lane"
         self.flying[letter.id] = letter
         self.later.append(lambda: self._land(letter))

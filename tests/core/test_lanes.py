@@ -49,6 +49,8 @@ def test_whatever_comes_in_whatever_order_lanes_keep_their_promises(seed: int) -
             world.accept(chat, rank=rank, thread=world.chance.choice((0, 0, 0, 7)))
         elif fate < 0.28:
             world.accept(chat, rank=rank, is_foreign=True)
+        elif fate < 0.30:
+            world.express(chat, rank=rank)
         elif fate < 0.32:
             world.cancel()
         elif fate < 0.33:

@@ -15,7 +15,7 @@ import msgspec
 from peik.clock import SystemClock
 from peik.config import Config, StoreKind
 from peik.core.call import chat_key
-from peik.core.letter import Chat, Enclosed, State
+from peik.core.letter import Chat, Draft, Enclosed, State
 from peik.core.token import Token
 from peik.desk import Defaults, Desk
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
@@ -357,6 +357,9 @@ class _NoEngine:
 
     def chat_of(self, bot_id: int, chat: Chat) -> Chat:
         return self.same_as.get((bot_id, chat), chat)
+
+    def express(self, draft: Draft) -> None:
+        return None
 
     def add(self, bot: BotRecord) -> None: ...
 

@@ -17,6 +17,7 @@ from peik.ports import (
     Cause,
     ChatRecord,
     Counted,
+    Express,
     Found,
     Hook,
     HookContent,
@@ -77,6 +78,7 @@ _SQL = load("letters.sql")
 class PostgresStore(Listened):
     """See `peik.ports.Store`. Any number of nodes may open one schema."""
 
+    marks_at_once = False
     inbox: PostgresInbox  # from `open` on
     jobs: PostgresJobs
     papers: PostgresPapers
@@ -260,7 +262,8 @@ class PostgresStore(Listened):
 
     # ---- letters in ----
 
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+        assert express is None, "a commit whose answer is lost may be made"
         future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
 
         async def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], Batch]]:

@@ -18,6 +18,7 @@ from peik.ports import (
     Cause,
     ChatRecord,
     Counted,
+    Express,
     Found,
     Hook,
     HookContent,
@@ -62,6 +63,7 @@ _MOVED_AT_ONCE = 5_000  # letters that change their lane in one call of the serv
 class RedisStore:
     """See `peik.ports.Store`. Any number of processes may open one prefix of one server; each is a node once it beats."""
 
+    marks_at_once = False
     inbox: RedisInbox  # these from `open` on
     nodes: RedisNodes
     files: RedisFiles
@@ -155,7 +157,8 @@ class RedisStore:
 
     # ---- letters in ----
 
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int) -> list[Accepted]:
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+        assert express is None, "a commit whose answer is lost may be made"
         if not drafts:
             return []
 

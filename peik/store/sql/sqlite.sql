@@ -119,6 +119,12 @@ WHERE l.phase = 0 AND l.number = v.column3 AND l.attempts_made = v.column4 AND l
     AND v.column6 = (SELECT max(epoch) FROM epochs)
 ON CONFLICT (letter_id) DO NOTHING
 
+-- name: has_older
+-- Whether letters wait in a lane that came before a number.
+SELECT 1 FROM letters INDEXED BY letters_lane
+WHERE bot_id = ? AND rank IN (0, 1, 2, 3) AND chat = ? AND thread = ? AND phase = 0 AND number < ?
+LIMIT 1
+
 -- name: tally
 -- Count the letters that went from one phase to another.
 UPDATE tallies SET

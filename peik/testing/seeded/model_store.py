@@ -82,6 +82,7 @@ class ModelBatch(Batch):
 class ModelStore(SqliteStore):
     """See `peik.store.choosing.AnyStore`. It is a client: everything that touches the file is done in the server's process."""
 
+    marks_at_once = False  # an answer may be lost between the server and its client
     nodes: ModelNodes  # type: ignore[assignment]  # everybody asks for its port
     inbox: ModelInbox
     files: FileStore | None  # type: ignore[assignment]
