@@ -18,6 +18,7 @@ from peik.doors import rest
 from peik.doors.dashboard.opening import Dashboard
 from peik.doors.gateway import Gateway
 from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
+from peik.doors.supervisor import Supervisor
 from peik.errors import StartError
 from peik.events import Events
 from peik.ops.log import EventLog, set_up
@@ -61,6 +62,7 @@ def _allow_open_files() -> None:
 async def _serve(config: Config) -> int:
     stop = asyncio.Event()
     _on_signals(stop)
+    supervisor = Supervisor.of(os.environ)
     events = Events()
     events.listen(EventLog(level=config.log_level))
     listener = _listen(config)
@@ -87,7 +89,10 @@ async def _serve(config: Config) -> int:
         )
         _greet(host, port, str(key_path) if key_path else None, len(peik.desk.bots()))
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        supervisor.ready(f"{len(peik.desk.bots())} bot(s) on port {port}.")  # the socket has listened all along
+        async with supervisor.beating():
+            await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        supervisor.ending()
         tidying.cancel()
         dashboard.end()
         peik.inbox.end()  # streams and long polls would keep their connections open for all of the grace
