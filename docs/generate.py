@@ -11,7 +11,7 @@ from peik.core.catalogue import CATALOGUE, Entry
 from peik.core.letter import State
 from peik.core.lifecycle import MOVES
 from peik.core.methods import TARGETS, MethodClass, known_methods
-from peik.doors.commands.settings import env_example
+from peik.doors.commands.env_files import env_example, env_production
 from peik.ops.alert_rule import Noticed, Rule
 from peik.ops.alert_rules import RULES
 from peik.ops.metrics import METRICS, Kind
@@ -20,6 +20,7 @@ from peik.testing.seeded.deeds import DEEDS
 FOLDER = Path(__file__).parent / "reference"
 CLI_PAGE = Path(__file__).parent / "cli.md"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
+ENV_PRODUCTION = Path(__file__).parents[1] / ".env.production"
 NODES = FOLDER / "nodes_proof.json"
 COMPATIBILITY = Path(__file__).parent / "compatibility.json"
 COMPATIBILITY_PAGE = Path(__file__).parent / "compatibility.md"
@@ -516,8 +517,9 @@ def main() -> None:
         sys.stdout.write(f"docs/reference/{name}\n")
     CLI_PAGE.write_text(cli_page(CLI_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     ENV_EXAMPLE.write_text(env_example(), encoding="utf-8")
+    ENV_PRODUCTION.write_text(env_production(), encoding="utf-8")
     COMPATIBILITY_PAGE.write_text(compatibility_page(COMPATIBILITY.read_text(encoding="utf-8")), encoding="utf-8")
-    sys.stdout.write("docs/cli.md\n.env.example\ndocs/compatibility.md\n")
+    sys.stdout.write("docs/cli.md\n.env.example\n.env.production\ndocs/compatibility.md\n")
 
 
 if __name__ == "__main__":

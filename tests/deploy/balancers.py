@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.store.redis_server import free_port
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy" / "nodes"
 PACKAGE = "nginx-light"
 STARTS_S_MAX = 20.0
 

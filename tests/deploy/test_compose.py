@@ -1,107 +1,136 @@
-"""deploy/compose.yaml is what docs/compose.md says of it. Whether containers run is not tried here: there is no engine."""
+"""compose.yaml is what docs/deploy.md says of it. `make deploy-check` asks Docker Compose itself, and runs what it names."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from peik.config import SETTINGS, StoreKind, load
-from peik.core.units import parse_duration_s
+from peik.core.units import parse_duration_s, parse_size_bytes
+from peik.doors.commands.env_files import COMPOSE
+from tests.deploy.composed import ROOT, composed, named
+from tests.deploy.dockerfiles import stages
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-SERVICES: dict[str, Any] = COMPOSE["services"]
-NODES = [name for name in SERVICES if name.startswith("node-")]
-PROFILES = ("postgres", "redis")
-
-
-def env_example() -> dict[str, str]:
-    """What env.example sets, and what it offers behind a #."""
-    lines = re.findall(r"^#?([A-Z_]+)=(.*)$", (DEPLOY / "env.example").read_text(encoding="utf-8"), re.MULTILINE)
-    return dict(reversed(lines))  # the first of two counts
+FILES = [ROOT / "compose.yaml", ROOT / "deploy" / "nodes" / "compose.yaml"]
+FILE = FILES[0]
+WHOLE: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+SERVICES: dict[str, Any] = WHOLE["services"]
+PASSWORDS = {"TELEGRAM_REDIS_PASSWORD": "r3d", "TELEGRAM_MONGODB_PASSWORD": "m0n"}
+NOWHERE = ROOT / "nowhere"
 
 
-def test_two_nodes_differ_only_in_their_names_and_volumes() -> None:
-    assert len(NODES) == 2
-    shared = [
-        {key: value for key, value in SERVICES[name].items() if key not in ("hostname", "volumes")} for name in NODES
-    ]
-    assert shared[0] == shared[1]
-    assert len({SERVICES[name]["volumes"][0] for name in NODES}) == 2
+def test_without_a_profile_it_is_one_service_on_one_file() -> None:
+    services = composed(FILE, {})
+    assert list(services) == ["app"]
+    config = load(environment=services["app"]["environment"], folder=NOWHERE)
+    assert (config.store_kind, config.archive, config.port) == (StoreKind.SQLITE, None, 8000)
+    assert services["app"]["ports"] == ["127.0.0.1:8000:8000"]
 
 
-def test_no_secret_is_in_the_file_and_each_is_in_the_example() -> None:
-    named = set(re.findall(r"\$\{([A-Z_]+)", (DEPLOY / "compose.yaml").read_text(encoding="utf-8")))
-    offered = env_example()
-    assert named <= set(offered)
-    assert all(not offered[name] for name in named if "PASSWORD" in name or "TOKEN" in name or "KEY" in name)
-    for service in SERVICES.values():
-        for name, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|TOKEN|KEY|STORE|AUTH", name):
-                assert value.startswith("${"), name
+def test_the_profile_crawler_is_app_with_redis_and_mongodb() -> None:
+    services = composed(FILE, PASSWORDS, "crawler")
+    assert set(services) == {"app", "telegram-redis", "telegram-mongodb"}
+    config = load(environment=services["app"]["environment"], folder=NOWHERE)
+    assert config.store == "redis://:r3d@telegram-redis:6379/0"
+    assert config.archive == "mongodb://peik:m0n@telegram-mongodb:27017/peik?authSource=admin"
+    assert services["telegram-redis"]["environment"] == {"REDISCLI_AUTH": "r3d"}
+    assert services["telegram-mongodb"]["environment"]["MONGO_INITDB_ROOT_PASSWORD"] == "m0n"
+    for service in services.values():
+        assert service["healthcheck"]["test"][0].startswith("CMD")
 
 
-def test_every_setting_of_a_node_is_one_of_peiks() -> None:
-    known = {variable for setting in SETTINGS for variable in setting.variables()}
-    assert set(SERVICES["node-1"]["environment"]) <= known
-
-
-def test_every_service_is_looked_after_and_starts_after_what_it_needs() -> None:
-    for name, service in SERVICES.items():
-        assert service["restart"] == "unless-stopped", name
-        assert service["healthcheck"]["test"][0].startswith("CMD"), name
-        for needed, terms in service.get("depends_on", {}).items():
-            assert needed in SERVICES
-            assert terms.get("required", True) is (needed not in PROFILES)  # else one profile would need the other
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_each_store_is_a_profile_of_its_own_with_a_volume(profile: str) -> None:
-    service = SERVICES[profile]
-    assert service["profiles"] == [profile]
-    assert service["volumes"][0].split(":")[0] in COMPOSE["volumes"]
-    assert "ports" not in service  # nobody outside needs it
+def test_a_store_that_is_named_wins_over_a_password() -> None:
+    mine = {"PEIK_STORE": "redis://mine", "PEIK_ARCHIVE": "mongodb://mine/peik"}
+    given = composed(FILE, PASSWORDS | mine)["app"]["environment"]
+    assert {name: given[name] for name in mine} == mine
 
 
 @pytest.mark.parametrize(
-    ("address", "kind"),
-    [("postgresql://peik:x@postgres:5432/peik", StoreKind.POSTGRES), ("redis://:x@redis:6379/0", StoreKind.REDIS)],
+    ("profile", "others"),
+    [
+        ("redis", {"telegram-redis"}),
+        ("mongodb", {"telegram-mongodb"}),
+        ("postgres", {"postgres"}),
+        ("prometheus", {"prometheus"}),
+        ("grafana", {"prometheus", "grafana"}),
+        ("bot-api", {"bot-api"}),
+    ],
 )
-def test_the_addresses_of_the_example_are_stores(address: str, kind: StoreKind) -> None:
-    text = (DEPLOY / "env.example").read_text(encoding="utf-8")
-    assert address in re.sub(r"\$\{[A-Z]+_PASSWORD\}", "x", text)
-    assert load({"store": address}, environment={}, folder=DEPLOY / "nowhere").store_kind is kind
+def test_every_other_part_is_a_profile(profile: str, others: set[str]) -> None:
+    assert set(composed(FILE, {}, profile)) == {"app"} | others
 
 
-def test_redis_is_as_durable_as_peik_promises() -> None:
-    command = SERVICES["redis"]["command"]
-    given = dict(zip(command[1::2], command[2::2], strict=True))
-    assert (given["--appendonly"], given["--appendfsync"]) == ("yes", "always")
-    assert (given["--maxmemory-policy"], given["--protected-mode"]) == ("noeviction", "yes")
+@pytest.mark.parametrize("file", FILES, ids=["alone", "nodes"])
+def test_every_service_is_bounded_and_may_do_little(file: Any) -> None:
+    variables = {"PEIK_STORE": "redis://x", "PEIK_ADMIN_KEY": "k"}
+    profiles = {
+        one for service in yaml.safe_load(file.read_text())["services"].values() for one in service.get("profiles", ())
+    }
+    services = composed(file, variables, *profiles)
+    for name, service in services.items():
+        assert (service["restart"], service["read_only"], service["cap_drop"]) == ("unless-stopped", True, ["ALL"]), (
+            name
+        )
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
+        assert service["pids_limit"] > 0, name
+        assert name == "balancer" or parse_size_bytes(service["mem_limit"]) > 0, name
+        assert service["healthcheck"]["test"], name
+        for needed, terms in service.get("depends_on", {}).items():  # or one profile would need the other
+            assert terms.get("required", True) is (not services[needed].get("profiles") or name == "grafana"), name
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), f"{name} is open to all"
 
 
-def test_a_node_has_time_to_let_go_before_it_is_killed() -> None:
-    grace = next(setting.default for setting in SETTINGS if setting.name == "grace")
-    assert grace is not None
-    assert parse_duration_s(SERVICES["node-1"]["stop_grace_period"]) > parse_duration_s(grace) + 5
+def test_only_what_people_look_at_can_be_reached_from_the_machine() -> None:
+    assert {name for name, service in SERVICES.items() if "ports" in service} == {"app", "prometheus", "grafana"}
 
 
-def test_the_balancer_waits_longer_than_peik_and_takes_what_peik_takes() -> None:
-    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
-    defaults = {setting.name: setting.default or "" for setting in SETTINGS}
-    waits = re.search(r"proxy_read_timeout (\d+s);", text)
-    assert waits is not None
-    assert parse_duration_s(waits[1]) > parse_duration_s(defaults["wait_max"])
-    assert "non_idempotent;" not in text
-    for place in SERVICES["balancer"]["volumes"]:
-        assert (DEPLOY / place.split(":")[0]).is_file()
-    assert set(re.findall(r"server (node-\d):8081", (DEPLOY / "nodes.conf").read_text(encoding="utf-8"))) == set(NODES)
+def test_every_variable_is_explained_in_the_env_files() -> None:
+    known = {name for name, *_ in COMPOSE} | {variable for setting in SETTINGS for variable in setting.variables()}
+    assert named(FILE) <= known
+    assert {name for name, *_ in COMPOSE} - {"COMPOSE_PROFILES"} <= named(FILE)
+    for name, default, _ in COMPOSE:
+        assert not default or f"${{{name}:-{default}}}" in FILE.read_text(encoding="utf-8"), name
+        assert not name.startswith("PEIK_"), "Peik would refuse to start with it"
 
 
-def test_the_image_is_of_a_user_without_rights() -> None:
-    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-    assert re.search(r"^USER peik$", text, re.MULTILINE)
-    for source in re.findall(r"^COPY (.+) /src", text, re.MULTILINE):
-        assert all((DEPLOY.parent / name).exists() for name in source.split())
+def test_what_is_mounted_is_there() -> None:
+    for service in SERVICES.values():
+        for place in service.get("volumes", ()):
+            source = place.split(":")[0]
+            assert (ROOT / source).exists() if source.startswith(".") else source in WHOLE["volumes"], place
+    for name, secret in WHOLE["secrets"].items():
+        assert secret["file"] == f"./deploy/secrets/{name}"
+
+
+def test_no_secret_of_the_folder_can_be_committed() -> None:
+    assert (ROOT / "deploy" / "secrets" / ".gitignore").read_text().splitlines()[1:] == ["*", "!.gitignore"]
+
+
+def test_app_is_asked_as_the_image_is_and_has_time_to_let_go() -> None:
+    image = stages()[-1].one("HEALTHCHECK")
+    for file in FILES:
+        for name, service in yaml.safe_load(file.read_text(encoding="utf-8"))["services"].items():
+            if service["image"] == "peik:latest":
+                assert service["healthcheck"]["test"][-1] in image, name
+                grace = next(setting.default for setting in SETTINGS if setting.name == "grace")
+                assert parse_duration_s(service["stop_grace_period"]) > parse_duration_s(grace or "") + 5
+
+
+@pytest.mark.parametrize(("file", "name"), [(FILES[0], "telegram-redis"), (FILES[1], "redis")])
+def test_redis_is_as_durable_as_peik_promises(file: Any, name: str) -> None:
+    script = yaml.safe_load(file.read_text(encoding="utf-8"))["services"][name]["command"][-1]
+    for option in ("--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"):
+        assert option in script
+    assert "requirepass $$REDISCLI_AUTH" in script  # and never on the command line
+
+
+def test_grafana_is_given_prometheus_and_the_dashboard() -> None:
+    provisioning = ROOT / "deploy" / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "peik.yml").read_text())["providers"]
+    assert (source["type"], source["url"], source["isDefault"]) == ("prometheus", "http://prometheus:9090", True)
+    mounted = {place.split(":")[0]: place.split(":")[1] for place in SERVICES["grafana"]["volumes"]}
+    assert mounted["./deploy/grafana/peik.json"] == provider["options"]["path"] + "/peik.json"
+    assert mounted["./deploy/grafana/provisioning"] == "/etc/grafana/provisioning"

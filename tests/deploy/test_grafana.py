@@ -196,12 +196,17 @@ def test_the_limits_are_the_defaults_of_peiks_own_alerts() -> None:
     assert by_name["PeikFailures"].endswith(f">= {RATE_MIN}")
 
 
-def test_prometheus_reads_every_node_of_compose_with_a_key_from_a_file() -> None:
+def test_prometheus_reads_the_service_of_compose_with_a_key_from_a_file() -> None:
     (job,) = PROMETHEUS["scrape_configs"]
     assert job["job_name"] == "peik"
-    assert job["bearer_token_file"]
-    nodes = re.findall(r"server (\S+) ", (DEPLOY / "nodes.conf").read_text(encoding="utf-8"))
-    assert [target for one in job["static_configs"] for target in one["targets"]] == nodes
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    (secret,) = services["prometheus"]["secrets"]
+    assert job["bearer_token_file"] == f"/run/secrets/{secret}"
+    assert job["file_sd_configs"] == [{"files": ["targets.yml"]}]
+    text = (DEPLOY / "prometheus" / "targets.yml").read_text(encoding="utf-8")
+    assert yaml.safe_load(text) == [{"targets": [f"app:{services['app']['environment']['PEIK_PORT']}"]}]
+    nodes = re.findall(r"server (\S+) ", (DEPLOY / "nodes" / "nodes.conf").read_text(encoding="utf-8"))
+    assert f"[{', '.join(nodes)}]" in text
     assert [(DEPLOY / "prometheus" / name).exists() for name in PROMETHEUS["rule_files"]] == [True]
 
 

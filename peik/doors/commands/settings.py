@@ -1,14 +1,13 @@
 """`peik config show|example|texts`, and every setting as a flag of `peik serve`: all made from the one table of settings."""
 
 import inspect
-import itertools
-import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peik.config import REDIS, SETTINGS, Config, Group, Setting, find, load, read, shown_address
+from peik.config import SETTINGS, Config, Group, Setting, find, load, read, shown_address
+from peik.doors.commands.env_files import env_example, env_production, grouped
 from peik.doors.commands.visit import Visit, tell
 from peik.errors import StartError
 from peik.texts import built_in
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Settings: what is in force, and where it comes from.")
 
 MASK = "***"
-_WIDTH = 100
 
 
 @app.command()
@@ -69,45 +67,19 @@ def _shown(setting: Setting, text: str | None) -> str | None:
 
 
 @app.command()
-def example() -> None:
+def example(
+    production: Annotated[
+        bool, typer.Option("--production", help="One for a server, with what must be set first.")
+    ] = False,
+) -> None:
     """Print an `.env` with every setting, its meaning and its default."""
-    typer.echo(env_example(), nl=False)
+    typer.echo(env_production() if production else env_example(), nl=False)
 
 
 @app.command()
 def texts() -> None:
     """Print the words of notices to users, as TOML: copy what you change into a file and name it in PEIK_TEXTS."""
     typer.echo(built_in(), nl=False)
-
-
-def env_example() -> str:
-    """`.env.example`, from the table."""
-    lines = [
-        "# Settings of Peik. Copy this to .env and take away the # of what you change.",
-        "# The environment wins over this file, and flags win over both. Made by: peik config example",
-    ]
-    for group, settings in itertools.groupby(_grouped(), key=lambda setting: setting.group):
-        lines += ["", f"# ---- {group} ----"]
-        for setting in settings:
-            also = f" Also read from {', '.join(setting.also)}." if setting.also else ""
-            file = (
-                f" {setting.variable}_FILE names a file with it instead."
-                if setting.is_secret or setting.has_secret
-                else ""
-            )
-            lines += [
-                "",
-                *textwrap.wrap(setting.help + also + file, _WIDTH, initial_indent="# ", subsequent_indent="# "),
-            ]
-            lines.append(f"#{setting.variable}={setting.default or ''}")
-    lines += ["", "# ---- Redis by its own names ----"]
-    for name, words in REDIS:
-        lines += ["", *textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# "), f"#{name}="]
-    return "\n".join(lines) + "\n"
-
-
-def _grouped() -> list[Setting]:
-    return sorted(SETTINGS, key=lambda setting: list(Group).index(setting.group))
 
 
 # ---- flags ----
@@ -119,7 +91,7 @@ def with_settings(run: Callable[[Config], int]) -> Callable[..., None]:
     def command(**flags: str | None) -> None:
         raise typer.Exit(run(load({name: value for name, value in flags.items() if value is not None})))
 
-    served = [setting for setting in _grouped() if setting.group is not Group.CLIENT]
+    served = [setting for setting in grouped() if setting.group is not Group.CLIENT]
     signature = inspect.Signature([_flag(setting) for setting in served])
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}

@@ -1,0 +1,127 @@
+"""`.env.example` and `.env.production`: every setting with its meaning and default, made from the one table of settings."""
+
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from peik.config import REDIS, SETTINGS, Group, Setting
+
+_WIDTH = 100
+
+# What a server that people rely on must be told; without a value each of them is as if it were not there.
+MUST: dict[str, str] = {
+    "bot_tokens": "From @BotFather.",
+    "admin_key": "For example from `openssl rand -hex 32`.",
+    "secret_key": "For example from `openssl rand -base64 32`. Keep a copy elsewhere: it opens sealed backups.",
+    "admin_chats": "Write to the bot first, so that it may write to you.",
+    "alert_urls": "Telegram itself may be what is down.",
+}
+# What is safer on a server than the default, which is for trying Peik out.
+CHOSEN: dict[str, tuple[str, str]] = {
+    "backup_every": ("24h", "A copy elsewhere is still up to you."),
+    "gateway_open": ("off", "A bot has to be added before it is served."),
+    "log_format": ("json", "For whatever collects logs."),
+}
+# What compose.yaml reads besides. None of them begins with PEIK_: Peik refuses such a name if it is no setting.
+COMPOSE: tuple[tuple[str, str, str], ...] = (
+    (
+        "COMPOSE_PROFILES",
+        "",
+        "What runs beside Peik, comma-separated: crawler, redis, mongodb, postgres, prometheus, grafana, bot-api.",
+    ),
+    ("LISTEN", "127.0.0.1:8000", "Where Peik can be reached on this machine. Others should come through TLS only."),
+    ("APP_MEMORY", "1g", "How much memory Peik may take."),
+    (
+        "TELEGRAM_REDIS_PASSWORD",
+        "",
+        "Profiles crawler and redis: letters and digits. It makes that Redis the store, unless PEIK_STORE is set.",
+    ),
+    (
+        "TELEGRAM_MONGODB_PASSWORD",
+        "",
+        "Profiles crawler and mongodb: letters and digits. It makes that MongoDB the archive, unless PEIK_ARCHIVE is set.",
+    ),
+    (
+        "POSTGRES_PASSWORD",
+        "",
+        "Profile postgres: letters and digits. Set PEIK_STORE to postgresql://peik:PASSWORD@postgres:5432/peik as well.",
+    ),
+    ("REDIS_MEMORY", "1g", "How much memory Redis may take: all that waits is in it."),
+    ("MONGODB_MEMORY", "2g", "How much memory MongoDB may take."),
+    ("POSTGRES_MEMORY", "1g", "How much memory PostgreSQL may take."),
+    ("PROMETHEUS_LISTEN", "127.0.0.1:9090", "Profiles prometheus and grafana: where Prometheus can be reached."),
+    ("GRAFANA_LISTEN", "127.0.0.1:3000", "Profile grafana: where it can be reached."),
+    ("GRAFANA_PASSWORD", "", "Profile grafana: of its user admin."),
+    (
+        "BOT_API_IMAGE",
+        "aiogram/telegram-bot-api:latest",
+        "Profile bot-api: the image. Set TELEGRAM_API_ID and TELEGRAM_API_HASH, and PEIK_API_ROOT to http://bot-api:8081.",
+    ),
+)
+
+
+def env_example() -> str:
+    """`.env.example`: nothing in it is set."""
+    lines = [
+        "# Settings of Peik. Copy this to .env and take away the # of what you change.",
+        "# The environment wins over this file, and flags win over both. Made by: peik config example",
+        *_by_group(SETTINGS),
+        *_of_others(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def env_production() -> str:
+    """`.env.production`: what must be set first, then what is chosen for a server, then all the rest behind a #.
+
+    Lines are plain NAME=value, which Peik, Docker Compose and systemd read alike."""
+    by_name = {setting.name: setting for setting in SETTINGS}
+    lines = [
+        "# Settings of Peik on a server. Copy this to .env (or /etc/peik/peik.env), fill it in, and chmod 600 it.",
+        "# Values stand as they are, without quotes. Made by: peik config example --production",
+        "",
+        "# ---- To be filled in ----",
+    ]
+    for name, advice in MUST.items():
+        lines += [*_explained(by_name[name], advice), f"{by_name[name].variable}="]
+    lines += ["", "# ---- Chosen for a server ----"]
+    for name, (value, why) in CHOSEN.items():
+        shown = f"{why} The default is {by_name[name].default}."
+        lines += [*_explained(by_name[name], shown), f"{by_name[name].variable}={value}"]
+    rest = [setting for setting in SETTINGS if setting.name not in MUST and setting.name not in CHOSEN]
+    return "\n".join([*lines, *_by_group(rest), *_of_others()]) + "\n"
+
+
+def grouped(settings: Iterable[Setting] = SETTINGS) -> list[Setting]:
+    return sorted(settings, key=lambda setting: list(Group).index(setting.group))
+
+
+def _by_group(settings: Iterable[Setting]) -> Iterator[str]:
+    for group, members in itertools.groupby(grouped(settings), key=lambda setting: setting.group):
+        yield from ("", f"# ---- {group} ----")
+        for setting in members:
+            yield from _explained(setting)
+            yield f"#{setting.variable}={setting.default or ''}"
+
+
+def _explained(setting: Setting, more: str = "") -> Iterator[str]:
+    words = setting.help + (f" {more}" if more else "")
+    if setting.also:
+        words += f" Also read from {', '.join(setting.also)}."
+    if setting.is_secret or setting.has_secret:
+        words += f" {setting.variable}_FILE names a file with it instead."
+    return _wrapped(words)
+
+
+def _of_others() -> Iterator[str]:
+    yield from ("", "# ---- Redis by its own names ----")
+    for name, words in REDIS:
+        yield from (*_wrapped(words), f"#{name}=")
+    yield from ("", "# ---- Only for compose.yaml ----")
+    for name, default, words in COMPOSE:
+        yield from (*_wrapped(words), f"#{name}={default}")
+
+
+def _wrapped(words: str) -> Iterator[str]:
+    yield ""
+    yield from textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# ")

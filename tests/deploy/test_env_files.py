@@ -1,0 +1,63 @@
+""".env.example and .env.production: made from the table, and read alike by Peik, Docker Compose and systemd."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from peik.config import SETTINGS, load_traced
+from peik.core.units import parse_duration_s
+from peik.doors.commands.env_files import CHOSEN, MUST, env_production
+from peik.doors.commands.settings import app
+from tests.deploy.composed import ROOT
+
+PRODUCTION = ROOT / ".env.production"
+
+
+def given(text: str) -> dict[str, str]:
+    """What a file sets, not what it offers behind a #."""
+    return dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def test_the_file_is_what_the_command_prints_now() -> None:
+    text = PRODUCTION.read_text(encoding="utf-8")
+    assert text == env_production(), "run: .venv/bin/python docs/generate.py"
+    assert CliRunner().invoke(app, ["example", "--production"]).output == text
+
+
+@pytest.mark.parametrize("name", [".env.example", ".env.production"])
+def test_every_setting_is_in_it_once(name: str) -> None:
+    lines = re.findall(r"^#?(PEIK_[A-Z_]+)=", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(lines) == sorted(setting.variable for setting in SETTINGS)
+
+
+def test_production_loads_as_it_is_and_sets_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(PRODUCTION.read_bytes())
+    config, sources = load_traced(environment={}, folder=tmp_path)
+    assert {name for name, source in sources.items() if source == ".env"} == set(CHOSEN)
+    assert (config.backup_every, config.gateway_open, config.log_format) == (parse_duration_s("24h"), False, "json")
+    assert set(given(PRODUCTION.read_text(encoding="utf-8"))) == {f"PEIK_{name.upper()}" for name in (*MUST, *CHOSEN)}
+
+
+def test_production_filled_in_is_what_was_filled_in(tmp_path: Path) -> None:
+    text = PRODUCTION.read_text(encoding="utf-8")
+    for name in MUST:
+        text = text.replace(f"PEIK_{name.upper()}=\n", f"PEIK_{name.upper()}=mine\n")
+    (tmp_path / ".env").write_text(text, encoding="utf-8")
+    config, sources = load_traced(environment={}, folder=tmp_path)
+    assert {name for name, source in sources.items() if source == ".env"} == set(CHOSEN) | set(MUST)
+    assert (config.admin_key, config.admin_chats) == ("mine", ("mine",))
+
+
+def test_no_choice_is_the_default_and_every_name_is_a_setting() -> None:
+    defaults = {setting.name: setting.default for setting in SETTINGS}
+    assert set(MUST) <= set(defaults)
+    assert not set(MUST) & set(CHOSEN)
+    assert all(defaults[name] != value for name, (value, _) in CHOSEN.items())
+
+
+def test_what_it_sets_is_plain_for_all_who_read_it() -> None:
+    """systemd knows no ${…}, and Docker Compose and dotenv disagree about quotes and remarks behind a value."""
+    for name, value in given(env_production()).items():
+        assert re.fullmatch(r"[A-Za-z0-9./:_-]*", value), name
