@@ -74,7 +74,7 @@ def test_every_service_is_bounded_and_may_do_little(file: Any) -> None:
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
         assert service["pids_limit"] > 0, name
-        assert name == "balancer" or parse_size_bytes(service["mem_limit"]) > 0, name
+        assert parse_size_bytes(service["mem_limit"]) > 0, name
         assert service["healthcheck"]["test"], name
         for needed, terms in service.get("depends_on", {}).items():  # or one profile would need the other
             assert terms.get("required", True) is (not services[needed].get("profiles") or name == "grafana"), name

@@ -12,7 +12,9 @@ from peik.doors.openapi import OPERATIONS
 from peik.doors.rest_nodes import NodeRoutes
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("stores.md", "nodes.md", "compose.md", "deploy.md")}
+PAGES = {
+    name: (DOCS / name).read_text(encoding="utf-8") for name in ("stores.md", "nodes.md", "compose.md", "deploy.md")
+}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -23,7 +25,9 @@ def test_every_setting_on_a_page_is_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_on_a_page_can_be_given(name: str) -> None:
-    named = re.findall(r"(?:`|^|\bnode-1 |\bapp )peik ([a-z]+)(?: (drain|resume))?( --wait)?", PAGES[name], re.MULTILINE)
+    named = re.findall(
+        r"(?:`|^|\bnode-1 |\bapp )peik ([a-z]+)(?: (drain|resume))?( --wait)?", PAGES[name], re.MULTILINE
+    )
     assert named
     for words in named:
         command = get_command(app)
