@@ -238,6 +238,7 @@ def build(
         runners=consumers,
         outages=outages,
         recover=lambda bot_id: recover_by(leases.holds, receiver, desk.bot(bot_id)),
+        likely_s=config.trace_likely,
     )
     overview, standings = overview_of(
         figures=figures,

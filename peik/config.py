@@ -428,6 +428,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="keep_failed_jobs", group=Group.JOBS, default="30d", parse=parse_duration_s, help="How long jobs that failed are kept."),
     Setting(name="gateway_wait", group=Group.GATEWAY, default="4s", parse=parse_duration_s, help="How long a send through the gateway waits for Telegram's answer before it is answered with message_id 0. The letter goes on either way."),
     Setting(name="gateway_open", group=Group.GATEWAY, default="on", parse=_flag, help="Serve bots that are not known yet: their token is checked with Telegram once. Off: only bots that were added before."),
+    Setting(name="trace_likely", group=Group.GATEWAY, default="60s", parse=parse_duration_s, help="For how long after an update was handed to a bot a call of that bot to the same chat is likely its answer, if the call does not say what it answers; 0: never. See tracing.md."),
     Setting(name="file_cache", group=Group.GATEWAY, default="256M", parse=parse_size_bytes, help="How much room files fetched through /file/bot… may take on disk, beside the database; 0 keeps none."),
     Setting(name="upload_max", group=Group.BOUNDS, default=None, parse=parse_size_bytes, help="The largest file to accept; by default 50M for Telegram's own API root and 2000M for any other."),
     Setting(name="body_max", group=Group.BOUNDS, default="64M", parse=parse_size_bytes, help="The largest JSON request to accept."),
@@ -529,6 +530,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_failed_jobs: float
     gateway_wait: float
     gateway_open: bool
+    trace_likely: float
     file_cache: int
     upload_max: int | None
     body_max: int

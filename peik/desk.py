@@ -33,6 +33,7 @@ from peik.ports import (
     Store,
     Tally,
 )
+from peik.tracing import current_trace
 
 BATCH_LETTERS_MAX = 100_000
 METADATA_BYTES_MAX = 8 * 1024
@@ -65,6 +66,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     metadata: bytes | None = None
     enclosed: tuple[Enclosed, ...] = ()
     hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
+    trace: str | None = None  # what it answers, as `peik.core.trace` writes it; None: what runs here belongs to
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +154,7 @@ class Desk:
         is_single = len(drafts) == 1 and self._store.marks_at_once
         express = self._engine.express(drafts[0]) if is_single else None
         accepted = await self._store.accept(drafts, at_ms=at_ms, express=express)
-        self._events.tell(AcceptedEvent(count=len(accepted)))
+        self._events.tell(AcceptedEvent(count=len(accepted), traced=_traced(drafts, accepted)))
         for draft in drafts:
             for at in (draft.send_at_ms, draft.expires_at_ms):
                 if at is not None:
@@ -187,6 +189,7 @@ class Desk:
             target=reading.target,
             # A number that Telegram gave to the chat later; a name stays right as it is.
             is_moved=chat != reading.chat and isinstance(reading.chat, int),
+            trace=call.trace or current_trace(),
         )
         return plain if _has_usual_terms(call) else self._with_terms(plain, call, at_ms)
 
@@ -600,6 +603,14 @@ def _rank(priority: int) -> int:
     return rank
 
 
+def _traced(drafts: Sequence[Draft], accepted: Sequence[Accepted]) -> tuple[tuple[int, str], ...]:
+    return tuple(
+        (one.letter_id, draft.trace)
+        for draft, one in zip(drafts, accepted, strict=True)
+        if draft.trace is not None and not one.is_repeat
+    )
+
+
 def _may_be_open(wanted: LetterFilter) -> bool:
     return wanted.state in (None, State.WAITING, State.DELAYED)
 
@@ -642,6 +653,7 @@ def _settled(view: LetterView, move: Move) -> Settled:
         state=view.state,
         reason=view.failed_reason,
         uncertain_tries=view.uncertain_tries,
+        trace=view.trace,
     )
 
 

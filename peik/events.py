@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from peik.core.arrival import Arrival
 from peik.core.letter import Chat, State
 from peik.core.lifecycle import Move
 from peik.core.outcome import Outcome
@@ -17,6 +18,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 class Accepted(Event, frozen=True, kw_only=True):
     count: int
+    traced: tuple[tuple[int, str], ...] = ()  # those that answer something: letter and trace
 
 
 class Settled(Event, frozen=True, kw_only=True):
@@ -33,6 +35,16 @@ class Settled(Event, frozen=True, kw_only=True):
     outcome: Outcome | None = None  # of the try that led to it; None: there was none
     took_s: float | None = None  # that try, from when it left until its answer
     waited_s: float | None = None  # from when it was accepted until this try was over; None: nobody here saw it come
+    trace: str | None = None  # what the letter answers
+    message_ids: tuple[int, ...] = ()  # what Telegram calls it; only told of letters with a trace
+
+
+class Answered(Event, frozen=True, kw_only=True):
+    """An answer that cannot wait in a queue (to a button, a query) went straight through to Telegram."""
+
+    method: str
+    trace: str
+    is_taken: bool
 
 
 class Held(Event, frozen=True, kw_only=True):
@@ -199,6 +211,13 @@ class OfflineTooLong(Event, frozen=True, kw_only=True):
 
     away_s: float
     expired: int | None  # None: the ids do not allow to know
+
+
+class HandedOn(Event, frozen=True, kw_only=True):
+    """Arrivals are on their way to a consumer. It may get them once more if it does not acknowledge them."""
+
+    consumer: str
+    arrivals: tuple[Arrival, ...]
 
 
 class ArrivalSettled(Event, frozen=True, kw_only=True):

@@ -147,6 +147,7 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_ms: int | None
     marked_at_ms: int | None
     settled_at_ms: int | None
+    trace: str | None = None  # what it answers, as `peik.core.trace` writes it
 
 
 class BotRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +202,7 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     error: str | None = None
     cause: str | None = None  # why it died, as `cause_of` says it
+    trace: str | None = None  # what it answers, for certain or likely
 
 
 class LetterPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import datetime
 import msgspec
 
 from peik.core.letter import Priority, State
+from peik.core.trace import certainty, plain
 from peik.ports import LetterView
 
 
@@ -45,6 +46,8 @@ def letter_view(view: LetterView) -> dict[str, object]:
         "merged_into": None if view.merged_into is None else str(view.merged_into),
         "params": msgspec.Raw(view.params.encode()),
         "metadata": None if view.metadata is None else msgspec.Raw(view.metadata.encode()),
+        "trace": None if view.trace is None else plain(view.trace),
+        "trace_certainty": None if view.trace is None else certainty(view.trace),
         "history": _history(view),
         "created_at": rfc3339(view.created_at_ms),
         "send_at": rfc3339(view.due_at_ms) if view.state is State.DELAYED else None,

@@ -89,6 +89,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
     message_type: str | None = None
     hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
+    trace: str | None = None  # what it answers, as `peik.core.trace` writes it
     is_too_late: bool = False  # it had expired when it came: it can only be the repeat of one that was in time
 
     @property
@@ -129,6 +130,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     attempts_made: int = 0
     uncertain_tries: int = 0
     enclosed: tuple[Enclosed, ...] = ()
+    trace: str | None = None
 
     @property
     def lane(self) -> LaneKey:

@@ -10,6 +10,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from peik.core.letter import Backoff, Enclosed, OnUncertain
+from peik.core.trace import HEADER, PARENT_HEADER, read_parent, read_trace
 from peik.core.units import parse_duration_s
 from peik.desk import Call
 from peik.errors import BadInput, TooLarge
@@ -40,6 +41,7 @@ class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
     on_uncertain: OnUncertain | None = None
     idempotency_key: str | None = None
     webhook_url: str | None = None
+    trace: str | None = None
     # Raw itself takes null; a union with None would take nothing else.
     metadata: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
 
@@ -96,8 +98,19 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
         raise BadInput(code="bad_json", detail=f"The body is not valid JSON: {error}.") from None
 
 
-def call_of(letter: LetterBody, *, key: str | None = None, enclosed: tuple[Enclosed, ...] = ()) -> Call:
-    """The desk's call. A key in the body wins over the header."""
+def read_traced(request: Request) -> str | None:
+    """What the headers say that this answers: ours counts before `traceparent`. Raises BadInput."""
+    own = request.headers.get(HEADER)
+    if own:
+        return read_trace(own)
+    parent = request.headers.get(PARENT_HEADER)
+    return None if parent is None else read_parent(parent)
+
+
+def call_of(
+    letter: LetterBody, *, key: str | None = None, trace: str | None = None, enclosed: tuple[Enclosed, ...] = ()
+) -> Call:
+    """The desk's call. A key or a trace in the body wins over the header."""
     backoff = letter.backoff or _Backoff()
     return Call(
         method=letter.method,
@@ -115,6 +128,7 @@ def call_of(letter: LetterBody, *, key: str | None = None, enclosed: tuple[Enclo
         metadata=None if bytes(letter.metadata) == b"null" else bytes(letter.metadata),
         enclosed=enclosed,
         hook=letter.webhook_url,
+        trace=trace if letter.trace is None else read_trace(letter.trace),
     )
 
 

@@ -31,9 +31,10 @@ from peik.doors.gateway_files import GatewayFiles
 from peik.doors.gateway_inbox import Ask, GatewayInbox, Own, consumer_of
 from peik.doors.gateway_params import Given, Gone, Unreadable, read_given
 from peik.doors.gateway_tokens import Tokens, Turned
+from peik.doors.gateway_traces import trace_in
 from peik.engine.passage import patience_with
 from peik.errors import InDoubt, Problem
-from peik.events import Surprise
+from peik.events import Answered, Surprise
 from peik.ports import BotRecord, Enclosure
 
 REAL_WAIT_S = 60.0  # DESIGN.md: what cannot be stood in for waits so long for its answer
@@ -154,18 +155,21 @@ class Gateway:
     async def _serve(self, bot: BotRecord, place: Place, given: Given) -> Answer:
         name, kind = classify(place.method)
         if kind is not None and kind.is_queued:
-            return await self._accept(bot, name, kind, given)
+            return await self._accept(bot, place.consumer, name, kind, given)
         try:
             own = self._own.get(name)
             if own is not None:
                 return await own(Ask(bot=bot, consumer=consumer_of(place.consumer), given=given))
-            return await self._pass(bot, name, kind, given)
+            answer = await self._pass(bot, name, kind, given)
+            if kind is MethodClass.ANSWER:
+                self._tell_answered(bot, place.consumer, name, given, answer)
+            return answer
         finally:
             self._drop(given.enclosed)
 
     # ---- letters ----
 
-    async def _accept(self, bot: BotRecord, name: str, kind: MethodClass, given: Given) -> Answer:
+    async def _accept(self, bot: BotRecord, consumer: str | None, name: str, kind: MethodClass, given: Given) -> Answer:
         call = Call(
             method=name,
             params=given.params,
@@ -173,6 +177,7 @@ class Gateway:
             priority=Priority.HIGH,
             idempotency_key=given.key,
             enclosed=given.enclosed,
+            trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.handed),
         )
         try:
             (accepted,) = await self._desk.accept([call])
@@ -215,6 +220,12 @@ class Gateway:
         patience = patience_with(name, kind)
         reply = await self._peik.passage.carry(bot.token, name, given.params, patience=patience, enclosures=enclosures)
         return of_reply(reply)
+
+    def _tell_answered(self, bot: BotRecord, consumer: str | None, name: str, given: Given, answer: Answer) -> None:
+        trace = trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.handed)
+        if trace is not None:
+            told = Answered(bot_id=bot.bot_id, method=name, trace=trace, is_taken=answer.status == 200)
+            self._peik.events.tell(told)
 
     async def _get_me(self, ask: Ask) -> Answer:
         """Telegram's answer; while it cannot be reached, what it said the last time: a bot must be able to start."""

@@ -49,6 +49,8 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     params: bytes = b"{}"  # a JSON object, or what a client took for one
     enclosed: tuple[Enclosed, ...] = ()
     key: str | None = None
+    trace: str | None = None  # what the call says that it answers: X-Peik-Trace,
+    parent: str | None = None  # and traceparent
 
     def fields(self) -> dict[str, object]:
         """The parameters by name. Raises Unreadable."""
@@ -68,10 +70,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     size_bytes: int | None = None  # as announced
     has_body: bool = False
+    trace: str | None = None
+    parent: str | None = None
 
 
 def read_head(headers: Headers) -> Head:
     content_type, coding, key = b"", b"", None
+    trace: str | None = None
+    parent: str | None = None
     size: int | None = None
     has_body = False
     for name, value in headers:
@@ -87,12 +93,31 @@ def read_head(headers: Headers) -> Head:
                 coding = value.strip().lower()
             case b"idempotency-key":
                 key = value.decode("latin-1").strip() or None
-    return Head(content_type=content_type, coding=coding, key=key, size_bytes=size, has_body=has_body)
+            case b"x-peik-trace":
+                trace = value.decode("latin-1").strip() or None
+            case b"traceparent":
+                parent = value.decode("latin-1")
+    return Head(
+        content_type=content_type,
+        coding=coding,
+        key=key,
+        size_bytes=size,
+        has_body=has_body,
+        trace=trace,
+        parent=parent,
+    )
 
 
 async def read_given(headers: Headers, query: bytes, receive: Receive, *, spool: Spool, file_bytes_max: int) -> Given:
     """Everything that a call brought along. Raises Unreadable, Gone, and what the spool raises; leaves no file behind then."""
     head = read_head(headers)
+    given = await _read_given(head, query, receive, spool=spool, file_bytes_max=file_bytes_max)
+    if head.trace is None and head.parent is None:
+        return given
+    return msgspec.structs.replace(given, trace=head.trace, parent=head.parent)
+
+
+async def _read_given(head: Head, query: bytes, receive: Receive, *, spool: Spool, file_bytes_max: int) -> Given:
     if not head.has_body and not query:
         return Given(key=head.key)
     asked = _pairs(query) if query else {}

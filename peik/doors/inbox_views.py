@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, wire_id
+from peik.core.trace import trace_of
+from peik.doors.traces import Answers, answers_view
 from peik.doors.views import rfc3339
 from peik.inbox.desk import Inbox, Recovery
 from peik.inbox_ports import ArrivalView, Consumer, Delivery, InboxTally
@@ -29,6 +31,7 @@ def arrival_view(view: ArrivalView, *, consumer: str | None = None) -> dict[str,
         "user_id": None if arrival.user_id is None else str(arrival.user_id),
         "message_id": None if arrival.message_id is None else str(arrival.message_id),
         "text": text_of(arrival),
+        "trace": trace_of(arrival.bot_id, arrival.number),
         "state": _state(view, consumer),
         "sent_at": rfc3339(arrival.sent_at_ms),
         "received_at": rfc3339(arrival.received_at_ms),
@@ -37,9 +40,14 @@ def arrival_view(view: ArrivalView, *, consumer: str | None = None) -> dict[str,
     }
 
 
-def whole_arrival_view(view: ArrivalView) -> dict[str, object]:
-    """One arrival with the update itself, as a bot gets it."""
-    return {**arrival_view(view), "update": msgspec.Raw(view.arrival.wire())}
+def whole_arrival_view(view: ArrivalView, answers: Answers) -> dict[str, object]:
+    """One arrival with the update itself, as a bot gets it, and the letters that answer it."""
+    return {
+        **arrival_view(view),
+        "update": msgspec.Raw(view.arrival.wire()),
+        "answers": answers_view(view.arrival, answers.letters),
+        "answers_are_cut": answers.is_cut,
+    }
 
 
 def _state(view: ArrivalView, consumer: str | None) -> str | None:

@@ -7,6 +7,7 @@ import msgspec
 from peik import __version__
 from peik.config import StoreKind
 from peik.core.letter import State
+from peik.core.trace import HEADER
 from peik.doors.bodies import BatchBody, LetterBody
 from peik.doors.openapi_alerts import ALERT_OPERATIONS, ALERT_SCHEMAS
 from peik.doors.openapi_audit import AUDIT_OPERATIONS, AUDIT_SCHEMAS
@@ -24,6 +25,7 @@ from peik.doors.openapi_shapes import (
     LIMIT,
     SECONDS,
     TIME,
+    TRACE,
     WORD,
     Json,
     Operation,
@@ -56,6 +58,8 @@ _LETTER = shape(
     merged_into=nullable(ID),
     params={"type": "object"},
     metadata=nullable({"type": "object"}),
+    trace=nullable({"type": "string", "description": "What it answers: see tracing."}),
+    trace_certainty=nullable({"type": "string", "enum": ["exact", "likely"]}),
     history={"type": "array", "items": {"type": "object"}},
     created_at=TIME,
     send_at=nullable(TIME),
@@ -194,7 +198,9 @@ _FILTERS = [
     in_query("text", WORD, "Words in the parameters."),
     in_query("error", WORD, "Words in the reason of failure."),
     in_query("cause", WORD, "What it died of, as `GET /v1/dead/causes` says it."),
+    in_query("trace", TRACE, "What they answer, for certain or likely."),
 ]
+_ANSWERED = in_query("arrival_id", ID, "The arrival that they answer, for certain or likely.")
 _SINCE_DIED = in_query(
     "since", {"anyOf": [TIME, SECONDS | {"exclusiveMaximum": 1e11}]}, "Dead since then; RFC 3339 or Unix seconds."
 )
@@ -218,6 +224,13 @@ OPERATIONS: dict[str, Operation] = {
                 "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
                 "description": "A repeat with the same key within 48 hours is the same letter.",
             },
+            {
+                "name": HEADER,
+                "in": "header",
+                "required": False,
+                "schema": TRACE,
+                "description": "What it answers; `traceparent` is read, too.",
+            },
         ),
         body=LetterBody,
         example=_HELLO | {"priority": 1, "metadata": {"user_id": "42", "message_type": "receipt"}},
@@ -232,7 +245,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "getLetter": Operation(answers={200: "Letter"}, parameters=(*_OF_LETTER, _WAIT), problems=(404, 422)),
     "listLetters": Operation(
-        answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)
+        answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, _ANSWERED, CURSOR, LIMIT), problems=(403, 404, 422)
     ),
     "cancelLetter": Operation(answers={200: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
     "cancelLetters": Operation(

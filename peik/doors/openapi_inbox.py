@@ -36,6 +36,7 @@ _ARRIVAL: Json = {
     "user_id": nullable(_TEXT),
     "message_id": nullable(_TEXT),
     "text": nullable(_TEXT),
+    "trace": _TEXT | {"description": "What its answers are found by."},
     "state": nullable({"type": "string", "enum": [str(state) for state in State]}),
     "sent_at": nullable(TIME),
     "received_at": TIME,
@@ -53,6 +54,18 @@ _ARRIVAL: Json = {
         ),
     },
 }
+_ANSWER: Json = shape(
+    letter_id=ID,
+    method=_TEXT,
+    chat_id=_TEXT,
+    state={"type": "string", "enum": [str(state) for state in State]},
+    trace_certainty=nullable({"type": "string", "enum": ["exact", "likely"]}),
+    message_ids={"type": "array", "items": _TEXT},
+    accepted_at=TIME,
+    finished_at=nullable(TIME),
+    accepted_after_ms=_WHOLE | {"description": "After the update had come."},
+    finished_after_ms=nullable(_WHOLE),
+)
 _CONSUMER: Json = {
     "bot_id": ID,
     "name": _TEXT,
@@ -74,7 +87,12 @@ _BACKLOG: Json = {
 }
 
 INBOX_SCHEMAS: Json = {
-    "Arrival": shape(**_ARRIVAL, update={"type": "object", "description": "The update as a bot gets it."}),
+    "Arrival": shape(
+        **_ARRIVAL,
+        update={"type": "object", "description": "The update as a bot gets it."},
+        answers={"type": "array", "items": _ANSWER},
+        answers_are_cut={"type": "boolean", "description": "There may be more of them: GET /v1/letters?arrival_id="},
+    ),
     "Arrivals": shape(arrivals={"type": "array", "items": shape(**_ARRIVAL)}, next_cursor=nullable(ID)),
     "Events": {"type": "string", "description": "One event per arrival: its number as id, the update as data."},
     "Replayed": {

@@ -11,6 +11,7 @@ Json = dict[str, Any]
 
 ID: Json = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 TIME: Json = {"type": "string", "format": "date-time"}
+TRACE: Json = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"}
 
 
 def nullable(schema: Json) -> Json:

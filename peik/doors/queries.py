@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from peik.core.call import chat_key
 from peik.core.letter import Chat, State
+from peik.core.trace import plain, read_trace
 from peik.doors.bodies import instant_ms, parse_id
 from peik.errors import BadInput
 from peik.inbox_ports import ArrivalFilter
@@ -17,6 +18,7 @@ WORD_CHARS_MAX = 200
 CHAT_PATTERN = "^(-?[0-9]{1,15}|@[A-Za-z0-9_]{1,64})$"
 _FILTERS = (
     "state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "until", "text", "error", "cause",
+    "trace",
 )  # fmt: skip
 ARRIVAL_FILTERS = (
     "bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "first_number", "last_number", "text",
@@ -61,6 +63,7 @@ def filter_of(given: dict[str, str]) -> LetterFilter:
         text=given.get("text"),
         error=given.get("error"),
         cause=given.get("cause"),
+        trace=None if "trace" not in given else read_trace(plain(given["trace"])),
     )
 
 

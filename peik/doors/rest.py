@@ -14,7 +14,17 @@ from peik.core.token import Token
 from peik.doors import problems
 from peik.doors.access import Access
 from peik.doors.archive_health import ArchiveHealth
-from peik.doors.bodies import call_of, decode, decode_batch, decode_letter, parse_id, read_body, read_multipart, wait_s
+from peik.doors.bodies import (
+    call_of,
+    decode,
+    decode_batch,
+    decode_letter,
+    parse_id,
+    read_body,
+    read_multipart,
+    read_traced,
+    wait_s,
+)
 from peik.doors.docs_page import page
 from peik.doors.inbox_views import inbox_stats
 from peik.doors.metrics import MetricsRoutes
@@ -83,7 +93,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
     )
     return (
         *_Routes(peik, access, nodes, pulse or pulse_of(peik)).table(),
-        *LetterRoutes(peik.desk, access).table(),
+        *LetterRoutes(peik.desk, peik.inbox, access).table(),
         *BotRoutes(peik.desk, access).table(),
         *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
         *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
@@ -172,13 +182,14 @@ class _Routes:
         """Accept one call durably; with `?wait=10s`, answer with what became of it."""
         caller = self._admit(request, "send")
         wait = wait_s(request, most_s=self._peik.config.wait_max)
-        key = request.headers.get("idempotency-key")
+        key, trace = request.headers.get("idempotency-key"), read_traced(request)
         config = self._peik.config
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
             spool = self._peik.spool
             body, enclosed = await read_multipart(request, spool, file_bytes_max=config.upload_bytes_max)
             try:
-                (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key, enclosed=enclosed))])
+                call = call_of(body, key=key, trace=trace, enclosed=enclosed)
+                (accepted,) = await self._desk.accept([caller.own(call)])
             except InDoubt:
                 raise  # it may be accepted all the same, and needs its files then; else they are swept away
             except Exception:  # and not when cancelled, for the same reason
@@ -188,7 +199,7 @@ class _Routes:
                 spool.remove([one.blob for one in enclosed])
         else:
             body = decode_letter(await read_body(request, bytes_max=config.body_max))
-            (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key))])
+            (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key, trace=trace))])
         if wait:
             return _letter(await self._desk.wait(accepted.letter_id, wait))
         if accepted.is_repeat:
@@ -200,7 +211,8 @@ class _Routes:
         """Accept many calls in one commit, all or none."""
         caller = self._admit(request, "send")
         body = decode_batch(await read_body(request, bytes_max=self._peik.config.body_max))
-        accepted = await self._desk.accept([caller.own(call_of(letter)) for letter in body.letters])
+        trace = read_traced(request)
+        accepted = await self._desk.accept([caller.own(call_of(letter, trace=trace)) for letter in body.letters])
         return _json({"ids": [str(one.letter_id) for one in accepted]}, 202)
 
     async def get_letter(self, request: Request) -> Response:

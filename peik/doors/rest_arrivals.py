@@ -12,9 +12,10 @@ from peik.doors.inbox_views import arrival_view, inbox_view, recovery_view, whol
 from peik.doors.queries import LIMIT_MAX, arrival_filter_of, read_arrival_filter, read_cursor, read_limit
 from peik.doors.replies import Route, json_response
 from peik.doors.sse import EventStream
+from peik.doors.traces import Answers, answers_to, wanted_of
 from peik.errors import BadInput
 from peik.inbox.desk import REPLAY_PAGE, InboxDesk
-from peik.inbox_ports import ArrivalFilter
+from peik.inbox_ports import ArrivalFilter, ArrivalView
 
 _SMALL_BODY = 64 * 1024
 _SEEN_BODY = 1024 * 1024
@@ -122,12 +123,15 @@ class ArrivalRoutes:
         shown = [arrival_view(view, consumer=wanted.consumer) for view in views]
         return json_response({"arrivals": shown, "next_cursor": cursor})
 
+    async def _answers(self, caller: Caller, view: ArrivalView) -> Answers:
+        return await answers_to(self._desk, caller.narrow(wanted_of(view.arrival)))
+
     async def get_arrival(self, request: Request) -> Response:
         """One arrival: the update itself, and how it stands with each consumer, with every try."""
         caller = self._access.admit(request, "read")
         view = await self._inbox.arrival(parse_id(request.path_params["arrival_id"], "arrival_id"))
         caller.must_see_arrival(view)
-        return json_response(whole_arrival_view(view))
+        return json_response(whole_arrival_view(view, await self._answers(caller, view)))
 
     async def get_inbox(self, request: Request) -> Response:
         """How each bot's inbox stands: its source, how far it is, and the backlog of every consumer."""
@@ -165,7 +169,7 @@ class ArrivalRoutes:
         arrival_id = parse_id(request.path_params["arrival_id"], "arrival_id")
         caller.must_see_arrival(await self._inbox.arrival(arrival_id))
         view = await self._inbox.retry(arrival_id, request.query_params.get("consumer"))
-        return json_response(whole_arrival_view(view), 202)
+        return json_response(whole_arrival_view(view, await self._answers(caller, view)), 202)
 
     async def retry_dead(self, request: Request) -> Response:
         """Hand all dead arrivals of a filter on once more."""

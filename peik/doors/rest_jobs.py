@@ -14,13 +14,14 @@ from peik.core.key import Scope
 from peik.core.letter import Backoff, Priority
 from peik.desk import Desk
 from peik.doors.access import Access
-from peik.doors.bodies import decode, instant_ms, parse_id, read_body, wait_s
+from peik.doors.bodies import decode, instant_ms, parse_id, read_body, read_traced, wait_s
 from peik.doors.queries import filter_of, read_cursor, read_limit
 from peik.doors.replies import Route, json_response
 from peik.errors import BadInput
 from peik.job_ports import JobFilter
 from peik.jobs.desk import TIMEOUT_S_MAX, USER_CHARS_MAX, JobRequest
 from peik.shown_jobs import host_view, page_view, stats_view, used_view, whole_view
+from peik.tracing import under
 
 if TYPE_CHECKING:
     from peik.app import Office
@@ -138,7 +139,8 @@ class JobRoutes:
         wait = self._wait_s(request)
         body = decode(JobBody, await self._body(request))
         wanted = request_of(body, self._desk, key=request.headers.get("idempotency-key"))
-        (queued,) = await self._jobs.queue([wanted])
+        with under(read_traced(request)):
+            (queued,) = await self._jobs.queue([wanted])
         if wait:
             job = await self._jobs.wait(queued.job_id, wait)
             return await self._shown(job, 200 if job.state.is_final else 202)
@@ -149,7 +151,8 @@ class JobRoutes:
         """Queue many jobs in one commit, all or none."""
         self._admit(request, "send")
         body = decode(JobBatchBody, await self._body(request))
-        queued = await self._jobs.queue([request_of(one, self._desk) for one in body.jobs])
+        with under(read_traced(request)):
+            queued = await self._jobs.queue([request_of(one, self._desk) for one in body.jobs])
         return json_response({"ids": [str(one.job_id) for one in queued]}, 202)
 
     # ---- looking ----

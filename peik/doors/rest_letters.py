@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from peik.core.letter import State
 from peik.desk import Desk
-from peik.doors.access import Access
+from peik.doors.access import Access, Caller
 from peik.doors.bodies import decode, instant_ms, parse_id, read_body
 from peik.doors.queries import (
     filter_of,
@@ -19,8 +19,10 @@ from peik.doors.queries import (
     read_switch,
 )
 from peik.doors.replies import Route, json_response
+from peik.doors.traces import wanted_of
 from peik.doors.views import cause_view, chat_view, lane_view, letter_view
 from peik.errors import BadInput
+from peik.inbox.desk import InboxDesk
 from peik.ports import NOW, Counted, LetterFilter
 
 _SMALL_BODY = 64 * 1024
@@ -67,8 +69,9 @@ class ChatBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LetterRoutes:
-    def __init__(self, desk: Desk, access: Access) -> None:
+    def __init__(self, desk: Desk, inbox: InboxDesk, access: Access) -> None:
         self._desk = desk
+        self._inbox = inbox
         self._access = access
 
     def table(self) -> tuple[Route, ...]:
@@ -89,11 +92,23 @@ class LetterRoutes:
         )
 
     async def list_letters(self, request: Request) -> Response:
-        """Letters by state, bot, chat, user, type, time, words of text or error; the newest first.
+        """Letters by state, bot, chat, user, type, time, words of text or error, or what they answer; the newest first.
 
         One page looks at so many letters and not further: `is_cut` says that it ended for that, and `next_cursor` goes on."""
         caller = self._access.admit(request, "read")
-        return await self._page(request, caller.narrow(read_filter(request)))
+        wanted = read_filter(request, also=("cursor", "limit", "arrival_id"))
+        if "arrival_id" in request.query_params:
+            wanted = await self._answering(wanted, caller, request.query_params["arrival_id"])
+        return await self._page(request, caller.narrow(wanted))
+
+    async def _answering(self, wanted: LetterFilter, caller: Caller, arrival_id: str) -> LetterFilter:
+        if wanted.trace is not None:
+            raise BadInput(code="two_traces", detail="Say trace or arrival_id, not both.")
+        view = await self._inbox.arrival(parse_id(arrival_id, "arrival_id"))
+        caller.must_see_arrival(view)
+        answers = wanted_of(view.arrival)
+        since_ms = answers.since_ms if wanted.since_ms is None else wanted.since_ms
+        return msgspec.structs.replace(wanted, trace=answers.trace, since_ms=since_ms)
 
     async def list_dead(self, request: Request) -> Response:
         """Dead letters, the newest first, with the same filters."""

@@ -16,6 +16,7 @@ from peik.core.outcome import Delivered, Outcome, Uncertain, Unsent, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.core.retry import BACKOFF_MS_MAX
+from peik.core.trace import message_ids_in
 from peik.engine.chatbook import ChatBook
 from peik.engine.consequences import Consequences
 from peik.engine.enclosing import Enclosing
@@ -659,4 +660,13 @@ def _settled(
         outcome=outcome,
         took_s=took_s,
         waited_s=waited_s,
+        trace=letter.trace,
+        message_ids=_message_ids(letter, outcome),
     )
+
+
+def _message_ids(letter: Letter, outcome: Outcome | None) -> tuple[int, ...]:
+    """Only of what somebody may want to follow: the rest of the letters shall not pay for it."""
+    if letter.trace is None or not isinstance(outcome, Delivered):
+        return ()
+    return message_ids_in(outcome.result)

@@ -101,4 +101,5 @@ def _expired(view: LetterView) -> Settled:
         state=State.FAILED,
         reason=EXPIRED,
         uncertain_tries=view.uncertain_tries,
+        trace=view.trace,
     )

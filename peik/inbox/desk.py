@@ -12,8 +12,9 @@ from peik.core.gap import expires_at_ms
 from peik.core.letter import State
 from peik.core.spans import Progress
 from peik.errors import BadInput, Conflict, NotFound
-from peik.events import Arrived, Events
+from peik.events import Arrived, Events, HandedOn
 from peik.inbox.away import NoOutages, Outages
+from peik.inbox.handed import LIKELY_S, Handed
 from peik.inbox.reading import NoRunners, Readers, Runners, types_of
 from peik.inbox.streams import Stream
 from peik.inbox.waiting import Waiting
@@ -71,6 +72,7 @@ class InboxDesk:
         outages: Outages | None = None,
         recover: Callable[[int], Awaitable[Recovery]] | None = None,
         urls_may_be_private: bool = True,
+        likely_s: float = LIKELY_S,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -79,6 +81,8 @@ class InboxDesk:
         self._recover = recover
         self._urls_may_be_private = urls_may_be_private
         self._waiting = Waiting(events=events)
+        self.handed = Handed(clock=clock, likely_s=likely_s)
+        events.listen(self.handed.listen)
         self._readers = Readers(
             store=store,
             clock=clock,
@@ -304,9 +308,12 @@ class InboxDesk:
         handed its arrivals, "webhook_set" if that begins while it waits.
         """
         check_name(consumer)
-        return await self._readers.updates(
+        found = await self._readers.updates(
             bot_id, consumer, offset=offset, limit=limit, timeout_s=timeout_s, allowed=allowed
         )
+        if found:
+            self._events.tell(HandedOn(bot_id=bot_id, consumer=consumer, arrivals=tuple(found)))
+        return found
 
     async def stream(
         self,

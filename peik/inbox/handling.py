@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from peik.core.arrival import Arrival
 from peik.core.token import without_tokens
+from peik.core.trace import trace_of
 from peik.errors import StoreUnavailable
 from peik.inbox.delivery import Away, Done, Failed, Patience, Verdict
+from peik.tracing import under
 
 BACKOFF_MS = 2000
 TRACE_CHARS_MAX = 4000  # the end of it, which is where the error is
@@ -33,7 +35,8 @@ class InProcess:
     async def deliver(self, arrival: Arrival, *, tries: int) -> Verdict:
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
-                await self._handle(arrival, tries)
+                with under(trace_of(arrival.bot_id, arrival.number)):
+                    await self._handle(arrival, tries)
         except StoreUnavailable as error:
             return Away(why=error.detail)  # it is ours to mend, and no fault of the arrival
         except Absent as error:

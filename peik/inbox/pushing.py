@@ -9,10 +9,12 @@ from typing import Protocol
 from peik.core.answered import read_answer
 from peik.core.arrival import Arrival
 from peik.core.problem import Problem
+from peik.core.trace import HEADER, trace_of
 from peik.errors import Conflict, StoreUnavailable
 from peik.events import AnswerIgnored, Events, StoreFailed
 from peik.inbox.delivery import Away, Done, Failed, Patience, Verdict
 from peik.inbox_ports import Consumer, Pushed, Pusher
+from peik.tracing import under
 
 TRY_S = 60.0  # TELEGRAM.md §2.2
 PATIENCE = Patience(attempts=30, first_ms=1000)
@@ -41,10 +43,13 @@ class Push:
         self._events = events
 
     async def deliver(self, arrival: Arrival, *, tries: int) -> Verdict:
-        pushed = await self._pusher.push(self._url, self._headers, arrival.wire(), timeout_s=TRY_S)
+        trace = trace_of(arrival.bot_id, arrival.number)
+        headers = {**self._headers, HEADER: trace}
+        pushed = await self._pusher.push(self._url, headers, arrival.wire(), timeout_s=TRY_S)
         verdict = _judge(pushed)
         if isinstance(verdict, Done) and pushed.body:
-            await self._take_call(arrival, pushed.body)
+            with under(trace):
+                await self._take_call(arrival, pushed.body)
         return verdict
 
     async def _take_call(self, arrival: Arrival, body: bytes) -> None:

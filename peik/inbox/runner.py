@@ -24,6 +24,7 @@ from peik.events import (
     ConsumerAway,
     ConsumerBack,
     Events,
+    HandedOn,
     StoreFailed,
     Surprise,
     UserLimited,
@@ -282,6 +283,8 @@ class Runner:
         return None if at is None else at + HAIR_S
 
     async def _carry(self, handing: Handing) -> None:
+        arrival = handing.arrival
+        self._events.tell(HandedOn(bot_id=arrival.bot_id, consumer=self.consumer.name, arrivals=(arrival,)))
         try:
             verdict = await self._taker.deliver(handing.arrival, tries=handing.tries)
         except Exception as error:  # noqa: BLE001  it is told, and costs this arrival a try and no other

@@ -21,6 +21,8 @@ from peik.job_ports import JobFilter, JobStore, JobTally, Queued, Quota
 from peik.jobs.kinds import Kind, Kinds
 from peik.jobs.ports import Teller
 from peik.jobs.settling import bot_of
+from peik.jobs.tracing import traced
+from peik.tracing import current_trace
 
 PARAMS_BYTES_MAX = 64 * 1024
 METADATA_BYTES_MAX = 8 * 1024
@@ -104,7 +106,8 @@ class JobsDesk:
         if not 0 < len(requests) <= QUEUED_MAX:
             raise BadInput(code="bad_batch", detail=f"From 1 to {QUEUED_MAX} jobs are queued at once.")
         at_ms = self._clock.wall_ms()
-        drafts = [drafted(one, self._kinds.get(one.kind), at_ms=at_ms) for one in requests]
+        trace = current_trace()
+        drafts = [traced(drafted(one, self._kinds.get(one.kind), at_ms=at_ms), trace) for one in requests]
         queued = await self._store.queue(drafts, quotas=self._quotas(drafts), at_ms=at_ms)
         self._tell_queued(drafts, queued)
         for draft, one in zip(drafts, queued, strict=True):

@@ -19,6 +19,7 @@ from peik.jobs.job import Answers, Chat, Hosts, Job, Message, facts_of
 from peik.jobs.kinds import Kind, Where
 from peik.jobs.ports import Teller, WorkFolders
 from peik.jobs.threads import ThreadWork
+from peik.jobs.tracing import under_trace_of
 
 GIVE_UP_S = 10.0  # so long work that was told to end may take
 
@@ -141,7 +142,8 @@ class Run:
     async def _worked(self, folder: Path) -> Ran | None:
         tools = self._tools
         self._job = Job(self.record, folder, chat=tools.chat, hosts=tools.hosts, on_progress=self._on_progress)
-        work = self._work = asyncio.create_task(self._call(self._job, folder), name=f"job {self.record.id}")
+        with under_trace_of(self.record):  # a task keeps the context that it was made in
+            work = self._work = asyncio.create_task(self._call(self._job, folder), name=f"job {self.record.id}")
         watch = asyncio.create_task(self._stopped.wait())
         try:
             await asyncio.wait([work, watch], timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)

@@ -26,6 +26,7 @@ from peik.job_ports import JobFilter, JobStore, Standing
 from peik.jobs.chat import Letters
 from peik.jobs.kinds import Kinds
 from peik.jobs.tale import PACE_S, Stage, Tale
+from peik.jobs.tracing import under_trace_of
 
 TALES_MAX = 10_000  # kept in mind; of more, the oldest are told nothing new until something happens
 SPEAKING_MAX = 32  # letters handed in at once
@@ -308,9 +309,10 @@ class Telling:
 
     async def _accept(self, tale: Tale, method: str, params: dict[str, Any], *, key: str) -> int:
         try:
-            letter = await self._letters.accept(
-                tale.notice.bot_id or None, method, msgspec.json.encode(params), files={}, idempotency_key=key
-            )
+            with under_trace_of(tale.job):
+                letter = await self._letters.accept(
+                    tale.notice.bot_id or None, method, msgspec.json.encode(params), files={}, idempotency_key=key
+                )
         except BadInput as error:
             if error.code != "unknown_reference":
                 raise

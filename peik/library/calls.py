@@ -8,6 +8,7 @@ import msgspec
 
 from peik.core.call import chat_key
 from peik.core.letter import Backoff, OnUncertain, Priority, State
+from peik.core.trace import read_trace
 from peik.desk import Call as DeskCall
 from peik.errors import BadInput
 from peik.library.files import File, Parcel, is_content, parcels_of
@@ -24,7 +25,8 @@ class Terms(TypedDict, total=False):
     Without `bot_id` the only bot there is sends it. `attempts` counts refusals that may pass; the first comes back after
     `backoff_ms`, then doubling. After a try that may have arrived, `on_uncertain` says whether it is sent again
     ("resend", at least once) or waits for a person ("hold", at most once). With an `idempotency_key`, a repeat within 48
-    hours is the same letter. `metadata` is yours; letters can be found by its `user_id` and `message_type`.
+    hours is the same letter. `metadata` is yours; letters can be found by its `user_id` and `message_type`. `trace` says
+    what the letter answers; in a handler it is known without.
     """
 
     bot_id: int
@@ -39,6 +41,7 @@ class Terms(TypedDict, total=False):
     idempotency_key: str
     metadata: Mapping[str, object]
     webhook_url: str
+    trace: str
 
 
 class Sending(Terms, total=False):
@@ -132,6 +135,7 @@ class _Terms(msgspec.Struct, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     metadata: Any = None
     webhook_url: str | None = None
+    trace: str | None = None
 
 
 def _checked(terms: dict[str, Any]) -> dict[str, Any]:
@@ -154,6 +158,7 @@ def _checked(terms: dict[str, Any]) -> dict[str, Any]:
         "idempotency_key": asked.idempotency_key,
         "metadata": None if asked.metadata is None else _json(asked.metadata, "metadata"),
         "hook": asked.webhook_url,
+        "trace": None if asked.trace is None else read_trace(asked.trace),
     }
 
 

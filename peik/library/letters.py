@@ -48,6 +48,8 @@ class Receipt(Letter, frozen=True, kw_only=True):
     merged_into: str | None = None
     params: dict[str, object]
     metadata: dict[str, object] | None = None
+    trace: str | None = None  # what it answers
+    trace_certainty: str | None = None  # exact or likely
     history: tuple[Try, ...]
     created_at: datetime.datetime
     send_at: datetime.datetime | None = None

@@ -255,6 +255,7 @@ def _body(call: Call) -> dict[str, object]:
         "idempotency_key": call.idempotency_key,
         "metadata": None if call.metadata is None else msgspec.Raw(call.metadata),
         "webhook_url": call.hook,
+        "trace": call.trace,
     }
     given = {name: value for name, value in terms.items() if value is not None}
     return {"method": call.method, "params": msgspec.Raw(call.params), **given}

@@ -10,6 +10,7 @@ from peik import backup_events, events, job_events, session_events
 from peik.clock import Clock, SystemClock
 from peik.core.job import End
 from peik.core.letter import State
+from peik.core.trace import is_likely, plain, trace_of
 from peik.ops.log_file import LogFile
 from peik.shown import rfc3339
 
@@ -87,7 +88,12 @@ class EventLog:
                 self._letter(event)
             case events.Accepted(count=count):
                 if self._shows_all:
-                    self._log.debug(f"+ accepted {count}")
+                    self._log.debug(f"+ accepted {count}", **_answering(event.traced))
+            case events.Answered(bot_id=bot_id, method=method, trace=trace, is_taken=is_taken):
+                if self._shows_all:
+                    self._log.debug(
+                        "<- answered" if is_taken else "! answer refused", bot=bot_id, method=method, **_traced(trace)
+                    )
             case events.Held(bot_id=bot_id, chat=chat, wait_s=wait_s):
                 self._log.info("# held by Telegram", bot=bot_id, chat=chat or "all", wait_s=wait_s)
             case events.ChatShut(bot_id=bot_id, chat=chat, reason=reason):
@@ -147,7 +153,16 @@ class EventLog:
         match event:
             case events.Arrived(stored=stored, duplicates=duplicates, last_number=last):
                 if self._shows_all:
-                    self._log.debug("+ arrived", bot=bot_id, stored=stored, duplicates=duplicates, last_number=last)
+                    # The numbers of one commit follow each other.
+                    taken = " ".join(trace_of(bot_id, number) for number in range(last - stored + 1, last + 1))
+                    self._log.debug(
+                        "+ arrived",
+                        bot=bot_id,
+                        stored=stored,
+                        duplicates=duplicates,
+                        last_number=last,
+                        **({"trace": taken} if taken else {}),
+                    )
             case events.InboxRecovered():
                 self._log.info(
                     "+ recovered what Telegram kept",
@@ -187,25 +202,43 @@ class EventLog:
         """Arrivals on their way on."""
         bot_id = event.bot_id
         match event:
+            case events.HandedOn(consumer=consumer, arrivals=arrivals):
+                if self._shows_all:
+                    self._log.debug(
+                        "-> handed on",
+                        bot=bot_id,
+                        consumer=consumer,
+                        arrival=" ".join(str(one.id) for one in arrivals),
+                        trace=" ".join(trace_of(bot_id, one.number) for one in arrivals),
+                    )
             case events.ArrivalSettled(state=State.FAILED):
                 self._log.warning(
                     "! dead arrival",
                     bot=bot_id,
                     consumer=event.consumer,
                     arrival=event.arrival_id,
+                    trace=trace_of(bot_id, event.number),
                     kind=event.kind,
                     tries=event.tries,
                     reason=event.reason,
                 )
             case events.ArrivalSettled(consumer=consumer, arrival_id=arrival_id, kind=kind):
                 if self._shows_all:
-                    self._log.debug("<- handled", bot=bot_id, consumer=consumer, arrival=arrival_id, kind=kind)
+                    self._log.debug(
+                        "<- handled",
+                        bot=bot_id,
+                        consumer=consumer,
+                        arrival=arrival_id,
+                        kind=kind,
+                        trace=trace_of(bot_id, event.number),
+                    )
             case events.ArrivalDeferred(consumer=consumer, arrival_id=arrival_id):
                 self._log.warning(
                     "~ handling failed",
                     bot=bot_id,
                     consumer=consumer,
                     arrival=arrival_id,
+                    trace=trace_of(bot_id, event.number),
                     reason=event.reason,
                     tries=event.tries,
                     wait_s=round(event.wait_s, 1),
@@ -347,7 +380,37 @@ class EventLog:
 
     def _letter(self, event: events.Settled) -> None:
         if event.state is State.FAILED:
-            self._log.warning("! dead letter", bot=event.bot_id, letter=event.letter_id, reason=event.reason)
+            self._log.warning(
+                "! dead letter",
+                bot=event.bot_id,
+                letter=event.letter_id,
+                reason=event.reason,
+                **_traced(event.trace),
+            )
         elif self._shows_all:
             glyph = _GLYPH[event.state]
-            self._log.debug(f"{glyph} {event.move}", bot=event.bot_id, letter=event.letter_id, chat=event.chat)
+            ids = event.message_ids
+            self._log.debug(
+                f"{glyph} {event.move}",
+                bot=event.bot_id,
+                letter=event.letter_id,
+                chat=event.chat,
+                **_traced(event.trace),
+                **({"message": ids[0] if len(ids) == 1 else list(ids)} if ids else {}),
+            )
+
+
+def _traced(trace: str | None) -> dict[str, object]:
+    """The same word in every line of one story; and whether it is only likely that this line belongs to it."""
+    if trace is None:
+        return {}
+    return {"trace": plain(trace), "is_likely": True} if is_likely(trace) else {"trace": trace}
+
+
+def _answering(traced: Sequence[tuple[int, str]]) -> dict[str, object]:
+    """The same for all letters of a commit."""
+    if not traced:
+        return {}
+    fields: dict[str, object] = {"letter": " ".join(str(letter_id) for letter_id, _ in traced)}
+    fields["trace"] = " ".join(dict.fromkeys(plain(trace) for _, trace in traced))
+    return fields | ({"is_likely": True} if any(is_likely(trace) for _, trace in traced) else {})

@@ -181,12 +181,15 @@ class Batch:
         self._follow_aliases()
         self._take_numbers()
         plain: list[Slot] = []
+        traced: list[Slot] = []
         full: list[Slot] = []
         for slot in self._slots:
-            (plain if is_plain(slot) else full).append(slot)
+            (full if not is_plain(slot) else plain if slot.draft.trace is None else traced).append(slot)
         ids = insert_many(self.connection, _SQL["accept_plain"], [_plain_row(slot) for slot in plain])
+        traced_rows = [(*_plain_row(slot), slot.draft.trace) for slot in traced]
+        ids += insert_many(self.connection, _SQL["accept_traced"], traced_rows)
         ids += insert_many(self.connection, _SQL["accept_full"], [_full_row(slot) for slot in full])
-        for slot, letter_id in zip(plain + full, ids, strict=True):
+        for slot, letter_id in zip(plain + traced + full, ids, strict=True):
             slot.letter_id = letter_id
         fresh = {slot.letter_id: slot for slot in full if slot.draft.target is not None}
         for slot in fresh.values():
@@ -362,6 +365,7 @@ def _int(value: Value) -> int:
 
 
 def is_plain(slot: Slot) -> bool:
+    """Whether it has the usual terms; it may have a trace besides."""
     draft = slot.draft
     return (
         draft.send_at_ms is None
@@ -415,4 +419,5 @@ def _full_row(slot: Slot) -> Row:
         draft.message_type,
         1 if draft.is_moved else None,
         draft.hook,
+        draft.trace,
     )

@@ -25,6 +25,8 @@ ENDS = (State.COMPLETED, State.FAILED, State.CANCELLED)
 
 def way_of(wanted: LetterFilter) -> str:
     """The query that walks the letters of this state, the newest first. Both SQL stores name them alike."""
+    if wanted.trace is not None:
+        return "newest_traced"
     match wanted.state:
         case None:
             return "newest"

@@ -41,6 +41,7 @@ class _LetterRow(msgspec.Struct, array_like=True):
     attempts_made: int
     uncertain_tries: int
     enclosed: str | None
+    trace: str | None
 
 
 LETTER_COLUMNS: tuple[str, ...] = _LetterRow.__struct_fields__
@@ -87,6 +88,7 @@ def _letter(row: _LetterRow) -> Letter:
         attempts_made=row.attempts_made,
         uncertain_tries=row.uncertain_tries,
         enclosed=_decode_enclosed(row.enclosed) if row.enclosed else (),
+        trace=row.trace,
     )
 
 
@@ -111,6 +113,7 @@ def letter_of_draft(draft: Draft, *, letter_id: int, number: int) -> Letter:
         awaits=draft.awaits,
         is_moved=draft.is_moved,
         enclosed=draft.enclosed,
+        trace=draft.trace,
     )
 
 
@@ -139,6 +142,7 @@ class _ViewRow(msgspec.Struct, array_like=True):
     expires_at: int | None
     marked_at: int | None
     settled_at: int | None
+    trace: str | None
 
 
 def view_from_row(row: tuple[Value, ...], *, at_ms: int) -> LetterView:
@@ -168,6 +172,7 @@ def view_from_row(row: tuple[Value, ...], *, at_ms: int) -> LetterView:
         expires_at_ms=one.expires_at,
         marked_at_ms=one.marked_at,
         settled_at_ms=one.settled_at,
+        trace=one.trace,
     )
 
 

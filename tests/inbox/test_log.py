@@ -49,6 +49,8 @@ def example(kind: type[events.Event]) -> events.Event:
         values["state"] = State.COMPLETED
     if kind is job_events.JobRan:
         values["end"] = End.DONE
+    if kind is events.HandedOn:
+        values["arrivals"] = ()
     if kind is events.Settled:
         values["move"] = next(iter(Move))
     return kind(**values)

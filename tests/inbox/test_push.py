@@ -59,7 +59,7 @@ def test_an_update_is_posted_as_telegram_posts_it() -> None:
         await all_over(stage)
         (got,) = bots.got
         assert got.url == URL
-        assert got.headers == {"X-Telegram-Bot-Api-Secret-Token": "s3cret_"}
+        assert got.headers == {"X-Telegram-Bot-Api-Secret-Token": "s3cret_", "X-Peik-Trace": f"u{BOT}.1001"}
         assert (got.update["update_id"], got.update["message"]["text"]) == (1001, "hello")
         (event,) = stage.events_of(events.ArrivalSettled)
         assert (event.state, event.tries) == (State.COMPLETED, 1)

@@ -56,6 +56,7 @@ def arrival_page(arrival: Document) -> RenderableType:
             ("sent", when(arrival["sent_at"])),
             ("received", when(arrival["received_at"])),
             ("replay of", arrival["replay_of"]),
+            ("trace", arrival["trace"]),
         ]
     )
     deliveries = _deliveries(arrival)
@@ -76,7 +77,32 @@ def arrival_page(arrival: Document) -> RenderableType:
     if tries:
         told = [(when(line.get("at")), name, _words(line)) for name, line in tries]
         parts += ["", table(("tried", "consumer", "what happened"), told, empty="")]
+    parts += ["", _answers(arrival)]
     return Group(*parts, "", plain(msgspec.json.encode(arrival["update"]).decode()))
+
+
+def _answers(arrival: Document) -> RenderableType:
+    """The letters that answer it, with what Telegram calls them, and how long after the update."""
+    found = arrival["answers"]
+    assert isinstance(found, list)
+    rows = [
+        (
+            one["letter_id"],
+            state(one["state"]),
+            one["method"],
+            ", ".join(one["message_ids"]),
+            _after(one["accepted_after_ms"]),
+            _after(one["finished_after_ms"]),
+            one["trace_certainty"],
+        )
+        for one in found
+    ]
+    columns = ("answer", "state", "method", "message", "accepted after", "ended after", "it is")
+    return table(columns, rows, right=("answer", "message"), empty="No letter answers it.")
+
+
+def _after(after_ms: object) -> str | None:
+    return f"{after_ms / 1000:.3f} s" if isinstance(after_ms, int) else None
 
 
 def _deliveries(arrival: Document) -> list[Document]:

@@ -56,6 +56,7 @@ def letter_page(letter: Document) -> RenderableType:
             ("after an uncertain try", letter["on_uncertain"]),
             ("message id", _message_id(letter["result"])),
             ("merged into", letter["merged_into"]),
+            ("answers", _trace(letter)),
             ("accepted", when(letter["created_at"])),
             ("to be sent", when(letter["send_at"])),
             ("expires", when(letter["expires_at"])),
@@ -93,6 +94,12 @@ def _says(letter: Document) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _WORDS_MAX else text[: _WORDS_MAX - 1] + "…"
+
+
+def _trace(letter: Document) -> str | None:
+    if letter.get("trace") is None:
+        return None
+    return f"{letter['trace']}" + (" (likely)" if letter.get("trace_certainty") == "likely" else "")
 
 
 def _message_id(result: object) -> object:

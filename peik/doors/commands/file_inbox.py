@@ -22,9 +22,11 @@ from peik.doors.inbox_views import (
 from peik.doors.queries import arrival_filter_of
 from peik.doors.rest_arrivals import AckBody, ReplayBody, SeenBody, acknowledge, replay, seen_messages
 from peik.doors.rest_consumers import ConsumerBody, set_consumer
+from peik.doors.traces import answers_to, wanted_of
 from peik.errors import Conflict
 from peik.events import Events
 from peik.inbox.desk import InboxDesk
+from peik.inbox_ports import ArrivalView
 from peik.store.choosing import AnyStore
 
 
@@ -56,10 +58,13 @@ class FileInbox:
         )
 
     def arrival(self, arrival_id: str) -> Document:
-        return _plain(whole_arrival_view(self._run(self._inbox.arrival(parse_id(arrival_id, "arrival_id")))))
+        return self._whole(self._run(self._inbox.arrival(parse_id(arrival_id, "arrival_id"))))
+
+    def _whole(self, view: ArrivalView) -> Document:
+        return _plain(whole_arrival_view(view, self._run(answers_to(self._desk, wanted_of(view.arrival)))))
 
     def retry(self, arrival_id: str, consumer: str | None) -> Document:
-        return _plain(whole_arrival_view(self._run(self._inbox.retry(parse_id(arrival_id, "arrival_id"), consumer))))
+        return self._whole(self._run(self._inbox.retry(parse_id(arrival_id, "arrival_id"), consumer)))
 
     def retry_dead(self, filters: Filters) -> Document:
         return {"retried": self._run(self._inbox.retry_dead(arrival_filter_of(dict(filters))))}

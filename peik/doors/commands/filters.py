@@ -35,6 +35,10 @@ WithText = Annotated[
 WithError = Annotated[
     str | None, typer.Option("--error", metavar="WORDS", help="That failed with these words.", rich_help_panel=_PANEL)
 ]
+OfTrace = Annotated[
+    str | None,
+    typer.Option("--trace", metavar="TRACE", help="That answer this: u7000001.501.", rich_help_panel=_PANEL),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to show.")]
 Cursor = Annotated[
     str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where the last list ended (its next_cursor).")
@@ -53,6 +57,7 @@ def filters(
     since: str | None,
     text: str | None,
     error: str | None,
+    trace: str | None = None,
 ) -> dict[str, str]:
     """As in the query of GET /v1/letters."""
     given = {
@@ -65,5 +70,6 @@ def filters(
         "since": moment(since, "--since", is_past=True),
         "text": text,
         "error": error,
+        "trace": trace,
     }
     return {name: value for name, value in given.items() if value is not None}

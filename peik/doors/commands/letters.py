@@ -22,6 +22,7 @@ from peik.doors.commands.filters import (
     OfBot,
     OfChat,
     OfMethod,
+    OfTrace,
     OfType,
     OfUser,
     Since,
@@ -202,13 +203,15 @@ def letters(
     since: Since = None,
     text: WithText = None,
     error: WithError = None,
+    trace: OfTrace = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> None:
     """List letters, the newest first."""
     wanted = filters(
-        state=state, bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error
-    )
+        state=state, bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error,
+        trace=trace,
+    )  # fmt: skip
     show_letters(visit, wanted, cursor=cursor, limit=limit, empty="There are no such letters.")
 
 

@@ -9,15 +9,18 @@ from starlette.responses import Response
 from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival, wire_id
 from peik.core.letter import State
 from peik.core.role import Role
+from peik.core.trace import certainty, message_ids_in, trace_of
 from peik.doors.bodies import parse_id
 from peik.doors.dashboard.asked import asked, bot_asked, bots_seen, in_utc, query_of
 from peik.doors.dashboard.board import Board, Page, Visitor
 from peik.doors.dashboard.fields import PAGE, Fields
 from peik.doors.inbox_views import text_of
 from peik.doors.queries import arrival_filter_of
+from peik.doors.traces import after_ms, answers_to, ended_after_ms, wanted_of
 from peik.errors import BadInput, Problem
 from peik.inbox.desk import STATES
 from peik.inbox_ports import ArrivalFilter, ArrivalView, Delivery, InboxTally
+from peik.ports import LetterView
 
 FILTERS = ("bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "text")
 COUNTED_MAX = 1_000
@@ -31,6 +34,26 @@ class DeliveryLine(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     words: str | None = None
     traceback: str | None = None
+
+
+class AnswerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter that answers an arrival: what Telegram calls it, and how long after the update it was."""
+
+    letter: LetterView
+    certainty: str
+    message_ids: tuple[int, ...]
+    accepted_after_ms: int
+    ended_after_ms: int | None
+
+    @classmethod
+    def of(cls, arrival: Arrival, letter: LetterView) -> "AnswerLine":
+        return cls(
+            letter=letter,
+            certainty=certainty(letter.trace or ""),
+            message_ids=message_ids_in(letter.result or "null"),
+            accepted_after_ms=after_ms(arrival, letter.created_at_ms),
+            ended_after_ms=ended_after_ms(arrival, letter),
+        )
 
 
 class ArrivalLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +139,7 @@ class ArrivalPages:
     async def show(self, request: Request, visitor: Visitor) -> Response:
         view = await self._seen(request, visitor)
         consumers = await self._inbox.consumers(view.arrival.bot_id)
+        answers = await answers_to(self._desk, visitor.caller.narrow(wanted_of(view.arrival)))
         return self._board.page(
             request,
             visitor,
@@ -127,6 +151,9 @@ class ArrivalPages:
             update=view.arrival.wire().decode(),
             consumers=sorted(one.name for one in consumers),
             may_act=visitor.may(Role.OPERATOR),
+            trace=trace_of(view.arrival.bot_id, view.arrival.number),
+            answers=[AnswerLine.of(view.arrival, letter) for letter in answers.letters],
+            answers_are_cut=answers.is_cut,
         )
 
     async def _seen(self, request: Request, visitor: Visitor) -> ArrivalView:

@@ -4,12 +4,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from peik.core.arrival import Arrival
 from peik.core.letter import Priority, State
 from peik.core.lifecycle import UNCERTAIN
 from peik.core.role import Role
+from peik.core.trace import certainty, plain
 from peik.doors.bodies import parse_id
 from peik.doors.dashboard.board import Board, Page, Visitor
 from peik.doors.dashboard.fields import Fields
+from peik.doors.inbox_views import text_of
+from peik.doors.traces import after_ms, arrival_behind, ended_after_ms
 from peik.errors import BadInput
 from peik.ports import NOW, LetterView
 
@@ -33,6 +37,15 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tone(self) -> str:
         return _TONES.get(self.outcome, "")
+
+
+class Behind(msgspec.Struct, frozen=True, kw_only=True):
+    """What a letter answers, and how long after it the letter came and ended."""
+
+    arrival: Arrival
+    words: str | None
+    accepted_after_ms: int
+    ended_after_ms: int | None
 
 
 class _Line(msgspec.Struct):
@@ -82,6 +95,22 @@ class LetterPage:
             may_change=may_act and letter.state in _OPEN,
             may_hurry=may_act and letter.state is State.DELAYED and letter.due_at_ms is not None,
             message_id=message_id_of(letter.result),
+            trace=None if letter.trace is None else plain(letter.trace),
+            trace_certainty=None if letter.trace is None else certainty(letter.trace),
+            behind=await self._behind(letter, visitor),
+        )
+
+    async def _behind(self, letter: LetterView, visitor: Visitor) -> "Behind | None":
+        """The update that it answers, if that is here and the visitor may see it."""
+        view = await arrival_behind(self._board.peik.inbox, letter.trace)
+        if view is None or not visitor.sees(view.arrival.bot_id):
+            return None
+        arrival = view.arrival
+        return Behind(
+            arrival=arrival,
+            words=text_of(arrival),
+            accepted_after_ms=after_ms(arrival, letter.created_at_ms),
+            ended_after_ms=ended_after_ms(arrival, letter),
         )
 
     async def retry(self, request: Request, visitor: Visitor) -> Response:

@@ -28,6 +28,7 @@ FILTERS = (
     "bot_id",
     "chat_id",
     "method",
+    "trace",
     "error",
     "cause",
     "since",

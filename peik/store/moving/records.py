@@ -127,6 +127,7 @@ class Letter(Record, frozen=True):
     merged_into: int | None
     history: str | None
     settled_at: int | None
+    trace: str | None
     hook: int | str | None
     result: str | None
     marked_at: int | None

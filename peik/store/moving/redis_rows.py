@@ -42,6 +42,7 @@ class _Extras(msgspec.Struct, omit_defaults=True, frozen=True):
     y: str | None = None
     k: int | str | None = None
     v: int = 0
+    x: str | None = None
 
 
 class LetterRow(msgspec.Struct, array_like=True, frozen=True):
@@ -97,6 +98,7 @@ def letter_row(letter: Letter) -> LetterRow:
         y=letter.message_type,
         k=letter.hook,
         v=letter.moved or 0,
+        x=letter.trace,
     )
     return LetterRow(
         bot=str(letter.bot_id),
@@ -162,6 +164,7 @@ def letter_of(letter_id: int, row: LetterRow, state: LetterState, *, number: int
         merged_into=_number(state.g),
         history=history_of(state.h) if state.h else None,
         settled_at=state.s,
+        trace=extras.x,
         hook=extras.k,
         result=state.o,
         marked_at=marked_at,

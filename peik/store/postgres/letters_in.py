@@ -24,7 +24,7 @@ async def write(session: Session, slots: Sequence[Slot]) -> None:
     plain: list[Slot] = []
     full: list[Slot] = []
     for slot in slots:
-        (plain if is_plain(slot) else full).append(slot)
+        (plain if is_plain(slot) and slot.draft.trace is None else full).append(slot)
     if plain:
         await _insert(session, _SQL["accept_plain"], plain, [_plain_row(slot) for slot in plain])
     if full:
@@ -171,4 +171,5 @@ def _full_row(slot: Slot) -> tuple[object, ...]:
         1 if draft.is_moved else None,
         draft.hook if isinstance(draft.hook, int) else None,
         draft.hook if isinstance(draft.hook, str) else None,
+        draft.trace,
     )

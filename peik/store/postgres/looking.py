@@ -44,6 +44,7 @@ def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
         ("user_id", wanted.user_id, "l.user_id = :user_id"),
         ("message_type", wanted.message_type, "l.message_type = :message_type"),
         ("method", wanted.method, "l.method = :method"),
+        ("trace", wanted.trace, "l.trace IN (:trace, '~' || :trace)"),
         ("since", wanted.since_ms, "l.created_at >= :since"),
         ("until", wanted.until_ms, "l.created_at <= :until"),
         ("error", wanted.error, "strpos(lower(l.failed_reason), lower(:error)) > 0"),

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from peik.core.cause import cause_of
 from peik.core.letter import State
+from peik.core.trace import LIKELY
 from peik.ports import Cause, Counted, LetterFilter, LetterPage, LetterView
 from peik.store import paging
 from peik.store.redis.client import Client
@@ -131,6 +132,7 @@ def is_wanted(view: LetterView, wanted: LetterFilter) -> bool:
         (wanted.user_id, view.user_id),
         (wanted.message_type, view.message_type),
         (wanted.method, view.method),
+        (wanted.trace, None if view.trace is None else view.trace.removeprefix(LIKELY)),
     )
     return (
         all(asked is None or asked == has for asked, has in same)

@@ -64,6 +64,7 @@ class _Extras(msgspec.Struct, omit_defaults=True, frozen=True):
     y: str | None = None  # message_type
     k: int | str | None = None  # hook
     v: int = 0  # 1: it was moved before it came here
+    x: str | None = None  # trace
 
 
 class _Record(msgspec.Struct, array_like=True, frozen=True):
@@ -140,6 +141,7 @@ def _extras_of(draft: Draft) -> _Extras:
         y=draft.message_type,
         k=draft.hook,
         v=1 if draft.is_moved else 0,
+        x=draft.trace,
     )
     return _PLAIN if extras == _PLAIN else extras
 
@@ -185,6 +187,7 @@ def _letter(letter_id: int, number: int, one: _Record, state: _State) -> Letter:
         attempts_made=state.m,
         uncertain_tries=state.u,
         enclosed=extras.f or (),
+        trace=extras.x,
     )
 
 
@@ -209,6 +212,7 @@ def letter_of_draft(draft: Draft, *, letter_id: int, number: int) -> Letter:
         awaits=draft.awaits,
         is_moved=draft.is_moved,
         enclosed=draft.enclosed,
+        trace=draft.trace,
     )
 
 
@@ -243,6 +247,7 @@ def view_of(letter_id: int, row: Sequence[bytes | None], *, at_ms: int) -> Lette
         expires_at_ms=one.extras.e,
         marked_at_ms=marked_at,
         settled_at_ms=state.s,
+        trace=one.extras.x,
     )
 
 

@@ -18,12 +18,17 @@ RETURNING bot_id, next_number
 INSERT INTO letters (bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms)
 VALUES {rows}
 
+-- name: accept_traced
+-- The same for what answers an update: most of what a bot says.
+INSERT INTO letters (bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms, trace)
+VALUES {rows}
+
 -- name: accept_full
 -- Letters with any terms.
 INSERT INTO letters (
     bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms,
     phase, backoff, timeout_ms, hold, due_at, expires_at, awaits, target, enclosed, metadata, user_id, message_type, moved,
-    hook
+    hook, trace
 )
 VALUES {rows}
 
@@ -292,7 +297,7 @@ SELECT min(expires_at) FROM letters WHERE expires_at IS NOT NULL AND phase < 2
 SELECT
     l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
     l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
-    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at
+    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at, l.trace
 FROM letters AS l
 LEFT JOIN marks AS m ON m.letter_id = l.id
 LEFT JOIN results AS r ON r.letter_id = l.id

@@ -6,7 +6,7 @@
 SELECT
     l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
     l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
-    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at
+    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at, l.trace
 FROM ({looked}) AS n
 CROSS JOIN letters AS l ON l.id = n.id
 LEFT JOIN marks AS m ON m.letter_id = l.id
@@ -31,6 +31,11 @@ SELECT count(*), min(id) FROM ({looked})
 -- name: newest
 -- What is looked at, if nothing else is known: letters from the newest down.
 SELECT o.id FROM letters AS o NOT INDEXED WHERE {within} ORDER BY o.id DESC LIMIT :looked
+
+-- name: newest_traced
+-- The few that answer one update, for certain or likely.
+SELECT o.id FROM letters AS o INDEXED BY letters_trace
+WHERE o.trace IS NOT NULL AND o.trace IN (:trace, '~' || :trace) AND {within} ORDER BY o.id DESC LIMIT :looked
 
 -- name: newest_ended
 SELECT o.id FROM letters AS o INDEXED BY letters_ended
@@ -89,7 +94,7 @@ SELECT id, created_at FROM letters WHERE id >= ? ORDER BY id LIMIT 1
 SELECT
     l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
     l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
-    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at
+    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at, l.trace
 FROM letters AS l
 LEFT JOIN marks AS m ON m.letter_id = l.id
 LEFT JOIN results AS r ON r.letter_id = l.id

@@ -160,11 +160,11 @@ async def _letters(store: Store) -> None:
     first, _, _, backing, shy, flying = await accept(
         store,
         draft(5, text="one"),
-        draft(5, text="two", rank=1),
+        draft(5, text="two", rank=1, trace="u7.3"),
         draft(5, text="سه", thread=4, rank=3, metadata='{"order":3}', user_id="u1", message_type="order"),
         draft(6, text="backs off"),
         draft(7, text="in doubt", attempts=9, backoff=Backoff.FIXED, backoff_ms=5000, timeout_ms=7000),
-        draft(8, text="in flight", on_uncertain=OnUncertain.HOLD),
+        draft(8, text="in flight", on_uncertain=OnUncertain.HOLD, trace="~u7.4"),
     )
     (parked,) = await accept(store, draft(5, text="refers", awaits=first))
     await attempt(store, await find(store, backing), LATER)

@@ -24,7 +24,8 @@ MAY_SCAN = {
 WIDTHS = {
     "number": 4,
     "accept_plain": 11,
-    "accept_full": 25,
+    "accept_traced": 12,
+    "accept_full": 26,
     "find_aliases": 2,
     "find_keys": 3,
     "keep_keys": 5,

@@ -101,7 +101,7 @@ SELECT
     l.id, l.bot_id, l.number, l.phase, l.rank, l.chat, l.thread, l.weight, l.method, l.params, l.created_at, l.attempts,
     l.backoff_ms, l.backoff, nullif(l.timeout_ms, 0), nullif(l.hold, 0), nullif(l.due_at, 0), nullif(l.expires_at, 0), l.awaits,
     l.target, l.enclosed, l.metadata, l.user_id, l.message_type, nullif(l.moved, 0), l.attempts_made, l.uncertain_tries,
-    l.failed_reason, l.merged_into, nullif(l.history, '[]'), l.settled_at, l.hook, r.result, m.marked_at
+    l.failed_reason, l.merged_into, nullif(l.history, '[]'), l.settled_at, l.trace, l.hook, r.result, m.marked_at
 FROM letters AS l
 LEFT JOIN results AS r ON r.letter_id = l.id
 LEFT JOIN marks AS m ON m.letter_id = l.id
@@ -111,7 +111,7 @@ WHERE l.id > ? ORDER BY l.id LIMIT ?
 INSERT INTO letters (
     id, bot_id, number, phase, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms, backoff, timeout_ms,
     hold, due_at, expires_at, awaits, target, enclosed, metadata, user_id, message_type, moved, attempts_made, uncertain_tries,
-    failed_reason, merged_into, history, settled_at, hook
+    failed_reason, merged_into, history, settled_at, trace, hook
 )
 VALUES {rows}
 

@@ -48,21 +48,23 @@ RETURNING id, chat, moved
 -- Letters with any terms.
 INSERT INTO letters (
     bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms, phase, backoff, timeout_ms,
-    hold, due_at, expires_at, awaits, target, enclosed, metadata, user_id, message_type, moved, hook_key, hook_url
+    hold, due_at, expires_at, awaits, target, enclosed, metadata, user_id, message_type, moved, hook_key, hook_url,
+    trace
 )
 SELECT
     v.bot_id, v.number, v.rank, coalesce(c.same_as::text, v.chat), v.thread, v.weight, v.method, v.params, v.created_at,
     v.attempts, v.backoff_ms, v.phase, v.backoff, v.timeout_ms, v.hold, v.due_at, v.expires_at, v.awaits, v.target,
     v.enclosed, v.metadata, v.user_id, v.message_type, CASE WHEN c.same_as IS NOT NULL THEN 1 ELSE v.moved END,
-    v.hook_key, v.hook_url
+    v.hook_key, v.hook_url, v.trace
 FROM unnest(
     $1::bigint[], $2::bigint[], $3::smallint[], $4::text[], $5::bigint[], $6::integer[], $7::text[], $8::text[],
     $9::bigint[], $10::integer[], $11::integer[], $12::smallint[], $13::text[], $14::integer[], $15::smallint[],
     $16::bigint[], $17::bigint[], $18::bigint[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[],
-    $24::smallint[], $25::bigint[], $26::text[]
+    $24::smallint[], $25::bigint[], $26::text[], $27::text[]
 ) WITH ORDINALITY AS v (
     bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms, phase, backoff, timeout_ms,
-    hold, due_at, expires_at, awaits, target, enclosed, metadata, user_id, message_type, moved, hook_key, hook_url, place
+    hold, due_at, expires_at, awaits, target, enclosed, metadata, user_id, message_type, moved, hook_key, hook_url,
+    trace, place
 )
 LEFT JOIN chats AS c ON c.bot_id = v.bot_id AND c.chat = v.chat COLLATE "C"
 ORDER BY v.place
@@ -332,7 +334,7 @@ SELECT min(expires_at) FROM letters WHERE expires_at IS NOT NULL AND phase < 2
 SELECT
     l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
     l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
-    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at
+    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at, l.trace
 FROM letters AS l
 LEFT JOIN marks AS m ON m.letter_id = l.id
 LEFT JOIN results AS r ON r.letter_id = l.id

@@ -7,7 +7,7 @@
 SELECT
     l.id, l.bot_id, l.method, l.params, l.chat, l.thread, l.phase, l.rank, l.attempts, l.attempts_made, l.uncertain_tries,
     l.failed_reason, r.result, l.history, l.merged_into, l.metadata, l.user_id, l.message_type, l.hold,
-    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at
+    l.created_at, l.due_at, l.expires_at, m.marked_at, l.settled_at, l.trace
 FROM ({looked}) AS n
 CROSS JOIN LATERAL (SELECT * FROM letters AS one WHERE one.id = n.id OFFSET 0) AS l
 LEFT JOIN marks AS m ON m.letter_id = l.id
@@ -32,6 +32,11 @@ SELECT count(*), min(id) FROM ({looked}) AS n
 -- name: newest
 -- What is looked at, if nothing else is known: letters from the newest down.
 SELECT o.id FROM letters AS o WHERE {within} ORDER BY o.id DESC LIMIT :looked
+
+-- name: newest_traced
+-- The few that answer one update, for certain or likely.
+SELECT o.id FROM letters AS o
+WHERE o.trace IS NOT NULL AND o.trace IN (:trace, '~' || :trace) AND {within} ORDER BY o.id DESC LIMIT :looked
 
 -- name: newest_ended
 SELECT o.id FROM letters AS o WHERE o.phase >= 2 AND o.phase = :ended AND {within} ORDER BY o.id DESC LIMIT :looked
