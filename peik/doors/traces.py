@@ -7,13 +7,13 @@ import msgspec
 from peik.core.arrival import Arrival
 from peik.core.trace import arrival_in, certainty, message_ids_in, trace_of
 from peik.desk import Desk
-from peik.errors import NotFound
 from peik.inbox.desk import InboxDesk
 from peik.inbox_ports import ArrivalFilter, ArrivalView
 from peik.ports import LetterFilter, LetterView
 from peik.shown import rfc3339
 
 ANSWERS_MAX = 100
+BEFORE_MS_MAX = 7 * 24 * 3600 * 1000  # an answer to another chat is looked for so far back
 SKEW_MS = 60_000  # the clock of the node that took the update in may be ahead of the one that took the letter
 
 
@@ -36,18 +36,23 @@ async def answers_to(desk: Desk, wanted: LetterFilter) -> Answers:
     return Answers(letters=tuple(reversed(page.letters)), is_cut=page.cursor is not None)
 
 
-async def arrival_behind(inbox: InboxDesk, trace: str | None) -> ArrivalView | None:
-    """The arrival that a trace begins with, if it is (still) here."""
-    named = None if trace is None else arrival_in(trace)
+async def arrival_behind(inbox: InboxDesk, letter: LetterView) -> ArrivalView | None:
+    """The arrival that a letter answers, if it is (still) here."""
+    named = None if letter.trace is None else arrival_in(letter.trace)
     if named is None:
         return None
     bot_id, number = named
-    wanted = ArrivalFilter(bot_id=bot_id, first_number=number, last_number=number)
-    try:
+    by_number = ArrivalFilter(bot_id=bot_id, first_number=number, last_number=number)
+    # Redis has no way by number: it walks a chat, or a time. Most letters go to the chat that they answer.
+    of_chat = msgspec.structs.replace(by_number, chat=letter.chat)
+    of_week = msgspec.structs.replace(
+        by_number, since_ms=letter.created_at_ms - BEFORE_MS_MAX, until_ms=letter.created_at_ms + SKEW_MS
+    )
+    for wanted in (of_chat, of_week):
         found = await inbox.arrivals(wanted, before=None, limit=1)
-    except NotFound:
-        return None  # a bot that is not served here (any more)
-    return found[0] if found else None
+        if found:
+            return found[0]
+    return None
 
 
 def answers_view(arrival: Arrival, letters: Sequence[LetterView]) -> list[dict[str, object]]:

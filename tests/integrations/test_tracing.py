@@ -14,14 +14,18 @@ from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
 from aiogram.methods import SendMessage
 from aiogram.types import CallbackQuery, InlineKeyboardButton, InlineKeyboardMarkup, Message
+from aiogram.webhook.aiohttp_server import SimpleRequestHandler
 from aiohttp import web
 
+from peik import Peik
 from peik.events import Answered, Settled
+from peik.integrations.aiogram import PeikSession, feed
 from peik.ops.log import EventLog
 from peik.testing import SimServer
 from tests.dashboard.visiting import BOT, KEY, House, visit
 from tests.integrations.inside import BOT as INSIDE
-from tests.integrations.inside import beside, letters, opened, telegram
+from tests.integrations.inside import TOKEN as INSIDE_TOKEN
+from tests.integrations.inside import beside, letters, opened, play, telegram
 from tests.integrations.inside import until as until_so
 from tests.processes.programs import TOKEN
 
@@ -146,6 +150,26 @@ def _is_one_story(lines: Lines, trace: str) -> None:
     assert all(isinstance(line["message"], int) for line in own if line["event"] == "<- deliver")
 
 
+def test_an_aiogram_bot_in_the_same_process_is_followed_for_certain(tmp_path: Path) -> None:
+    async def story(peik: Peik, sim: SimServer) -> None:
+        dispatcher = Dispatcher()
+
+        @dispatcher.message()
+        async def echo(message: Message) -> None:
+            await message.answer(f"echo: {message.text}")
+
+        bot = Bot(INSIDE_TOKEN, session=PeikSession(peik))
+        async with beside(feed(peik, dispatcher, bot, handle_signals=False)):
+            for text in ("one", "two"):
+                sim.telegram.write(INSIDE, SARA, text)
+            await sim.until(lambda: len(sim.telegram.sent) == 2)
+        told = await letters(peik)
+        assert [one.trace_certainty for one in told] == ["exact", "exact"]
+        assert len({one.trace for one in told}) == 2
+
+    play(story, tmp_path)
+
+
 # ---- polling through the gateway ----
 
 
@@ -248,6 +272,35 @@ class _bot_at:  # noqa: N801  it is used as a function
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
+
+
+def test_an_aiogram_webhook_is_followed_for_certain_in_its_answer_and_likely_in_other_calls(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        dispatcher = Dispatcher()
+
+        @dispatcher.message()
+        async def echo(message: Message) -> SendMessage | None:
+            if message.text == "later":
+                await message.answer("a call of its own")
+                return None
+            return SendMessage(chat_id=message.chat.id, text="in the answer")
+
+        bot = outside(home)
+        handler = SimpleRequestHandler(dispatcher, bot, handle_in_background=False)
+        async with _bot_at(handler.handle) as url:
+            assert await bot.set_webhook(url)
+            for text in ("now", "later"):
+                home.sim.telegram.write(BOT, SARA, text)
+            await settled(home, 2)
+            found = await answers(home)
+        await bot.session.close()
+        ids = {one.text: [str(one.message_id)] for one in home.sim.telegram.sent}
+        assert found == {
+            "now": [("sendMessage", "exact", ids["in the answer"])],
+            "later": [("sendMessage", "likely", ids["a call of its own"])],
+        }
+
+    visit(tmp_path, story, pace="off")
 
 
 # ---- over REST, and at the other doors ----

@@ -102,7 +102,7 @@ class LetterPage:
 
     async def _behind(self, letter: LetterView, visitor: Visitor) -> "Behind | None":
         """The update that it answers, if that is here and the visitor may see it."""
-        view = await arrival_behind(self._board.peik.inbox, letter.trace)
+        view = await arrival_behind(self._board.peik.inbox, letter)
         if view is None or not visitor.sees(view.arrival.bot_id):
             return None
         arrival = view.arrival
