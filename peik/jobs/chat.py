@@ -10,7 +10,6 @@ from peik.core.job import Job as Record
 from peik.core.job_notice import read_notice
 from peik.core.letter import State
 from peik.core.problem import BadInput
-from peik.jobs.tracing import under_trace_of
 
 
 class Letters(Protocol):
@@ -49,14 +48,13 @@ class JobChat:
         for field, path in files.items():
             if not path.is_file():
                 raise BadInput(code="no_file", detail=f"{field}: there is no file {path.name} to send.")
-        with under_trace_of(job):  # a thread or a process of its own knows nothing of contexts
-            return await self._letters.accept(
-                None if notice is None else notice.bot_id or None,
-                method,
-                _json({**place, **params}),
-                files=files,
-                idempotency_key=idempotency_key,
-            )
+        return await self._letters.accept(
+            None if notice is None else notice.bot_id or None,
+            method,
+            _json({**place, **params}),
+            files=files,
+            idempotency_key=idempotency_key,
+        )
 
 
 def _json(params: Mapping[str, Any]) -> bytes:

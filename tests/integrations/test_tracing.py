@@ -346,7 +346,9 @@ def test_the_pages_of_an_arrival_and_of_its_answers_lead_to_each_other(tmp_path:
             sent = await bot(SendMessage(chat_id=SARA, text="on its way"))
         finally:
             await bot.session.close()
-        await settled(home, 1)
+        aside = {"method": "sendMessage", "params": {"chat_id": SARA, "text": "of a back-end that answers nothing"}}
+        assert (await post(home, "/v1/letters", aside))[0] == 202
+        await settled(home, 2)
         (arrival,) = (await rest(home, "/v1/arrivals"))["arrivals"]
         assert arrival["trace"] == f"u{BOT}.{update.update_id}"
         (letter_id,) = await _found(home, arrival_id=arrival["id"])
