@@ -10,11 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from peik.building import Office as Office
-from peik.building import build, carrier_to
+from peik.building import build, carrier_to, poster_of, pusher_of
 from peik.building_inbox import token_of
 from peik.building_sessions import MakeArchive, MakeClients, kit_of
-from peik.carrier.poster import HttpPoster
-from peik.carrier.pusher import HttpPusher
 from peik.clock import Clock, SystemClock
 from peik.config import Config, RouteAddress, StoreKind
 from peik.errors import StartError, StoreUnavailable
@@ -72,7 +70,7 @@ async def running(
     )
     await store.open()
     spool = files.open(store)
-    pusher = pusher or HttpPusher()
+    pusher = pusher or pusher_of(config)
     make_carrier = make_carrier or carrier_to
     carriers = [carrier or make_carrier(address, config) for address in config.routes]
     office: Office | None = None
@@ -83,7 +81,7 @@ async def running(
             clock=clock,
             carriers=carriers,
             chance=chance,
-            poster=poster or HttpPoster(may_be_private=config.hooks_allow_private),
+            poster=poster or poster_of(config),
             pusher=pusher,
             store=store,
             spool=spool,
@@ -124,8 +122,8 @@ async def recover_once(
             clock=clock,
             carriers=carriers,
             chance=random.Random(),
-            poster=HttpPoster(may_be_private=config.hooks_allow_private),
-            pusher=HttpPusher(),
+            poster=poster_of(config),
+            pusher=pusher_of(config),
             store=store,
             spool=spool,
         )

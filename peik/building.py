@@ -24,9 +24,13 @@ from peik.carrier.botapi import BotApiCarrier
 from peik.carrier.dialling import Connect
 from peik.carrier.download import HttpDownloader
 from peik.carrier.parted import PartedCarrier
+from peik.carrier.poster import HttpPoster
 from peik.carrier.proxy import Proxy, through_http, through_socks5
+from peik.carrier.pusher import HttpPusher
+from peik.carrier.trust import client_context
 from peik.clock import Clock
 from peik.config import Config, RouteAddress, RouteKind
+from peik.core.gate import Gate
 from peik.core.token import Token
 from peik.desk import Defaults, Desk
 from peik.engine.courier import Courier
@@ -53,6 +57,7 @@ from peik.node_ports import CHORES
 from peik.notifications.desk import NotificationsDesk
 from peik.notifications.releasing import Releasing
 from peik.ops.alerts import Alerts
+from peik.ops.answering import Answering
 from peik.ops.figures import Figures
 from peik.ops.overview import Overview
 from peik.ops.standing import Standings
@@ -80,6 +85,8 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     leases: Leases
     timekeeper: Timekeeper
     keyring: Keyring
+    gate: Gate
+    answering: Answering
     hooks: Hooks
     outages: Outages
     consumers: Consumers
@@ -121,6 +128,7 @@ def build(
     job_kinds: Kinds | None = None,
 ) -> Office:
     figures = figures_of(store=store, clock=clock, events=events)
+    answering = Answering()
     leases = Leases(store=store.nodes, clock=clock, events=events)
     routes = _routes(
         config, carriers, clock=clock, chance=chance, events=events, probe_token=lambda: courier.probe_token()
@@ -239,6 +247,7 @@ def build(
         outages=outages,
         recover=lambda bot_id: recover_by(leases.holds, receiver, desk.bot(bot_id)),
         likely_s=config.trace_likely,
+        urls_may_be_private=config.pushes_may_be_private,
     )
     overview, standings = overview_of(
         figures=figures,
@@ -263,7 +272,15 @@ def build(
         store=store,
         leases=leases,
         timekeeper=timekeeper,
-        keyring=Keyring(store=store, clock=clock, events=events, hooks_may_be_private=config.hooks_allow_private),
+        keyring=Keyring(
+            store=store,
+            papers=store.papers,
+            clock=clock,
+            events=events,
+            hooks_may_be_private=config.hooks_allow_private,
+        ),
+        gate=Gate(stranger=config.rate_ip, wrong=config.rate_wrong, key=config.rate_key),
+        answering=answering,
         hooks=hooks,
         outages=outages,
         consumers=consumers,
@@ -286,7 +303,15 @@ def build(
         figures=figures,
         overview=overview,
         standings=standings,
-        watching=watching_of(config, alerts=alerts, overview=overview, store=store, clock=clock, leases=leases),
+        watching=watching_of(
+            config,
+            alerts=alerts,
+            overview=overview,
+            store=store,
+            clock=clock,
+            leases=leases,
+            answering=answering,
+        ),
         audit=Audit(store.papers, clock, events, keep_s=config.keep_audit),
         notifications=notifying.desk,
         census=notifying.census,
@@ -371,20 +396,38 @@ class Hands:
 
 def carrier_to(address: RouteAddress, config: Config) -> Carrier:
     api_root = address.api_root or config.api_root
-    connect = _connect(address, api_root)
+    trust = _trust(api_root, config)
+    connect = _connect(address, api_root, trust)
     return PartedCarrier(
         # One connection per call in flight: a bot's calls never queue for a connection behind another's.
-        letters=BotApiCarrier(api_root, connections_max=max(256, config.in_flight * 4), connect=connect),
-        polls=BotApiCarrier(api_root, connections_max=POLLS_MAX, connect=connect),
+        letters=BotApiCarrier(
+            api_root, connections_max=max(256, config.in_flight * 4), connect=connect, ssl_context=trust
+        ),
+        polls=BotApiCarrier(api_root, connections_max=POLLS_MAX, connect=connect, ssl_context=trust),
     )
+
+
+def poster_of(config: Config) -> HttpPoster:
+    trust = None if config.ca_file is None else client_context(config.ca_file)
+    return HttpPoster(may_be_private=config.hooks_allow_private, ssl_context=trust)
+
+
+def pusher_of(config: Config) -> HttpPusher:
+    trust = None if config.ca_file is None else client_context(config.ca_file)
+    return HttpPusher(may_be_private=config.pushes_may_be_private, ssl_context=trust)
 
 
 def downloader_to(address: RouteAddress, config: Config) -> HttpDownloader:
     api_root = address.api_root or config.api_root
-    return HttpDownloader(api_root, connect=_connect(address, api_root))
+    trust = _trust(api_root, config)
+    return HttpDownloader(api_root, connect=_connect(address, api_root, trust), ssl_context=trust)
 
 
-def _connect(address: RouteAddress, api_root: str) -> Connect | None:
+def _trust(api_root: str, config: Config) -> ssl.SSLContext | None:
+    return client_context(config.ca_file) if api_root.startswith("https:") else None
+
+
+def _connect(address: RouteAddress, api_root: str, trust: ssl.SSLContext | None) -> Connect | None:
     """The way through a proxy. None: straight to the API root."""
     if address.kind not in (RouteKind.HTTP, RouteKind.SOCKS5):
         return None
@@ -396,5 +439,5 @@ def _connect(address: RouteAddress, api_root: str) -> Connect | None:
         proxy,
         host=parts.hostname or "",
         port=parts.port or (443 if is_tls else 80),
-        ssl_context=ssl.create_default_context() if is_tls else None,
+        ssl_context=trust,
     )

@@ -22,6 +22,7 @@ from peik.jobs.hosts import Hosts, HostView
 from peik.node_ports import CHORES, NodeRecord
 from peik.ops.alert_looks import Thresholds
 from peik.ops.alerts import Alerts
+from peik.ops.answering import Answering
 from peik.ops.counting import Counting
 from peik.ops.figures import Figures
 from peik.ops.overview import Overview
@@ -80,7 +81,14 @@ def overview_of(
 
 
 def watching_of(
-    config: Config, *, alerts: Alerts, overview: Overview, store: AnyStore, clock: Clock, leases: Leases
+    config: Config,
+    *,
+    alerts: Alerts,
+    overview: Overview,
+    store: AnyStore,
+    clock: Clock,
+    leases: Leases,
+    answering: Answering,
 ) -> Watching:
     places = [
         config.beside(""),
@@ -92,6 +100,7 @@ def watching_of(
     return Watching(
         alerts=alerts,
         overview=overview.now,
+        answering=answering,
         machine=machine_of([place.absolute() for place in places if place is not None]),
         clock=clock,
         node=store.nodes.node,

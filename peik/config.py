@@ -5,6 +5,7 @@ A row feeds the loader, the docs and the checks; below this module nothing reads
 
 import difflib
 import enum
+import ipaddress
 import math
 import os
 import tomllib
@@ -17,6 +18,7 @@ from dotenv import dotenv_values
 
 from peik.core.problem import Problem
 from peik.core.quiet import Quiet, checked_quiet
+from peik.core.rate import Rate, parse_rate
 from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import StartError
 
@@ -63,7 +65,7 @@ class RouteAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"RouteAddress({self.name})"
 
 
-Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | Sequence[str] | Quiet | None
+Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | Sequence[str] | Quiet | Rate | None
 
 
 class Group(enum.StrEnum):
@@ -352,6 +354,22 @@ def _rate(text: str) -> float:
     return rate / per_s
 
 
+def _networks(text: str) -> tuple[str, ...]:
+    """Addresses and networks, each as it was written. off: none."""
+    names = () if text.strip().lower() == "off" else _names(text)
+    for name in names:
+        try:
+            ipaddress.ip_network(name)
+        except ValueError:
+            raise ValueError(f"{name!r} is not an address or a network such as 10.0.0.0/8; off is none") from None
+    return names
+
+
+def _auto(text: str) -> bool | None:
+    """None: Peik decides."""
+    return None if text.strip().lower() == "auto" else _flag(text)
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -373,6 +391,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="bot_tokens", group=Group.ACCESS, default=None, parse=str, is_secret=True, also=("BOT_TOKEN", "TELEGRAM_BOT_TOKEN"), help="Bots to serve from the start, comma-separated."),
     Setting(name="admin_key", group=Group.ACCESS, default=None, parse=str, is_secret=True, help="Full access to the REST API. Made at the first start if not set, and kept in a file that only you can read."),
     Setting(name="metrics", group=Group.ACCESS, default="key", parse=_metrics, help="Who may read GET /metrics: key (a key with the scope read that is for all bots), or open (whoever reaches the port)."),
+    Setting(name="rate_key", group=Group.ACCESS, default="off", parse=parse_rate, help="How often a key, or a bot by its token, may ask: 50/s, or 50/s burst 200. A key can have a rate of its own. See security.md."),
+    Setting(name="rate_ip", group=Group.ACCESS, default="50/s burst 500", parse=parse_rate, help="How often an address may ask that has not shown a valid key or token within the hour."),
+    Setting(name="rate_wrong", group=Group.ACCESS, default="30/m burst 30", parse=parse_rate, help="How many different wrong keys and tokens an address may show."),
+    Setting(name="trusted_proxies", group=Group.ACCESS, default="127.0.0.1,::1", parse=_networks, help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed: addresses and networks, comma-separated; off: nobody's."),
+    Setting(name="tls_cert", group=Group.ACCESS, default=None, parse=Path, help="The certificate, with its chain, to speak HTTPS with (PEM). A renewed one is taken up within a minute. Needs PEIK_TLS_KEY."),
+    Setting(name="tls_key", group=Group.ACCESS, default=None, parse=Path, help="The file with its private key (PEM)."),
+    Setting(name="ca_file", group=Group.WAYS, default=None, parse=Path, help="Certificate authorities (PEM) to believe besides those of the system: for a Bot API server, webhooks and a Peik with certificates of your own."),
     Setting(name="in_flight", group=Group.DELIVERY, default="64", parse=_positive, also=("QUEUE_MAX_CONCURRENT_JOBS",), help="Calls in flight per bot, at most one per lane."),
     Setting(name="attempts", group=Group.DELIVERY, default="5", parse=_positive, also=("QUEUE_DEFAULT_ATTEMPTS",), help="How often a letter that Telegram refuses for now is tried."),
     Setting(name="backoff_ms", group=Group.DELIVERY, default="2000", parse=_positive, also=("QUEUE_BACKOFF_DELAY",), help="The wait after the first refusal in milliseconds; it doubles, up to a minute."),
@@ -434,6 +459,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="body_max", group=Group.BOUNDS, default="64M", parse=parse_size_bytes, help="The largest JSON request to accept."),
     Setting(name="wait_max", group=Group.BOUNDS, default="5m", parse=parse_duration_s, help="The longest ?wait= of a REST call."),
     Setting(name="hooks_allow_private", group=Group.ACCESS, default="off", parse=_flag, help="Let webhooks of results lead to loopback, private and link-local addresses. Whoever holds a key can then make Peik knock there. See webhooks.md."),
+    Setting(name="pushes_allow_private", group=Group.ACCESS, default="auto", parse=_auto, help="Let updates be pushed to loopback and private addresses. auto: unless Peik listens beyond this machine and its gateway is open to bots that nobody has added (PEIK_GATEWAY_OPEN). See security.md."),
     Setting(name="keep_completed", group=Group.BOUNDS, default="7d", parse=parse_duration_s, help="How long delivered and cancelled letters are kept."),
     Setting(name="keep_dead", group=Group.BOUNDS, default="30d", parse=parse_duration_s, help="How long dead letters are kept."),
     Setting(name="keep_log", group=Group.BOUNDS, default="90d", parse=parse_duration_s, help="How long the message log is kept."),
@@ -483,6 +509,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     grace: float
     inbound: str
     metrics: str
+    rate_key: Rate | None
+    rate_ip: Rate | None
+    rate_wrong: Rate | None
+    trusted_proxies: tuple[str, ...]
+    tls_cert: Path | None
+    tls_key: Path | None
+    ca_file: Path | None
     public_url: str | None
     poll_timeout: float
     update_types: tuple[str, ...]
@@ -536,6 +569,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     body_max: int
     wait_max: float
     hooks_allow_private: bool
+    pushes_allow_private: bool | None
     keep_completed: float
     keep_dead: float
     keep_log: float
@@ -559,6 +593,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def store_shown(self) -> str:
         """The store's address without what may be secret in it."""
         return shown_address(self.store)
+
+    @property
+    def is_beyond_this_machine(self) -> bool:
+        """Whether others than programs of this machine may reach the doors."""
+        try:
+            return not ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host != "localhost"
+
+    @property
+    def pushes_may_be_private(self) -> bool:
+        if self.pushes_allow_private is not None:
+            return self.pushes_allow_private
+        return not (self.is_beyond_this_machine and self.gateway_open)
 
     @property
     def jobs_at_once(self) -> int:

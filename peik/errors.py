@@ -7,6 +7,7 @@ Problem                     a caller can mend it; has a stable code, a status an
 ├── Denied                  401: no key, or not a key of ours
 │   └── Forbidden           403: a key of ours that does not reach so far
 ├── TooLarge                413
+├── TooMany                 429: too often, by a key or from an address; nothing was done, and it says when to come back
 ├── Refused                 a letter that somebody waited for has failed (the library's own: peik.library.letters)
 └── Unavailable             503: Peik cannot promise durability now; nothing was accepted
     └── StoreUnavailable    the store said no: locked, read-only, full, gone
@@ -14,6 +15,8 @@ Problem                     a caller can mend it; has a stable code, a status an
 
 StartError                  Peik cannot start; the sentence says what to do. For people at a terminal.
 """
+
+import math
 
 from peik.core.problem import BadInput, Problem
 
@@ -28,6 +31,7 @@ __all__ = [
     "StartError",
     "StoreUnavailable",
     "TooLarge",
+    "TooMany",
     "Unavailable",
     "described",
 ]
@@ -51,6 +55,14 @@ class Forbidden(Denied):
 
 class TooLarge(Problem):
     status = 413
+
+
+class TooMany(Problem):
+    status = 429
+
+    def __init__(self, *, code: str, detail: str, wait_s: float) -> None:
+        super().__init__(code=code, detail=detail)
+        self.retry_after_s = max(1, math.ceil(wait_s))
 
 
 class Unavailable(Problem):

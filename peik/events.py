@@ -103,6 +103,16 @@ class StoreWeak(Event, frozen=True, kw_only=True):
     what: str
 
 
+class DoorsWeak(Event, frozen=True, kw_only=True):
+    """Something about the doors invites strangers: a key that can be guessed, a certificate that cannot be used."""
+
+    what: str
+
+
+class CertificateRenewed(Event, frozen=True, kw_only=True):
+    """New connections get another certificate from now on."""
+
+
 class StoreRecovered(Event, frozen=True, kw_only=True):
     pass
 

@@ -6,7 +6,7 @@ follows foreign writes within half a second.
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -14,13 +14,17 @@ from peik.clock import Clock
 from peik.core.address import read_address
 from peik.core.hook import SECRET_BYTES, secret_of
 from peik.core.key import Key, Scope, digest_of
+from peik.core.rate import UNLIMITED, Rate, parse_rate
 from peik.errors import BadInput, NotFound, StoreUnavailable
 from peik.events import Events, StoreFailed
+from peik.paper_ports import Filing, PaperStore
 from peik.ports import KeyStore
 
 NOTE_S = 60.0  # how far behind `last_used_at` may be after a crash: one small commit a minute, however busy
 NAME_CHARS_MAX = 100
 KEY_PREFIX = "peik_"
+RATES = "key_rates"  # a shelf of papers: under the digest of a key its own rate, of those few that have one
+_RATES_PAGE = 1000
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,8 +39,11 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keyring:
-    def __init__(self, *, store: KeyStore, clock: Clock, events: Events, hooks_may_be_private: bool) -> None:
+    def __init__(
+        self, *, store: KeyStore, papers: PaperStore, clock: Clock, events: Events, hooks_may_be_private: bool
+    ) -> None:
         self._store = store
+        self._papers = papers
         self._clock = clock
         self._events = events
         self._hooks_may_be_private = hooks_may_be_private
@@ -67,12 +74,14 @@ class Keyring:
         bot_ids: frozenset[int] | None = None,
         expires_at_ms: int | None = None,
         webhook_url: str | None = None,
+        rate: str | None = None,
     ) -> Made:
         """Make a key. It counts when this returns."""
         at_ms = self._clock.wall_ms()
         _check(name, scopes, bot_ids, expires_at_ms, at_ms)
         if webhook_url is not None:
             webhook_url = read_address(webhook_url, may_be_private=self._hooks_may_be_private)
+        own_rate = _rate(rate)
         text = KEY_PREFIX + secrets.token_urlsafe(32)
         webhook_secret = None if webhook_url is None else secret_of(secrets.token_bytes(SECRET_BYTES))
         key = Key(
@@ -84,7 +93,13 @@ class Keyring:
             created_at_ms=at_ms,
             expires_at_ms=expires_at_ms,
             webhook_url=webhook_url,
+            rate=own_rate,
         )
+        if own_rate is not None:
+            # Before the key: whoever reads the new key finds its rate. If we die in between, the key was never there.
+            await self._papers.file(
+                [Filing(shelf=RATES, key=key.digest.hex(), body=msgspec.json.encode(own_rate).decode())]
+            )
         kept = await self._store.add_key(key, webhook_secret=webhook_secret)
         await self.refresh()
         return Made(key=kept, text=text, webhook_secret=webhook_secret)
@@ -92,7 +107,10 @@ class Keyring:
     async def revoke(self, key_id: int) -> None:
         """The key opens nothing any more when this returns. Raises NotFound."""
         is_known = await self._store.revoke_key(key_id, at_ms=self._clock.wall_ms())
+        limited = [one.digest.hex() for one in self._keys.values() if one.id == key_id and one.rate is not None]
         await self.refresh()
+        if limited:
+            await self._papers.file([Filing(shelf=RATES, key=digest, body=None) for digest in limited])
         if not is_known:
             raise NotFound(code="unknown_key", detail=f"There is no key {key_id} here (any more).")
 
@@ -101,10 +119,21 @@ class Keyring:
         if await self._store.keys_generation() == self._generation:
             return
         generation, keys = await self._store.keys()
+        rates = await self._rates()
         # Two refreshes may be on their way at once; the older news must not win.
         if generation > self._generation:
             self._generation = generation
-            self._keys = {key.digest: key for key in keys}
+            self._keys = {key.digest: _with_rate(key, rates) for key in keys}
+
+    async def _rates(self) -> dict[str, Rate]:
+        found: dict[str, Rate] = {}
+        after: str | None = None
+        while True:
+            page = await self._papers.papers(RATES, after=after, limit=_RATES_PAGE)
+            found |= {paper.key: msgspec.json.decode(paper.body, type=Rate) for paper in page}
+            if len(page) < _RATES_PAGE:
+                return found
+            after = page[-1].key
 
     # ---- running ----
 
@@ -122,6 +151,18 @@ class Keyring:
         if fresh:
             await self._store.note_key_use(fresh)
             self._noted |= fresh
+
+
+def _with_rate(key: Key, rates: Mapping[str, Rate]) -> Key:
+    own = rates.get(key.digest.hex())
+    return key if own is None else msgspec.structs.replace(key, rate=own)
+
+
+def _rate(text: str | None) -> Rate | None:
+    try:
+        return None if text is None else parse_rate(text) or UNLIMITED
+    except ValueError as error:
+        raise BadInput(code="bad_rate", detail=f"rate: {error}.") from None
 
 
 def _check(

@@ -1,13 +1,15 @@
 """Opening connections: names into addresses, the first address that answers, and the words for what went wrong."""
 
 import asyncio
+import ipaddress
 import itertools
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from peik.carrier.http import reason_of
+from peik.core.address import is_public
 from peik.core.reply import Fault
 
 # RFC 8305 recommends 250 ms between two addresses of one host.
@@ -24,15 +26,42 @@ class Connect(Protocol):
     ) -> tuple[asyncio.BaseTransport, Spoken]: ...
 
 
-def direct(*, host: str, port: int, ssl_context: ssl.SSLContext | None) -> Connect:
+Resolve = Callable[[str, int], Awaitable["Sequence[AddressInfo]"]]
+
+
+async def system_resolve(host: str, port: int) -> "Sequence[AddressInfo]":
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def only_public(found: "Sequence[AddressInfo]") -> "list[AddressInfo]":
+    """Those on the open internet. The check is made on what a name resolved to, and the connection goes to that very address: a
+    name that changes in between gains nothing. Raises OSError if none is left."""
+    allowed = [info for info in found if is_public(ipaddress.ip_address(str(info[4][0])))]
+    if found and not allowed:
+        raise PrivateError("its host is not on the open internet")
+    return allowed
+
+
+class PrivateError(OSError):
+    """A name leads to a machine that must not be spoken to."""
+
+
+def direct(
+    *,
+    host: str,
+    port: int,
+    ssl_context: ssl.SSLContext | None,
+    may_be_private: bool = True,
+    resolve: Resolve = system_resolve,
+) -> Connect:
     """A way straight to the host, over IPv6 or IPv4, whichever answers first."""
 
     async def connect(
         loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], Spoken]
     ) -> tuple[asyncio.BaseTransport, Spoken]:
         # Resolved anew for each connection: a cached failure, or a cached address that died, would outlive the outage.
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        peer = await first_to_answer(loop, interleaved(found))
+        found = await resolve(host, port)
+        peer = await first_to_answer(loop, interleaved(found if may_be_private else only_public(found)))
         if ssl_context is None:
             return await loop.create_connection(protocol_factory, sock=peer)
         try:

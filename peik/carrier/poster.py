@@ -5,26 +5,25 @@ on what the name resolved to, and the connection goes to that very address: a na
 """
 
 import asyncio
-import ipaddress
-import socket
 import ssl
 import urllib.parse
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from peik import __version__
-from peik.carrier.dialling import AddressInfo, detail_of, first_to_answer, interleaved
-from peik.core.address import is_public
+from peik.carrier.dialling import (
+    PrivateError,
+    Resolve,
+    detail_of,
+    first_to_answer,
+    interleaved,
+    only_public,
+    system_resolve,
+)
 from peik.ports import Posted
 
 ANSWER_BYTES_MAX = 64 * 1024  # of head and body; what a receiver says beyond its status is read for politeness only
-
-Resolve = Callable[[str, int], Awaitable[Sequence[AddressInfo]]]
-
-
-async def _system_resolve(host: str, port: int) -> Sequence[AddressInfo]:
-    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 class HttpPoster:
@@ -34,7 +33,7 @@ class HttpPoster:
         self,
         *,
         may_be_private: bool,
-        resolve: Resolve = _system_resolve,
+        resolve: Resolve = system_resolve,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._may_be_private = may_be_private
@@ -46,8 +45,8 @@ class HttpPoster:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._exchange(url, headers, body, answer)
-        except _Refused as refusal:
-            return Posted(why=str(refusal))
+        except PrivateError as refusal:
+            return Posted(why=f"{refusal}, and PEIK_HOOKS_ALLOW_PRIVATE is off")
         except TimeoutError:
             return Posted(status=answer.status, why=f"no answer within {timeout_s:g} s")
         except (OSError, UnicodeError) as error:
@@ -59,7 +58,8 @@ class HttpPoster:
         is_tls = parts.scheme == "https"
         found = await self._resolve(host, parts.port or (443 if is_tls else 80))
         loop = asyncio.get_running_loop()
-        peer = await first_to_answer(loop, interleaved(self._allowed(found)))
+        allowed = found if self._may_be_private else only_public(found)
+        peer = await first_to_answer(loop, interleaved(allowed))
         tls, name = (self._tls(), host) if is_tls else (None, None)
         transport, _ = await loop.create_connection(lambda: answer, sock=peer, ssl=tls, server_hostname=name)
         try:
@@ -68,22 +68,10 @@ class HttpPoster:
         finally:
             transport.abort()
 
-    def _allowed(self, found: Sequence[AddressInfo]) -> list[AddressInfo]:
-        if self._may_be_private:
-            return list(found)
-        allowed = [info for info in found if is_public(ipaddress.ip_address(str(info[4][0])))]
-        if found and not allowed:
-            raise _Refused("its host is not on the open internet, and PEIK_HOOKS_ALLOW_PRIVATE is off")
-        return allowed
-
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
             self._ssl_context = ssl.create_default_context()
         return self._ssl_context
-
-
-class _Refused(Exception):
-    """The address resolved to a machine that must not be spoken to."""
 
 
 def _request(parts: urllib.parse.SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:

@@ -1,4 +1,7 @@
-"""Takes updates to bots over HTTP: connections stay open, the answer is read whole and bounded, no redirect is followed."""
+"""Takes updates to bots over HTTP: connections stay open, the answer is read whole and bounded, no redirect is followed.
+
+Unless it may be private, an address leads to the open internet, whatever its name resolves to when it is called.
+"""
 
 import asyncio
 import contextlib
@@ -8,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from peik import __version__
-from peik.carrier.dialling import Connect, detail_of, direct
+from peik.carrier.dialling import Connect, PrivateError, Resolve, detail_of, direct, system_resolve
 from peik.carrier.http import Connection, Exchange
 from peik.core.reply import Fault, Reply
 from peik.inbox_ports import Pushed
@@ -23,8 +26,16 @@ _Place = tuple[str, str, int]  # scheme, host, port
 class HttpPusher:
     """See `peik.inbox_ports.Pusher`. Made inside the running loop that it then belongs to."""
 
-    def __init__(self, *, ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        may_be_private: bool = True,
+        ssl_context: ssl.SSLContext | None = None,
+        resolve: Resolve = system_resolve,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._may_be_private = may_be_private
+        self._resolve = resolve
         self._ssl_context = ssl_context
         self._idle: defaultdict[_Place, list[Connection]] = defaultdict(list)  # the most recently used last
         self._places: dict[Connection, _Place] = {}
@@ -37,6 +48,8 @@ class HttpPusher:
             payload = _request(parts, headers, body)
             async with asyncio.timeout(timeout_s):
                 return await self._exchange(place, payload)
+        except PrivateError as refusal:
+            return Pushed(why=f"{refusal}, and PEIK_PUSHES_ALLOW_PRIVATE is off")
         except TimeoutError:
             return Pushed(why=f"no answer within {timeout_s:g} s")
         except (OSError, UnicodeError) as error:
@@ -74,7 +87,13 @@ class HttpPusher:
         scheme, host, port = place
         if scheme == "https" and self._ssl_context is None:
             self._ssl_context = ssl.create_default_context()
-        return direct(host=host, port=port, ssl_context=self._ssl_context if scheme == "https" else None)
+        return direct(
+            host=host,
+            port=port,
+            ssl_context=self._ssl_context if scheme == "https" else None,
+            may_be_private=self._may_be_private,
+            resolve=self._resolve,
+        )
 
     async def close(self) -> None:
         for connection in tuple(self._places):

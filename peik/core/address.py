@@ -24,8 +24,9 @@ _PROTOCOLS = ipaddress.ip_network("192.0.0.0/24")
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def read_address(text: str, *, may_be_private: bool) -> str:
-    """A webhook's address in its one form: lower-case host, a path, no fragment. Raises BadInput."""
+def read_address(text: str, *, may_be_private: bool, setting: str = "PEIK_HOOKS_ALLOW_PRIVATE") -> str:
+    """A webhook's address in its one form: lower-case host, a path, no fragment. `setting`: what allows private ones. Raises
+    BadInput."""
     if len(text) > URL_CHARS_MAX or not _PLAIN.fullmatch(text):
         raise _bad(f"it has at most {URL_CHARS_MAX} plain ASCII characters; write others as %XX or punycode")
     try:
@@ -37,7 +38,9 @@ def read_address(text: str, *, may_be_private: bool) -> str:
         raise _bad("it begins with https:// or http://")
     if "@" in parts.netloc:
         raise _bad("it holds no user and password; the signature tells who sends")
-    host = _host(parts.hostname or "", may_be_private=may_be_private)
+    host, is_private = _host(parts.hostname or "")
+    if is_private and not may_be_private:
+        raise _private(host, setting)
     if port == 0:
         raise _bad("there is no port 0")
     place = host if port is None else f"{host}:{port}"
@@ -45,26 +48,24 @@ def read_address(text: str, *, may_be_private: bool) -> str:
     return f"{parts.scheme}://{place}{parts.path or '/'}{query}"
 
 
-def _host(host: str, *, may_be_private: bool) -> str:
+def _host(host: str) -> tuple[str, bool]:
+    """The host as it is written in an address, and whether it is known not to be on the open internet."""
     if ":" in host:
-        return f"[{_literal(host, may_be_private=may_be_private)}]"
+        ip = _literal(host)
+        return f"[{ip}]", not is_public(ip)
     if _NUMERIC_END.search(host):
-        return _literal(host, may_be_private=may_be_private)
+        ip = _literal(host)
+        return str(ip), not is_public(ip)
     if not _NAME.fullmatch(host):
         raise _bad("its host is not a name or an address")
-    if not may_be_private and re.fullmatch(r"(.+\.)?localhost\.?", host):
-        raise _private(host)
-    return host
+    return host, re.fullmatch(r"(.+\.)?localhost\.?", host) is not None
 
 
-def _literal(host: str, *, may_be_private: bool) -> str:
+def _literal(host: str) -> Ip:
     try:
-        ip = ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
         raise _bad("its host is not an address; IPv4 is written as four numbers") from None
-    if not may_be_private and not is_public(ip):
-        raise _private(host)
-    return str(ip)
 
 
 def is_public(ip: Ip) -> bool:
@@ -86,8 +87,8 @@ def _bad(why: str) -> BadInput:
     return BadInput(code="bad_webhook_url", detail=f"webhook_url cannot be used: {why}.")
 
 
-def _private(host: str) -> BadInput:
+def _private(host: str, setting: str) -> BadInput:
     return BadInput(
         code="private_webhook_url",
-        detail=f"webhook_url names {host}, which is not on the open internet. PEIK_HOOKS_ALLOW_PRIVATE=on allows it.",
+        detail=f"webhook_url names {host}, which is not on the open internet. {setting}=on allows it.",
     )

@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from peik.core.rate import Rate
+
 Scope = Literal["read", "send", "admin"]
 
 # Each scope includes those before it, so that the highest of a key decides.
@@ -23,6 +25,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_ms: int | None = None
     last_used_at_ms: int | None = None
     webhook_url: str | None = None
+    rate: Rate | None = None  # None: as PEIK_RATE_KEY says for all
 
     def __repr__(self) -> str:
         return f"Key({self.id})"

@@ -1,43 +1,48 @@
 """Who may do what at the REST door. A route admits its request first, and asks the caller about bots and letters after."""
 
 import hmac
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
+from peik.core.gate import Gate
 from peik.core.key import Key, Scope, digest_of
 from peik.desk import Call
-from peik.errors import BadInput, Denied, Forbidden, NotFound
+from peik.errors import BadInput, Denied, Forbidden, NotFound, TooMany
 from peik.inbox_ports import ArrivalFilter, ArrivalView
 from peik.ports import LetterFilter, LetterView
 
 F = TypeVar("F", LetterFilter, ArrivalFilter)
 _ADMIN = "the admin key"
+_ADMITTED = "peik.key"  # of a request: whose it is, once it is known
 
 
 class Access:
     """Finds the caller behind a request. One hash and one look into a dictionary: it is on every hot path."""
 
-    def __init__(self, admin_key: str, *, find: Callable[[bytes], Key | None], wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        admin_key: str,
+        *,
+        find: Callable[[bytes], Key | None],
+        wall_ms: Callable[[], int],
+        gate: Gate | None = None,
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._admin = Key(id=0, name=_ADMIN, digest=digest_of(admin_key), scopes=("admin",))
         self._find = find
         self._wall_ms = wall_ms
+        self._gate = gate
+        self._now = now
 
     def admit(self, request: Request, scope: Scope) -> "Caller":
-        """Who asks. Raises Denied without a valid key, Forbidden if the key does not reach so far."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        given = given if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
-        if not given:
-            raise Denied(code="no_key", detail="Send the key as `Authorization: Bearer <key>`.")
-        key = self._known(digest_of(given.strip()))
+        """Who asks. Raises Denied without a valid key, Forbidden if the key does not reach so far, TooMany if it comes too
+        often. A request is counted once, however often it is asked about."""
+        key = request.scope.get(_ADMITTED)
         if key is None:
-            raise Denied(
-                code="wrong_key", detail="This key is not known here. `peik serve` prints where the admin key is kept."
-            )
-        if key.is_over(self._wall_ms()):
-            raise Denied(code="expired_key", detail="The time of this key is over. Ask for a new one.")
+            key = request.scope[_ADMITTED] = self._find_key(request)
         if not key.allows(scope):
             raise Forbidden(
                 code="wrong_scope",
@@ -45,10 +50,51 @@ class Access:
             )
         return Caller(key)
 
+    def _find_key(self, request: Request) -> Key:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        given = given if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+        if not given:
+            raise Denied(code="no_key", detail="Send the key as `Authorization: Bearer <key>`.")
+        key = self._known(digest_of(given.strip()))
+        if key is None:
+            self._check_guess(request, given)
+            raise Denied(
+                code="wrong_key", detail="This key is not known here. `peik serve` prints where the admin key is kept."
+            )
+        if key.is_over(self._wall_ms()):
+            raise Denied(code="expired_key", detail="The time of this key is over. Ask for a new one.")
+        if self._gate is not None:
+            wait_s = self._gate.holder_wait_s(host_of(request.scope), key.id, key.rate, self._now())
+            if wait_s:
+                raise too_often(wait_s)
+        return key
+
+    def _check_guess(self, request: Request, given: str) -> None:
+        """Raises TooMany for an address that has shown too many wrong keys."""
+        if self._gate is not None:
+            wait_s = self._gate.wrong_wait_s(host_of(request.scope), given, self._now())
+            if wait_s:
+                raise too_often(wait_s)
+
     def _known(self, digest: bytes) -> Key | None:
         # The look-up itself tells nothing by its time: what is compared is a hash that the caller cannot steer.
         key = self._find(digest) or self._admin
         return key if hmac.compare_digest(key.digest, digest) else None
+
+
+def host_of(scope: Mapping[str, Any]) -> str | None:
+    """Where a request comes from, as far as the server knows it. None: from this process."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
+
+
+def too_often(wait_s: float) -> TooMany:
+    """In the same words for all: whether a key was right is not told to somebody who tries out many."""
+    return TooMany(
+        code="too_many_requests",
+        detail="Too many requests by this key or from this address. Wait as Retry-After says.",
+        wait_s=wait_s,
+    )
 
 
 class Caller:

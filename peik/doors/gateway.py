@@ -14,6 +14,7 @@ from peik.app import Office
 from peik.core.letter import Enclosed, Priority
 from peik.core.methods import MethodClass, classify, is_method_name
 from peik.desk import Call
+from peik.doors.access import host_of
 from peik.doors.gateway_answers import (
     NO_METHOD,
     NOT_FOUND,
@@ -128,7 +129,7 @@ class Gateway:
         place = read_place(path)
         if place is None or scope["method"] not in ("GET", "POST"):
             return NOT_FOUND
-        bot = await self._tokens.admit(place.token)
+        bot = await self._tokens.admit(place.token, host_of(scope))
         if not is_method_name(place.method):
             return NO_METHOD
         given = await read_given(

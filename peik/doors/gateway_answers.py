@@ -11,7 +11,7 @@ from peik.core.letter import Chat, State
 from peik.core.methods import MethodClass
 from peik.core.outcome import RETRY_AFTER_S_DEFAULT
 from peik.core.reply import Reply
-from peik.errors import Problem, Unavailable
+from peik.errors import Problem, TooMany, Unavailable
 from peik.ports import BotRecord, LetterView
 
 
@@ -70,6 +70,11 @@ def failure(
     return Answer(code, _encode(body), headers)
 
 
+def too_many(wait_s: int) -> Answer:
+    """In Telegram's words: every library knows how to wait then."""
+    return failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s)
+
+
 NOT_FOUND = failure(404, "Not Found")
 NO_METHOD = failure(404, "Not Found: method not found")
 TOO_LARGE = failure(413, "Request Entity Too Large")
@@ -94,6 +99,8 @@ def of_problem(problem: Problem) -> Answer:
         return failure(413, f"Request Entity Too Large: {problem.detail}")
     if isinstance(problem, Unavailable):
         return failure(problem.status, f"Service Unavailable: {problem.detail}", retry_after_s=problem.retry_after_s)
+    if isinstance(problem, TooMany):
+        return too_many(problem.retry_after_s)
     if problem.status == 409:
         return failure(409, f"Conflict: {problem.detail}")
     return failure(400, f"Bad Request: {problem.detail}")

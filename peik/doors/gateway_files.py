@@ -16,6 +16,7 @@ from typing import Any
 from peik.app import Office
 from peik.core.reply import Reply
 from peik.core.token import Token
+from peik.doors.access import host_of
 from peik.doors.gateway_answers import AWAY, NOT_FOUND, SURPRISE, Answer, of_reply
 from peik.doors.gateway_tokens import Tokens, Turned
 from peik.events import Surprise
@@ -69,7 +70,7 @@ class GatewayFiles:
             await out.whole(NOT_FOUND)
             return
         token, path = found
-        bot = await self._tokens.admit(token)
+        bot = await self._tokens.admit(token, host_of(scope))
         asked = _range_of(scope)
         held = self._shelf.find(bot.bot_id, path)
         if held is None and asked is None and self._shelf.bytes_max:

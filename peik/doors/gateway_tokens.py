@@ -5,17 +5,19 @@ A wrong token costs Telegram one question per minute, however many requests come
 
 import asyncio
 import hmac
+import math
 from collections import OrderedDict
 
 import msgspec
 
 from peik.app import Office
+from peik.core.gate import bot_holder
 from peik.core.methods import MethodClass
 from peik.core.outcome import Delivered, Limited, Moved, Refused, Uncertain, Unsent, judge
 from peik.core.problem import BadInput
 from peik.core.reply import Reply
 from peik.core.token import Token
-from peik.doors.gateway_answers import AWAY, Answer, failure, of_reply
+from peik.doors.gateway_answers import AWAY, Answer, failure, of_reply, too_many
 from peik.engine.passage import Patience, patience_with
 from peik.ports import BotRecord
 
@@ -53,12 +55,27 @@ class Tokens:
         self._courier = peik.courier
         self._now = peik.clock.mono
         self._is_open = peik.config.gateway_open
+        self._gate = peik.gate
         self._wrong: OrderedDict[Token, tuple[float, Answer]] = OrderedDict()
         self._asked: dict[Token, asyncio.Future[Answer | None]] = {}
         self._checks: list[float] = []
 
-    async def admit(self, text: str) -> BotRecord:
-        """The bot of this token. Raises Turned."""
+    async def admit(self, text: str, host: str | None = None) -> BotRecord:
+        """The bot of this token. Raises Turned. `host`: where the request comes from; None: from this process."""
+        try:
+            bot = await self._admit(text, host)
+        except Turned as turned:
+            if turned.answer.status == 401 and turned.answer is not MALFORMED:
+                self._wait(self._gate.wrong_wait_s(host, text, self._now()))
+            raise
+        self._wait(self._gate.holder_wait_s(host, bot_holder(bot.bot_id), None, self._now()))
+        return bot
+
+    def _wait(self, wait_s: float) -> None:
+        if wait_s:
+            raise Turned(too_many(math.ceil(wait_s)))
+
+    async def _admit(self, text: str, host: str | None) -> BotRecord:
         try:
             token = Token(text)
         except BadInput:
@@ -69,6 +86,8 @@ class Tokens:
             return known
         if not is_ours and not self._is_open:
             raise Turned(UNAUTHORIZED)
+        # Whoever has guessed too often is not even asked about: Telegram's patience is for all of us.
+        self._wait(self._gate.barred_s(host, self._now()))
         refusal = await self._check(token)
         admitted = self._desk.known(token.bot_id)
         if is_ours and admitted is not None and refusal is AWAY:
@@ -107,7 +126,7 @@ class Tokens:
         self._checks = [at for at in self._checks if at > now - 60]
         if len(self._checks) >= CHECKS_PER_MINUTE:
             wait_s = int(self._checks[0] + 60 - now) + 1
-            raise Turned(failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s))
+            raise Turned(too_many(wait_s))
         self._checks.append(now)
         return now
 

@@ -1,6 +1,6 @@
 """`GET /metrics`: how Peik stands, in the words of Prometheus. State is read when it is asked for, and kept by nobody."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -17,6 +17,7 @@ from peik.core.histogram import BOUNDS_S, Histogram
 from peik.doors.access import Access
 from peik.doors.replies import Route
 from peik.errors import StoreUnavailable
+from peik.ops.answering import Answering
 from peik.ops.metrics import METRICS, PROMETHEUS_BOUNDS, Kind, Measured, Metric
 from peik.paper_ports import PaperStore
 
@@ -39,6 +40,7 @@ class MetricsRoutes:
         is_open: bool,
         store: str,
         temp_bytes: Callable[[], int],
+        answering: Answering | None = None,
         papers: PaperStore | None = None,
     ) -> None:
         self._overview = overview
@@ -47,6 +49,7 @@ class MetricsRoutes:
         self._is_open = is_open
         self._store = store
         self._temp_bytes = temp_bytes
+        self._answering = answering
         self._papers = papers
 
     def table(self) -> tuple[Route, ...]:
@@ -65,6 +68,7 @@ class MetricsRoutes:
             temp_bytes=self._temp_bytes(),
             backup_made_at_ms=backups.made_at_ms,
             backup_verified_at_ms=backups.verified_at_ms,
+            answers={} if self._answering is None else dict(self._answering.took.items()),
         )
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(
@@ -98,8 +102,8 @@ class _Moment(Collector):
 
 
 def _family(metric: Metric, measured: Measured) -> Family:
-    if metric.histogram is not None:
-        return _histogram(metric, metric.histogram(measured))
+    if metric.histograms is not None:
+        return _histogram(metric, metric.histograms(measured))
     make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
     family = make(metric.name, metric.help, labels=metric.labels)
     for labels, value in metric.samples(measured):
@@ -107,10 +111,11 @@ def _family(metric: Metric, measured: Measured) -> Family:
     return family
 
 
-def _histogram(metric: Metric, histogram: Histogram) -> HistogramMetricFamily:
-    buckets = [*_cumulative(histogram, PROMETHEUS_BOUNDS), ("+Inf", float(histogram.count))]
+def _histogram(metric: Metric, histograms: Mapping[tuple[str, ...], Histogram]) -> HistogramMetricFamily:
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-    family.add_metric((), buckets, sum_value=histogram.sum_s)
+    for labels, histogram in histograms.items():
+        buckets = [*_cumulative(histogram, PROMETHEUS_BOUNDS), ("+Inf", float(histogram.count))]
+        family.add_metric(labels, buckets, sum_value=histogram.sum_s)
     return family
 
 

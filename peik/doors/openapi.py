@@ -75,6 +75,9 @@ _KEY: Json = {
     "expires_at": nullable(TIME),
     "last_used_at": nullable(TIME),
     "webhook_url": nullable({"type": "string"}),
+    "rate": nullable(
+        {"type": "string", "description": "Its own limit, such as `20/s burst 100`; null: PEIK_RATE_KEY."}
+    ),
 }
 _BOT = shape(
     bot_id=ID,
@@ -373,7 +376,7 @@ def _operation(operation_id: str, tag: str, text: str) -> Json:
     row = OPERATIONS[operation_id]
     responses: Json = {str(status): _answer(schema, row) for status, schema in row.answers.items()}
     is_open = operation_id in ("getHealth", "getReady")
-    for status in (*(() if is_open else (401, 403)), *row.problems):
+    for status in (*(() if is_open else (401, 403)), *row.problems, 429):
         responses[str(status)] = _problem()
     described: Json = {
         "operationId": operation_id,

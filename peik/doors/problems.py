@@ -7,12 +7,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.errors import Problem, Unavailable
+from peik.errors import Problem, TooMany, Unavailable
 
 
 def problem_response(problem: Problem) -> Response:
     headers = {}
-    if isinstance(problem, Unavailable):
+    if isinstance(problem, Unavailable | TooMany):
         headers["Retry-After"] = str(problem.retry_after_s)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from peik import __version__
 from peik.app import Office
+from peik.core.key_strength import weakness_of
 from peik.core.token import Token
 from peik.doors import problems
 from peik.doors.access import Access
@@ -50,7 +51,7 @@ from peik.doors.rest_users import UserRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.webhook import PATH as PUSH_PATH
 from peik.doors.webhook import webhook_door
-from peik.errors import InDoubt, Problem, Unavailable
+from peik.errors import Denied, InDoubt, Problem, Unavailable
 from peik.ops.pulse import Pulse
 from peik.ports import LetterView
 
@@ -68,7 +69,9 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, problems.on_gone)
     app.add_exception_handler(Exception, problems.on_surprise)
     # Routes are tried in order, and Telegram pushes thousands of times a second.
-    app.add_route(PUSH_PATH, webhook_door(peik.desk, peik.receiver.pushed), methods=_VERBS)
+    app.add_route(
+        PUSH_PATH, webhook_door(peik.desk, peik.receiver.pushed, gate=peik.gate, now=peik.clock.mono), methods=_VERBS
+    )
     described = document(routes := all_routes(peik, key, pulse))
     audited = Audited(peik.audit, access_of(peik, key))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
@@ -92,7 +95,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         is_whole=lambda: peik.leases.is_whole,
     )
     return (
-        *_Routes(peik, access, nodes, pulse or pulse_of(peik)).table(),
+        *_Routes(peik, access, nodes, pulse or pulse_of(peik), weakness=weakness_of(key)).table(),
         *LetterRoutes(peik.desk, peik.inbox, access).table(),
         *BotRoutes(peik.desk, access).table(),
         *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
@@ -112,6 +115,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
             is_open=peik.config.metrics == "open",
             store=str(peik.config.store_kind),
             temp_bytes=lambda: peik.job_hands.folders.view().held_bytes,
+            answering=peik.answering,
             papers=peik.store.papers,
         ).table(),
         *UserRoutes(peik.notifications.links, access).table(),
@@ -121,8 +125,14 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
     )
 
 
+def sections(app: FastAPI) -> frozenset[str]:
+    """What may follow `/v1/`."""
+    paths = [str(getattr(route, "path", "")) for route in app.routes]
+    return frozenset(path.split("/")[2] for path in paths if path.startswith("/v1/"))
+
+
 def access_of(peik: Office, key: str) -> Access:
-    return Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms)
+    return Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms, gate=peik.gate, now=peik.clock.mono)
 
 
 def pulse_of(peik: Office) -> Pulse:
@@ -150,7 +160,10 @@ def _serve_text(app: FastAPI, path: str, body: bytes, media_type: str) -> None:
 
 
 class _Routes:
-    def __init__(self, peik: Office, access: Access, nodes: Nodes, pulse: Pulse) -> None:
+    def __init__(
+        self, peik: Office, access: Access, nodes: Nodes, pulse: Pulse, *, weakness: str | None = None
+    ) -> None:
+        self._weakness = weakness  # of the admin key
         self._peik = peik
         self._desk = peik.desk
         self._nodes = nodes
@@ -293,10 +306,22 @@ class _Routes:
                 "routes": [{name: view[name] for name in ("name", "state", "in_use")} for view in self._route_views()],
             },
         }
+        if self._is_admitted(request):
+            # Nobody else hears of it: it would tell strangers which door to try.
+            weak = [] if self._weakness is None else [f"PEIK_ADMIN_KEY can be guessed: {self._weakness}"]
+            parts["access"] = {"status": "ok", "weak": weak}
         if self._archive is not None:
             parts |= await self._archive.parts(store)  # bots need none of it: `status` is about calls
         status = "ok" if trouble is None else "failing"
         return _json({"status": status, "version": __version__, "parts": parts})
+
+    def _is_admitted(self, request: Request) -> bool:
+        if "authorization" not in request.headers and "x-api-key" not in request.headers:
+            return False
+        try:
+            return self._admit(request, "read").key.bot_ids is None
+        except Denied:
+            return False
 
     async def get_ready(self, request: Request) -> Response:
         """200 while a balancer may send requests here: the store answers, and this node does not drain."""

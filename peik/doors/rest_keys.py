@@ -26,6 +26,7 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
     bot_ids: list[int | str] | None = None
     expires_at: int | float | str | None = None
     webhook_url: str | None = None
+    rate: str | None = None
 
 
 class KeyRoutes:
@@ -79,6 +80,7 @@ async def make_key(keyring: Keyring, desk: Desk, body: KeyBody) -> dict[str, obj
         bot_ids=_bot_ids(desk, body.bot_ids),
         expires_at_ms=instant_ms(body.expires_at, "expires_at"),
         webhook_url=body.webhook_url,
+        rate=body.rate,
     )
     shown = {**key_view(made.key), "key": made.text}
     if made.webhook_secret is not None:
@@ -104,4 +106,5 @@ def key_view(key: Key) -> dict[str, object]:
         "expires_at": rfc3339(key.expires_at_ms),
         "last_used_at": rfc3339(key.last_used_at_ms),
         "webhook_url": key.webhook_url,
+        "rate": None if key.rate is None else str(key.rate),
     }

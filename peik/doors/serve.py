@@ -7,20 +7,23 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 import uvloop
 
 from peik.app import admin_key, only_server, running
 from peik.config import Config
+from peik.core.key_strength import weakness_of
 from peik.doors import rest
 from peik.doors.dashboard.opening import Dashboard
+from peik.doors.doorkeeper import Doorkeeper
 from peik.doors.gateway import Gateway
-from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
+from peik.doors.listening import ADDRESS_SHARE, KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
 from peik.doors.supervisor import Supervisor
+from peik.doors.tls import LOOK_S, Certificate, certificate_of
 from peik.errors import StartError
-from peik.events import Events
+from peik.events import CertificateRenewed, DoorsWeak, Events
 from peik.ops.log import EventLog, set_up
 from peik.ops.log_file import LogFile
 
@@ -30,7 +33,15 @@ _SWITCH_INTERVAL_S = 0.0005
 
 
 class _Server(GuardedServer):
-    """uvicorn without its own signal handling: the order of closing is ours."""
+    """uvicorn without its own signal handling: the order of closing is ours. It looks for a renewed certificate."""
+
+    certificate: Certificate | None = None
+    renewed: Callable[[], None]
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.certificate is not None and counter % int(LOOK_S * 10) == 0 and self.certificate.refresh():
+            self.renewed()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -65,29 +76,47 @@ async def _serve(config: Config) -> int:
     supervisor = Supervisor.of(os.environ)
     events = Events()
     events.listen(EventLog(level=config.log_level))
+    certificate = certificate_of(config, tell=lambda what: events.tell(DoorsWeak(what=what)))
     listener = _listen(config)
     host, port = listener.getsockname()[:2]
     GuardedProtocol.connections_max = raise_file_limit()
+    GuardedProtocol.address_connections_max = int(GuardedProtocol.connections_max * ADDRESS_SHARE)
     async with running(config, events=events, must_own=False, address=_address(config, port)) as peik:
         key, key_path = await admin_key(config, peik.store)
         pulse = rest.pulse_of(peik)
         await pulse.weaknesses()  # told in the log, before anybody relies on us
-        dashboard = Dashboard(peik, key, rest.build(peik, key, pulse))
+        if (weakness := weakness_of(key)) is not None:
+            events.tell(DoorsWeak(what=f"PEIK_ADMIN_KEY can be guessed: {weakness}"))
+        app = rest.build(peik, key, pulse)
+        dashboard = Dashboard(peik, key, app)
         tidying = asyncio.ensure_future(dashboard.run())
         server = _Server(
             uvicorn.Config(
-                Gateway(peik, dashboard),
+                Doorkeeper(
+                    Gateway(peik, dashboard),
+                    gate=peik.gate,
+                    answering=peik.answering,
+                    now=peik.clock.mono,
+                    sections=rest.sections(app),
+                    wait_s_max=config.wait_max,
+                ),
                 http=GuardedProtocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,  # paths may hold tokens
                 log_config=None,
                 server_header=False,
+                # What a proxy says of its client counts at every door: for limits, lockouts and the audit log.
+                proxy_headers=bool(config.trusted_proxies),
+                forwarded_allow_ips=list(config.trusted_proxies),
+                ssl_context_factory=None if certificate is None else lambda _, __: certificate.context,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=int(max(1, config.grace)),
             )
         )
-        _greet(host, port, str(key_path) if key_path else None, len(peik.desk.bots()))
+        server.certificate = certificate
+        server.renewed = lambda: events.tell(CertificateRenewed())
+        _greet(config, host, port, str(key_path) if key_path else None, len(peik.desk.bots()))
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         supervisor.ready(f"{len(peik.desk.bots())} bot(s) on port {port}.")  # the socket has listened all along
         async with supervisor.beating():
@@ -134,12 +163,16 @@ def _listen(config: Config) -> socket.socket:
 def _address(config: Config, port: int) -> str:
     """Where other nodes' people find this one."""
     host = socket.gethostname() if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
 
 
-def _greet(host: str, port: int, key_path: str | None, bots: int) -> None:
+def _scheme(config: Config) -> str:
+    return "http" if config.tls_cert is None else "https"
+
+
+def _greet(config: Config, host: str, port: int, key_path: str | None, bots: int) -> None:
     place = f"[{host}]" if ":" in host else host
-    lines = [f"Peik listens on http://{place}:{port} (dashboard at /admin, API at /docs), {bots} bot(s)."]
+    lines = [f"Peik listens on {_scheme(config)}://{place}:{port} (dashboard at /admin, API at /docs), {bots} bot(s)."]
     if key_path is not None:
         lines.append(f"The admin key is in {key_path}.")
     if not bots:

@@ -4,13 +4,16 @@ Telegram shows no key of the API; it shows the secret that its bot's webhook was
 """
 
 import hmac
+from collections.abc import Callable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from peik.core.arrival import Update, mended, read_update
+from peik.core.gate import Gate, bot_holder
 from peik.desk import Desk
+from peik.doors.access import host_of
 from peik.doors.bodies import read_body
 from peik.doors.replies import Endpoint
 from peik.errors import BadInput, Denied, Problem
@@ -21,7 +24,9 @@ BODY_BYTES_MAX = 1 << 20  # Telegram's own bound for an update is half of it (TE
 _SECRET = "x-telegram-bot-api-secret-token"  # noqa: S105  the name of the header
 
 
-def webhook_door(desk: Desk, pushed: Pushed) -> Endpoint:
+def webhook_door(
+    desk: Desk, pushed: Pushed, *, gate: Gate | None = None, now: Callable[[], float] = lambda: 0.0
+) -> Endpoint:
     async def answer(request: Request) -> Response:
         if request.method != "POST":
             raise HTTPException(405, headers={"Allow": "POST"})
@@ -30,6 +35,8 @@ def webhook_door(desk: Desk, pushed: Pushed) -> Endpoint:
         # Who does not know the secret learns nothing, not even whether the bot is here.
         if bot_id is None or not hmac.compare_digest(shown, (await pushed.secret(bot_id)).encode()):
             raise Denied(code="wrong_secret", detail="This is not the secret of this bot's webhook.")
+        if gate is not None:
+            gate.vouch(host_of(request.scope), bot_holder(bot_id), now())  # Telegram itself is no stranger
         await pushed.take_in(bot_id, _read(await read_body(request, bytes_max=BODY_BYTES_MAX)))
         return Response()
 

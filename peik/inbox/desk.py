@@ -234,7 +234,7 @@ class InboxDesk:
                 code="bad_secret", detail=f"A secret has 1 to {SECRET_CHARS_MAX} characters out of A-Z a-z 0-9 _ -."
             )
         if url is not None:
-            url = read_address(url, may_be_private=self._urls_may_be_private)
+            url = read_address(url, may_be_private=self._urls_may_be_private, setting="PEIK_PUSHES_ALLOW_PRIVATE")
             if await self._runners.is_handled(bot_id, name):
                 raise Conflict(code="handler_active", detail=f"Handlers in a program take the arrivals of {name}.")
         async with self._readers.changing:

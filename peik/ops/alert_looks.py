@@ -1,9 +1,10 @@
 """What a look at the overview and at the machine finds worth an alert. Each function decides, and asks nobody."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from peik.core.histogram import Histogram
 from peik.ops.alert_machine import Disk, Memory
 from peik.ops.alert_rule import Noticed
 from peik.ops.overview_values import ConsumerLine, OverviewView
@@ -42,6 +43,14 @@ def late(late_s: float, node: str) -> Iterator[Noticed]:
     if late_s > LATE_S:
         words = f"node {node} was busy for {late_s:.0f} s and answered nobody in that time"
         yield Noticed(rule="slow", subject=f"node {node}", words=words)
+
+
+def slow_doors(lately: Mapping[str, Histogram], node: str, most: Thresholds) -> Iterator[Noticed]:
+    for door, took in sorted(lately.items()):
+        slowest_s = took.percentile(95)
+        if slowest_s is not None and slowest_s > most.slow_s:
+            words = f"node {node} answers slowly: a twentieth of the requests at the {door} door take more than {most.slow_s:g} s"
+            yield Noticed(rule="slow", subject=f"node {node} {door}", words=words)
 
 
 def dead_letters(view: OverviewView, most: Thresholds) -> Iterator[Noticed]:

@@ -2,12 +2,11 @@
 
 import enum
 
+from peik.core.key_strength import weakness_of
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
 from peik.ops.alert_machine import Memory
 from peik.ops.doctor import Finding, Grade
 
-KEY_CHARS_MIN = 16
-KEY_KINDS_MIN = 6  # different characters: "aaaaaaaaaaaaaaaa" is long, too
 BACKUP_S_USUAL = 86_400.0
 BACKUP_LATE = 1.5  # times the usual: one may be under way
 BACKUP_S_MAX = 7 * 86_400.0
@@ -36,13 +35,12 @@ def of_memory(memory: Memory | None, *, percent_max: float = MEMORY_PERCENT_MAX)
 def of_admin_key(key: str | None, *, file_mode: int | None) -> Finding:
     """`file_mode`: of the file that the key lies in, if nobody has set one. None: there is none yet."""
     if key is not None:
-        if len(key) < KEY_CHARS_MIN or len(set(key)) < KEY_KINDS_MIN:
-            words = (
-                f"PEIK_ADMIN_KEY can be guessed: it has fewer than {KEY_CHARS_MIN} characters, or few different ones."
-            )
+        if (weakness := weakness_of(key)) is not None:
             fix = "Leave it out, so that Peik makes one, or set a long random one."
-            return Finding(name="admin key", grade=Grade.RED, words=words, fix=fix)
-        return Finding(name="admin key", grade=Grade.GREEN, words="PEIK_ADMIN_KEY is long enough.")
+            return Finding(
+                name="admin key", grade=Grade.RED, words=f"PEIK_ADMIN_KEY can be guessed: {weakness}.", fix=fix
+            )
+        return Finding(name="admin key", grade=Grade.GREEN, words="PEIK_ADMIN_KEY looks like chance.")
     if file_mode is not None and file_mode & 0o077:
         words = "Others on this machine may read the file with the admin key."
         return Finding(name="admin key", grade=Grade.RED, words=words, fix="Take the rights away: chmod 600")

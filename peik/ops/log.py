@@ -115,6 +115,10 @@ class EventLog:
             case events.StoreFailed(what=what, why=why):
                 if self._is_news(event):
                     self._log.error("! the store does not answer", what=what, why=why)
+            case events.DoorsWeak(what=what):
+                self._log.warning("! the doors are weak", what=what)
+            case events.CertificateRenewed():
+                self._log.info("-> another certificate is shown from now on")
             case events.StoreWeak(what=what):
                 self._log.warning("! the store may lose what was accepted", what=what)
             case events.StoreRecovered():

@@ -6,7 +6,7 @@ its own, from its start on.
 """
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -42,6 +42,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     temp_bytes: int
     backup_made_at_ms: int | None = None  # the newest good one
     backup_verified_at_ms: int | None = None
+    answers: Mapping[tuple[str, ...], Histogram] = {}  # how long the doors took, by door and kind of request
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     reach: Reach = Reach.NODE
     help: str
     samples: Callable[[Measured], Iterable[Sample]] = lambda measured: ()
-    histogram: Callable[[Measured], Histogram] | None = None
+    histograms: Callable[[Measured], Mapping[tuple[str, ...], Histogram]] | None = None
 
 
 # ---- where samples come from ----
@@ -174,8 +175,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="peik_bot_paused", kind=_G, labels=("bot",), reach=_STORE, help="1 while the bot's letters wait, because of Telegram or a person.", samples=_paused),
     # tries
     Metric(name="peik_send_attempts", labels=("method", "outcome", "error_class"), help="Tries by outcome (delivered, limited, moved, refused, unsent, uncertain) and Telegram's code.", samples=lambda one: [(key, count) for key, count in list(one.counting.sent.items())]),
-    Metric(name="peik_send_duration_seconds", kind=_H, help="One try, from when it left until its answer.", histogram=lambda one: one.counting.whole.tries),
-    Metric(name="peik_end_to_end_seconds", kind=_H, help="From accepted to delivered, of letters that this process saw come.", histogram=lambda one: one.counting.whole.end_to_end),
+    Metric(name="peik_send_duration_seconds", kind=_H, help="One try, from when it left until its answer.", histograms=lambda one: {(): one.counting.whole.tries}),
+    Metric(name="peik_end_to_end_seconds", kind=_H, help="From accepted to delivered, of letters that this process saw come.", histograms=lambda one: {(): one.counting.whole.end_to_end}),
     Metric(name="peik_uncertain_sends", help="Tries that may have arrived.", samples=_summed(sums.UNCERTAIN)),
     Metric(name="peik_send_retries", help="Tries that were put off: refused for now, or uncertain.", samples=_summed(sums.RETRIED)),
     Metric(name="peik_flood_waits", labels=("scope",), help="How often Telegram asked to wait (429): for a chat, a bot or an account (`session`).", samples=_counted("floods")),
@@ -210,6 +211,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="peik_archive_gaps", help="Gaps that Telegram could not replay; their history is read.", samples=_plain("archive_gaps")),
     Metric(name="peik_archive_gap_messages", help="Messages that were missing in the archive and were found.", samples=_plain("archive_filled")),
     Metric(name="peik_log_lines_dropped", help="Lines of the log that the archive could not keep.", samples=_plain("log_dropped")),
+    # the doors
+    Metric(name="peik_http_seconds", kind=_H, labels=("door", "route"), help="How long a request took to be answered, by door (rest, gateway, files, dashboard, webhook) and kind of request; without the time that it asked to wait, and without streams.", histograms=lambda one: one.answers),
     # Peik itself
     Metric(name="peik_backup_age_seconds", kind=_G, reach=_STORE, help="How old the newest good backup is; not there before the first.", samples=lambda one: [] if one.backup_made_at_ms is None else [((), max(0, one.view.at_ms - one.backup_made_at_ms) / 1000)]),
     Metric(name="peik_backup_verified_timestamp_seconds", kind=_G, reach=_STORE, help="When a backup was last tried out and found sound, in Unix time.", samples=lambda one: [] if one.backup_verified_at_ms is None else [((), one.backup_verified_at_ms / 1000)]),

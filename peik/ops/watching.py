@@ -15,6 +15,7 @@ from peik.ops.alert_machine import Disk, Memory, disks_of, memory_of
 from peik.ops.alert_rule import Noticed
 from peik.ops.alert_rules import CALM_S
 from peik.ops.alerts import Alerts
+from peik.ops.answering import Answering
 from peik.ops.overview_values import OverviewView
 
 LOOK_S = 15.0
@@ -50,6 +51,7 @@ class Watching:
         has_chores: Callable[[], bool],
         is_shared: bool,
         thresholds: Thresholds,
+        answering: Answering | None = None,
         backup_every_s: float | None = None,
         last_backup_ms: Callable[[], Awaitable[int | None]] | None = None,
     ) -> None:
@@ -61,6 +63,7 @@ class Watching:
         self._has_chores = has_chores
         self._is_shared = is_shared
         self._most = thresholds
+        self._answering = answering
         self._backup_every_s = backup_every_s
         self._last_backup_ms = last_backup_ms
         self._started_ms = clock.wall_ms()
@@ -91,6 +94,8 @@ class Watching:
 
     async def look(self, late_s: float = 0.0) -> None:
         found = [*looks.late(late_s, self._node), *await self._look_at_machine()]
+        if self._answering is not None:
+            found += looks.slow_doors(self._answering.lately(), self._node, self._most)
         if self._has_chores():
             self._found = await self._look_at_all()
             found += self._found

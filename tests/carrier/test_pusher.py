@@ -1,10 +1,12 @@
 """Pushes over real sockets: what is sent, connections that stay, and what is made of every kind of end."""
 
 import asyncio
+import socket
 import ssl
 
 import pytest
 
+from peik.carrier.dialling import AddressInfo
 from peik.carrier.pusher import HttpPusher
 from peik.inbox_ports import Pushed
 from tests.carrier.conftest import Run
@@ -128,5 +130,38 @@ def test_over_tls_certificates_are_verified(run: Run, server_tls: ssl.SSLContext
             assert (await strict.push(root, {}, b"{}", timeout_s=5)).status == 0
             await trusting.close()
             await strict.close()
+
+    run(story())
+
+
+FORMS = ["127.0.0.1", "::1", "10.1.2.3", "169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "fe80::1", "0.0.0.0"]
+
+
+@pytest.mark.parametrize("address", FORMS)
+def test_a_name_that_leads_inside_is_not_called_unless_it_may(run: Run, address: str) -> None:
+    async def story() -> None:
+        heard: list[bytes] = []
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.append((await read_request(reader))[0])
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        async with peer(talk) as root:
+            port = int(root.rpartition(":")[2])
+
+            async def resolve(host: str, asked: int) -> list[AddressInfo]:
+                """A name of the open internet, in the hands of somebody who means ill."""
+                family = socket.AF_INET6 if ":" in address else socket.AF_INET
+                return [(family, socket.SOCK_STREAM, 0, "", (address, port))]
+
+            pusher = HttpPusher(may_be_private=False, resolve=resolve)
+            pushed = await pusher.push("http://bot.example/", HEADERS, b"{}", timeout_s=5)
+            assert (pushed.status, "PEIK_PUSHES_ALLOW_PRIVATE" in pushed.why) == (0, True)
+            assert heard == []
+            await pusher.close()
+            if address == "127.0.0.1":
+                trusting = HttpPusher(may_be_private=True, resolve=resolve)
+                assert (await trusting.push("http://bot.example/", HEADERS, b"{}", timeout_s=5)).status == 204
+                await trusting.close()
 
     run(story())

@@ -13,10 +13,12 @@ import pytest
 import uvicorn
 
 from peik.doors.listening import (
+    ANSWER_PAUSE_S_MAX,
     BODY_BYTES_PER_S_MIN,
     BODY_PAUSE_S_MAX,
     HEAD_BYTES_MAX,
     HEAD_S_MAX,
+    HEADERS_MAX,
     KEEP_ALIVE_S,
     GuardedProtocol,
     GuardedServer,
@@ -26,19 +28,20 @@ from tests.doors.gateways import Client, play
 from tests.processes.programs import TOKEN, Server, Sim
 
 IDLE = 3000
+LARGE_BYTES = 32 * 1024 * 1024
 
 
 async def read_all(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[..., Any]) -> None:
     """An application that answers early to /early, and otherwise when it has the whole body."""
     size = 0
-    while scope["path"] != "/early":
+    while scope["path"] not in ("/early", "/large"):
         message = await receive()
         if message["type"] == "http.disconnect":
             return
         size += len(message["body"])
         if not message["more_body"]:
             break
-    body = b"%d" % size
+    body = bytes(LARGE_BYTES) if scope["path"] == "/large" else b"%d" % size
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
 
@@ -61,6 +64,17 @@ class Peer:
                 int(head.lower().split(b"content-length: ")[1].split(b"\r")[0])
             )
 
+    async def head(self) -> bytes:
+        async with asyncio.timeout(5):
+            return await self._reader.readuntil(b"\r\n\r\n")
+
+    async def is_closed(self) -> bool:
+        """Whatever was still said before."""
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                await self._reader.read()
+            return True
+
     async def is_ended(self) -> bool:
         async with asyncio.timeout(5):
             try:
@@ -70,6 +84,30 @@ class Peer:
 
     def close(self) -> None:
         self._writer.close()
+
+
+class DeafPeer:
+    """A bare socket: nothing is read of it but what is taken. A stream would read ahead."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._taken = 0
+
+    async def take(self, size: int) -> bool:
+        """Whether so much came."""
+        loop = asyncio.get_running_loop()
+        goal = self._taken + size
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionError):
+                while self._taken < goal and (data := await loop.sock_recv(self._connection, 1 << 20)):
+                    self._taken += len(data)
+        return self._taken >= goal
+
+    async def is_given_all(self) -> bool:
+        try:
+            return await self.take(LARGE_BYTES - self._taken)
+        finally:
+            self._connection.close()
 
 
 class Stage:
@@ -82,6 +120,15 @@ class Stage:
         peer = Peer(*await asyncio.open_connection("127.0.0.1", self._port))
         self.peers.append(peer)
         return peer
+
+    async def small_peer(self, said: bytes) -> "DeafPeer":
+        """One that asks and takes nothing by itself: the system takes a little for it, and no more."""
+        connection = socket.create_connection(("127.0.0.1", self._port))
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(connection, said)
+        await self.seen()
+        return DeafPeer(connection)
 
     async def peer(self, *said: bytes) -> Peer:
         peer = await self.connect()
@@ -221,6 +268,66 @@ def test_connections_over_the_bound_are_turned_away_and_those_within_go_on() -> 
             for peer in (*held, last):
                 await peer.say(b"GET / HTTP/1.1\r\n\r\n")
                 assert (await peer.answer()).endswith(b"0")
+
+    asyncio.run(story())
+
+
+async def counted(connections: int) -> None:
+    """Until the server has so many."""
+    async with asyncio.timeout(20):
+        while GuardedProtocol.addresses["127.0.0.1"] != connections:  # noqa: ASYNC110  nobody tells a test of it
+            await asyncio.sleep(0.01)
+
+
+def test_one_address_does_not_take_all_connections_and_gives_back_those_that_end() -> None:
+    async def story() -> None:
+        GuardedProtocol.addresses.clear()  # of servers of other tests
+        async with listening() as stage:
+            await counted(0)
+            held = [await stage.connect() for _ in range(3)]
+            await counted(3)
+            GuardedProtocol.address_connections_max = 4
+            try:
+                await stage.connect()
+                greedy = await stage.connect()
+                assert await greedy.is_ended()
+                held.pop().close()
+                held.pop().close()
+                await counted(2)
+                another = await stage.connect()
+                await another.say(b"GET / HTTP/1.1\r\n\r\n")
+                assert (await another.answer()).endswith(b"0")
+            finally:
+                GuardedProtocol.address_connections_max = 1 << 30
+
+    asyncio.run(story())
+
+
+def test_a_head_of_very_many_headers_is_refused_and_one_of_many_is_not() -> None:
+    async def story() -> None:
+        async with listening() as stage:
+            for count, status in ((HEADERS_MAX, b"200"), (HEADERS_MAX + 1, b"400"), (20_000, b"400")):
+                lines = b"".join(b"x-%d: y\r\n" % number for number in range(count))
+                peer = await stage.connect()
+                with contextlib.suppress(ConnectionError):
+                    await peer.say(b"GET / HTTP/1.1\r\n" + lines + b"\r\n")
+                assert (await peer.head()).startswith(b"HTTP/1.1 " + status), count
+                if status == b"400":
+                    assert await peer.is_closed()
+
+    asyncio.run(story())
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_ended_and_a_slow_one_is_not() -> None:
+    async def story() -> None:
+        async with listening() as stage:
+            deaf, slow = [await stage.small_peer(b"GET /large HTTP/1.1\r\n\r\n") for _ in range(2)]
+            stage.pass_time(0)
+            stage.pass_time(ANSWER_PAUSE_S_MAX - 1)
+            assert await slow.take(16 * 1024 * 1024)
+            stage.pass_time(ANSWER_PAUSE_S_MAX + 1)
+            assert not await deaf.is_given_all()
+            assert await slow.is_given_all()
 
     asyncio.run(story())
 

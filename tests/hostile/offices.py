@@ -25,6 +25,7 @@ from peik import events
 from peik.app import Office, running
 from peik.config import load
 from peik.doors import rest
+from peik.doors.doorkeeper import Doorkeeper
 from peik.doors.gateway import Gateway
 from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer
 from peik.ops.log import EventLog
@@ -112,11 +113,21 @@ class Resident:
                 "wait_max": "200ms",
                 "gateway_wait": "2s",
                 "grace": "1s",
+                "rate_ip": "off",  # thousands of requests come from here without a key, or with a wrong one
+                "rate_wrong": "off",
                 **self._settings,
             }
             config = load(flags, environment={}, folder=self.folder)
             async with running(config, events=told, chance=random.Random(1), is_alone=True) as self.peik:
-                self.app = Gateway(self.peik, rest.build(self.peik, KEY))
+                inner = rest.build(self.peik, KEY)
+                self.app = Doorkeeper(
+                    Gateway(self.peik, inner),
+                    gate=self.peik.gate,
+                    answering=self.peik.answering,
+                    now=self.peik.clock.mono,
+                    sections=rest.sections(inner),
+                    wait_s_max=config.wait_max,
+                )
                 await self._serve()
 
     async def _serve(self) -> None:
@@ -155,6 +166,7 @@ class Resident:
         headers: Pairs = (),
         body: bytes | Sequence[bytes] = b"",
         is_cut: bool = False,
+        host: str = "127.0.0.1",
     ) -> Heard | None:
         """The answer; None if nobody was left to hear one. A body may come in pieces, or break off after them."""
         pieces = [body] if isinstance(body, bytes) else list(body)
@@ -169,15 +181,24 @@ class Resident:
             "root_path": "",
             "query_string": query,
             "headers": [(name.lower(), value) for name, value in headers],
-            "client": ("127.0.0.1", 1),
+            "client": (host, 1),
             "server": ("127.0.0.1", 80),
         }
         return self.run(_exchange(self.app, scope, pieces, is_cut=is_cut))
 
-    def rest(self, verb: str, path: str, *, key: str | None = KEY, json: object = None, query: str = "") -> Heard:
+    def rest(
+        self,
+        verb: str,
+        path: str,
+        *,
+        key: str | None = KEY,
+        json: object = None,
+        query: str = "",
+        host: str = "127.0.0.1",
+    ) -> Heard:
         headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
         body = b"" if json is None else msgspec.json.encode(json)
-        heard = self.ask(verb, path, query=query.encode(), headers=headers, body=body)
+        heard = self.ask(verb, path, query=query.encode(), headers=headers, body=body, host=host)
         assert heard is not None
         return heard
 

@@ -22,7 +22,7 @@ TOKEN = "7000001:AAtest"
 BOT = 7000001
 PATIENCE_S = 90.0  # for a start, or an end; a slow machine is no failure, and one that stands still is
 STILL_S = 150.0  # so long without a letter that comes or goes
-_LISTENS = re.compile(r"listens on (http://\S+)")
+_LISTENS = re.compile(r"listens on (https?://\S+)")
 
 
 class Port:

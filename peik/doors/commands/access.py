@@ -62,10 +62,18 @@ def create(
     webhook_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Who is told how letters of this key ended.")
     ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="How often it may ask: 20/s, 20/s burst 100; off: as it likes.")
+    ] = None,
 ) -> None:
     """Make a key. It is shown once, now."""
     wanted: Document = {"name": name, "scopes": list(scope)}
-    optional = {"bot_ids": bot or None, "expires_at": moment(expires, "--expires"), "webhook_url": webhook_url}
+    optional = {
+        "bot_ids": bot or None,
+        "expires_at": moment(expires, "--expires"),
+        "webhook_url": webhook_url,
+        "rate": rate,
+    }
     wanted |= {field: value for field, value in optional.items() if value is not None}
     made = visit.counter.create_key(wanted)
 

@@ -45,14 +45,14 @@ async def of_panel(scene: Scene) -> list[Finding]:
     """Nothing without a running Peik."""
     if scene.health is None:
         return []
-    return [launch.of_panel(f"{scene.url}/admin", await asyncio.to_thread(_status, scene.url))]
+    return [launch.of_panel(f"{scene.url}/admin", await asyncio.to_thread(_status, scene.url, scene.context))]
 
 
-def _status(url: str) -> int | None:
+def _status(url: str, context: ssl.SSLContext | None) -> int | None:
     parts = urlsplit(url)
     host, timeout_s = parts.hostname or "", 5 * HEALTH_S
     connection = (
-        http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=ssl.create_default_context())
+        http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
         if parts.scheme == "https"
         else http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
     )

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from peik.core.outcome import Outcome, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.doors.commands.counter import Document
 from peik.doors.commands.remote import HEALTH_S, RestCounter
+from peik.doors.commands.visit import context_to
 from peik.errors import Problem, StartError
 from peik.ops.capacity import ROOM_BYTES
 from peik.ops.doctor import Finding, Grade
@@ -51,6 +53,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[tuple[RouteAddress, Outcome], ...]
     way: Carrier | None  # the first that answers
     url: str
+    context: ssl.SSLContext | None  # whose certificates are believed there
     health: Document | None  # of the Peik that runs there
 
     def inbound(self, bot_id: int) -> str:
@@ -76,7 +79,8 @@ async def scene_of(config: Config, wanted: Wanted) -> AsyncIterator[Scene]:
         tokens = {token.bot_id: token for text in config.tokens() if (token := _token(text)) is not None}
         tokens |= {bot.bot_id: bot.token for bot in bots if not bot.token.is_account}
         routes, way = await _ways(config, next(iter(tokens.values()), None), stack)
-        url = config.url or f"http://{_host(config)}:{config.port}"
+        url = config.url or f"{'http' if config.tls_cert is None else 'https'}://{_host(config)}:{config.port}"
+        context = context_to(url, config)
         yield Scene(
             config=config,
             wanted=wanted,
@@ -87,7 +91,8 @@ async def scene_of(config: Config, wanted: Wanted) -> AsyncIterator[Scene]:
             routes=routes,
             way=way,
             url=url,
-            health=await asyncio.to_thread(_health, url),
+            context=context,
+            health=await asyncio.to_thread(_health, url, context),
         )
 
 
@@ -170,8 +175,8 @@ def _host(config: Config) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _health(url: str) -> Document | None:
-    counter = RestCounter(url, None)
+def _health(url: str, context: ssl.SSLContext | None) -> Document | None:
+    counter = RestCounter(url, None, context=context)
     if not counter.is_there():
         return None
     try:

@@ -327,6 +327,7 @@ class FileCounter:
             bot_ids=bot_ids,
             expires_at_ms=instant_ms(body.expires_at, "expires_at"),
             webhook_url=body.webhook_url,
+            rate=body.rate,
         )
         made = self._run(making)
         secret = {} if made.webhook_secret is None else {"webhook_secret": made.webhook_secret}
@@ -340,6 +341,7 @@ class FileCounter:
 
         keyring = Keyring(
             store=self._store,
+            papers=self._store.papers,
             clock=SystemClock(),
             events=Events(),
             hooks_may_be_private=self._config.hooks_allow_private,

@@ -35,8 +35,10 @@ class Told(Problem):
 class RestCounter:
     is_running = True
 
-    def __init__(self, url: str, key: str | None) -> None:
+    def __init__(self, url: str, key: str | None, *, context: ssl.SSLContext | None = None) -> None:
+        """`context`: whose certificates are believed; by default those of the system's authorities."""
         self.place = url
+        self._context = context
         self._parts = urllib.parse.urlsplit(url)
         self._key = key
         self.inbox = RestInbox(self.call)
@@ -230,7 +232,7 @@ class RestCounter:
     def _connection(self, timeout_s: float | None) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "https":
-            context = ssl.create_default_context()
+            context = self._context or ssl.create_default_context()
             return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
         return http.client.HTTPConnection(host, port, timeout=timeout_s)
 

@@ -18,6 +18,8 @@ from peik.doors.commands.exits import Exit, exit_of
 from peik.errors import BadInput, Problem, StartError, Unavailable
 
 if TYPE_CHECKING:
+    import ssl
+
     from rich.console import RenderableType
 
     from peik.doors.commands.accounts_counter import AccountsCounter
@@ -65,7 +67,7 @@ class Visit:
         if self._is_named and self._flags.get("url") is None:
             return None
         url = config.url or _own_url(config)
-        remote = RestCounter(url, _key(config, url))
+        remote = RestCounter(url, _key(config, url), context=context_to(url, config))
         return remote if self._flags.get("url") is not None or remote.is_there() else None
 
     @property
@@ -211,7 +213,19 @@ def _text(sentence: str) -> "RenderableType":
 
 def _own_url(config: Config) -> str:
     host = _ANY_HOST.get(config.host, config.host)
-    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+    scheme = "http" if config.tls_cert is None else "https"
+    return f"{scheme}://[{host}]:{config.port}" if ":" in host else f"{scheme}://{host}:{config.port}"
+
+
+def context_to(url: str, config: Config) -> "ssl.SSLContext | None":
+    """Whose certificates are believed at a Peik. One of our own settings shows the certificate that they name."""
+    if not url.startswith("https:"):
+        return None
+    from peik.carrier.trust import client_context, own_context
+
+    if config.tls_cert is not None and url == _own_url(config):
+        return own_context(config.tls_cert)
+    return client_context(config.ca_file)
 
 
 def _key(config: Config, url: str) -> str | None:

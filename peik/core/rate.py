@@ -1,0 +1,86 @@
+"""How many requests a second, and at once: a rate as people write it, and one bucket for each of many holders. Pure.
+
+A bucket is one number, the instant at which it would be full again, so that a holder costs one entry of a dictionary. Who was
+not seen for longest is forgotten first: by then its bucket is full, or there are more holders than are worth the memory.
+"""
+
+import math
+import re
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+import msgspec
+
+HOLDERS_MAX = 10_000
+BURST_MIN = 5
+BURST_S = 10.0  # without a burst of its own, a rate may have been saved up for so long
+_WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*([smh]))?(?:\s+burst\s+(\d+))?", re.IGNORECASE)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_HINT = "a rate looks like 20/s, 30/m or 20/s burst 100; off is no limit"
+
+H = TypeVar("H", bound=Hashable)
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """So many a second, and at once no more than `burst`."""
+
+    per_s: float
+    burst: int
+
+    def __str__(self) -> str:
+        if self == UNLIMITED:
+            return "off"
+        unit = next((unit for unit, seconds in _SECONDS.items() if (self.per_s * seconds).is_integer()), "h")
+        return f"{self.per_s * _SECONDS[unit]:g}/{unit} burst {self.burst}"
+
+
+UNLIMITED = Rate(per_s=1e6, burst=10_000_000)  # for a key that is to have no limit where others have one
+
+
+def parse_rate(text: str) -> Rate | None:
+    """The rate of "20/s", "30/m", "20/s burst 100". None of "off": no limit. Raises ValueError with a hint."""
+    if text.strip().lower() in ("off", "0"):
+        return None
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None or len(text) > 100:
+        raise ValueError(_HINT)
+    per_s = float(match[1]) / _SECONDS[(match[2] or "s").lower()]
+    if not 0 < per_s <= 1e6:
+        raise ValueError(_HINT)
+    burst = max(BURST_MIN, math.ceil(per_s * BURST_S)) if match[3] is None else int(match[3])
+    if not 1 <= burst <= 10_000_000:
+        raise ValueError("a burst is between 1 and 10,000,000")
+    return Rate(per_s=per_s, burst=burst)
+
+
+class Limiter(Generic[H]):
+    """A bucket for each holder. All holders have the same rate, or each call names its own."""
+
+    def __init__(self, *, holders_max: int = HOLDERS_MAX) -> None:
+        self._holders_max = holders_max
+        self._full_at: dict[H, float] = {}  # the longest unused first
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def spend(self, holder: H, rate: Rate, now: float) -> float:
+        """0: it may, and one less is left. Else how long until it may, and nothing was spent."""
+        full_at = max(self._full_at.pop(holder, now), now)
+        wait_s = full_at + (1 - rate.burst) / rate.per_s - now
+        # What is refused spends nothing: whoever goes on knocking does not shut himself out for longer.
+        self._full_at[holder] = full_at if wait_s > 0 else full_at + 1 / rate.per_s
+        self._forget(now)
+        return max(0.0, wait_s)
+
+    def wait_s(self, holder: H, rate: Rate, now: float) -> float:
+        """How long until it may, without spending anything."""
+        full_at = self._full_at.get(holder, now)
+        return max(0.0, full_at + (1 - rate.burst) / rate.per_s - now)
+
+    def _forget(self, now: float) -> None:
+        """At most two for each that comes: what is idle goes faster than it can come, and nobody pays for a sweep."""
+        for _ in range(2):
+            oldest = next(iter(self._full_at), None)
+            if oldest is None or (self._full_at[oldest] > now and len(self._full_at) <= self._holders_max):
+                return
+            del self._full_at[oldest]

@@ -1,0 +1,144 @@
+"""Stands before all doors: turns away strangers who come too often, says to browsers what they may not do with an answer, and
+takes the time. It reads no body and knows no key."""
+
+import math
+import urllib.parse
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from peik.core.gate import Gate
+from peik.core.methods import classify
+from peik.core.units import parse_duration_s
+from peik.doors.access import host_of, too_often
+from peik.doors.gateway import respond
+from peik.doors.gateway_answers import too_many
+from peik.doors.problems import problem_response
+from peik.inbox.reading import POLL_S_MAX
+from peik.ops.answering import Answering, Place
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
+
+POLL: Place = ("gateway", "poll")
+_HSTS = (b"strict-transport-security", b"max-age=31536000")
+_ALWAYS: Headers = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_NO_PAGE: Headers = (
+    *_ALWAYS,
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+# What a person sent to a bot may be a page with a script in it, and lies under the address of the dashboard here.
+_FILE: Headers = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),  # its own address holds a token
+)
+_DOCS_POLICY = (
+    b"content-security-policy",
+    b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+)
+_DOCS: Headers = (_DOCS_POLICY, *(one for one in _NO_PAGE if one[0] != _DOCS_POLICY[0]))
+
+
+class Doorkeeper:
+    """An ASGI application in front of all others. `sections`: what may follow `/v1/`, for the names of kinds of requests."""
+
+    def __init__(
+        self,
+        otherwise: App,
+        *,
+        gate: Gate,
+        answering: Answering,
+        now: Callable[[], float],
+        sections: frozenset[str],
+        wait_s_max: float,
+    ) -> None:
+        self._otherwise = otherwise
+        self._gate = gate
+        self._answering = answering
+        self._now = now
+        self._sections = sections
+        self._wait_s_max = wait_s_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._otherwise(scope, receive, send)
+            return
+        began_at = self._now()
+        place = self._place_of(scope["path"])
+        headers = _headers_of(place, scope)
+
+        async def received() -> Message:
+            # How fast a body comes in is the client's affair.
+            nonlocal began_at
+            message = await receive()
+            if not message.get("more_body", False):
+                began_at = self._now()
+            return message
+
+        async def answered(message: Message) -> None:
+            # And so is how fast an answer is taken: its first byte counts.
+            if message["type"] == "http.response.start":
+                took_s = self._now() - began_at
+                self._answering.add(place, max(0.0, took_s - self._asked_s(place, scope)))
+                said = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in headers if one[0] not in said)]
+            await send(message)
+
+        wait_s = self._gate.stranger_wait_s(host_of(scope), began_at)
+        if wait_s:
+            if place[0] in ("gateway", "files"):
+                await respond(answered, too_many(math.ceil(wait_s)))
+            else:
+                await problem_response(too_often(wait_s))(scope, receive, answered)
+            return
+        await self._otherwise(scope, receive if scope["method"] == "GET" else received, answered)
+
+    def _place_of(self, path: str) -> Place:
+        if path.startswith("/bot"):
+            name, kind = classify(path.rpartition("/")[2])
+            return POLL if name == "getUpdates" else ("gateway", "other" if kind is None else kind.value)
+        if path.startswith("/v1/"):
+            section = path[4:].partition("/")[0]
+            return "rest", section if section in self._sections else "other"
+        if path.startswith("/file/bot"):
+            return "files", "file"
+        if path == "/admin" or path.startswith("/admin/"):
+            return "dashboard", "page"
+        if path.startswith("/webhook/"):
+            return "webhook", "update"
+        return "rest", _ALONE.get(path, "other")
+
+    def _asked_s(self, place: Place, scope: Scope) -> float:
+        """How long the client itself wanted to wait."""
+        if place is POLL:
+            return POLL_S_MAX
+        query: bytes = scope["query_string"]
+        if b"wait=" not in query:
+            return 0.0
+        asked = urllib.parse.parse_qs(query.decode("latin-1")).get("wait", ["0"])
+        try:
+            return min(parse_duration_s(asked[-1]), self._wait_s_max)
+        except ValueError:
+            return 0.0
+
+
+_ALONE = {"/health": "health", "/ready": "health", "/metrics": "metrics", "/docs": "docs", "/openapi.json": "docs"}
+
+
+def _headers_of(place: Place, scope: Scope) -> Headers:
+    match place[0]:
+        case "gateway":
+            headers = _ALWAYS  # bots read no others, and there are many of them
+        case "files":
+            headers = _FILE
+        case "dashboard":
+            headers = ()  # it says its own, on every page
+        case _:
+            headers = _DOCS if scope["path"] == "/docs" else _NO_PAGE
+    return (*headers, _HSTS) if scope["scheme"] == "https" else headers

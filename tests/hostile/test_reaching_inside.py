@@ -1,0 +1,96 @@
+"""Whoever may name an address to Peik, and what he would reach inside with it: hooks of letters and keys, pushes by REST and by
+setWebhook. Each is refused as it is written; what a name leads to is looked at when it is called (tests/carrier)."""
+
+import urllib.parse
+from collections.abc import Iterator
+
+import pytest
+
+from peik.config import load
+from tests.hostile.offices import BOT, TOKEN, Heard, Resident, resident
+
+# One machine, or one network, in the forms that resolvers and libraries have been fooled with.
+INSIDE = [
+    "http://127.0.0.1/",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0177.0.0.1/",
+    "http://localhost:6379/",
+    "http://LOCALHOST./",
+    "http://x.localhost/",
+    "http://0.0.0.0/",
+    "http://10.0.0.5/",
+    "http://172.16.0.1/",
+    "http://192.168.1.1/",
+    "http://100.64.0.1/",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://[::1]/",
+    "http://[::]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[::ffff:7f00:1]/",
+    "http://[fe80::1]/",
+    "http://[fd00::1]/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[2002:7f00:1::]/",
+    "http://user@127.0.0.1/",
+    "http://example.com@127.0.0.1/",
+    "http://224.0.0.1/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1:6379/_FLUSHALL",
+    "http://example.com\\@127.0.0.1/",
+    "http://127.0.0.1%2f@example.com/",
+    "http://①②⑦.⓪.⓪.①/",
+]
+
+
+@pytest.fixture(scope="module")
+def peik() -> Iterator[Resident]:
+    with resident(pushes_allow_private="off") as one:
+        yield one
+        assert one.surprises() == []
+
+
+def set_webhook(peik: Resident, url: str) -> Heard:
+    heard = peik.ask("POST", f"/bot{TOKEN}/setWebhook", query=urllib.parse.urlencode({"url": url}).encode())
+    assert heard is not None
+    return heard
+
+
+@pytest.mark.parametrize("url", INSIDE)
+def test_no_address_inside_is_taken_at_any_door(peik: Resident, url: str) -> None:
+    letter = {"method": "sendMessage", "params": {"chat_id": 5, "text": "x"}, "bot_id": str(BOT), "webhook_url": url}
+    answers = [
+        peik.rest("POST", "/v1/letters", json=letter),
+        peik.rest("POST", "/v1/letters/batch", json={"letters": [letter]}),
+        peik.rest("POST", "/v1/keys", json={"name": "shop", "scopes": ["send"], "webhook_url": url}),
+        peik.rest("PUT", f"/v1/consumers/{BOT}/mine", json={"url": url}),
+    ]
+    assert [one.status for one in answers] == [422] * 4
+    assert {one.json["code"] for one in answers} <= {"bad_webhook_url", "private_webhook_url"}
+    assert set_webhook(peik, url).status == 400
+    kept = peik.state()
+    assert [row for table in ("keys", "consumers", "letters") for row in kept[table] if url in map(str, row)] == []
+
+
+def test_an_address_outside_is_taken(peik: Resident) -> None:
+    """And so the test above can fail."""
+    assert peik.rest("PUT", f"/v1/consumers/{BOT}/outside", json={"url": "https://bot.example/hook"}).status < 300
+    assert set_webhook(peik, "https://bot.example/hook").status == 200
+    gone = peik.ask("POST", f"/bot{TOKEN}/deleteWebhook")
+    assert gone is not None
+    assert gone.status == 200
+
+
+def test_by_default_pushes_lead_inside_only_where_no_stranger_can_ask_for_it() -> None:
+    def may(**settings: str) -> bool:
+        return load(settings, environment={}).pushes_may_be_private
+
+    assert may()
+    assert may(host="localhost")
+    assert may(host="::1")
+    assert not may(host="0.0.0.0")
+    assert not may(host="peik.example")
+    assert may(host="0.0.0.0", gateway_open="off")
+    assert may(host="0.0.0.0", pushes_allow_private="on")
+    assert not may(pushes_allow_private="off")
