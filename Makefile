@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -68,6 +68,11 @@ mutants: setup  ## Plant bugs one by one and see each of them caught; about ten 
 compatibility: setup $(CLIENTS)  ## Run six bot libraries against Peik and write down in the docs what they did.
 	$(PYTEST) tests/clients --compatibility docs/compatibility.json
 	$(BIN)/python docs/generate.py
+
+audit: setup  ## Ask the public advisories about every package in .venv. Needs the network, and is no part of the gate.
+	@$(PYTHON) -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9,<3' || { echo "NOT AUDITED: pip-audit cannot be installed here."; exit 3; }
+	$(BIN)/python -m proofs.audit $(VENV)/audit/bin/pip-audit
 
 bench-quick: setup  ## Measure accept and drain against bare SQLite and a bare aiohttp loop, in under two minutes.
 	$(BIN)/python -m bench.quick

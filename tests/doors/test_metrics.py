@@ -217,4 +217,4 @@ def test_a_metric_is_named_as_prometheus_wants_it(metric: Any) -> None:
     assert not metric.name.endswith("_total")
     assert not {"chat", "chat_id", "user", "user_id"} & set(metric.labels)
     assert metric.help.endswith(".")
-    assert (metric.histogram is not None) is (metric.kind is Kind.HISTOGRAM)
+    assert (metric.histograms is not None) is (metric.kind is Kind.HISTOGRAM)

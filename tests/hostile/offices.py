@@ -119,13 +119,13 @@ class Resident:
             }
             config = load(flags, environment={}, folder=self.folder)
             async with running(config, events=told, chance=random.Random(1), is_alone=True) as self.peik:
-                inner = rest.build(self.peik, KEY)
+                self.rest_app = rest.build(self.peik, KEY)
                 self.app = Doorkeeper(
-                    Gateway(self.peik, inner),
+                    Gateway(self.peik, self.rest_app),
                     gate=self.peik.gate,
                     answering=self.peik.answering,
                     now=self.peik.clock.mono,
-                    sections=rest.sections(inner),
+                    sections=rest.sections(self.rest_app),
                     wait_s_max=config.wait_max,
                 )
                 await self._serve()

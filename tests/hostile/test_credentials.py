@@ -43,7 +43,7 @@ class Town(msgspec.Struct):
         return dict(row["requestBody"]["content"]["application/json"]["example"]) if "requestBody" in row else None
 
     def routes(self) -> list[str]:
-        return [route.path for route in self.peik.app._otherwise.routes]
+        return [route.path for route in self.peik.rest_app.routes]
 
     def path(self, template: str, **others: str) -> str:
         return re.sub(r"{(\w+)(:\w+)?}", lambda name: {**self.ids, **others}[name[1]], template)

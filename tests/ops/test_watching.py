@@ -13,6 +13,7 @@ from peik.ops.alert_machine import Disk, Memory, disks_of, memory_of
 from peik.ops.alert_rule import Noticed
 from peik.ops.alert_rules import BY_NAME
 from peik.ops.alerts import Alerts
+from peik.ops.answering import Answering
 from peik.ops.overview_values import BotLine, ConsumerLine, InboxLine, OverviewView, Percentiles, Point
 from peik.ops.watching import GLOBAL, Watching
 from peik.ports import Tally
@@ -43,6 +44,7 @@ class Place:
         self.has_chores = True
         self.backup_ms: int | None = None
         self.is_down = False
+        self.answering = Answering()
         self.watching = Watching(
             alerts=alerts,
             overview=self.overview,
@@ -52,6 +54,7 @@ class Place:
             has_chores=lambda: self.has_chores,
             is_shared=False,
             thresholds=Thresholds(),
+            answering=self.answering,
             backup_every_s=7200.0,
             last_backup_ms=self.last_backup_ms,
         )
@@ -269,6 +272,30 @@ def test_a_node_that_lets_the_chores_go_says_nothing_of_them_any_more(tmp_path: 
         place.has_chores = False
         await asyncio.sleep(600)
         assert (ear.said, alerts.ongoing()) == ([], [])
+
+    watch(tmp_path, story)
+
+
+def test_a_door_that_answers_slowly_for_a_minute_and_not_one_slow_answer(tmp_path: Path) -> None:
+    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+        for _ in range(50):
+            place.answering.add(("rest", "letters"), 0.01)
+        place.answering.add(("gateway", "send"), 45.0)
+        await asyncio.sleep(300)
+        assert ear.said == []
+
+        async def go_on() -> None:
+            while True:
+                place.answering.add(("rest", "letters"), 0.01)
+                place.answering.add(("gateway", "send"), 45.0)
+                await asyncio.sleep(10)
+
+        going = asyncio.create_task(go_on())
+        text = await told(ear, alerts, "slow", 60)
+        assert "a twentieth of the requests at the gateway door take more than 30 s" in text
+        going.cancel()
+        await asyncio.sleep(60)  # of which the looks still know
+        await over(ear, alerts)
 
     watch(tmp_path, story)
 
