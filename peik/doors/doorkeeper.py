@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from peik.core.gate import Gate
-from peik.core.methods import classify
+from peik.core.methods import classify, known_methods
 from peik.core.units import parse_duration_s
 from peik.doors.access import host_of, too_often
 from peik.doors.gateway import respond
@@ -85,9 +85,11 @@ class Doorkeeper:
             # And so is how fast an answer is taken: its first byte counts.
             if message["type"] == "http.response.start":
                 took_s = self._now() - began_at
-                self._answering.add(place, max(0.0, took_s - self._asked_s(place, scope)))
-                said = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in headers if one[0] not in said)]
+                if place is POLL or scope["query_string"]:
+                    took_s = max(0.0, took_s - self._asked_s(place, scope))
+                self._answering.add(place, took_s)
+                said = dict(message["headers"])
+                message["headers"] = [*message["headers"], *[one for one in headers if one[0] not in said]]
             await send(message)
 
         wait_s = self._gate.stranger_wait_s(host_of(scope), began_at)
@@ -101,8 +103,8 @@ class Doorkeeper:
 
     def _place_of(self, path: str) -> Place:
         if path.startswith("/bot"):
-            name, kind = classify(path.rpartition("/")[2])
-            return POLL if name == "getUpdates" else ("gateway", "other" if kind is None else kind.value)
+            method = path[path.rfind("/") + 1 :]
+            return _METHODS.get(method) or _place_of_method(method)
         if path.startswith("/v1/"):
             section = path[4:].partition("/")[0]
             return "rest", section if section in self._sections else "other"
@@ -128,6 +130,12 @@ class Doorkeeper:
             return 0.0
 
 
+def _place_of_method(method: str) -> Place:
+    name, kind = classify(method)
+    return POLL if name == "getUpdates" else ("gateway", "other" if kind is None else kind.value)
+
+
+_METHODS = {method: _place_of_method(method) for method in known_methods()}
 _ALONE = {"/health": "health", "/ready": "health", "/metrics": "metrics", "/docs": "docs", "/openapi.json": "docs"}
 
 

@@ -54,9 +54,10 @@ def test_everything_else_that_needs_no_running_peik(shell: Shell) -> None:
     assert shell.asked("chats", "list")["chats"][0]["held_until"] == "2099-01-01T00:00:00.000Z"
     assert shell.asked("dead", "clear", "--yes") == {"cleared": 0}
     assert shell.peik("dead", "retry", "--all").out == "There are no such dead letters.\n"
-    made = shell.asked("keys", "create", "later", "--scope", "send", "--bot", BOT)
+    made = shell.asked("keys", "create", "later", "--scope", "send", "--bot", BOT, "--rate", "20/s burst 100")
+    assert made["rate"] == "20/s burst 100"
     assert made["key"].startswith("peik_")
-    assert [key["name"] for key in shell.asked("keys", "list")["keys"]] == ["later"]
+    assert [(key["name"], key["rate"]) for key in shell.asked("keys", "list")["keys"]] == [("later", made["rate"])]
     assert shell.peik("keys", "remove", made["id"], "--yes").code == 0
     assert shell.peik("routes").code == 5
     assert shell.peik("resolve", "5", "--arrived", "--json").problem["code"] == "unknown_letter"

@@ -40,7 +40,7 @@ GB = 1024**3
     [
         ("secret", None, "red"),
         ("a" * 40, None, "red"),
-        ("peik_8Qm2ZtLx0Rw5", None, "green"),
+        ("peik_8Qm2ZtLx0Rw5vNc7Hd3K", None, "green"),
         (None, None, "green"),
         (None, 0o100600, "green"),
         (None, 0o100644, "red"),
