@@ -116,6 +116,7 @@ def watching_of(
         ),
         backup_every_s=config.backup_every,
         last_backup_ms=partial(last_good_ms, store.papers),
+        durability=store.nodes.durability,
     )
 
 

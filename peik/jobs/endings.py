@@ -2,6 +2,7 @@
 
 import enum
 import errno
+import math
 import traceback
 
 import msgspec
@@ -116,7 +117,9 @@ def returned(job: Job, result: object) -> Ran:
 
 def _put_off(job: Job, reason: str, after_s: float, at_ms: int) -> Ran:
     bounded_s = min(max(after_s, 0.0), LATER_S_MAX) if after_s == after_s else 0.0  # the second: not a number
-    return _ran(job, End.PUT_OFF, reason, due_at_ms=at_ms + int(bounded_s * 1000))
+    return _ran(
+        job, End.PUT_OFF, reason, due_at_ms=at_ms + math.ceil(bounded_s * 1000)
+    )  # never a hair before what it waits for
 
 
 def _ran(job: Job, end: End, reason: str | None, *, due_at_ms: int | None = None, trace: str | None = None) -> Ran:

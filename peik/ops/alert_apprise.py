@@ -5,11 +5,13 @@ keep it from ending.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
 
 from peik.errors import StartError, described
 from peik.ops.alert_matter import Kind
@@ -20,6 +22,8 @@ WAITS_S = (15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)  # after each 
 AT_ONCE_MAX = 10  # alerts in one message
 HANGING_MAX = 4  # calls that did not come back
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Notify = Callable[[str, str, Kind], bool]  # a title, a body; whether it went. It may take its time, and raise.
 
 
@@ -66,6 +70,7 @@ class AppriseWay:
         self._call_s = call_s
         self._waits_s = waits_s
         self._hanging = 0
+        self._counting = threading.Lock()
 
     async def tell(self, waiting: Sequence[Said]) -> int:
         """What has waited through a failure goes as one message."""
@@ -86,29 +91,37 @@ class AppriseWay:
         """None: it went; else why not, in words that hold nothing secret."""
         if self._hanging >= HANGING_MAX:
             return "The calls before did not come back."
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[str | None] = loop.create_future()
 
-        def settle(why: str | None) -> None:
-            self._hanging -= 1
-            if not done.done():
-                done.set_result(why)
-
-        def work() -> None:
+        def work() -> str | None:
             try:
-                why = None if self._notify(title, body, kind) else "It was not taken there."
+                return None if self._notify(title, body, kind) else "It was not taken there."
             except Exception as error:  # noqa: BLE001  whatever a plugin of Apprise does wrong
-                why = described(error).partition(":")[0]
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(settle, why)
+                return described(error).partition(":")[0]
+            finally:
+                with self._counting:
+                    self._hanging -= 1
 
-        self._hanging += 1
-        threading.Thread(target=work, name="peik-alert", daemon=True).start()
+        with self._counting:
+            self._hanging += 1
         try:
             async with asyncio.timeout(self._call_s):
-                return await done
+                return await asyncio.get_running_loop().run_in_executor(_Thread(), work)
         except TimeoutError:
             return f"It did not answer within {self._call_s:.0f} s."
+
+
+class _Thread(concurrent.futures.Executor):
+    """A thread for one call. Nobody waits for it, not even the end of the process: it may never come back."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "concurrent.futures.Future[T]":
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()  # from now on it can only be left behind
+
+        def run() -> None:
+            future.set_result(fn(*args, **kwargs))
+
+        threading.Thread(target=run, name="peik-alert", daemon=True).start()
+        return future
 
 
 _quiet = threading.local()

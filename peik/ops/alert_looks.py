@@ -132,6 +132,12 @@ def backup(last_ms: int | None, *, every_s: float, started_ms: int, now_ms: int)
         )
 
 
+def weak(found: Sequence[str]) -> Iterator[Noticed]:
+    for what in found:
+        words = f"a setting of the store breaks the promise that what was accepted outlives a power cut: {what}"
+        yield Noticed(rule="store-weak", subject=what, words=words)
+
+
 def _waited_s(view: OverviewView, one: ConsumerLine) -> float:
     """Of a consumer that reads. Of one that does not, others tell (`consumer-away`, `unread`)."""
     is_seen = one.seen_at_ms is not None and view.at_ms - one.seen_at_ms < READING_MS

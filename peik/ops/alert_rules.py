@@ -12,6 +12,7 @@ FLOOD_S = 600.0  # shorter waits are everyday life of an account
 FOLDER_TRIES = 10  # to remove one: 1 s, doubling to 5 min, are ten minutes
 CALM_S = 60.0  # what looks do not find for so long is over
 STORE_FAILURES = 3  # of one that is only busy for a moment nobody need hear
+STORE_S = 180.0  # where nothing is to be sent, a store that fails is tried, and told of, once a minute only
 _LOCKED = re.compile(r"\b(dead)?lock", re.IGNORECASE)
 
 
@@ -39,9 +40,9 @@ RULES: "tuple[Rule[events.Event], ...]" = (
     as_rule(Rule(name="no-room", means="There has been no room for work folders of jobs for a minute.", todo="Free the disk, or change PEIK_WORK_MAX and PEIK_WORK_FREE.", event=job_events.DiskShort, text=words.disk_short, repeat_s=HOUR_S, apart_by=(), after_s=MINUTE_S, ends=job_events.DiskBack, is_local=True)),
     as_rule(Rule(name="folder-left", means="The work folder of a job could not be removed ten times.", todo="Look at its rights, and at what has it open.", event=job_events.FolderLeft, text=words.folder_left, repeat_s=DAY_S, apart_by=("job_id",), is_meant=lambda event: event.tries >= FOLDER_TRIES, is_local=True, is_moment=True)),
     # the store
-    as_rule(Rule(name="store", means="The store failed three times within two minutes.", todo="Look at its server or disk; what was accepted is safe, and goes on by itself.", event=events.StoreFailed, text=words.store_failed, repeat_s=HOUR_S, apart_by=(), is_meant=lambda event: not _is_locked(event), at_least=STORE_FAILURES, within_s=120.0, fades_s=CALM_S, is_local=True)),
+    as_rule(Rule(name="store", means="The store failed three times within three minutes.", todo="Look at its server or disk; what was accepted is safe, and goes on by itself.", event=events.StoreFailed, text=words.store_failed, repeat_s=HOUR_S, apart_by=(), is_meant=lambda event: not _is_locked(event), at_least=STORE_FAILURES, within_s=STORE_S, fades_s=STORE_S, is_local=True)),
     as_rule(Rule(name="store-locked", means="The database was locked when Peik had to write or read, three times within ten minutes.", todo="Find who holds the lock: a backup tool, a console, a transaction left open.", event=events.StoreFailed, text=words.store_locked, repeat_s=HOUR_S, apart_by=(), is_meant=_is_locked, at_least=STORE_FAILURES, within_s=600.0, fades_s=600.0, is_local=True)),
-    as_rule(Rule(name="store-weak", means="A setting of the store breaks the promise that what was accepted outlives a power cut.", todo="Change that setting; stores.md says which ones Peik needs.", event=events.StoreWeak, text=words.store_weak, repeat_s=DAY_S, apart_by=("what",))),
+    _seen("store-weak", means="A setting of the store breaks the promise that what was accepted outlives a power cut. Looked for every 5 minutes.", todo="Change that setting; stores.md says which ones Peik needs.", repeat_s=DAY_S),
     as_rule(Rule(name="leases-lost", means="A node did not reach the store in time, and another took its bots.", todo="Look at the network and the load of that node; raise PEIK_LEASE if it happens again.", event=events.LeasesLost, text=words.leases_lost, repeat_s=HOUR_S, apart_by=(), fades_s=HOUR_S, is_local=True, is_moment=True)),
     _seen("backup", means="The last good backup is older than one and a half times PEIK_BACKUP_EVERY. Not told if that is not set.", todo="Run `peik backup create`, and read why the last one failed.", repeat_s=DAY_S),
     # letters

@@ -174,10 +174,6 @@ def store_failed(event: events.StoreFailed, count: int) -> str:
     )
 
 
-def store_weak(event: events.StoreWeak, _: int) -> str:
-    return f"a setting of the store breaks the promise that what was accepted outlives a power cut: {event.what}"
-
-
 def surprise(event: events.Surprise, count: int) -> str:
     times = "once" if count == 1 else f"{count} times"
     return f"something that Peik did not foresee happened {times} in {event.where}: {event.error}. Please report it."

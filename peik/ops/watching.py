@@ -19,8 +19,9 @@ from peik.ops.answering import Answering
 from peik.ops.overview_values import OverviewView
 
 LOOK_S = 15.0
+ANSWER_S = 5.0  # for the store
 MACHINE_S = 10.0  # for a disk to answer; one that is mounted from far away may never
-BACKUP_S = 300.0  # so often it is looked for the last backup
+SELDOM_S = 300.0  # so often it is looked for the last backup, and at the settings of the store
 
 Machine = Callable[[], tuple[Sequence[Disk], Memory | None]]
 # What a rule is found in: if the store did not tell that part just now, what was found before still counts.
@@ -32,7 +33,7 @@ PARTS = {
     "slow": {"inbox"},
     "jobs-stuck": {"jobs"},
 }
-GLOBAL = (*PARTS, "backup")
+GLOBAL = (*PARTS, "backup", "store-weak")
 
 
 def machine_of(folders: Sequence[Path]) -> Machine:
@@ -54,6 +55,7 @@ class Watching:
         answering: Answering | None = None,
         backup_every_s: float | None = None,
         last_backup_ms: Callable[[], Awaitable[int | None]] | None = None,
+        durability: Callable[[], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         self._alerts = alerts
         self._overview = overview
@@ -74,8 +76,10 @@ class Watching:
         self._oldest: dict[
             int, tuple[int, float]
         ] = {}  # per bot: when its oldest letter came, and since when that is so
-        self._backup: list[Noticed] = []
-        self._backup_at = float("-inf")
+        self._seldom = [
+            _Seldom(clock, self._look_at_backup),
+            *([] if durability is None else [_Seldom(clock, lambda: _look_at_settings(durability))]),
+        ]
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -130,7 +134,7 @@ class Watching:
             *looks.slow_calls(view, most),
             *looks.slow_consumers(view, most),
             *looks.jobs_stuck(view),
-            *await self._look_at_backup(),
+            *[one for seldom in self._seldom for one in await seldom.now()],
         ]
         missing = set(view.missing)
         unknown = {rule for rule, parts in PARTS.items() if parts & missing}
@@ -151,14 +155,29 @@ class Watching:
     async def _look_at_backup(self) -> list[Noticed]:
         if self._backup_every_s is None or self._last_backup_ms is None:
             return []
-        if self._clock.mono() >= self._backup_at:
+        last_ms, now_ms = await self._last_backup_ms(), self._clock.wall_ms()
+        return list(looks.backup(last_ms, every_s=self._backup_every_s, started_ms=self._started_ms, now_ms=now_ms))
+
+
+async def _look_at_settings(durability: Callable[[], Awaitable[Sequence[str]]]) -> list[Noticed]:
+    return list(looks.weak(await durability()))
+
+
+class _Seldom:
+    """A look for which the store is asked, and which can wait: what it found counts until it finds something else."""
+
+    def __init__(self, clock: Clock, look: Callable[[], Awaitable[list[Noticed]]]) -> None:
+        self._clock = clock
+        self._look = look
+        self._found: list[Noticed] = []
+        self._look_at = float("-inf")
+
+    async def now(self) -> list[Noticed]:
+        if self._clock.mono() >= self._look_at:
             try:
-                last_ms = await self._last_backup_ms()
-            except Unavailable:
-                return self._backup  # as it was
-            self._backup_at = self._clock.mono() + BACKUP_S
-            now_ms = self._clock.wall_ms()
-            self._backup = list(
-                looks.backup(last_ms, every_s=self._backup_every_s, started_ms=self._started_ms, now_ms=now_ms)
-            )
-        return self._backup
+                async with asyncio.timeout(ANSWER_S):
+                    self._found = await self._look()
+            except (Unavailable, TimeoutError):
+                return self._found  # as it was
+            self._look_at = self._clock.mono() + SELDOM_S
+        return self._found

@@ -50,9 +50,7 @@ def test_what_goes_on_is_shown_with_what_to_do_and_so_is_its_end(tmp_path: Path)
 def test_a_key_of_some_bots_sees_what_is_theirs_and_tests_nothing(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         key = (await home.peik.keyring.make("x", ("read", "admin"), bot_ids=frozenset({BOT}))).text
-        home.peik.events.tell(
-            events.BotPaused(bot_id=BOT, reason="Unauthorized"), events.StoreWeak(what="fsync is off")
-        )
+        home.peik.events.tell(events.BotPaused(bot_id=BOT, reason="Unauthorized"), events.LeasesLost(lost=3, held=1))
 
         async def told() -> Any:
             _, shown = await asked(home, "GET", "/v1/alerts")

@@ -84,7 +84,6 @@ _EXAMPLES: list[tuple[events.Event, str]] = [
 ]
 
 _MORE: list[tuple[events.Event, str]] = [
-    (events.StoreWeak(what="fsync is off"), "outlives a power cut: fsync is off"),
     (events.LeasesLost(lost=3, held=1), "lost 3 leases"),
     (
         events.HookDropped(letter_id=7, endpoint="https://shop.example", tries=9, why="410"),

@@ -193,7 +193,7 @@ def test_without_a_store_it_is_told_by_the_other_way_at_once_and_filed_later(tmp
             assert ear.kinds == ["began"]
             assert house.letters == {}
             house.is_down = False
-            await asyncio.sleep(120)
+            await asyncio.sleep(240)
             assert ear.kinds == ["began", "over"]
             assert [one.kind for one in await alerts.last()] == ["over", "began"]
             assert len(house.letters) == 2

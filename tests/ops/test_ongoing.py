@@ -95,7 +95,7 @@ def test_what_has_no_end_of_its_own_fades() -> None:
         alerts([events.StoreFailed(what="a step", why="The disk is full.")] * 3)
         (one,) = alerts.ongoing()
         assert (one.count, "3 times" in one.text) == (3, True)
-        await asyncio.sleep(61)
+        await asyncio.sleep(181)
         assert names(alerts) == []
 
     listening(story)

@@ -1,0 +1,160 @@
+"""Alerts about jobs, broadcasts and what they need, each by its real cause."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peik.core.broadcast import Canary, Phase
+from peik.core.letter import State
+from peik.job_ports import KindTerms
+from peik.jobs.desk import JobRequest
+from peik.jobs.hosts import HostDown
+from peik.jobs.kinds import Kind, Kinds
+from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
+from tests.broadcasts.story import Campaign, people
+from tests.engine.story import BOT
+from tests.faults.disks import SmallDisk, can_mount, mounted
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
+
+HOUR_S = 3600.0
+MB = 1024**2
+
+
+def _kinds(work: Callable[..., Any], **terms: Any) -> Kinds:
+    kinds = Kinds()
+    kinds.add(Kind(name="film", work=work, terms=KindTerms(concurrency=4, per_user=9), attempts=1, **terms))
+    return kinds
+
+
+async def _queue(stage: Alarm, count: int = 1) -> list[int]:
+    return [one.job_id for one in await stage.peik.jobs.queue([JobRequest(kind="film")] * count)]
+
+
+@pytest.mark.raises_alert("jobs-failing")
+def test_ten_jobs_that_fail_are_told_and_fade() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        async def fails(job: Any) -> None:
+            raise KeyError("x")
+
+        stage.kinds = _kinds(fails)
+        async with stage.open():
+            await _queue(stage, 10)
+            assert "10 jobs of the kind film failed" in await hearing.begins("jobs-failing", within_s=60)
+
+            async def more() -> None:
+                await _queue(stage)
+
+            await hearing.goes_on("jobs-failing", cause=more, every_s=600.0)
+            await hearing.is_over("jobs-failing", within_s=2 * HOUR_S)
+
+    alarm_closed(story)
+
+
+@pytest.mark.raises_alert("jobs-stuck")
+def test_jobs_that_no_process_does_are_stuck_until_one_does_them() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        async with stage.open():
+            await _queue(stage, 4)
+            assert "4 jobs of the kind film wait" in await hearing.begins("jobs-stuck", within_s=700)
+            await hearing.goes_on("jobs-stuck")
+
+        async def works(job: Any) -> None: ...
+
+        stage.kinds = _kinds(works)
+        async with stage.open():
+            await hearing.is_over("jobs-stuck")
+
+    alarm_closed(story, looks=True)
+
+
+@pytest.mark.raises_alert("host")
+def test_an_outside_host_that_is_down_is_told_until_it_is_back() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        is_down = True
+
+        async def asks(job: Any) -> None:
+            async with job.host("videos.example"):
+                if is_down:
+                    raise HostDown("it answers 503")
+
+        stage.kinds = _kinds(asks)
+        async with stage.open():
+            await _queue(stage, 12)
+            assert "videos.example has failed" in await hearing.begins("host", within_s=900)
+            await hearing.goes_on("host")
+            is_down = False
+            await _queue(stage)
+            await hearing.is_over("host", within_s=2 * HOUR_S)
+
+    alarm_closed(story)
+
+
+@pytest.mark.skipif(not can_mount(), reason="a small disk has to be mounted")
+@pytest.mark.raises_alert("no-room")
+@pytest.mark.raises_alert("disk")
+def test_a_full_disk_is_told_and_jobs_wait_for_room(tmp_path: Path) -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        done = []
+
+        async def works(job: Any) -> None:
+            done.append(job.id)
+
+        stage.kinds = _kinds(works, folder_bytes=MB)
+        disk = SmallDisk(tmp_path / "work")
+        async with stage.open():
+            await disk.fill()
+            (job_id,) = await _queue(stage)
+            assert f"0.0 % of the disk under {tmp_path / 'work'}" in await hearing.begins("disk", within_s=60)
+            await hearing.begins("no-room", within_s=120)
+            await hearing.goes_on("disk")
+            await hearing.goes_on("no-room")
+            assert not done
+            await disk.make_room()
+            await hearing.is_over("disk")
+            await hearing.is_over("no-room")
+            assert (await stage.peik.jobs.wait(job_id, 60.0)).state is State.COMPLETED
+
+    with mounted(tmp_path / "work"):
+        alarm_closed(story, looks=True, alert_disk="10%", work=str(tmp_path / "work"), work_max="3M", work_free="500K")
+
+
+@pytest.mark.skipif(not can_mount(), reason="something has to be mounted")
+@pytest.mark.raises_alert("folder-left")
+def test_a_work_folder_that_is_busy_is_told_after_ten_tries(tmp_path: Path) -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        with contextlib.ExitStack() as mounts:
+
+            async def mount(job: Any) -> None:
+                mounts.enter_context(mounted(job.folder / "busy"))
+
+            stage.kinds = _kinds(mount)
+            async with stage.open():
+                (job_id,) = await _queue(stage)
+                assert f"folder of job {job_id}" in await hearing.begins("folder-left", within_s=HOUR_S)
+                mounts.close()
+                await hearing.ends_in_silence("folder-left")
+
+    alarm_closed(story)
+
+
+@pytest.mark.raises_alert("broadcast-stopped")
+def test_a_broadcast_whose_first_letters_fail_stops_until_somebody_resumes_it() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        campaign = Campaign(stage)
+        campaign.desk = stage.peik.broadcasts
+        for chat in people(4):
+            stage.telegram.user(chat)
+            stage.telegram.write(BOT, chat, "/start")
+            stage.telegram.block(BOT, chat)
+        made = await campaign.create(people(40), start=True, canary=Canary(percent=25, limit=0.3))
+        await campaign.until(made.id, Phase.STOPPED)
+        assert "stopped by itself" in await hearing.begins("broadcast-stopped", within_s=60)
+        await hearing.goes_on("broadcast-stopped")
+        await campaign.desk.resume(made.id)
+        await hearing.is_over("broadcast-stopped")
+
+    alarm(story)
