@@ -235,6 +235,9 @@ def alerts_of(
         )
         await desk.accept([_call(messenger() or 0, outgoing)])
 
+    async def living() -> set[str]:
+        return {one.name for one in await store.nodes.nodes()}
+
     return Alerts(
         chats=config.admin_chats,
         clock=clock,
@@ -245,6 +248,7 @@ def alerts_of(
         machine="" if store.nodes.lease_s is None else socket.gethostname(),
         off=config.alerts_off,
         has_chores=has_chores,
+        living=None if store.nodes.lease_s is None else living,
     )
 
 

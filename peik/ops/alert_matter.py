@@ -34,20 +34,24 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     told_ms: int
     text: str
     owed: str | None = None  # a kind: the last word on it may not have reached everybody
+    node: str = ""  # which tells it
 
 
 class Matter:
     """What happened under one fingerprint."""
 
     __slots__ = (
-        "adopted_ms", "apart", "bot_id", "count", "fresh", "key", "last_ms", "newest", "owed", "recent", "rule", "since_ms",
-        "text", "told", "told_ms", "version",
+        "adopted_ms", "apart", "bot_id", "count", "fresh", "key", "last_ms", "machine", "newest", "owed", "recent", "rule",
+        "since_ms", "text", "told", "told_ms", "version",
     )  # fmt: skip
 
-    def __init__(self, rule: "Rule[events.Event]", key: str, apart: dict[str, str], *, bot_id: int, at_ms: int) -> None:
+    def __init__(
+        self, rule: "Rule[events.Event]", key: str, apart: dict[str, str], *, bot_id: int, machine: str, at_ms: int
+    ) -> None:
         self.rule = rule
         self.key = key
         self.apart = apart
+        self.machine = machine
         self.bot_id = bot_id
         self.since_ms = at_ms
         self.last_ms = at_ms

@@ -35,7 +35,7 @@ class AlertPapers:
 
     def __init__(self, papers: PaperStore, *, node: str) -> None:
         self._papers = papers
-        self._node = node
+        self.node = node
         self._filed = 0
 
     async def all(self) -> list[tuple[str, Kept, int]]:
@@ -68,7 +68,7 @@ class AlertPapers:
     async def claim(self, telling: Telling, kept: Kept | None) -> None:
         """Note that this is told, before it is. Raises Conflict if somebody else was at the same matter."""
         matter = telling.matter
-        filings = [_filing(matter, kept, matter.version)]
+        filings = [self._filing(matter, kept)]
         if telling.text:
             filings.append(self._line(telling))
         await self._papers.file(filings)
@@ -79,7 +79,7 @@ class AlertPapers:
         """Everybody has heard it. Another node that knows better by now is left alone."""
         if matter.version:
             with contextlib.suppress(Conflict):
-                await self._papers.file([_filing(matter, kept, matter.version)])
+                await self._papers.file([self._filing(matter, kept)])
                 matter.version = 0 if kept is None else matter.version + 1
 
     async def remove(self, key: str, version: int) -> None:
@@ -94,15 +94,31 @@ class AlertPapers:
                 found.append(_decode_told(paper.body))
         return found
 
+    async def adopt(self, matter: Matter, kept: Kept) -> bool:
+        """This node tells it now, instead of one that died. False: yet another one does."""
+        try:
+            await self._papers.file([self._filing(matter, kept)])
+        except Conflict:
+            matter.owed = None
+            return False
+        matter.version += 1
+        return True
+
+    def _filing(self, matter: Matter, kept: Kept | None) -> Filing:
+        body = None
+        if kept is not None:
+            body = msgspec.json.encode(msgspec.structs.replace(kept, node=self.node)).decode()
+        return Filing(shelf=SHELF, key=matter.key, body=body, version=matter.version)
+
     def _line(self, telling: Telling) -> Filing:
         self._filed += 1
-        node = self._node.encode("ascii", "replace").decode().replace(" ", "_")[:100]
+        node = self.node.encode("ascii", "replace").decode().replace(" ", "_")[:100]
         line = Told(
             at_ms=telling.at_ms,
             kind=telling.kind,
             rule=telling.matter.rule.name,
             bot_id=telling.matter.bot_id,
-            node=self._node,
+            node=self.node,
             text=telling.text,
         )
         key = f"{telling.at_ms:015}:{node}:{self._filed:06}"
@@ -112,8 +128,3 @@ class AlertPapers:
         newest = await self._papers.papers(TOLD, limit=TOLD_MAX + 1, is_backwards=True)
         if len(newest) > TOLD_MAX:
             await self._papers.clear_shelf(TOLD, until=newest[-2].key, limit=TOLD_MAX)
-
-
-def _filing(matter: Matter, kept: Kept | None, version: int) -> Filing:
-    body = None if kept is None else msgspec.json.encode(kept).decode()
-    return Filing(shelf=SHELF, key=matter.key, body=body, version=version)

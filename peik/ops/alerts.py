@@ -2,13 +2,13 @@
 
 What is worth an alert stands in one table, `peik.ops.alert_rules`. An alert never blocks or fails the stream of events: it is
 dropped before that, and counted. It is filed that something is told before it is, and again when everybody has heard it: after a
-crash in between it may be told twice by Apprise, in a chat once.
+crash in between another process tells it, by Apprise perhaps twice, in a chat once.
 """
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 
@@ -56,7 +56,10 @@ class Alerts:
         machine: str = "",
         off: Collection[str] = (),
         has_chores: Callable[[], bool] = lambda: True,
+        living: Callable[[], Awaitable[Collection[str]]] | None = None,
     ) -> None:
+        """`living`: the nodes of the store, by name. None: one process holds it, and does the chores."""
+        self._living = living
         self._clock = clock
         self._papers = papers
         self._has_chores = has_chores
@@ -143,7 +146,11 @@ class Alerts:
         await self._load()
         await self._file()  # first what could not be filed before: papers are in the order of what happened
         for telling in self._matters.due():
-            await self._tell(telling)
+            try:
+                await self._tell(telling)
+            except Exception as error:  # noqa: BLE001  people are told all the same, and of the others too
+                self([events.Surprise(where="alerts", error=described(error))])
+                self._put(telling)
         await self._file()
 
     def _until(self) -> float | None:
@@ -168,10 +175,12 @@ class Alerts:
                     return
             except (StoreUnavailable, TimeoutError):
                 self._late.append(telling)
-        if telling.text:
-            self._put(telling)
+        self._put(telling)
 
     def _put(self, telling: Telling) -> None:
+        if not telling.text:
+            return
+
         def on_done() -> None:
             telling.matter.owed = None
             if self._papers is not None:
@@ -192,8 +201,8 @@ class Alerts:
         try:
             async with asyncio.timeout(FILE_S):
                 kept, version = await self._papers.one(matter.key)
-                if kept is None and telling.kind is Kind.OVER:
-                    return False  # it was told
+                if telling.kind is Kind.OVER and (kept is None or kept.owed == Kind.OVER):
+                    return False  # it was told, or is being told
                 is_quiet = kept is not None and telling.at_ms - kept.told_ms < matter.rule.repeat_s * 1000
                 matter.version = version
                 if is_quiet and kept is not None and kept.owed != Kind.OVER and telling.kind is not Kind.OVER:
@@ -212,23 +221,45 @@ class Alerts:
     async def _load(self) -> None:
         if self._papers is None or self._is_loaded:
             return
-        with contextlib.suppress(StoreUnavailable, TimeoutError):
+        self._is_loaded = True  # at once: who asks for another look meanwhile gets one
+        try:
             async with asyncio.timeout(FILE_S):
                 found = await self._papers.all()
-                seen = await self._papers.errors()
-            is_first, self._is_first, self._is_loaded = self._is_first, False, True
-            with contextlib.suppress(msgspec.DecodeError):
-                self._errors.take_up(seen)
-            owed = []
-            for key, kept, version in found:
-                self._matters.take_up(kept, version, is_start=is_first)
-                telling = self._matters.owed(kept, version) if is_first else None
-                if telling is not None:
-                    owed.append(telling)
-                elif self._clock.wall_ms() - kept.told_ms > LEFT_MS and self._has_chores():
-                    await self._papers.remove(key, version)
-            for telling in owed:
-                self._put(telling)
+                self._know_errors(await self._papers.errors())
+                for _, kept, version in found:
+                    self._matters.take_up(kept, version, is_start=self._is_first)
+                await self._take_over(found)
+        except (StoreUnavailable, TimeoutError):
+            self._is_loaded = False
+        else:
+            self._is_first = False
+
+    def _know_errors(self, seen: str) -> None:
+        with contextlib.suppress(msgspec.DecodeError):  # of a version that is not known here
+            self._errors.take_up(seen)
+
+    async def _take_over(self, found: Sequence[tuple[str, Kept, int]]) -> None:
+        """Tell what the dead wanted to tell, and tidy up what nobody has told for days. Raises StoreUnavailable."""
+        assert self._papers is not None
+        is_dead = await self._dead() if any(kept.owed for _, kept, _ in found) else None
+        for key, kept, version in found:
+            if kept.owed is not None and is_dead is not None and is_dead(kept.node):
+                telling = self._matters.owed(kept, version)
+                if telling is not None and await self._papers.adopt(telling.matter, kept):
+                    self._put(telling)
+            elif self._clock.wall_ms() - kept.told_ms > LEFT_MS and self._has_chores():
+                await self._papers.remove(key, version)
+
+    async def _dead(self) -> Callable[[str], bool]:
+        """Which processes cannot tell any more what they wanted to. Raises StoreUnavailable."""
+        assert self._papers is not None
+        own, is_first = self._papers.node, self._is_first
+        if self._living is None:
+            is_alone = self._has_chores()
+            # In a container the process before this one may have had the same name.
+            return lambda node: is_alone and (is_first or node != own)
+        living = await self._living()
+        return lambda node: node not in living and node != own
 
     async def _file(self) -> None:
         """What could not be filed before, and who has heard of what."""

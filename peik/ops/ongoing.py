@@ -74,7 +74,9 @@ class Matters:
         if matter is None:
             if not self._is_heir(rule, kept, is_start=is_start):
                 return
-            matter = self.known[key] = Matter(rule, key, kept.apart, bot_id=kept.bot_id, at_ms=min(kept.since_ms, now))
+            matter = self.known[key] = Matter(
+                rule, key, kept.apart, bot_id=kept.bot_id, machine=self._machine, at_ms=min(kept.since_ms, now)
+            )
             matter.last_ms = min(kept.last_ms, now) if rule.is_moment else now
             matter.count = kept.count
             matter.text = kept.text
@@ -102,17 +104,21 @@ class Matters:
         self.known = {key: one for key, one in self.known.items() if one.rule.name not in names}
 
     def owed(self, kept: Kept, version: int) -> Telling | None:
-        """What a process before this one wanted to tell, and may have told: with the same words and key."""
+        """What a process that died wanted to tell, and may have told: with the same words and key. None: it is told here."""
         rule = self._rules.get(kept.rule)
-        if rule is None or kept.owed is None or kept.machine != self._machine:
+        if rule is None or kept.owed is None:
             return None
-        matter = self.known.get(self._key(rule, kept.apart, kept.machine))
+        key = self._key(rule, kept.apart, kept.machine)
+        matter = self.known.get(key)
+        if matter is not None and matter.owed is not None:
+            return None
         if matter is None or kept.owed == Kind.OVER:
-            matter = Matter(
-                rule, self._key(rule, kept.apart, kept.machine), kept.apart, bot_id=kept.bot_id, at_ms=kept.since_ms
-            )
-            matter.text, matter.count, matter.told, matter.version = kept.text, kept.count, kept.told, version
-        return self._telling(matter, Kind(kept.owed))
+            matter = Matter(rule, key, kept.apart, bot_id=kept.bot_id, machine=kept.machine, at_ms=kept.since_ms)
+            matter.text, matter.count, matter.told = kept.text, kept.count, kept.told
+            matter.last_ms, matter.told_ms = kept.last_ms, kept.told_ms
+        matter.version = version
+        matter.owed = Kind(kept.owed)
+        return self._telling(matter, matter.owed)
 
     def _note(self, rule: "Rule[events.Event]", event: events.Event) -> None:
         now = self._clock.wall_ms()
@@ -137,7 +143,7 @@ class Matters:
         if len(self.known) >= REMEMBERED_MAX:
             del self.known[next(iter(self.known))]
         before = self.known.get(key)
-        known = self.known[key] = Matter(rule, key, apart, bot_id=event.bot_id, at_ms=now)
+        known = self.known[key] = Matter(rule, key, apart, bot_id=event.bot_id, machine=self._machine, at_ms=now)
         if before is not None:  # not told as over: it has only just faded, and comes again
             known.version = before.version
         return known
@@ -204,7 +210,7 @@ class Matters:
             rule=one.rule.name,
             apart=one.apart,
             bot_id=one.bot_id,
-            machine=self._machine,
+            machine=one.machine,
             since_ms=one.since_ms,
             last_ms=one.last_ms,
             count=one.count,
@@ -216,7 +222,7 @@ class Matters:
 
     def _telling(self, one: Matter, kind: Kind, *, is_said: bool = True) -> Telling:
         now = self._clock.wall_ms()
-        where = f" (on {self._machine})" if one.rule.is_local and self._machine else ""
+        where = f" (on {one.machine})" if one.rule.is_local and one.machine else ""
         if kind is Kind.OVER:
             one.owed = kind if is_said and not one.rule.is_moment else None
             text = f"Peik: over, after {_long(now - one.since_ms)}: {one.words(one.count)}{where}"
@@ -238,6 +244,10 @@ class Matters:
 
     def _forget(self, now: int) -> None:
         for one in list(self.known.values()):
+            # The clock was set back: what was heard of in a time that is yet to come would not be over before it.
+            one.last_ms, one.since_ms = min(one.last_ms, now), min(one.since_ms, now)
+            if one.adopted_ms is not None:
+                one.adopted_ms = min(one.adopted_ms, now)
             if not self._is_here(one):
                 del self.known[one.key]
             elif self._has_faded(one, now):

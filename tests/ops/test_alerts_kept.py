@@ -330,3 +330,109 @@ def test_chores_that_are_lost_before_an_alert_is_told_do_not_take_it_with_them(t
             assert (ear.kinds, alerts.ongoing()) == (["began"], [])
 
     play_alerts(story, tmp_path)
+
+
+# ---- the teller dies ----
+
+
+class Nodes:
+    """Who lives."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+
+    async def __call__(self) -> set[str]:
+        return self.names
+
+
+def test_what_a_node_that_died_had_to_tell_another_one_tells_once(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        blocked = Ear()
+        blocked.is_blocked = True
+        living = Nodes("a", "b", "c")
+        async with (
+            house.node("b", machine="b", living=living) as (second, ear),
+            house.node("c", machine="c", living=living) as (third, other),
+        ):
+            async with house.node("a", machine="a", ear=blocked, living=living) as (alerts, _):
+                alerts([PAUSED])
+                alerts.notice([FULL])
+                await asyncio.sleep(5)
+                for one in (second, third):
+                    one.look_again()
+                await asyncio.sleep(20)
+                assert (len(house.letters), ear.kinds, other.kinds) == (2, [], []), "it lives, and is still at it"
+            living.names.discard("a")
+            for _ in range(3):
+                for one in (second, third):
+                    one.look_again()
+                await asyncio.sleep(15)
+            texts = sorted(one.text for one in ear.said + other.said)
+            assert len(texts) == 2
+            assert "(on a)" in texts[0]
+            assert "bot 5 is paused" in texts[1]
+            assert len(house.letters) == 2, "in the chat it was told before"
+
+    play_alerts(story, tmp_path)
+
+
+def test_an_end_that_two_nodes_hear_at_once_is_told_by_one(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        async with house.node("a") as (alerts, ear), house.node("b") as (others, other):
+            alerts([PAUSED])
+            await asyncio.sleep(60)
+            others([PAUSED])
+            others.look_again()
+            await asyncio.sleep(60)
+            alerts([events.BotResumed(bot_id=5)])
+            others([events.BotResumed(bot_id=5)])
+            await asyncio.sleep(60)
+            assert sorted(ear.kinds + other.kinds) == ["began", "over"]
+            assert len(house.letters) == 2
+            assert await house.papers.count_papers(SHELF) == 0
+
+    play_alerts(story, tmp_path)
+
+
+def test_a_clock_that_is_set_back_a_year_lets_what_is_over_end(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        async with house.node() as (alerts, ear):
+            alerts.notice([FULL])
+            await asyncio.sleep(5)
+            house.clock.wall_offset_s = -365 * DAY_S
+            alerts.notice([FULL])
+            house.clock.wall_offset_s = 365 * DAY_S
+            alerts([PAUSED])
+            alerts.notice([FULL])
+            await asyncio.sleep(5)
+            house.clock.wall_offset_s = 0
+            alerts.look_again()
+            await asyncio.sleep(300)
+            assert [one.name for one in alerts.ongoing()] == ["bot-paused"]
+            assert ear.kinds.count("over") == 1
+
+    play_alerts(story, tmp_path)
+
+
+def test_papers_that_break_in_a_way_that_nobody_foresaw_keep_nobody_from_being_told(tmp_path: Path) -> None:
+    class Broken:
+        def __init__(self, papers: Any) -> None:
+            self._papers = papers
+
+        async def file(self, filings: Any) -> None:
+            raise ZeroDivisionError("nobody foresaw this")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._papers, name)
+
+    async def story(house: House) -> None:
+        house.papers = Broken(house.papers)
+        async with house.node() as (alerts, ear):
+            alerts([PAUSED, events.UnreadDropped(bot_id=6, count=3)])
+            await asyncio.sleep(60)
+            texts = [one.text for one in ear.said]
+            assert sum("bot 5 is paused" in text for text in texts) == 1
+            assert sum("3 updates that nobody had read" in text for text in texts) == 1
+            assert sum("ZeroDivisionError" in text for text in texts) == 1
+
+    play_alerts(story, tmp_path)
