@@ -13,10 +13,17 @@ _ACCOUNT = re.compile(r"([1-9][0-9]{0,15}):@account")
 # In texts of others. They stand in URLs, right behind "bot", and URLs stand in errors; times and ports are shorter.
 _WITHIN = re.compile(r"(?<![0-9])([1-9][0-9]{4,15}):[A-Za-z0-9_-]{10,}")
 
+_PASSWORD = re.compile(r"(://[^\s:/?#@\"']*):[^\s/?#\"']*@")
+
 
 def without_tokens(text: str) -> str:
     """A text that may hold tokens, fit to be kept and shown. Before it is cut: half a token is still one."""
     return _WITHIN.sub(r"\1:***", text)
+
+
+def without_secrets(text: str) -> str:
+    """The same for the log, without the passwords of addresses besides: of stores, of proxies, of whatever a library calls."""
+    return _PASSWORD.sub(r"\1:***@", without_tokens(text))
 
 
 class Token:

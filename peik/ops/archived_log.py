@@ -14,7 +14,7 @@ import structlog
 from peik.archive_ports import Archive, LogLine
 from peik.bell import Bell
 from peik.clock import Clock
-from peik.core.token import without_tokens
+from peik.core.token import without_secrets
 from peik.errors import StoreUnavailable, described
 from peik.events import Events, StoreFailed, Surprise
 from peik.ops.log import EventLog
@@ -118,5 +118,5 @@ def _plain(value: object) -> int | float | str | None:
     """What JSON and every database can hold, of a bounded length, without a secret."""
     if value is None or isinstance(value, int | float):
         return value
-    text = without_tokens(str(value))  # events hold none by themselves; the words of a foreign error might
+    text = without_secrets(str(value))  # events hold none by themselves; the words of a foreign error might
     return text[:VALUE_CHARS_MAX].encode("utf-8", "replace").decode()

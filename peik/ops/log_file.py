@@ -16,7 +16,7 @@ from typing import Self, TextIO
 
 import structlog
 
-from peik.core.token import without_tokens
+from peik.core.token import without_secrets
 
 QUEUE_MAX = 10_000  # lines; a disk that hangs must not fill the memory
 LAST_S = 5.0  # for the last lines, when Peik ends
@@ -106,7 +106,7 @@ class LogFile:
 
 def _rendered(said: Mapping[str, object]) -> str:
     # Events hold no token by themselves; the words of a foreign error might.
-    return without_tokens(json.dumps(said, ensure_ascii=False, default=repr))
+    return without_secrets(json.dumps(said, ensure_ascii=False, default=repr))
 
 
 class _Turning(RotatingFileHandler):
