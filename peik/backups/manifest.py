@@ -66,7 +66,10 @@ def read_head(line: bytes) -> Head:
             code="newer_backup",
             detail=f"This backup was made by a newer Peik ({head.peik}). Upgrade this one, and try again.",
         )
-    return msgspec.json.decode(line, type=Head)
+    try:
+        return msgspec.json.decode(line, type=Head)
+    except msgspec.DecodeError:
+        raise broken("its beginning was changed") from None
 
 
 class _AnyHead(msgspec.Struct):

@@ -51,7 +51,11 @@ def cipher_of(head: Head, keys: Sequence[bytes]) -> "AESGCM | None":
         raise StartError(
             f"A sealed backup needs a package that is not installed ({error.name}): pip install 'peik[sessions]'."
         ) from None
-    return AESGCM(HKDF(SHA256(), length=32, salt=bytes.fromhex(head.salt), info=b"peik backup 1").derive(key))
+    try:
+        salt = bytes.fromhex(head.salt)
+    except ValueError:
+        raise broken("its beginning was changed") from None
+    return AESGCM(HKDF(SHA256(), length=32, salt=salt, info=b"peik backup 1").derive(key))
 
 
 def _nonce(place: int, *, is_last: bool) -> bytes:
@@ -120,6 +124,8 @@ class SealedReader(RawIOBase):
         if len(self._coming) < _LENGTH_BYTES or not _TAG_BYTES <= size <= CHUNK_BYTES + _TAG_BYTES:
             raise broken("it was changed, or is not whole")
         sealed = self._file.read(size)
+        if len(sealed) < size:  # a length that was changed: what it seals may be all there
+            raise broken("it was changed, or is not whole")
         self._coming = self._file.read(_LENGTH_BYTES)
         self._is_over = not self._coming
         try:

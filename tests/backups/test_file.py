@@ -58,6 +58,33 @@ def test_a_changed_byte_or_a_missing_end_is_found(keys: tuple[bytes, ...], tmp_p
     assert refused(path, tmp_path / "longer", keys) == "backup_broken"
 
 
+def test_no_changed_byte_of_a_sealed_one_is_taken(tmp_path: Path) -> None:
+    """Each byte, the head's too. Where one that is not sealed is taken all the same, what it holds is as it was: only words of
+    its head, or of the head of the compression, were changed."""
+    for name, keys in (("open", ()), ("sealed", (KEY,))):
+        (tmp_path / name / "parts" / "a").mkdir(parents=True)
+        (tmp_path / name / "parts" / "a" / "b").write_bytes(b"x" * 500)
+        path = small(tmp_path / name, keys)
+        whole = path.read_bytes()
+        for place in range(len(whole)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            try:
+                container.unpack(path, tmp_path / name / f"{place}", keys, Watch())
+            except Problem:
+                continue
+            assert not keys, place
+            assert (tmp_path / name / f"{place}" / "a" / "b").read_bytes() == b"x" * 500
+
+
+def small(folder: Path, keys: tuple[bytes, ...]) -> Path:
+    members = container.survey(folder / "parts", Watch())
+    manifest = Manifest(format=FORMAT, peik="1", made_at_ms=5, parts=(), members=members)
+    sealed = {"salt": new_salt(), "key_id": key_id_of(keys[0])} if keys else {}
+    head = Head(format=FORMAT, peik="1", made_at_ms=5, origin="a", **sealed)
+    container.pack(folder / "one.backup", head, manifest, folder / "parts", keys, Watch())
+    return folder / "one.backup"
+
+
 def test_a_sealed_stream_that_ends_between_two_chunks_is_not_whole(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
