@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from peik.building import Office as Office
-from peik.building import build, carrier_to, poster_of, pusher_of
+from peik.building import build, carrier_to, custodian_of, poster_of, pusher_of
 from peik.building_inbox import token_of
 from peik.building_sessions import MakeArchive, MakeClients, kit_of
 from peik.clock import Clock, SystemClock
@@ -21,7 +21,8 @@ from peik.inbox.desk import Recovery
 from peik.inbox_ports import Pusher
 from peik.jobs.kinds import Kinds
 from peik.node import Node
-from peik.ports import Carrier, Poster
+from peik.ports import BotRecord, Carrier, Poster
+from peik.seals import BAD_KEY
 from peik.store.choosing import AnyStore, store_of
 from peik.store.database import OwnerLock
 from peik.store.executor import Executor, ThreadExecutor
@@ -75,6 +76,8 @@ async def running(
     carriers = [carrier or make_carrier(address, config) for address in config.routes]
     office: Office | None = None
     try:
+        custodian = custodian_of(config, store, clock=clock, events=events)
+        await custodian.begin()
         office = build(
             config,
             events=events,
@@ -87,6 +90,7 @@ async def running(
             spool=spool,
             kit=kit,
             job_kinds=job_kinds,
+            custodian=custodian,
         )
         async with _engine(office, is_alone=is_alone):
             yield office
@@ -127,7 +131,7 @@ async def recover_once(
             store=store,
             spool=spool,
         )
-        office.desk.open(await store.bots())
+        office.desk.open(await _bots(store))
         async with asyncio.TaskGroup() as group:
             # An outage that ends with this pass is noted, so that the next start settles it.
             office.outages.open(group, list)
@@ -181,6 +185,7 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
             beating = group.create_task(office.leases.run())
             following = None if is_alone else group.create_task(node.follow())
             noting = group.create_task(office.keyring.run())
+            sealing = group.create_task(office.custodian.run()) if office.custodian.is_waiting else None
             alerting = group.create_task(office.alerts.run())
             counting = [group.create_task(office.figures.run()), group.create_task(office.standings.run())]
             if not is_alone:  # looks four times a minute, for all of a virtual month
@@ -200,6 +205,8 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
                 beating.cancel()  # before the drain of a whole store: nothing may be taken over now
                 office.leases.stop()
                 noting.cancel()
+                if sealing is not None:
+                    sealing.cancel()
                 office.census.stop()
                 office.releasing.stop()
                 office.broadcaster.stop()
@@ -238,7 +245,7 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
 
 
 async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
-    bots = await office.store.bots()
+    bots = await _bots(office.store)
     tokens = [token_of(text) for text in office.config.tokens()]
     office.desk.open(bots)
     office.courier.open(group)
@@ -256,6 +263,16 @@ async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
     office.consumers.start(group)
     if office.sessions is not None:
         office.sessions.begin(group)
+
+
+async def _bots(store: AnyStore) -> list[BotRecord]:
+    """Raises StartError if their tokens are sealed and there is no key for them."""
+    try:
+        return await store.bots()
+    except StoreUnavailable as problem:
+        if problem.code not in BAD_KEY:
+            raise
+        raise StartError(problem.detail) from None
 
 
 async def _note_keys(office: Office) -> None:

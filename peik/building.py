@@ -32,6 +32,7 @@ from peik.clock import Clock
 from peik.config import Config, RouteAddress, RouteKind
 from peik.core.gate import Gate
 from peik.core.token import Token
+from peik.custody.custodian import Custodian
 from peik.desk import Defaults, Desk
 from peik.engine.courier import Courier
 from peik.engine.hooks import Hooks
@@ -41,6 +42,7 @@ from peik.engine.route import Route
 from peik.engine.routes import Routes
 from peik.engine.sender import Sender, Terms
 from peik.engine.timekeeper import Timekeeper
+from peik.errors import StartError
 from peik.events import Events
 from peik.inbox.census import Census
 from peik.inbox.consumers import Consumers
@@ -63,6 +65,7 @@ from peik.ops.overview import Overview
 from peik.ops.standing import Standings
 from peik.ops.watching import Watching
 from peik.ports import BotRecord, Carrier, Poster, Retention
+from peik.seals import seals_of
 from peik.store.choosing import AnyStore
 from peik.store.spool import Spool
 
@@ -110,6 +113,7 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     releasing: Releasing
     broadcasts: BroadcastsDesk
     broadcaster: Broadcaster
+    custodian: Custodian
     backups: Keeper | None  # None: none are made by the clock
 
 
@@ -126,6 +130,7 @@ def build(
     spool: Spool,
     kit: Kit | None = None,
     job_kinds: Kinds | None = None,
+    custodian: Custodian | None = None,
 ) -> Office:
     figures = figures_of(store=store, clock=clock, events=events)
     answering = Answering()
@@ -318,7 +323,22 @@ def build(
         releasing=notifying.releasing,
         broadcasts=broadcasts,
         broadcaster=broadcaster,
+        custodian=custodian or custodian_of(config, store, clock=clock, events=events),
         backups=keeper_of(config, papers=store.papers, clock=clock, events=events),
+    )
+
+
+def custodian_of(config: Config, store: AnyStore, *, clock: Clock, events: Events) -> Custodian:
+    if config.secret_key is None and config.secret_key_old is not None:
+        raise StartError("PEIK_SECRET_KEY_OLD is set without PEIK_SECRET_KEY. Set both, or neither.")
+    return Custodian(
+        store.sealed,
+        seals_of(config.secret_keys),
+        papers=store.papers,
+        nodes=store.nodes,
+        clock=clock,
+        events=events,
+        renews=config.secret_key_old is not None,
     )
 
 

@@ -61,13 +61,13 @@ def _keys(config: Config) -> Sequence[bytes]:
     if config.secret_key is None:
         return ()
     try:
-        from peik.sessions.vault import keys_of
+        from peik.vault import keys_of
     except ImportError as error:
         raise StartError(
             f"Sealing backups with PEIK_SECRET_KEY needs a package that is not installed ({error.name}): "
             "pip install 'peik[sessions]'."
         ) from None
-    return keys_of(config.secret_key)
+    return keys_of(config.secret_keys or "")
 
 
 def _plain(config: Config) -> Plain:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from peik.sessions.following import Feeds
     from peik.sessions.registry import Registry
     from peik.sessions.running import Tools
-    from peik.sessions.vault import Vault
+    from peik.vault import Vault
 
 MakeArchive = Callable[[Config], Archive]
 MakeClients = Callable[[Config, Clock], "ClientFactory"]
@@ -64,11 +64,11 @@ async def kit_of(
     if (config.telegram_api_id is None) != (config.telegram_api_hash is None):
         raise StartError("TELEGRAM_API_ID and TELEGRAM_API_HASH go together: set both, from my.telegram.org.")
     try:
-        from peik.sessions.vault import takes_long, vault_of
+        from peik.vault import takes_long, vault_of
     except ImportError as error:
         raise missing(error) from None
-    make_vault = partial(vault_of, config.secret_key, config.beside(".secret"), allows_plain=config.secrets_plain)
-    vault, notice = await asyncio.to_thread(make_vault) if takes_long(config.secret_key) else make_vault()
+    make_vault = partial(vault_of, config.secret_keys, config.beside(".secret"), allows_plain=config.secrets_plain)
+    vault, notice = await asyncio.to_thread(make_vault) if takes_long(config.secret_keys) else make_vault()
     clients: ClientFactory | None = None
     if make_clients is not None:
         clients = make_clients(config, clock)
@@ -199,6 +199,7 @@ def chores_of(
     from peik.ops.archived_log import ArchivedLog
     from peik.sessions.lettering import Lettering
     from peik.sessions.pushing import Pushing
+    from peik.sessions.resealing import Renewal
     from peik.sessions.upkeep import ArchiveWatch, Upkeep
 
     archive = kit.archive
@@ -234,6 +235,8 @@ def chores_of(
                 events=events,
             )
         )
+    if config.secret_key_old is not None:
+        chores.append(Renewal(registry, kit.vault, events))
     if config.log_in_archive:
         chores.append(ArchivedLog(archive=archive, node=node, level=config.log_level, clock=clock, events=events))
     return chores

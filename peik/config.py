@@ -435,7 +435,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="telegram_api_id", group=Group.SESSIONS, default=None, parse=_positive, also=("TELEGRAM_API_ID",), help="The number of your application at my.telegram.org. With it and its hash, Peik signs in as accounts of people. See sessions.md."),
     Setting(name="telegram_api_hash", group=Group.SESSIONS, default=None, parse=str, is_secret=True, also=("TELEGRAM_API_HASH",), help="The hash that goes with it."),
     Setting(name="sessions_dir", group=Group.SESSIONS, default=None, parse=Path, help="A folder with session files of Telethon, for accounts that run from files."),
-    Setting(name="secret_key", group=Group.SESSIONS, default=None, parse=str, is_secret=True, help="What keys of accounts are sealed with: 32 bytes in base64 or a long passphrase; older ones behind it, after commas. Made at the first start if not set, and kept in a file that only you can read. Several nodes need the same one."),
+    Setting(name="secret_key", group=Group.SESSIONS, default=None, parse=str, is_secret=True, help="What tokens of bots, keys of accounts, other secrets and backups are sealed with: 32 bytes in base64 or a long passphrase; older ones behind it, after commas. If it is not set, tokens lie open in the store; for accounts a key is made at the first start, and kept in a file that only you can read. Several nodes need the same one. See secrets.md."),
+    Setting(name="secret_key_old", group=Group.SESSIONS, default=None, parse=str, is_secret=True, help="What PEIK_SECRET_KEY was before: the next start seals everything anew, with the new one. Then it is not needed any more."),
     Setting(name="secrets_plain", group=Group.SESSIONS, default="off", parse=_flag, help="Store keys of accounts as they are, without PEIK_SECRET_KEY: for those who encrypt the disk or the database themselves."),
     Setting(name="sessions_webhook", group=Group.SESSIONS, default=None, parse=_webhook, has_secret=True, help="Where new messages and events of accounts are posted to, signed. Off by default."),
     Setting(name="keep_messages", group=Group.SESSIONS, default="off", parse=_keep, help="How long archived messages are kept; off: for ever."),
@@ -546,6 +547,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     telegram_api_hash: str | None
     sessions_dir: Path | None
     secret_key: str | None
+    secret_key_old: str | None
     secrets_plain: bool
     sessions_webhook: str | None
     keep_messages: float | None
@@ -607,6 +609,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         if self.pushes_allow_private is not None:
             return self.pushes_allow_private
         return not (self.is_beyond_this_machine and self.gateway_open)
+
+    @property
+    def secret_keys(self) -> str | None:
+        """All keys of secrets, the one that seals first; None: there is none."""
+        return ",".join(filter(None, (self.secret_key, self.secret_key_old))) if self.secret_key is not None else None
 
     @property
     def jobs_at_once(self) -> int:

@@ -97,6 +97,12 @@ class StoreFailed(Event, frozen=True, kw_only=True):
     why: str
 
 
+class SecretsNotice(Event, frozen=True, kw_only=True):
+    """Secrets in the store were sealed, or could not be; or something is left to do."""
+
+    words: str
+
+
 class StoreWeak(Event, frozen=True, kw_only=True):
     """A setting of the store breaks the promise that what was accepted outlives a power cut."""
 

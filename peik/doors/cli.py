@@ -29,6 +29,7 @@ from peik.doors.commands import (
     messages,
     migrate,
     nodes,
+    secrets,
     sessions,
     settings,
     users,
@@ -130,6 +131,7 @@ asks(app, rich_help_panel=_PEOPLE)(users.notify)
 app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
 asks(app, rich_help_panel=_PEOPLE)(access.routes)
 app.add_typer(access.app, name="keys", rich_help_panel=_PEOPLE)
+app.add_typer(secrets.app, name="secrets", rich_help_panel=_PEOPLE)
 app.add_typer(admins.app, name="admins", rich_help_panel=_PEOPLE)
 app.command(rich_help_panel=_PEOPLE)(admins.audit)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)

@@ -17,6 +17,7 @@ from peik.doors.openapi_jobs import JOB_OPERATIONS, JOB_SCHEMAS
 from peik.doors.openapi_messages import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
 from peik.doors.openapi_outreach import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
 from peik.doors.openapi_overview import OVERVIEW_OPERATIONS, OVERVIEW_SCHEMAS
+from peik.doors.openapi_secrets import SECRET_OPERATIONS, SECRET_SCHEMAS
 from peik.doors.openapi_sessions import SESSION_OPERATIONS, SESSION_SCHEMAS
 from peik.doors.openapi_shapes import (
     BOT,
@@ -176,6 +177,7 @@ _SCHEMAS: Json = {
     **OVERVIEW_SCHEMAS,
     **ALERT_SCHEMAS,
     **AUDIT_SCHEMAS,
+    **SECRET_SCHEMAS,
     **OUTREACH_SCHEMAS,
 }
 
@@ -339,6 +341,7 @@ OPERATIONS: dict[str, Operation] = {
     **OVERVIEW_OPERATIONS,
     **ALERT_OPERATIONS,
     **AUDIT_OPERATIONS,
+    **SECRET_OPERATIONS,
     **OUTREACH_OPERATIONS,
 }
 

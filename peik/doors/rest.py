@@ -46,6 +46,7 @@ from peik.doors.rest_messages import MessageRoutes
 from peik.doors.rest_nodes import NodeRoutes
 from peik.doors.rest_notifications import NotificationRoutes
 from peik.doors.rest_overview import OverviewRoutes
+from peik.doors.rest_secrets import SecretRoutes
 from peik.doors.rest_sessions import SessionRoutes
 from peik.doors.rest_users import UserRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
@@ -101,6 +102,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
         *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
+        *SecretRoutes(peik.custodian, peik.sessions, access).table(),
         *NodeRoutes(nodes, access).table(),
         *SessionRoutes(peik.sessions, access).table(),
         *MessageRoutes(peik.sessions, access).table(),

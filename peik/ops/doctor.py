@@ -68,6 +68,19 @@ def of_clock(skew_s: float | None) -> Finding:
     return Finding(name="clock", grade=grade, words=words, fix="Run NTP on both (timedatectl set-ntp true).")
 
 
+def of_secrets(*, plain: int, sealed: int, advice: str | None) -> list[Finding]:
+    """Nothing, if there is nothing secret in the store yet."""
+    if advice is not None:
+        words = (
+            f"{plain} token(s) and other secrets lie in the store as plain text."
+            if plain
+            else "Not all is sealed as it should be."
+        )
+        return [Finding(name="secrets", grade=Grade.YELLOW, words=words, fix=advice)]
+    words = f"All {sealed} token(s) and other secrets in the store are sealed with PEIK_SECRET_KEY."
+    return [Finding(name="secrets", grade=Grade.GREEN, words=words)] if sealed else []
+
+
 def of_room(folder: str, free_bytes: int) -> Finding:
     words = f"{free_bytes / 1024**3:.1f} GB are free in {folder}."
     if free_bytes >= ROOM_BYTES_GOOD:

@@ -138,6 +138,8 @@ class EventLog:
                 self._log.info("-> another certificate is shown from now on")
             case events.StoreWeak(what=what):
                 self._log.warning("! the store may lose what was accepted", what=what)
+            case events.SecretsNotice(words=words):
+                self._log.warning(f"! {words}")
             case events.StoreRecovered():
                 self._log.info("-> the store is back")
             case events.Recovered(bot_id=bot_id, count=count):

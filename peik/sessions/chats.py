@@ -10,7 +10,7 @@ from peik.clock import Clock
 from peik.errors import Unavailable
 from peik.sessions.client import Dialog
 from peik.sessions.ports import SeenBook
-from peik.sessions.vault import Vault
+from peik.vault import Vault
 
 SHARED = (
     0  # in the place of a chat's id: private chats and basic groups together, which have one order of ids per account

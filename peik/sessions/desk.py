@@ -37,7 +37,7 @@ from peik.sessions.ports import Line
 from peik.sessions.registry import OLD_DAYS, Registry
 from peik.sessions.resealing import Resealed, reseal
 from peik.sessions.signing_in import SigningIn, problem_of, proxy_context
-from peik.sessions.vault import Vault
+from peik.vault import Vault
 
 OPEN_RETRY_S = 2.0
 OPEN_RETRY_S_MAX = 60.0

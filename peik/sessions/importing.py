@@ -23,7 +23,7 @@ from peik.sessions.client import ClientError, ClientFactory, Me, Trouble
 from peik.sessions.registry import Registry
 from peik.sessions.signing_in import secret_context
 from peik.sessions.telethon_making import proxy_of, session_path
-from peik.sessions.vault import Vault
+from peik.vault import Vault
 
 _KEY_BYTES = 256
 _KEY_MARK = "key"  # in the metadata: which key it is, without telling anything of it

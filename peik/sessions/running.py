@@ -30,7 +30,7 @@ from peik.sessions.reconciling import Reconciler
 from peik.sessions.registry import Registry
 from peik.sessions.seeing import Seeing
 from peik.sessions.signing_in import proxy_context, secret_context
-from peik.sessions.vault import Vault
+from peik.vault import Vault
 
 CONNECT_S = 60.0
 LISTEN_S = 120.0  # with a list of all chats in it, the first time

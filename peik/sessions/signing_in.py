@@ -17,7 +17,7 @@ from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, Unavailable
 from peik.sessions.client import Client, ClientError, ClientFactory, Me, Qr, Trouble
 from peik.sessions.registry import Registry, normal_phone
-from peik.sessions.vault import Vault
+from peik.vault import Vault
 
 CODE_S = 300.0
 CODE_TRIES_MAX = 5

@@ -11,6 +11,7 @@ from peik.job_ports import JobStore
 from peik.node_ports import FileStore, NodeStore
 from peik.paper_ports import ContactStore, PaperStore
 from peik.ports import HookStore, KeyStore, Store
+from peik.seals import Seals, SealStore, seals_of
 from peik.store.executor import Executor, ThreadExecutor
 from peik.store.sqlite import SqliteStore
 
@@ -34,6 +35,9 @@ class AnyStore(Store, KeyStore, HookStore, Protocol):
     def contacts(self) -> ContactStore: ...
 
     @property
+    def sealed(self) -> SealStore: ...
+
+    @property
     def files(self) -> FileStore | None:
         """Where files of letters can be kept for all nodes. None: beside the database, where all processes see them."""
 
@@ -49,8 +53,11 @@ def store_of(
     address: str | None = None,
     executor: Callable[[str], Executor] = ThreadExecutor,
     on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+    seals: Seals | None = None,
 ) -> AnyStore:
-    """The store of the settings, not open yet. `must_own`: opening a SQLite file that another process owns is an error."""
+    """The store of the settings, not open yet. `must_own`: opening a SQLite file that another process owns is an error.
+    `seals`: other ones than those of the settings."""
+    seals = seals or seals_of(config.secret_keys)
     match config.store_kind:
         case StoreKind.SQLITE:
             return SqliteStore(
@@ -59,6 +66,7 @@ def store_of(
                 is_owner=must_own,
                 executor=executor,
                 on_blobs_freed=on_blobs_freed,
+                seals=seals,
             )
         case StoreKind.POSTGRES:
             try:
@@ -66,7 +74,12 @@ def store_of(
             except ImportError as error:
                 raise _missing("postgres", error) from None
             return PostgresStore(
-                config.store, clock=clock, lease_s=config.lease, address=address, on_blobs_freed=on_blobs_freed
+                config.store,
+                clock=clock,
+                lease_s=config.lease,
+                address=address,
+                on_blobs_freed=on_blobs_freed,
+                seals=seals,
             )
         case StoreKind.REDIS:
             try:
@@ -74,7 +87,12 @@ def store_of(
             except ImportError as error:
                 raise _missing("redis", error) from None
             return RedisStore(
-                config.store, clock=clock, lease_s=config.lease, address=address, on_blobs_freed=on_blobs_freed
+                config.store,
+                clock=clock,
+                lease_s=config.lease,
+                address=address,
+                on_blobs_freed=on_blobs_freed,
+                seals=seals,
             )
 
 

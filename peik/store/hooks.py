@@ -6,6 +6,7 @@ import apsw
 import msgspec
 
 from peik.ports import Hook, HookContent, HookDeferred, HooksDue
+from peik.seals import Seals, place_of_key
 from peik.store import reading
 from peik.store.commit import Batch
 from peik.store.rows import STATE_OF_PHASE
@@ -14,7 +15,7 @@ from peik.store.statements import Row, load, run_many
 _SQL = load("sqlite_hooks.sql")
 
 
-def due(connection: apsw.Connection, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+def due(connection: apsw.Connection, seals: Seals, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
     """What is due at the endpoints after a given one, the oldest of each first."""
     found: list[Hook] = []
     last: str | None = after
@@ -23,14 +24,16 @@ def due(connection: apsw.Connection, *, at_ms: int, after: str, endpoints: int, 
             last = reading.text(connection, _SQL["next_endpoint"], (last,))
             if last is None:
                 break
-            found.extend(_hook(row) for row in connection.execute(_SQL["due"], (last, at_ms, each)))
+            found.extend(_hook(row, seals) for row in connection.execute(_SQL["due"], (last, at_ms, each)))
         next_at = reading.number(connection, _SQL["next_due"], (at_ms,)) or None
     return HooksDue(hooks=found, last=last, next_at_ms=next_at)
 
 
-def _hook(row: Sequence[object]) -> Hook:
-    hook_id, endpoint, url, secret, letter_id, phase, at, tries = row
+def _hook(row: Sequence[object], seals: Seals) -> Hook:
+    hook_id, endpoint, url, secret, letter_id, phase, at, tries, digest = row
     assert isinstance(phase, int)
+    if isinstance(secret, str) and isinstance(digest, bytes):
+        secret = seals.open(secret, place=place_of_key(digest))
     named = {
         "id": hook_id,
         "endpoint": endpoint,

@@ -23,9 +23,11 @@ from peik.inbox_ports import (
     Outage,
     TakenIn,
 )
+from peik.seals import PLAIN, Seals
 from peik.store import inbox_consumers, inbox_people, inbox_sources, inbox_upkeep
 from peik.store.commit import Batch
 from peik.store.inbox_intake import Call
+from peik.store.seal_rules import opened, sealed
 
 T = TypeVar("T")
 
@@ -49,8 +51,9 @@ class Read(Protocol):
 class SqliteInbox:
     """See `peik.inbox_ports.InboxStore`. Made by the store when it is opened."""
 
-    def __init__(self, *, write: Write, collect: Collect, read: Read, clock: Clock) -> None:
+    def __init__(self, *, write: Write, collect: Collect, read: Read, clock: Clock, seals: Seals = PLAIN) -> None:
         self._write = write
+        self._seals = seals
         self._collect = collect
         self._read = read
         self._clock = clock
@@ -93,16 +96,19 @@ class SqliteInbox:
     # ---- consumers ----
 
     async def consumers(self, bot_id: int | None = None) -> list[Consumer]:
-        return await self._read(lambda connection: inbox_consumers.consumers(connection, bot_id))
+        found = await self._read(lambda connection: inbox_consumers.consumers(connection, bot_id))
+        return [opened(one, self._seals) for one in found]
 
     async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
         found = await self._read(lambda connection: inbox_consumers.consumer(connection, bot_id, name))
         if found is not None:
-            return found
-        return await self._write(lambda batch: inbox_consumers.ensure(batch.connection, bot_id, name, at_ms))
+            return opened(found, self._seals)
+        made = await self._write(lambda batch: inbox_consumers.ensure(batch.connection, bot_id, name, at_ms))
+        return opened(made, self._seals)
 
     async def save_consumer(self, consumer: Consumer) -> None:
-        await self._write(lambda batch: inbox_consumers.save(batch.connection, consumer))
+        stored = sealed(consumer, self._seals)
+        await self._write(lambda batch: inbox_consumers.save(batch.connection, stored))
 
     async def touch_consumers(self, seen: Mapping[int, int]) -> None:
         await self._write(lambda batch: inbox_consumers.touch(batch.connection, seen))

@@ -9,6 +9,7 @@ from peik.core.letter import Chat, LaneKey, Letter, State
 from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.ports import BotRecord, ChatRecord, Found, LetterView, Sent, Sweep, Tally
+from peik.seals import PLAIN, Seals, place_of_bot
 from peik.store.rows import LETTER_COLUMNS, letter_from_row, letters_from_json, view_from_row
 from peik.store.statements import Row, Value, load
 
@@ -94,11 +95,11 @@ def tallies(connection: apsw.Connection, at_ms: int) -> dict[int, Tally]:
     return counted
 
 
-def bots(connection: apsw.Connection) -> list[BotRecord]:
+def bots(connection: apsw.Connection, seals: Seals = PLAIN) -> list[BotRecord]:
     return [
         BotRecord(
             bot_id=row[0],
-            token=Token.stored(row[1]),
+            token=Token.stored(seals.open(row[1], place=place_of_bot(row[0]))),
             username=row[2],
             inbound=row[3],
             paused=row[4],

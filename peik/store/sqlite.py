@@ -36,6 +36,7 @@ from peik.ports import (
     Sweep,
     Tally,
 )
+from peik.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
 from peik.store import changing, contacts, hooks, inbox_upkeep, keys, looking, paging, people, reading, upkeep
 from peik.store.commit import Batch, Slot
 from peik.store.contacts import SqliteContacts
@@ -47,6 +48,7 @@ from peik.store.jobs import SqliteJobs
 from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail
 from peik.store.moving import marker
 from peik.store.papers import SqlitePapers
+from peik.store.sealed import SqliteSealed
 from peik.store.sqlite_nodes import SqliteNodes
 from peik.store.statements import load
 from peik.store.writer import Operation, Writer
@@ -75,8 +77,10 @@ class SqliteStore(Listened):
         executor: Callable[[str], Executor] = ThreadExecutor,
         busy_ms: int = BUSY_MS,
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+        seals: Seals = PLAIN,
     ) -> None:
         super().__init__(on_blobs_freed)
+        self._seals = seals
         self._path = path
         self._clock = clock
         self._is_owner = is_owner
@@ -104,7 +108,9 @@ class SqliteStore(Listened):
             raise
         self._connection = connection
         self.epoch = epoch
-        self.inbox = SqliteInbox(write=self._write, collect=self._collect, read=self._read, clock=self._clock)
+        self.inbox = SqliteInbox(
+            write=self._write, collect=self._collect, read=self._read, clock=self._clock, seals=self._seals
+        )
         self.nodes = SqliteNodes(self._path, clock=self._clock, claim=self.claim, has_news=self.has_foreign_writes)
         self.jobs = SqliteJobs(
             collect=self._collect, read=self._read, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node
@@ -198,6 +204,16 @@ class SqliteStore(Listened):
         """Why nothing can be stored now, as far as the last commit tells."""
         error = self._writer.trouble
         return error if isinstance(error, StoreUnavailable) else None
+
+    @property
+    def sealed(self) -> SqliteSealed:
+        """What is secret here, as it is stored."""
+        return SqliteSealed(
+            self._path,
+            write=self._write,
+            alone=lambda work: run_in(self._writing, lambda: work(self._connection)),
+            claim=self.claim,
+        )
 
     # ---- the two ways in ----
 
@@ -428,7 +444,7 @@ class SqliteStore(Listened):
     async def bots(self) -> list[BotRecord]:
         # On the writer's thread, so that the answer is never older than a bot that was saved before it.
         try:
-            return await run_in(self._writing, lambda: reading.bots(self._connection))
+            return await run_in(self._writing, lambda: reading.bots(self._connection, self._seals))
         except apsw.Error as error:
             raise translate(error) from error
 
@@ -436,7 +452,7 @@ class SqliteStore(Listened):
         limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
         row = (
             record.bot_id,
-            record.token.reveal(),
+            self._seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
             record.username,
             record.inbound,
             record.paused,
@@ -504,7 +520,8 @@ class SqliteStore(Listened):
         return await self._read(keys.generation)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        return await self._write(lambda batch: keys.add(batch, key, webhook_secret))
+        sealed = self._seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
+        return await self._write(lambda batch: keys.add(batch, key, sealed))
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
         return await self._write(lambda batch: keys.revoke(batch, key_id, at_ms))
@@ -513,11 +530,13 @@ class SqliteStore(Listened):
         await self._write(lambda batch: keys.note_use(batch, used))
 
     async def secret(self, name: str, candidate: str) -> str:
-        return await self._write(lambda batch: keys.secret(batch, name, candidate))
+        place = place_of_secret(name)
+        sealed = self._seals.seal(candidate, place=place)
+        return self._seals.open(await self._write(lambda batch: keys.secret(batch, name, sealed)), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
         return await self._read(
-            lambda connection: hooks.due(connection, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+            lambda one: hooks.due(one, self._seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
         )
 
     async def hook_content(self, hook: Hook) -> HookContent:

@@ -12,9 +12,9 @@ from peik.sessions.budget import Budget
 from peik.sessions.registry import Registry
 from peik.sessions.running import Tools
 from peik.sessions.signing_in import secret_context
-from peik.sessions.vault import Vault
 from peik.testing.accounts import Accounts, Person
 from peik.testing.virtual import VirtualClock
+from peik.vault import Vault
 from tests.sessions.inline_archive import InlineArchive, opened
 
 

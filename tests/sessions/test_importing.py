@@ -15,9 +15,9 @@ from peik.sessions.importing import Found, Importing, Looked, Verdict, read_sess
 from peik.sessions.registry import Registry
 from peik.sessions.signing_in import secret_context
 from peik.sessions.telethon_client import TelethonClients
-from peik.sessions.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
+from peik.vault import Vault
 from tests.sessions.memory_archive import MemoryBook
 from tests.sessions.tl_server import ME, TlTelegram
 

@@ -5,9 +5,9 @@ import msgspec
 from peik.sessions.registry import Registry
 from peik.sessions.resealing import reseal
 from peik.sessions.signing_in import SigningIn, proxy_context, secret_context
-from peik.sessions.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
+from peik.vault import Vault
 from tests.sessions.memory_archive import MemoryBook
 
 OLD, NEW, GONE = b"o" * 32, b"n" * 32, b"g" * 32

@@ -11,9 +11,9 @@ from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, NotFound, StoreUnavailable, Unavailable
 from peik.sessions.registry import Registry
 from peik.sessions.signing_in import SigningIn, secret_context
-from peik.sessions.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
+from peik.vault import Vault
 from tests.sessions.listening import until
 from tests.sessions.memory_archive import MemoryBook
 

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from peik.core.letter import Letter
 from peik.core.token import Token
 from peik.ports import BotRecord, Store, Stub
+from peik.seals import PLAIN, Seals
 from peik.store.executor import run_in
 from peik.store.sqlite import SqliteStore
 
@@ -70,6 +71,7 @@ class Place(Protocol):
     clock: ManualClock
     heard: Recorder
     freed: list[str]
+    seals: Seals
 
     def open(self, *, is_owner: bool = True) -> AsyncIterator[Store]:
         """A store with two bots, whose listener is `heard`; closed in the end. An owner has the leases of both, if they are
@@ -89,6 +91,7 @@ class StorePlace(Generic[S]):
         self.clock = ManualClock()
         self.heard = Recorder()
         self.freed: list[str] = []
+        self.seals = PLAIN  # of the next store
         self._crashed: set[int] = set()
 
     def make(self, *, is_owner: bool) -> S:
@@ -118,7 +121,9 @@ class SqlitePlace(StorePlace[SqliteStore]):
         self.path = folder / "peik.db"
 
     def make(self, *, is_owner: bool) -> SqliteStore:
-        return SqliteStore(self.path, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend)
+        return SqliteStore(
+            self.path, clock=self.clock, is_owner=is_owner, on_blobs_freed=self.freed.extend, seals=self.seals
+        )
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, SqliteStore)

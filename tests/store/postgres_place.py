@@ -21,7 +21,7 @@ class PostgresPlace(StorePlace[PostgresStore]):
         self.url = f"{self.server.url}?schema={self.schema}"
 
     def make(self, *, is_owner: bool) -> PostgresStore:
-        return PostgresStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend)
+        return PostgresStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend, seals=self.seals)
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, PostgresStore)

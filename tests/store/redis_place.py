@@ -19,7 +19,7 @@ class RedisPlace(StorePlace[RedisStore]):
         self.url = f"{self.server.url}?prefix={self.prefix}"
 
     def make(self, *, is_owner: bool) -> RedisStore:
-        return RedisStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend)
+        return RedisStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend, seals=self.seals)
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, RedisStore)

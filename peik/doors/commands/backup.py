@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from peik.backups.ledger import Entry, Ledger
     from peik.backups.manifest import Manifest
     from peik.backups.watching import Watch
+    from peik.custody.sealing import Standing
 
 T = TypeVar("T")
 
@@ -134,6 +135,7 @@ def restore(
             "warnings": run.warnings,
         }
         run.visit.say(document, f"Restored as it was at {_time(manifest.made_at_ms)}. Start Peik.")
+        run.check_secrets()
         run.visit.note(
             "What was accepted after that is not there. What was sent after that, and waited then, is sent once more."
         )
@@ -162,6 +164,18 @@ class _Run:
         with watching(self.visit) as (begin, step):
             return asyncio.run(work(Watch(begin, step, self._warn)))
 
+    def check_secrets(self) -> None:
+        """Whether what was restored can be opened here: without its key Peik would not start."""
+        import asyncio
+
+        try:
+            standing = asyncio.run(_standing(self._config))
+        except (Problem, StartError) as error:
+            self._warn(f"The restored store could not be looked at: {error}")
+            return
+        if standing.foreign and standing.advice is not None:
+            self._warn(standing.advice)
+
     def _warn(self, sentence: str) -> None:
         self.warnings.append(sentence)
         self.visit.note(sentence)
@@ -175,6 +189,20 @@ class _Run:
         except (Problem, StartError) as error:
             if not is_quiet:
                 self._warn(f"The store could not be told of it: {error}")
+
+
+async def _standing(config: Config) -> "Standing":
+    from peik.clock import SystemClock
+    from peik.custody import sealing
+    from peik.seals import seals_of
+    from peik.store.choosing import store_of
+
+    store = store_of(config, clock=SystemClock())
+    await store.open()
+    try:
+        return await sealing.standing(store.sealed, seals_of(config.secret_keys))
+    finally:
+        await store.close()
 
 
 async def _with_ledger(config: Config, act: "Callable[[Ledger], Awaitable[None]]") -> None:

@@ -14,6 +14,7 @@ from peik.clock import SystemClock
 from peik.config import Config, load
 from peik.core.outcome import Delivered
 from peik.core.token import Token
+from peik.custody import sealing
 from peik.doors.commands import examining_launch as launching
 from peik.doors.commands.examining_archive import of_accounts
 from peik.doors.commands.examining_scene import STORE_S, Scene, Wanted, scene_of, standing
@@ -25,6 +26,7 @@ from peik.ops import doctor, launch
 from peik.ops.alert_machine import memory_of
 from peik.ops.capacity import verdict
 from peik.ops.doctor import Finding, Grade
+from peik.seals import seals_of
 
 ASKED_AT_ONCE = 16
 BEATS_S = 5.0  # between two signs of life of a node, at most a fifth of the usual lease and some more
@@ -99,6 +101,12 @@ async def _skew_s(nodes: NodeStore) -> float | None:
                 return time.time() - node.seen_at_ms / 1000
         await asyncio.sleep(LOOK_S)
     return None
+
+
+async def _of_secrets(scene: Scene) -> list[Finding]:
+    assert scene.store is not None
+    standing = await sealing.standing(scene.store.sealed, seals_of(scene.config.secret_keys))
+    return doctor.of_secrets(plain=standing.plain, sealed=standing.sealed + standing.older, advice=standing.advice)
 
 
 async def _of_accounts(scene: Scene) -> list[Finding]:
@@ -195,6 +203,7 @@ CHECKS: tuple[Check, ...] = (
     Check(name="durability", look=_of_durability, needs_store=True),
     Check(name="nodes", look=_of_nodes, needs_store=True),
     Check(name="clock", look=_of_clock, needs_store=True),
+    Check(name="secrets", look=_of_secrets, needs_store=True),
     Check(name="archive", look=_of_accounts),
     Check(name="room", look=_of_room),
     Check(name="memory", look=_of_memory),

@@ -57,7 +57,7 @@ def _of_secret_key(config: Config) -> Finding:
 
 def _of_set_key(setting: str) -> Finding:
     try:
-        from peik.sessions.vault import keys_of
+        from peik.vault import keys_of
 
         keys = len(keys_of(setting))
     except ImportError:

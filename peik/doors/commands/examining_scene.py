@@ -22,6 +22,7 @@ from peik.errors import Problem, StartError
 from peik.ops.capacity import ROOM_BYTES
 from peik.ops.doctor import Finding, Grade
 from peik.ports import BotRecord, Carrier, Request
+from peik.seals import BAD_KEY
 from peik.store.choosing import AnyStore, store_of
 
 STORE_S = 15.0
@@ -128,6 +129,10 @@ async def _store(config: Config, stack: AsyncExitStack) -> tuple[AnyStore | None
 def _closed(config: Config, error: Exception) -> Finding:
     is_silent = isinstance(error, TimeoutError)
     words = f"The store at {config.store_shown} does not answer." if is_silent else str(error)
+    if isinstance(error, Problem) and error.code in BAD_KEY:
+        return Finding(
+            name="secrets", grade=Grade.RED, words=words, fix="Set PEIK_SECRET_KEY to the key of this store."
+        )
     return Finding(name="store", grade=Grade.RED, words=words, fix="Mend it, or name another one in PEIK_STORE.")
 
 

@@ -94,13 +94,15 @@ def _move_archive(visit: Visit, named: tuple[str, str], *, while_in_use: bool, d
 
 
 def _ends(origin: str, target: str, from_files: Path | None, to_files: Path | None) -> "Ends":
+    from peik.config import load
+    from peik.seals import seals_of
     from peik.store.moving.files import FolderFiles
     from peik.store.moving.move import Ends
     from peik.store.moving.opening import end_of
 
     return Ends(
         origin=end_of(_address(origin)),
-        target=end_of(_address(target)),
+        target=end_of(_address(target), seals_of(load().secret_keys)),
         origin_files=None if from_files is None else FolderFiles(from_files),
         target_files=None if to_files is None else FolderFiles(to_files),
     )

@@ -71,6 +71,15 @@ class Visit:
         return remote if self._flags.get("url") is not None or remote.is_there() else None
 
     @property
+    def remote(self) -> "RestCounter | None":
+        """A running Peik, for commands that open the store in a way of their own where there is none."""
+        return self._running(load(self._flags))
+
+    @property
+    def config(self) -> Config:
+        return load(self._flags)
+
+    @property
     def _is_named(self) -> bool:
         """Whether a flag says which store or archive it is to be."""
         return self._flags.get("store") is not None or self._flags.get("archive") is not None

@@ -3,17 +3,20 @@
 from pathlib import Path
 
 from peik.errors import BadInput, StartError
+from peik.seals import PLAIN, Seals
 from peik.store.moving.ends import End
 
 
-def end_of(url: str) -> End:
-    """Not open yet. Raises BadInput or StartError if no store can be meant."""
+def end_of(url: str, seals: Seals = PLAIN) -> End:
+    """Not open yet. What is sealed is moved as it is; only the admin key may have to be opened.
+
+    Raises BadInput or StartError if no store can be meant."""
     scheme, _, rest = url.partition("://")
     match scheme:
         case "sqlite" if rest.startswith("/") and len(rest) > 1:
             from peik.store.moving.sqlite_end import SqliteEnd
 
-            return SqliteEnd(Path(rest[1:]))
+            return SqliteEnd(Path(rest[1:]), seals)
         case "postgresql" | "postgres":
             try:
                 from peik.store.moving.postgres_end import PostgresEnd

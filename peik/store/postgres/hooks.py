@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from peik.ports import Hook, HookContent, HookDeferred, HooksDue
+from peik.seals import Seals, place_of_key
 from peik.store.postgres import reading
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Row, Session
@@ -11,24 +12,24 @@ from peik.store.rows import STATE_OF_PHASE
 _SQL = load("hooks.sql")
 
 
-async def due(session: Session, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+async def due(session: Session, seals: Seals, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
     """What is due at the endpoints after a given one, the oldest of each first. In one snapshot."""
     rows = await session.rows(_SQL["due"], at=at_ms, after=after, endpoints=endpoints, each=each)
     is_full = bool(rows) and rows[-1]["place"] >= endpoints
     return HooksDue(
-        hooks=[_hook(row) for row in rows if row["id"] is not None],
+        hooks=[_hook(row, seals) for row in rows if row["id"] is not None],
         last=rows[-1]["endpoint"] if is_full else None,
         next_at_ms=await session.number(_SQL["next_due"], at=at_ms) or None,
     )
 
 
-def _hook(row: Row) -> Hook:
-    endpoint, _, hook_id, url, secret, letter_id, phase, at, tries = row
+def _hook(row: Row, seals: Seals) -> Hook:
+    endpoint, _, hook_id, url, secret, letter_id, phase, at, tries, digest = row
     return Hook(
         id=hook_id,
         endpoint=endpoint,
         url=url,
-        secret=secret,
+        secret=None if secret is None else seals.open(secret, place=place_of_key(digest)),
         letter_id=letter_id,
         state=STATE_OF_PHASE[phase],
         at_ms=at,

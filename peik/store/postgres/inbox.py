@@ -21,10 +21,12 @@ from peik.inbox_ports import (
     Outage,
     TakenIn,
 )
+from peik.seals import PLAIN, Seals
 from peik.store.inbox_intake import Call
 from peik.store.postgres import inbox_consumers, inbox_people, inbox_sources, inbox_upkeep
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.session import Session
+from peik.store.seal_rules import opened, sealed
 
 T = TypeVar("T")
 
@@ -50,8 +52,11 @@ class Read(Protocol):
 class PostgresInbox:
     """See `peik.inbox_ports.InboxStore`. Made by the store when it is opened. `look` reads all of one snapshot."""
 
-    def __init__(self, *, write: Write, collect: Collect, read: Read, look: Read, clock: Clock) -> None:
+    def __init__(
+        self, *, write: Write, collect: Collect, read: Read, look: Read, clock: Clock, seals: Seals = PLAIN
+    ) -> None:
         self._write = write
+        self._seals = seals
         self._collect = collect
         self._read = read
         self._look = look
@@ -101,18 +106,21 @@ class PostgresInbox:
     # ---- consumers ----
 
     async def consumers(self, bot_id: int | None = None) -> list[Consumer]:
-        return await self._read(lambda session: inbox_consumers.consumers(session, bot_id))
+        found = await self._read(lambda session: inbox_consumers.consumers(session, bot_id))
+        return [opened(one, self._seals) for one in found]
 
     async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
         found = await self._read(lambda session: inbox_consumers.consumer(session, bot_id, name))
         if found is not None:
-            return found
-        return await self._change(
+            return opened(found, self._seals)
+        made = await self._change(
             lambda session: inbox_consumers.ensure(session, bot_id, name, at_ms), inboxes=[bot_id]
         )
+        return opened(made, self._seals)
 
     async def save_consumer(self, consumer: Consumer) -> None:
-        await self._change(lambda session: inbox_consumers.save(session, consumer))
+        stored = sealed(consumer, self._seals)
+        await self._change(lambda session: inbox_consumers.save(session, stored))
 
     async def touch_consumers(self, seen: Mapping[int, int]) -> None:
         await self._write(lambda batch: inbox_consumers.touch(batch.session, seen))

@@ -9,6 +9,7 @@ from peik.core.lifecycle import Try
 from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.ports import BotRecord, ChatRecord, Found, LetterView, Sent, Sweep, Tally
+from peik.seals import PLAIN, Seals, place_of_bot
 from peik.store.postgres import chats
 from peik.store.postgres.queries import filled, load
 from peik.store.postgres.session import Row, Session
@@ -136,11 +137,11 @@ async def tallies(session: Session, at_ms: int) -> dict[int, Tally]:
     }
 
 
-async def bots(session: Session) -> list[BotRecord]:
+async def bots(session: Session, seals: Seals = PLAIN) -> list[BotRecord]:
     return [
         BotRecord(
             bot_id=row["bot_id"],
-            token=Token.stored(row["token"]),
+            token=Token.stored(seals.open(row["token"], place=place_of_bot(row["bot_id"]))),
             username=row["username"],
             inbound=row["inbound"],
             paused=row["paused"],

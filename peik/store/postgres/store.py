@@ -34,6 +34,7 @@ from peik.ports import (
     Sweep,
     Tally,
 )
+from peik.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
 from peik.store import paging
 from peik.store.commit import Slot
 from peik.store.executor import Ended
@@ -67,6 +68,7 @@ from peik.store.postgres.nodes import LEASE_S, PostgresNodes
 from peik.store.postgres.paper_writer import PaperWriter
 from peik.store.postgres.papers import PostgresPapers
 from peik.store.postgres.queries import load
+from peik.store.postgres.sealed import PostgresSealed
 from peik.store.postgres.session import Pool, Session
 from peik.store.postgres.writer import Operation, Writer
 
@@ -94,9 +96,11 @@ class PostgresStore(Listened):
         lease_s: float = LEASE_S,
         address: str | None = None,
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+        seals: Seals = PLAIN,
     ) -> None:
         """`address`: where this node's doors are, for the other nodes and for people."""
         super().__init__(on_blobs_freed)
+        self._seals = seals
         self._address = read_address(url)
         self._clock = clock
         self._lease_s = lease_s
@@ -130,7 +134,12 @@ class PostgresStore(Listened):
                 raise
             raise StartError(f"Cannot open {self._address.shown}: {translate(error, outcome='').args[0]}") from error
         self.inbox = PostgresInbox(
-            write=self._write, collect=self._collect, read=self._read, look=self._look, clock=self._clock
+            write=self._write,
+            collect=self._collect,
+            read=self._read,
+            look=self._look,
+            clock=self._clock,
+            seals=self._seals,
         )
         self.nodes = PostgresNodes(
             self._neighbourhood, read=self._read, node=self._node, lease_s=self._lease_s, address=self._doors
@@ -180,6 +189,11 @@ class PostgresStore(Listened):
         """Why nothing can be stored now, as far as the last commit tells."""
         error = self._writer.trouble
         return error if isinstance(error, StoreUnavailable) else None
+
+    @property
+    def sealed(self) -> PostgresSealed:
+        """What is secret here, as it is stored."""
+        return PostgresSealed(write=self._write, connect=self._connect)
 
     @property
     def commits(self) -> int:
@@ -434,13 +448,13 @@ class PostgresStore(Listened):
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:
-        return await self._read(reading.bots)
+        return await self._read(lambda one: reading.bots(one, self._seals))
 
     async def save_bot(self, record: BotRecord) -> None:
         limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
         row = (
             record.bot_id,
-            record.token.reveal(),
+            self._seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
             record.username,
             record.inbound,
             record.paused,
@@ -517,7 +531,8 @@ class PostgresStore(Listened):
         return await self._read(keys.generation)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        return await self._change_key(lambda one: keys.add(one, key, webhook_secret))
+        sealed = self._seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
+        return await self._change_key(lambda one: keys.add(one, key, sealed))
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
         return await self._change_key(lambda one: keys.revoke(one, key_id, at_ms))
@@ -533,10 +548,14 @@ class PostgresStore(Listened):
         await self._write(lambda batch: keys.note_use(batch.session, used))
 
     async def secret(self, name: str, candidate: str) -> str:
-        return await self._write(lambda batch: keys.secret(batch.session, name, candidate))
+        place = place_of_secret(name)
+        sealed = self._seals.seal(candidate, place=place)
+        return self._seals.open(await self._write(lambda batch: keys.secret(batch.session, name, sealed)), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await self._look(lambda one: hooks.due(one, at_ms=at_ms, after=after, endpoints=endpoints, each=each))
+        return await self._look(
+            lambda one: hooks.due(one, self._seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+        )
 
     async def hook_content(self, hook: Hook) -> HookContent:
         return await self._look(lambda one: hooks.content(one, hook))

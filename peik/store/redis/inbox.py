@@ -23,6 +23,7 @@ from peik.inbox_ports import (
     Outage,
     TakenIn,
 )
+from peik.seals import PLAIN, Seals
 from peik.store.redis import finding, inbox_finding
 from peik.store.redis.client import Client
 from peik.store.redis.commits import Commits
@@ -38,6 +39,7 @@ from peik.store.redis.inbox_records import (
 )
 from peik.store.redis.records import chat_key
 from peik.store.redis.writer import Done, problem
+from peik.store.seal_rules import opened, sealed
 from peik.store.telling import Telling
 
 DUPLICATES_MS = 48 * 3600 * 1000  # see intake.lua
@@ -47,7 +49,8 @@ _GONE_AT_ONCE = 1000
 class RedisInbox:
     """See `peik.inbox_ports.InboxStore`. Made by the store when it is opened."""
 
-    def __init__(self, client: Client, commits: Commits, *, clock: Clock) -> None:
+    def __init__(self, client: Client, commits: Commits, *, clock: Clock, seals: Seals = PLAIN) -> None:
+        self._seals = seals
         self._client = client
         self._write = commits.write
         self._submit = commits.submit
@@ -101,7 +104,7 @@ class RedisInbox:
     # ---- consumers ----
 
     async def consumers(self, bot_id: int | None = None) -> list[Consumer]:
-        return await inbox_finding.consumers(self._client, bot_id)
+        return [opened(one, self._seals) for one in await inbox_finding.consumers(self._client, bot_id)]
 
     async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
         found = await self._named(bot_id, name)
@@ -116,7 +119,9 @@ class RedisInbox:
         return next((one for one in await self.consumers(bot_id) if one.name == name), None)
 
     async def save_consumer(self, consumer: Consumer) -> None:
-        await self._write("save_consumer", str(consumer.id), *consumer_terms(consumer), news=_of_consumers)
+        await self._write(
+            "save_consumer", str(consumer.id), *consumer_terms(sealed(consumer, self._seals)), news=_of_consumers
+        )
 
     async def touch_consumers(self, seen: Mapping[int, int]) -> None:
         await self._write("touch_consumers", [[str(consumer_id), at_ms] for consumer_id, at_ms in seen.items()])

@@ -1,11 +1,10 @@
 """Keys of the API and webhooks that wait to be told, in the Redis store, read as values."""
 
-from typing import Any
-
 import msgspec
 
 from peik.core.key import Key, Scope
 from peik.ports import Hook, HooksDue
+from peik.seals import Seals, place_of_key
 from peik.store.redis.client import Client
 from peik.store.redis.records import STATE_OF_PHASE, encode
 
@@ -84,28 +83,32 @@ class _HookRecord(msgspec.Struct, frozen=True):
 _decode_hook = msgspec.msgpack.Decoder(_HookRecord).decode
 
 
-async def hooks_due(client: Client, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+async def hooks_due(client: Client, seals: Seals, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
     ((rows, last, next_at),) = await client.read(["hooks_due", at_ms, after, endpoints, each])
     return HooksDue(
-        hooks=[_hook(*row) for row in rows],
+        hooks=[_hook(seals, *row) for row in rows],
         last=None if last is None else last.decode(),
         next_at_ms=None if next_at is None else int(next_at),
     )
 
 
-def _hook(hook_id: bytes, record: bytes, key: bytes | None) -> Hook:
+def _hook(seals: Seals, hook_id: bytes, record: bytes, key: bytes | None) -> Hook:
     one = _decode_hook(record)
-    whose: Any = None if key is None else _decode_key(key)
+    whose = None if key is None else _decode_key(key)
     return Hook(
         id=int(hook_id),
         endpoint=one.e,
         url=str(one.k) if whose is None else whose.webhook_url or "",
-        secret=None if whose is None else whose.webhook_secret,
+        secret=None if whose is None else _secret(whose, seals),
         letter_id=int(one.letter),
         state=STATE_OF_PHASE[one.p],
         at_ms=one.at,
         tries=one.t,
     )
+
+
+def _secret(key: _KeyRecord, seals: Seals) -> str | None:
+    return seals.maybe_open(key.webhook_secret, place=place_of_key(bytes.fromhex(key.digest)))
 
 
 async def hook_body(client: Client, hook: Hook) -> str | None:

@@ -6,15 +6,16 @@ from peik.core.letter import Chat
 from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.ports import BotRecord, ChatRecord
+from peik.seals import Seals, place_of_bot
 from peik.store.redis.client import Client
 from peik.store.redis.records import chat_key, chat_of, decode, pairs
 
 
-def bot_row(record: BotRecord) -> list[object]:
+def bot_row(record: BotRecord, seals: Seals) -> list[object]:
     """False, and not nothing, stands for what is not there: Lua would take an array with gaps for a map."""
     limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
     row = (
-        record.token.reveal(),
+        seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
         record.username,
         record.inbound,
         record.paused,
@@ -26,20 +27,20 @@ def bot_row(record: BotRecord) -> list[object]:
     return [False if value is None else value for value in row]
 
 
-async def bots(client: Client) -> list[BotRecord]:
+async def bots(client: Client, seals: Seals) -> list[BotRecord]:
     rows: dict[bytes, bytes] = await client.ask(client.redis.hgetall(client.prefix + "bots"))
-    found = [_bot(int(bot), decode(row)) for bot, row in rows.items()]
+    found = [_bot(int(bot), decode(row), seals) for bot, row in rows.items()]
     return sorted(found, key=lambda bot: (bot.created_at_ms, bot.bot_id))
 
 
-def _bot(bot_id: int, row: list[object]) -> BotRecord:
+def _bot(bot_id: int, row: list[object], seals: Seals) -> BotRecord:
     token, username, inbound, paused, limits, missed, me, created_at = (
         None if value is False else value for value in row
     )
     return msgspec.convert(
         {
             "bot_id": bot_id,
-            "token": Token.stored(str(token)),
+            "token": Token.stored(seals.open(str(token), place=place_of_bot(bot_id))),
             "username": username,
             "inbound": inbound,
             "paused": paused,

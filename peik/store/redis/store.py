@@ -35,6 +35,7 @@ from peik.ports import (
     Sweep,
     Tally,
 )
+from peik.seals import PLAIN, Seals, place_of_key, place_of_secret
 from peik.store import paging
 from peik.store.change_rules import line_of
 from peik.store.executor import Ended
@@ -53,6 +54,7 @@ from peik.store.redis.nodes import RedisNodes
 from peik.store.redis.paper_client import PaperWay
 from peik.store.redis.papers import RedisPapers
 from peik.store.redis.records import chat_key, lane_key, letter_numbered, stub_of
+from peik.store.redis.sealed import RedisSealed
 from peik.store.redis.writer import Done, Writer
 from peik.store.telling import Telling
 
@@ -79,7 +81,9 @@ class RedisStore:
         lease_s: float = LEASE_S,
         address: str | None = None,
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+        seals: Seals = PLAIN,
     ) -> None:
+        self._seals = seals
         self._clock = clock
         self._lease_s = lease_s
         self._address = address
@@ -108,7 +112,7 @@ class RedisStore:
             self._writer, self._bell, listener=lambda: self._listener, on_blobs_freed=self._on_blobs_freed
         )
         self._write = self._commits.write
-        self.inbox = RedisInbox(self._client, self._commits, clock=self._clock)
+        self.inbox = RedisInbox(self._client, self._commits, clock=self._clock, seals=self._seals)
         self.files = RedisFiles(self._client)
         self.nodes = RedisNodes(
             self._client,
@@ -154,6 +158,11 @@ class RedisStore:
     def trouble(self) -> StoreUnavailable | None:
         """Why nothing can be stored now, as far as the last commit tells."""
         return self._writer.trouble
+
+    @property
+    def sealed(self) -> RedisSealed:
+        """What is secret here, as it is stored."""
+        return RedisSealed(self._client, self._commits)
 
     # ---- letters in ----
 
@@ -369,10 +378,10 @@ class RedisStore:
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:
-        return await remembering.bots(self._client)
+        return await remembering.bots(self._client, self._seals)
 
     async def save_bot(self, record: BotRecord) -> None:
-        await self._write("save_bot", str(record.bot_id), remembering.bot_row(record), news=_of_records)
+        await self._write("save_bot", str(record.bot_id), remembering.bot_row(record, self._seals), news=_of_records)
 
     async def remove_bot(self, bot_id: int) -> None:
         """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
@@ -416,7 +425,7 @@ class RedisStore:
         return await keys.generation(self._client)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        record = keys.record_of(key, webhook_secret)
+        record = keys.record_of(key, self._seals.maybe_seal(webhook_secret, place=place_of_key(key.digest)))
         key_id: int = await self._write("add_key", keys.KEYS_MAX, record=record, news=_of_records)
         return msgspec.structs.replace(key, id=key_id)
 
@@ -427,11 +436,12 @@ class RedisStore:
         await self._write("note_key_use", [[str(key_id), at_ms] for key_id, at_ms in used.items()])
 
     async def secret(self, name: str, candidate: str) -> str:
-        kept: bytes = await self._write("secret", name, candidate)
-        return kept.decode()
+        place = place_of_secret(name)
+        kept: bytes = await self._write("secret", name, self._seals.seal(candidate, place=place))
+        return self._seals.open(kept.decode(), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await keys.hooks_due(self._client, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+        return await keys.hooks_due(self._client, self._seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
 
     async def hook_content(self, hook: Hook) -> HookContent:
         body = await keys.hook_body(self._client, hook)

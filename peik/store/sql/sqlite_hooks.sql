@@ -6,7 +6,8 @@ SELECT endpoint FROM hooks WHERE endpoint > ? ORDER BY endpoint LIMIT 1
 
 -- name: due
 -- What is due at one endpoint, with the address and the secret of its key. No key: an address of the letter's own.
-SELECT h.id, h.endpoint, coalesce(k.webhook_url, h.hook), k.webhook_secret, h.letter_id, h.phase, h.at, h.tries
+SELECT
+    h.id, h.endpoint, coalesce(k.webhook_url, h.hook), k.webhook_secret, h.letter_id, h.phase, h.at, h.tries, k.digest
 FROM hooks AS h LEFT JOIN keys AS k ON k.id = h.hook
 WHERE h.endpoint = ? AND h.due_at <= ?
 ORDER BY h.due_at, h.id LIMIT ?

@@ -14,7 +14,7 @@ WITH RECURSIVE stop (endpoint, place) AS (
 )
 SELECT
     stop.endpoint, stop.place, d.id, coalesce(k.webhook_url, d.hook_url), k.webhook_secret, d.letter_id, d.phase, d.at,
-    d.tries
+    d.tries, k.digest
 FROM stop
 LEFT JOIN LATERAL (
     SELECT h.* FROM hooks AS h WHERE h.endpoint = stop.endpoint AND h.due_at <= :at ORDER BY h.due_at, h.id LIMIT :each

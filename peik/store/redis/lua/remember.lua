@@ -117,3 +117,23 @@ function ops.settle_hooks(over, deferred)
     end
     return true
 end
+
+-- ---- what is sealed anew ----
+
+-- replace_fields({hash, field, ARGV index of what it must be, ARGV index of what it becomes} …) -> how many were so
+-- An index that is false: it must not be there, or goes. Somebody may have written the record since it was read.
+function ops.replace_fields(rows)
+    local made = 0
+    for _, row in ipairs(rows) do
+        local key, before = P .. row[1], row[3] and ARGV[row[3]]
+        if call('HGET', key, row[2]) == before then
+            made = made + 1
+            if row[4] then
+                call('HSET', key, row[2], ARGV[row[4]])
+            else
+                call('HDEL', key, row[2])
+            end
+        end
+    end
+    return made
+end

@@ -1,6 +1,7 @@
-"""Where secrets of sessions are sealed before they are stored: AES-256-GCM, each bound to what it belongs to.
+"""Seals secrets before they are stored: AES-256-GCM, each bound to what it belongs to.
 
-The key never lies in the store. It is PEIK_SECRET_KEY, or is made at the first start and kept in a file of its own.
+The key never lies in the store. It is PEIK_SECRET_KEY; for accounts alone one is made at the first start if it is not set,
+and kept in a file of its own.
 """
 
 import base64
@@ -9,6 +10,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -43,6 +45,11 @@ class Vault:
     def __repr__(self) -> str:
         return f"Vault({len(self._ciphers)} keys)"
 
+    @property
+    def key_ids(self) -> list[str]:
+        """Of all keys, the first one first. They tell nothing of the keys."""
+        return [one.hex() for one in self._ciphers]
+
     def seal(self, text: str, *, context: str) -> bytes:
         """`context` names what it belongs to: only there can it be opened. Raises Unavailable without a key."""
         if self._first is None:
@@ -65,13 +72,13 @@ class Vault:
         if len(head) < _HEAD_BYTES or head[:1] != _VERSION or cipher is None:
             raise Unavailable(
                 code="wrong_secret_key",
-                detail="This was sealed with another key. Put that key behind the present one in PEIK_SECRET_KEY.",
+                detail="This was sealed with another key. Set PEIK_SECRET_KEY_OLD to that one.",
             )
         try:
             return cipher.decrypt(head[1 + _ID_BYTES :], sealed[_HEAD_BYTES:], _bound(head, context)).decode()
         except InvalidTag:
             raise Unavailable(
-                code="broken_seal", detail="What is stored here was changed, or belongs to another session."
+                code="broken_seal", detail="What is stored here was changed, or belongs to another place."
             ) from None
 
     def renewed(self, sealed: bytes, *, context: str) -> bytes | None:
@@ -136,6 +143,7 @@ def _plain_key(part: str) -> bytes | None:
     return key if len(key) == 32 else None
 
 
+@lru_cache(maxsize=16)  # tokens, accounts and backups ask for the same ones, and each passphrase is dear
 def _key_of(part: str) -> bytes:
     key = _plain_key(part)
     if key is not None:

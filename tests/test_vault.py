@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.errors import StartError, Unavailable
-from peik.sessions.vault import Vault, kept_key, keys_of, vault_of
+from peik.vault import Vault, kept_key, keys_of, vault_of
 
 OLD, NEW = b"o" * 32, b"n" * 32
 

@@ -1,0 +1,179 @@
+"""Looks after what is secret in a store: admits a node that has the key, seals what is plain, seals anew, opens all again.
+
+Every step is a commit of its own that leaves each text whole, plain or sealed, so that whoever dies in between goes on at the
+next start. Nothing is replaced that could not be read.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from peik.core.token import Token
+from peik.errors import BadInput, Conflict, NotFound, StartError, StoreUnavailable
+from peik.seals import Change, Kept, Seals, SealStore, bot_of, is_sealed, key_id_of, place_of_bot, place_of_secret
+
+# Is there as long as the store is to be sealed, so that a node with another key, or with none, knows although there is no bot.
+CHECK = place_of_secret("sealing")
+# Is there from the first text that was replaced until its traces are gone.
+OWED = place_of_secret("scrub")
+_OWN = frozenset({CHECK, OWED})
+_AT_ONCE = 100  # secrets of no bot in one commit
+_DIFFERENT = 8  # times that others changed what we were about to seal; then somebody works against us
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How many secrets lie in the store, and how. It takes no key to see that."""
+
+    has_key: bool
+    plain: int = 0
+    sealed: int = 0  # with the first of our keys
+    older: int = 0  # with another of our keys
+    foreign: int = 0  # with a key that we do not have
+    is_scrubbed: bool = True  # nothing of texts that were replaced is left in the store's file
+
+    @property
+    def advice(self) -> str | None:
+        """The next step, in one line. None: all is well."""
+        if self.foreign:
+            fix = "set PEIK_SECRET_KEY_OLD to that one" if self.has_key else "set PEIK_SECRET_KEY"
+            return f"Some secrets were sealed with a key that is not here: {fix}."
+        if self.older:
+            return "Some secrets are sealed with an older key: peik secrets rotate"
+        if self.plain:
+            return "Seal them: peik secrets rotate" if self.has_key else "Set PEIK_SECRET_KEY, and start Peik again."
+        return None if self.is_scrubbed else "Start Peik again: it wipes what is left of the old texts out of the file."
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    sealed: int = 0  # that were plain
+    renewed: int = 0  # that were sealed with an older key
+    opened: int = 0
+    left: str | None = None  # what is left of the old texts, in a sentence
+
+
+async def standing(store: SealStore, seals: Seals) -> Standing:
+    """Raises StartError if our key cannot be used."""
+    kept = await store.kept()
+    ids = seals.key_ids
+    ours = [one for one in kept if one.place not in _OWN]
+    sealed_with = [key_id_of(one.text) for one in kept if is_sealed(one.text)]
+    counted = [sum(key == wanted for key in sealed_with) for wanted in ids]
+    return Standing(
+        has_key=seals.has_key,
+        plain=sum(not is_sealed(one.text) for one in ours),
+        sealed=counted[0] if counted else 0,
+        older=sum(counted[1:]),
+        foreign=len(sealed_with) - sum(counted),
+        is_scrubbed=all(one.place != OWED for one in kept),
+    )
+
+
+async def admit(store: SealStore, seals: Seals) -> bool:
+    """Whether the store is sealed already. Raises StartError if there is something in it that our keys do not open."""
+    kept = await store.kept()
+    try:
+        for one in kept:
+            seals.open(one.text, place=one.place)
+    except StoreUnavailable as problem:
+        raise StartError(problem.detail) from None
+    return any(one.place == CHECK for one in kept)
+
+
+async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rewrite: bool = False) -> Settled:
+    """Seal what is plain; and, if it `renews`, what is sealed with an older key. May be repeated, and interrupted.
+
+    `may_rewrite`: nobody waits for the store yet, so that its file may be written anew. Raises StoreUnavailable if something
+    cannot be opened; then nothing of it was replaced."""
+    assert seals.has_key, "who has no key seals nothing"
+    if all(one.place != CHECK for one in await store.kept()):
+        await store.change([Change(place=CHECK, before=None, after=seals.seal("sealed", place=CHECK))])
+
+    def after(one: Kept) -> str | None:
+        if not is_sealed(one.text):
+            return seals.seal(one.text, place=one.place)
+        opened = seals.open(one.text, place=one.place)
+        is_older = key_id_of(one.text) != seals.key_ids[0]
+        return seals.seal(opened, place=one.place) if renews and is_older else None
+
+    done = await _replace(store, after)
+    left = await _scrub(store, seals, may_rewrite=may_rewrite)
+    return Settled(
+        sealed=sum(not is_sealed(one.text) for one in done), renewed=sum(is_sealed(one.text) for one in done), left=left
+    )
+
+
+async def unseal(store: SealStore, seals: Seals) -> Settled:
+    """Store everything as plain text again. Whoever starts with a key seals it again."""
+    if not seals.has_key:
+        raise BadInput(
+            code="no_secret_key", detail="Opening needs the key: set PEIK_SECRET_KEY, and take it away after."
+        )
+    done = await _replace(store, lambda one: seals.open(one.text, place=one.place) if is_sealed(one.text) else None)
+    kept = {one.place: one.text for one in await store.kept() if one.place in _OWN}
+    # Only now: while something is still sealed, a node without the key must know.
+    await store.change([Change(place=place, before=text, after=None) for place, text in kept.items()])
+    return Settled(opened=len(done))
+
+
+async def mend(store: SealStore, seals: Seals, token: Token) -> None:
+    """Give a bot its token anew where what is stored does not open. Raises NotFound if there is no such bot."""
+    place = place_of_bot(token.bot_id)
+    for one in await store.kept():
+        if one.place == place:
+            change = Change(place=place, before=one.text, after=seals.seal(token.reveal(), place=place))
+            if not await store.change([change]):
+                raise Conflict(code="bot_changed", detail=f"Bot {token.bot_id} was changed meanwhile. Look again.")
+            return
+    raise NotFound(code="unknown_bot", detail=f"Bot {token.bot_id} is not known here. Add it: peik bots add")
+
+
+async def _replace(store: SealStore, after: Callable[[Kept], str | None]) -> list[Kept]:
+    """Texts as they were that were replaced, one commit for each bot. What somebody else changes meanwhile is looked at again."""
+    done: list[Kept] = []
+    for _ in range(_DIFFERENT):
+        kept = await store.kept()
+        new = {one.place: text for one in kept if one.place != OWED and (text := after(one)) is not None}
+        wanted = [one for one in kept if one.place in new]
+        if not wanted:
+            return done
+        if all(one.place != OWED for one in kept):
+            await store.change([Change(place=OWED, before=None, after="owed")])
+        for group in _by_bot(wanted):
+            made = await store.change([Change(place=one.place, before=one.text, after=new[one.place]) for one in group])
+            done += group if made == len(group) else []
+    raise StoreUnavailable(
+        code="secrets_change",
+        detail="Somebody else changes the secrets of this store all the time. Stop that, and try again.",
+    )
+
+
+def _by_bot(kept: Sequence[Kept]) -> Iterable[list[Kept]]:
+    """What is of one bot together; then the rest, with the sign that the store is sealed at the very end."""
+    groups: dict[int, list[Kept]] = {}
+    others = []
+    for one in kept:
+        bot_id = bot_of(one.place)
+        if bot_id is None:
+            others.append(one)
+        else:
+            groups.setdefault(bot_id, []).append(one)
+    yield from groups.values()
+    others.sort(key=lambda one: one.place == CHECK)
+    for start in range(0, len(others), _AT_ONCE):
+        yield others[start : start + _AT_ONCE]
+
+
+async def _scrub(store: SealStore, seals: Seals, *, may_rewrite: bool) -> str | None:
+    kept = await store.kept()
+    owed = next((one for one in kept if one.place == OWED), None)
+    if owed is None:
+        return None
+    plain = [seals.open(one.text, place=one.place) for one in kept if one.place not in _OWN and is_sealed(one.text)]
+    # What older keys sealed is as open as those keys are.
+    older = [f"sealed:{key_id}:" for key_id in seals.key_ids[1:]]
+    in_use = {key_id_of(one.text) for one in kept if is_sealed(one.text)}
+    traces = plain + [one for one in older if one.split(":")[1] not in in_use]
+    left = await store.scrub(traces, may_rewrite=may_rewrite)
+    if left is None:
+        await store.change([Change(place=OWED, before=owed.text, after=None)])
+    return left

@@ -1,0 +1,49 @@
+"""REST: how the secrets in the store are kept, and sealing them anew."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik.custody.custodian import Custodian
+from peik.custody.sealing import Settled, Standing
+from peik.doors.access import Access
+from peik.doors.replies import Route, json_response
+
+if TYPE_CHECKING:
+    from peik.sessions.desk import SessionsDesk
+
+
+class SecretRoutes:
+    def __init__(self, custodian: Custodian, sessions: "SessionsDesk | None", access: Access) -> None:
+        self._custodian = custodian
+        self._sessions = sessions
+        self._access = access
+
+    def table(self) -> tuple[Route, ...]:
+        return (
+            ("GET", "/v1/secrets", self.get_secrets, "getSecrets", "secrets"),
+            ("POST", "/v1/secrets/rotate", self.rotate, "rotateSecrets", "secrets"),
+        )
+
+    async def get_secrets(self, request: Request) -> Response:
+        """How many secrets lie in the store, plain or sealed, and with which of the keys. None of them is shown."""
+        self._access.admit(request, "admin").must_serve_all()
+        return json_response(standing_view(await self._custodian.standing()))
+
+    async def rotate(self, request: Request) -> Response:
+        """Seal everything with the first key of PEIK_SECRET_KEY: what is plain, and what older keys have sealed. Keys of
+        accounts, too. May be repeated, and goes on where it was interrupted."""
+        self._access.admit(request, "admin").must_serve_all()
+        done = await self._custodian.rotate()
+        accounts = None if self._sessions is None else msgspec.to_builtins(await self._sessions.reseal())
+        return json_response({**settled_view(done), "accounts": accounts})
+
+
+def standing_view(standing: Standing) -> dict[str, object]:
+    return {**msgspec.to_builtins(standing), "advice": standing.advice}
+
+
+def settled_view(settled: Settled) -> dict[str, object]:
+    return {"sealed": settled.sealed, "renewed": settled.renewed, "left": settled.left}

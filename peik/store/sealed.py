@@ -1,0 +1,128 @@
+"""What is secret in the SQLite store, as it is stored: read, replaced, and its traces wiped out of the file."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import apsw
+
+from peik.seals import Change, Kept, is_secret
+from peik.store.commit import Batch
+from peik.store.database import translate
+from peik.store.statements import load
+
+T = TypeVar("T")
+_SQL = load("sqlite_sealed.sql")
+
+_CHUNK = 4 << 20
+TRACES_MAX = 50  # each is looked for by itself: with more of them it is quicker to write the file anew
+
+
+class Write(Protocol):
+    async def __call__(self, work: Callable[[Batch], T], /) -> T: ...
+
+
+class SqliteSealed:
+    """See `peik.seals.SealStore`. `alone` runs something on the writer's connection between two commits."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        write: Write,
+        alone: Callable[[Callable[[apsw.Connection], str | None]], Awaitable[str | None]],
+        claim: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._path = path
+        self._write = write
+        self._alone = alone
+        self._claim = claim
+
+    async def kept(self) -> list[Kept]:
+        def read(batch: Batch) -> list[Kept]:
+            rows = [
+                row for name in ("bots", "keys", "consumers", "secrets") for row in batch.connection.execute(_SQL[name])
+            ]
+            return [Kept(place=row[0], text=row[1]) for row in rows if is_secret(row[1])]
+
+        return await self._write(read)  # by the writer, so that nothing that was stored before is missing
+
+    async def change(self, changes: Sequence[Change]) -> int:
+        def work(batch: Batch) -> int:
+            # What is replaced is overwritten with zeros, here and now; as a rule that would cost every letter a little.
+            batch.connection.execute("PRAGMA secure_delete = ON").fetchall()
+            try:
+                return sum(_change(batch.connection, one) for one in changes)
+            finally:
+                batch.connection.execute("PRAGMA secure_delete = OFF").fetchall()
+
+        return await self._write(work)
+
+    async def is_ours(self) -> bool:
+        return await self._claim() > 0
+
+    async def scrub(self, traces: Sequence[str], *, may_rewrite: bool) -> str | None:
+        def work(connection: apsw.Connection) -> str | None:
+            try:
+                return _scrub(connection, self._path, traces, may_rewrite=may_rewrite)
+            except (apsw.Error, OSError) as error:
+                return f"The file could not be written anew, and old bytes may be left in it: {translate(error)}"
+
+        return await self._alone(work)
+
+
+def _change(connection: apsw.Connection, one: Change) -> int:
+    kind, _, name = one.place.partition(":")
+    if kind == "secret" and one.before is None:
+        connection.execute(_SQL["make_secret"], (name, one.after))
+        return connection.changes()
+    if kind == "secret" and one.after is None:
+        connection.execute(_SQL["drop_secret"], (name, one.before))
+        return connection.changes()
+    bound: tuple[str | int | bytes | None, ...]
+    match kind:
+        case "bot":
+            bound = (one.after, int(name), one.before)
+        case "key":
+            bound = (one.after, bytes.fromhex(name), one.before)
+        case "consumer":
+            bot_id, _, whose = name.partition("@")
+            bound = (one.after, int(bot_id), whose, one.before)
+        case _:
+            bound = (one.after, name, one.before)
+    connection.execute(_SQL[f"change_{kind}"], bound)
+    return connection.changes()
+
+
+def _scrub(connection: apsw.Connection, path: Path, traces: Sequence[str], *, may_rewrite: bool) -> str | None:
+    """The log goes first: it holds whole pages as they were."""
+    if not _is_log_empty(connection):
+        return "Another process reads the file, so that old bytes are left in its log; the next start wipes them."
+    if not _has_traces(path, traces):
+        return None
+    if not may_rewrite:
+        return "Old bytes are left in free parts of the file; the next start writes it anew."
+    connection.execute("VACUUM")
+    if not _is_log_empty(connection):
+        return "Another process reads the file, so that old bytes are left in it; the next start wipes them."
+    return None
+
+
+def _is_log_empty(connection: apsw.Connection) -> bool:
+    ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not is_busy
+
+
+def _has_traces(path: Path, traces: Sequence[str]) -> bool:
+    if len(traces) > TRACES_MAX:
+        return True
+    wanted = [one.encode() for one in traces]
+    overlap = max(map(len, wanted), default=1) - 1
+    with path.open("rb") as file:
+        last = b""
+        while chunk := file.read(_CHUNK):
+            whole = last + chunk
+            if any(one in whole for one in wanted):
+                return True
+            last = whole[-overlap:] if overlap else b""
+    return False

@@ -1,0 +1,284 @@
+"""What is secret is sealed in every store alike: bound to its place, opened by its key alone, and never lost on the way."""
+
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from peik.core.key import Key
+from peik.core.token import Token
+from peik.custody import sealing
+from peik.custody.sealing import CHECK, OWED
+from peik.errors import NotFound, StartError, StoreUnavailable
+from peik.ports import BotRecord
+from peik.seals import PLAIN, Change, Kept, Seals, SealStore, is_sealed, key_id_of, place_of_bot, seals_of
+from tests.store.acts import NOW, SENT, accept, attempt, draft, find
+from tests.store.places import BOT, OTHER_BOT, Place
+
+OLD, NEW = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
+TOKEN, OTHER_TOKEN = "7:the-token-of-seven", "8:the-token-of-eight"
+KEY = Key(
+    id=0,
+    name="shop",
+    digest=b"\x07" * 32,
+    scopes=("send",),
+    bot_ids=None,
+    created_at_ms=NOW,
+    webhook_url="https://a.b/c",
+)
+SECRETS = {
+    "bot:7": TOKEN,
+    "bot:8": OTHER_TOKEN,
+    f"key:{'07' * 32}": "whsec_of-the-shop",
+    "consumer:7@default": "pushed-to-the-bot",
+    "secret:webhook": "whsec_own",
+    "secret:webhook:7": "set-at-telegram",
+}
+
+
+@asynccontextmanager
+async def opened(place: Any, seals: Seals) -> AsyncIterator[Any]:
+    """A store with these seals, and with nothing in it that was not there."""
+    place.seals = seals
+    store = place.make(is_owner=True)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def fill(store: Any) -> None:
+    """Everything that is secret, once."""
+    await store.save_bot(BotRecord(bot_id=BOT, token=Token(TOKEN)))
+    await store.save_bot(BotRecord(bot_id=OTHER_BOT, token=Token(OTHER_TOKEN)))
+    await store.add_key(KEY, webhook_secret="whsec_of-the-shop")
+    await store.inbox.open_inbox(BOT, server="here", at_ms=NOW)
+    consumer = await store.inbox.ensure_consumer(BOT, "default", at_ms=NOW)
+    await store.inbox.save_consumer(
+        msgspec.structs.replace(consumer, secret="pushed-to-the-bot", url="https://bot.example")
+    )
+    assert await store.secret("webhook", "whsec_own") == "whsec_own"
+    assert await store.secret("webhook:7", "set-at-telegram") == "set-at-telegram"
+
+
+async def read(store: Any) -> dict[str, str]:
+    """All secrets as Peik reads them, by the ways that it takes."""
+    bots = {place_of_bot(bot.bot_id): bot.token.reveal() for bot in await store.bots()}
+    (consumer,) = await store.inbox.consumers(BOT)
+    assert consumer == await store.inbox.ensure_consumer(BOT, "default", at_ms=NOW)
+    own = {f"secret:{name}": await store.secret(name, "another") for name in ("webhook", "webhook:7")}
+    return {**bots, "consumer:7@default": consumer.secret, **own}
+
+
+async def texts(store: Any) -> dict[str, str]:
+    return {one.place: one.text for one in await store.sealed.kept() if one.place != OWED}
+
+
+KEPT_AS_READ = {place: text for place, text in SECRETS.items() if not place.startswith("key:")}
+
+
+async def test_without_a_key_everything_is_stored_as_it_is(place: Place) -> None:
+    async with opened(place, PLAIN) as store:
+        await fill(store)
+        assert await texts(store) == SECRETS
+        assert await read(store) == KEPT_AS_READ
+        assert (await sealing.standing(store.sealed, PLAIN)).plain == len(SECRETS)
+
+
+async def test_with_a_key_nothing_that_is_written_lies_open_and_all_is_read_as_before(place: Place) -> None:
+    async with opened(place, seals_of(NEW)) as store:
+        await fill(store)
+        stored = await texts(store)
+        assert stored.keys() == SECRETS.keys()
+        assert all(is_sealed(text) and SECRETS[where] not in text for where, text in stored.items())
+        assert await read(store) == KEPT_AS_READ
+
+
+async def test_a_webhook_is_signed_with_the_secret_that_its_key_was_given(place: Place) -> None:
+    place.seals = seals_of(NEW)
+    async with place.open() as store:
+        key = await store.add_key(KEY, webhook_secret="whsec_of-the-shop")
+        (letter_id,) = await accept(store, draft(hook=key.id))
+        await attempt(store, await find(store, letter_id), SENT, at_ms=NOW)
+        (hook,) = (await store.hooks_due(at_ms=NOW, after="", endpoints=9, each=9)).hooks
+        assert (hook.url, hook.secret) == ("https://a.b/c", "whsec_of-the-shop")
+
+
+async def test_what_was_plain_is_sealed_once_and_what_was_sealed_can_be_opened_again(place: Place) -> None:
+    async with opened(place, PLAIN) as store:
+        await fill(store)
+    seals = seals_of(NEW)
+    async with opened(place, seals) as store:
+        assert not await sealing.admit(store.sealed, seals)
+        done = await sealing.settle(store.sealed, seals, may_rewrite=True)
+        assert (done.sealed, done.renewed, done.left) == (len(SECRETS), 0, None)
+        sealed = await texts(store)
+        assert sealed.keys() == {*SECRETS, CHECK}
+        assert all(map(is_sealed, sealed.values()))
+        assert await read(store) == KEPT_AS_READ
+        assert (await sealing.settle(store.sealed, seals)).sealed == 0
+        assert await texts(store) == sealed
+        standing = await sealing.standing(store.sealed, seals)
+        assert (standing.plain, standing.older, standing.foreign, standing.advice) == (0, 0, 0, None)
+        assert (await sealing.unseal(store.sealed, seals)).opened == len(SECRETS) + 1
+    async with opened(place, PLAIN) as store:
+        assert await texts(store) == SECRETS
+
+
+async def test_the_mark_of_an_account_is_no_secret(place: Place) -> None:
+    seals = seals_of(NEW)
+    async with opened(place, seals) as store:
+        await store.save_bot(BotRecord(bot_id=99, token=Token.of_account(99)))
+        assert await texts(store) == {}
+        await sealing.settle(store.sealed, seals)
+        (bot,) = await store.bots()
+        assert bot.token.is_account
+
+
+@pytest.mark.parametrize(("seals", "code"), [(PLAIN, "no_secret_key"), (seals_of(OLD), "wrong_secret_key")])
+async def test_who_has_no_key_or_another_is_refused_and_changes_nothing(place: Place, seals: Seals, code: str) -> None:
+    async with opened(place, seals_of(NEW)) as store:
+        await fill(store)
+        await sealing.settle(store.sealed, seals_of(NEW))
+        before = await texts(store)
+    async with opened(place, seals) as store:
+        with pytest.raises(StartError, match="PEIK_SECRET_KEY"):
+            await sealing.admit(store.sealed, seals)
+        for ask in (store.bots, lambda: store.inbox.consumers(BOT), lambda: store.secret("webhook", "another")):
+            with pytest.raises(StoreUnavailable, match="PEIK_SECRET_KEY") as refused:
+                await ask()
+            assert refused.value.code == code
+        if seals.has_key:
+            with pytest.raises(StoreUnavailable):
+                await sealing.settle(store.sealed, seals)
+            with pytest.raises(StoreUnavailable):
+                await sealing.unseal(store.sealed, seals)
+        assert (await sealing.standing(store.sealed, seals)).foreign == len(before)
+        assert await texts(store) == before
+
+
+async def test_a_store_without_a_bot_knows_its_key_too(place: Place) -> None:
+    async with opened(place, seals_of(NEW)) as store:
+        await sealing.settle(store.sealed, seals_of(NEW))
+        with pytest.raises(StartError, match="another key"):
+            await sealing.admit(store.sealed, seals_of(OLD))
+
+
+async def test_rows_that_were_swapped_are_refused_and_one_can_be_mended(place: Place) -> None:
+    seals = seals_of(NEW)
+    async with opened(place, seals) as store:
+        await fill(store)
+        stored = await texts(store)
+        swapped = await store.sealed.change(
+            [
+                Change(place="bot:7", before=stored["bot:7"], after=stored["bot:8"]),
+                Change(place="secret:webhook", before=stored["secret:webhook"], after=stored["secret:webhook:7"]),
+            ]
+        )
+        assert swapped == 2
+        with pytest.raises(StartError, match="bot:7"):
+            await sealing.admit(store.sealed, seals)
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.bots()
+        assert refused.value.code == "broken_seal"
+        with pytest.raises(StoreUnavailable):
+            await store.secret("webhook", "another")
+        await sealing.mend(store.sealed, seals, Token("7:the-new-token"))
+        assert [bot.token.reveal() for bot in await store.bots()] == ["7:the-new-token", OTHER_TOKEN]
+        with pytest.raises(NotFound):
+            await sealing.mend(store.sealed, seals, Token("9:of-nobody"))
+
+
+async def test_a_token_that_was_changed_meanwhile_is_not_overwritten(place: Place) -> None:
+    async with opened(place, PLAIN) as store:
+        await fill(store)
+        await store.save_bot(BotRecord(bot_id=BOT, token=Token("7:a-newer-token")))
+        assert await store.sealed.change([Change(place="bot:7", before=TOKEN, after="sealed:…")]) == 0
+        assert await store.sealed.change([Change(place="secret:webhook", before=None, after="mine")]) == 0
+        assert await texts(store) == {**SECRETS, "bot:7": "7:a-newer-token"}
+
+
+# ---- dying in between ----
+
+
+class Died(Exception):
+    pass
+
+
+class Mortal:
+    """A SealStore whose process dies right before a given commit, or right after it."""
+
+    def __init__(self, store: SealStore, commits: int, *, is_after: bool) -> None:
+        self._store = store
+        self._left = commits
+        self._is_after = is_after
+        self.kept = store.kept
+        self.is_ours = store.is_ours
+
+    async def change(self, changes: Sequence[Change]) -> int:
+        if self._left == 0 and not self._is_after:
+            raise Died
+        made = await self._store.change(changes)
+        if self._left == 0:
+            raise Died
+        self._left -= 1
+        return made
+
+    async def scrub(self, traces: Sequence[str], *, may_rewrite: bool) -> str | None:
+        return await self._store.scrub(traces, may_rewrite=may_rewrite)
+
+
+Act = Callable[[SealStore, Seals], Awaitable[object]]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize(
+    ("before", "during", "act"),
+    [(None, NEW, sealing.settle), (OLD, f"{NEW},{OLD}", sealing.settle), (OLD, OLD, sealing.unseal)],
+    ids=["sealing", "rotating", "opening"],
+)
+async def test_whoever_dies_at_any_commit_loses_nothing_and_the_next_one_goes_on(
+    place: Place, before: str | None, during: str, act: Act, is_after: bool
+) -> None:
+    first, seals = seals_of(before), seals_of(during)
+    for commits in range(20):
+        async with opened(place, first) as store:
+            await _begin_anew(store, first)
+            try:
+                await act(Mortal(store.sealed, commits, is_after=is_after), seals)
+            except Died:
+                pass
+            else:
+                break
+        async with opened(place, seals) as store:
+            await sealing.admit(store.sealed, seals)
+            assert await read(store) == KEPT_AS_READ
+            await act(store.sealed, seals)
+            stored = await texts(store)
+            assert await read(store) == KEPT_AS_READ
+        if act is sealing.unseal:
+            assert stored == SECRETS
+        else:
+            assert {key_id_of(text) for text in stored.values()} == {seals.key_ids[0]}
+    assert commits >= 4  # a sign that something is owed, each of the two bots, the rest; then what the store adds
+
+
+async def _begin_anew(store: Any, seals: Seals) -> None:
+    """As `fill` leaves it, whatever it is now."""
+    kept: list[Kept] = await store.sealed.kept()
+    if not kept:
+        await fill(store)
+    else:
+        own = [Change(place=one.place, before=one.text, after=None) for one in kept if one.place not in SECRETS]
+        texts_of = [
+            Change(place=one.place, before=one.text, after=seals.seal(SECRETS[one.place], place=one.place))
+            for one in kept
+            if one.place in SECRETS
+        ]
+        await store.sealed.change(own + texts_of)
+    if seals.has_key:
+        await sealing.settle(store.sealed, seals)
