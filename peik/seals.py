@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from peik.vault import Vault
 
 _SEALED = "sealed:"  # no token, no `whsec_…`, no key of ours begins so
+_KEY_CHARS = (43, 44)  # of 32 bytes in base64: see `peik.vault`, which is not there in every installation
 _ACCOUNT = ":@account"  # in the place of a token: see `peik.core.token`
 
 
@@ -75,9 +76,10 @@ def key_id_of(text: str) -> str:
 class Seals:
     """`make` makes the vault when it is first needed: a passphrase takes a tenth of a second, and most commands need none."""
 
-    def __init__(self, make: "Callable[[], Vault] | None" = None) -> None:
+    def __init__(self, make: "Callable[[], Vault] | None" = None, *, takes_long: bool = False) -> None:
         """Without `make` there is no key: what is plain stays plain, and what is sealed stays shut."""
         self._make = make
+        self.takes_long = takes_long  # to make the vault: not on the event loop, then
         self._vault: Vault | None = None
         self._making = threading.Lock()
 
@@ -158,7 +160,7 @@ def seals_of(setting: str | None) -> Seals:
             ) from None
         return Vault(keys_of(setting))
 
-    return Seals(make)
+    return Seals(make, takes_long=any(len(part.strip()) not in _KEY_CHARS for part in setting.split(",")))
 
 
 def _context(place: str) -> str:

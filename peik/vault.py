@@ -26,6 +26,7 @@ _HEAD_BYTES = 1 + _ID_BYTES + _NONCE_BYTES
 _PLAIN = b"plain:"
 
 PHRASE_MIN = 12
+KEY_CHARS = (43, 44)  # of 32 bytes in base64; anything else is a passphrase
 # A passphrase must open the same seals on every node, with nothing else to go by: hence a salt that is the same everywhere.
 # What makes guessing dear is scrypt: about 0.1 s and 32 MB for each guess.
 _SALT = b"peik session vault 1"
@@ -134,7 +135,7 @@ def keys_of(setting: str) -> list[bytes]:
 
 def _plain_key(part: str) -> bytes | None:
     """32 bytes in base64, if that is what it is."""
-    if len(part) not in (43, 44):
+    if len(part) not in KEY_CHARS:
         return None
     try:
         key = base64.b64decode(part.replace("-", "+").replace("_", "/").ljust(44, "="), validate=True)

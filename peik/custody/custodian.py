@@ -55,7 +55,8 @@ class Custodian:
         Without a key nothing is looked at: who reads a sealed token is told."""
         if not self._seals.has_key:
             return
-        await asyncio.to_thread(lambda: self._seals.vault)
+        if self._seals.takes_long:
+            await asyncio.to_thread(lambda: self._seals.vault)
         is_sealed = await sealing.admit(self._store, self._seals)
         await self._announce()
         if not await self._store.is_ours():

@@ -113,14 +113,14 @@ def _is_log_empty(connection: apsw.Connection) -> bool:
     return not is_busy
 
 
-def _has_traces(path: Path, traces: Sequence[str]) -> bool:
+def _has_traces(path: Path, traces: Sequence[str], *, chunk_bytes: int = _CHUNK) -> bool:
     if len(traces) > TRACES_MAX:
         return True
     wanted = [one.encode() for one in traces]
     overlap = max(map(len, wanted), default=1) - 1
     with path.open("rb") as file:
         last = b""
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(chunk_bytes):
             whole = last + chunk
             if any(one in whole for one in wanted):
                 return True

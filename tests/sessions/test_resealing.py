@@ -2,8 +2,10 @@
 
 import msgspec
 
+from peik.events import Event, Events
+from peik.session_events import SessionNotice
 from peik.sessions.registry import Registry
-from peik.sessions.resealing import reseal
+from peik.sessions.resealing import Renewal, reseal, unseal
 from peik.sessions.signing_in import SigningIn, proxy_context, secret_context
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -49,5 +51,33 @@ def test_all_seals_are_renewed_and_the_lost_are_named() -> None:
         assert new.open(kept.proxy, context=proxy_context(whole)) == "socks5://h"
         signing = SigningIn(registry, new, telegram.clients, clock)
         assert (await signing.give_code(half, telegram.code_of("+998901234567"))).state == "active"
+
+    run_virtual(story)
+
+
+def test_a_start_with_the_old_key_renews_and_tells_and_opening_needs_no_key_after() -> None:
+    async def story(clock: VirtualClock) -> None:
+        book = MemoryBook()
+        registry = Registry(book, clock)
+        whole, lost = [(await registry.create_session("a")).session_id for _ in range(2)]
+        for session_id, key in ((whole, OLD), (lost, GONE)):
+            sealed = Vault([key]).seal("string", context=secret_context(session_id))
+            await registry.change(session_id, lambda one, sealed=sealed: msgspec.structs.replace(one, secret=sealed))
+        told: list[Event] = []
+        events = Events()
+        events.listen(told.extend)
+
+        await Renewal(registry, Vault([NEW, OLD]), events).run()
+        words = [one.words for one in told if isinstance(one, SessionNotice)]
+        assert len(words) == 2
+        assert "1 sealed anew" in words[0]
+        assert lost in words[1]
+
+        opened = await unseal(registry, Vault([NEW]))
+        assert (opened.renewed, opened.lost) == (1, (lost,))
+        kept = book.kept[whole].secret
+        assert kept is not None
+        assert Vault([b"a" * 32]).open(kept, context=secret_context(whole)) == "string"
+        assert (await unseal(registry, Vault([NEW]))).renewed == 0
 
     run_virtual(story)

@@ -127,6 +127,7 @@ def restore(
         if occupied:
             run.visit.confirm(f"This overwrites what is in {' and '.join(occupied)}. Go on?", is_sure=yes)
         manifest = run.asked(lambda watch: run.backups.restore(path, watch))
+        run.check_secrets()
         document = {
             "path": str(path),
             "is_restored": True,
@@ -135,7 +136,6 @@ def restore(
             "warnings": run.warnings,
         }
         run.visit.say(document, f"Restored as it was at {_time(manifest.made_at_ms)}. Start Peik.")
-        run.check_secrets()
         run.visit.note(
             "What was accepted after that is not there. What was sent after that, and waited then, is sent once more."
         )

@@ -1,84 +1,19 @@
 """What is secret is sealed in every store alike: bound to its place, opened by its key alone, and never lost on the way."""
 
-import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
-from peik.core.key import Key
 from peik.core.token import Token
 from peik.custody import sealing
-from peik.custody.sealing import CHECK, OWED
+from peik.custody.sealing import CHECK
 from peik.errors import NotFound, StartError, StoreUnavailable
 from peik.ports import BotRecord
-from peik.seals import PLAIN, Change, Kept, Seals, SealStore, is_sealed, key_id_of, place_of_bot, seals_of
+from peik.seals import PLAIN, Change, Kept, Seals, SealStore, is_sealed, key_id_of, seals_of
 from tests.store.acts import NOW, SENT, accept, attempt, draft, find
-from tests.store.places import BOT, OTHER_BOT, Place
-
-OLD, NEW = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
-TOKEN, OTHER_TOKEN = "7:the-token-of-seven", "8:the-token-of-eight"
-KEY = Key(
-    id=0,
-    name="shop",
-    digest=b"\x07" * 32,
-    scopes=("send",),
-    bot_ids=None,
-    created_at_ms=NOW,
-    webhook_url="https://a.b/c",
-)
-SECRETS = {
-    "bot:7": TOKEN,
-    "bot:8": OTHER_TOKEN,
-    f"key:{'07' * 32}": "whsec_of-the-shop",
-    "consumer:7@default": "pushed-to-the-bot",
-    "secret:webhook": "whsec_own",
-    "secret:webhook:7": "set-at-telegram",
-}
-
-
-@asynccontextmanager
-async def opened(place: Any, seals: Seals) -> AsyncIterator[Any]:
-    """A store with these seals, and with nothing in it that was not there."""
-    place.seals = seals
-    store = place.make(is_owner=True)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def fill(store: Any) -> None:
-    """Everything that is secret, once."""
-    await store.save_bot(BotRecord(bot_id=BOT, token=Token(TOKEN)))
-    await store.save_bot(BotRecord(bot_id=OTHER_BOT, token=Token(OTHER_TOKEN)))
-    await store.add_key(KEY, webhook_secret="whsec_of-the-shop")
-    await store.inbox.open_inbox(BOT, server="here", at_ms=NOW)
-    consumer = await store.inbox.ensure_consumer(BOT, "default", at_ms=NOW)
-    await store.inbox.save_consumer(
-        msgspec.structs.replace(consumer, secret="pushed-to-the-bot", url="https://bot.example")
-    )
-    assert await store.secret("webhook", "whsec_own") == "whsec_own"
-    assert await store.secret("webhook:7", "set-at-telegram") == "set-at-telegram"
-
-
-async def read(store: Any) -> dict[str, str]:
-    """All secrets as Peik reads them, by the ways that it takes."""
-    bots = {place_of_bot(bot.bot_id): bot.token.reveal() for bot in await store.bots()}
-    (consumer,) = await store.inbox.consumers(BOT)
-    assert consumer == await store.inbox.ensure_consumer(BOT, "default", at_ms=NOW)
-    own = {f"secret:{name}": await store.secret(name, "another") for name in ("webhook", "webhook:7")}
-    return {**bots, "consumer:7@default": consumer.secret, **own}
-
-
-async def texts(store: Any) -> dict[str, str]:
-    return {one.place: one.text for one in await store.sealed.kept() if one.place != OWED}
-
-
-KEPT_AS_READ = {place: text for place, text in SECRETS.items() if not place.startswith("key:")}
+from tests.store.places import BOT, Place
+from tests.store.seal_acts import KEPT_AS_READ, KEY, NEW, OLD, OTHER_TOKEN, SECRETS, TOKEN, fill, opened, read, texts
 
 
 async def test_without_a_key_everything_is_stored_as_it_is(place: Place) -> None:
@@ -245,8 +180,9 @@ async def test_whoever_dies_at_any_commit_loses_nothing_and_the_next_one_goes_on
     place: Place, before: str | None, during: str, act: Act, is_after: bool
 ) -> None:
     first, seals = seals_of(before), seals_of(during)
-    for commits in range(20):
-        async with opened(place, first) as store:
+    async with opened(place, seals) as store:  # one for all: what is done to secrets leaves nothing in memory
+        await fill(store)
+        for commits in range(20):
             await _begin_anew(store, first)
             try:
                 await act(Mortal(store.sealed, commits, is_after=is_after), seals)
@@ -254,31 +190,27 @@ async def test_whoever_dies_at_any_commit_loses_nothing_and_the_next_one_goes_on
                 pass
             else:
                 break
-        async with opened(place, seals) as store:
             await sealing.admit(store.sealed, seals)
             assert await read(store) == KEPT_AS_READ
             await act(store.sealed, seals)
             stored = await texts(store)
             assert await read(store) == KEPT_AS_READ
-        if act is sealing.unseal:
-            assert stored == SECRETS
-        else:
-            assert {key_id_of(text) for text in stored.values()} == {seals.key_ids[0]}
+            if act is sealing.unseal:
+                assert stored == SECRETS
+            else:
+                assert {key_id_of(text) for text in stored.values()} == {seals.key_ids[0]}
     assert commits >= 4  # a sign that something is owed, each of the two bots, the rest; then what the store adds
 
 
 async def _begin_anew(store: Any, seals: Seals) -> None:
-    """As `fill` leaves it, whatever it is now."""
+    """As `fill` leaves a store with these seals, whatever it is now."""
     kept: list[Kept] = await store.sealed.kept()
-    if not kept:
-        await fill(store)
-    else:
-        own = [Change(place=one.place, before=one.text, after=None) for one in kept if one.place not in SECRETS]
-        texts_of = [
-            Change(place=one.place, before=one.text, after=seals.seal(SECRETS[one.place], place=one.place))
-            for one in kept
-            if one.place in SECRETS
-        ]
-        await store.sealed.change(own + texts_of)
+    own = [Change(place=one.place, before=one.text, after=None) for one in kept if one.place not in SECRETS]
+    texts_of = [
+        Change(place=one.place, before=one.text, after=seals.seal(SECRETS[one.place], place=one.place))
+        for one in kept
+        if one.place in SECRETS
+    ]
+    assert await store.sealed.change(own + texts_of) == len(kept)
     if seals.has_key:
         await sealing.settle(store.sealed, seals)
