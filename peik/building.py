@@ -65,7 +65,6 @@ from peik.ops.overview import Overview
 from peik.ops.standing import Standings
 from peik.ops.watching import Watching
 from peik.ports import BotRecord, Carrier, Poster, Retention
-from peik.seals import seals_of
 from peik.store.choosing import AnyStore
 from peik.store.spool import Spool
 
@@ -333,7 +332,7 @@ def custodian_of(config: Config, store: AnyStore, *, clock: Clock, events: Event
         raise StartError("PEIK_SECRET_KEY_OLD is set without PEIK_SECRET_KEY. Set both, or neither.")
     return Custodian(
         store.sealed,
-        seals_of(config.secret_keys),
+        store.seals,
         papers=store.papers,
         nodes=store.nodes,
         clock=clock,

@@ -81,6 +81,8 @@ class Seals:
         self._make = make
         self.takes_long = takes_long  # to make the vault: not on the event loop, then
         self._vault: Vault | None = None
+        self._used: str | None = None
+        self._is_held = False
         self._making = threading.Lock()
 
     @property
@@ -98,15 +100,31 @@ class Seals:
 
     @property
     def key_ids(self) -> list[str]:
-        """Of the keys that we can open with; the first one is what we seal with."""
+        """Of the keys that we can open with, the first of the settings first."""
         return self.vault.key_ids if self.has_key else []
 
+    @property
+    def key_in_use(self) -> str:
+        """What we seal with."""
+        return self._used or self.key_ids[0]
+
+    def use(self, key_id: str) -> None:
+        """Seal with this one of our keys from now on: the one of the store, which all of its nodes have."""
+        assert key_id in self.key_ids, "who cannot open it was refused"
+        self._used = key_id
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Seal nothing until `use`: there are nodes that could not read it."""
+        self._is_held = True
+
     def seal(self, text: str, *, place: str) -> str:
-        if not self.has_key or not is_secret(text) or is_sealed(text):
+        if not self.has_key or self._is_held or not is_secret(text) or is_sealed(text):
             return text
         vault = self.vault
-        sealed = vault.seal(text, context=_context(place))
-        return f"{_SEALED}{vault.key_ids[0]}:{base64.urlsafe_b64encode(sealed).decode()}"
+        key_id = self.key_in_use
+        sealed = vault.seal(text, context=_context(place), key_id=key_id)
+        return f"{_SEALED}{key_id}:{base64.urlsafe_b64encode(sealed).decode()}"
 
     def open(self, text: str, *, place: str) -> str:
         """Raises StoreUnavailable if it is sealed and we have no key for it, or if it does not belong here."""

@@ -51,8 +51,9 @@ class Vault:
         """Of all keys, the first one first. They tell nothing of the keys."""
         return [one.hex() for one in self._ciphers]
 
-    def seal(self, text: str, *, context: str) -> bytes:
-        """`context` names what it belongs to: only there can it be opened. Raises Unavailable without a key."""
+    def seal(self, text: str, *, context: str, key_id: str | None = None) -> bytes:
+        """`context` names what it belongs to: only there can it be opened. `key_id`: with another key than the first. Raises
+        Unavailable without a key."""
         if self._first is None:
             if not self._allows_plain:
                 raise Unavailable(
@@ -61,8 +62,9 @@ class Vault:
                 )
             return _PLAIN + text.encode()
         nonce = os.urandom(_NONCE_BYTES)
-        head = _VERSION + self._first + nonce
-        return head + self._ciphers[self._first].encrypt(nonce, text.encode(), _bound(head, context))
+        by = self._first if key_id is None else bytes.fromhex(key_id)
+        head = _VERSION + by + nonce
+        return head + self._ciphers[by].encrypt(nonce, text.encode(), _bound(head, context))
 
     def open(self, sealed: bytes, *, context: str) -> str:
         """Raises Unavailable if no key of ours opens it."""

@@ -62,6 +62,8 @@ class Custodian:
         if not await self._store.is_ours():
             return  # the process that owns the file seals it
         self._waits_for = await self._without_key()
+        if self._waits_for and not is_sealed:
+            self._seals.hold()
         if self._waits_for and (self._renews or not is_sealed):
             names = ", ".join(self._waits_for)
             self._tell(

@@ -69,31 +69,39 @@ async def standing(store: SealStore, seals: Seals) -> Standing:
 
 
 async def admit(store: SealStore, seals: Seals) -> bool:
-    """Whether the store is sealed already. Raises StartError if there is something in it that our keys do not open."""
+    """Whether the store is sealed already; from now on its own key seals. Raises StartError if there is something in it that our
+    keys do not open."""
     kept = await store.kept()
     try:
         for one in kept:
             seals.open(one.text, place=one.place)
     except StoreUnavailable as problem:
         raise StartError(problem.detail) from None
+    for one in kept:
+        if one.place == CHECK and is_sealed(one.text):
+            seals.use(key_id_of(one.text))
     return any(one.place == CHECK for one in kept)
 
 
 async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rewrite: bool = False) -> Settled:
-    """Seal what is plain; and, if it `renews`, what is sealed with an older key. May be repeated, and interrupted.
+    """Seal everything with the key of the store; if it `renews`, that is from now on the first of our keys. May be repeated, and
+    interrupted. Until it is renewed a new key seals nothing: nodes that do not have it yet could not read that.
 
     `may_rewrite`: nobody waits for the store yet, so that its file may be written anew. Raises StoreUnavailable if something
     cannot be opened; then nothing of it was replaced."""
     assert seals.has_key, "who has no key seals nothing"
-    if all(one.place != CHECK for one in await store.kept()):
+    check = next((one for one in await store.kept() if one.place == CHECK), None)
+    if check is not None:
+        seals.open(check.text, place=CHECK)
+    seals.use(seals.key_ids[0] if renews or check is None else key_id_of(check.text))
+    if check is None:
         await store.change([Change(place=CHECK, before=None, after=seals.seal("sealed", place=CHECK))])
 
     def after(one: Kept) -> str | None:
         if not is_sealed(one.text):
             return seals.seal(one.text, place=one.place)
         opened = seals.open(one.text, place=one.place)
-        is_older = key_id_of(one.text) != seals.key_ids[0]
-        return seals.seal(opened, place=one.place) if renews and is_older else None
+        return None if key_id_of(one.text) == seals.key_in_use else seals.seal(opened, place=one.place)
 
     done = await _replace(store, after)
     left = await _scrub(store, seals, may_rewrite=may_rewrite)
@@ -170,7 +178,7 @@ async def _scrub(store: SealStore, seals: Seals, *, may_rewrite: bool) -> str | 
         return None
     plain = [seals.open(one.text, place=one.place) for one in kept if one.place not in _OWN and is_sealed(one.text)]
     # What older keys sealed is as open as those keys are.
-    older = [f"sealed:{key_id}:" for key_id in seals.key_ids[1:]]
+    older = [f"sealed:{key_id}:" for key_id in seals.key_ids]
     in_use = {key_id_of(one.text) for one in kept if is_sealed(one.text)}
     traces = plain + [one for one in older if one.split(":")[1] not in in_use]
     left = await store.scrub(traces, may_rewrite=may_rewrite)

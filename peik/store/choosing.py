@@ -35,6 +35,9 @@ class AnyStore(Store, KeyStore, HookStore, Protocol):
     def contacts(self) -> ContactStore: ...
 
     @property
+    def seals(self) -> Seals: ...
+
+    @property
     def sealed(self) -> SealStore: ...
 
     @property

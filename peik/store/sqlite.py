@@ -80,7 +80,7 @@ class SqliteStore(Listened):
         seals: Seals = PLAIN,
     ) -> None:
         super().__init__(on_blobs_freed)
-        self._seals = seals
+        self.seals = seals  # what it seals with
         self._path = path
         self._clock = clock
         self._is_owner = is_owner
@@ -109,7 +109,7 @@ class SqliteStore(Listened):
         self._connection = connection
         self.epoch = epoch
         self.inbox = SqliteInbox(
-            write=self._write, collect=self._collect, read=self._read, clock=self._clock, seals=self._seals
+            write=self._write, collect=self._collect, read=self._read, clock=self._clock, seals=self.seals
         )
         self.nodes = SqliteNodes(self._path, clock=self._clock, claim=self.claim, has_news=self.has_foreign_writes)
         self.jobs = SqliteJobs(
@@ -444,7 +444,7 @@ class SqliteStore(Listened):
     async def bots(self) -> list[BotRecord]:
         # On the writer's thread, so that the answer is never older than a bot that was saved before it.
         try:
-            return await run_in(self._writing, lambda: reading.bots(self._connection, self._seals))
+            return await run_in(self._writing, lambda: reading.bots(self._connection, self.seals))
         except apsw.Error as error:
             raise translate(error) from error
 
@@ -452,7 +452,7 @@ class SqliteStore(Listened):
         limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
         row = (
             record.bot_id,
-            self._seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
+            self.seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
             record.username,
             record.inbound,
             record.paused,
@@ -520,7 +520,7 @@ class SqliteStore(Listened):
         return await self._read(keys.generation)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        sealed = self._seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
+        sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
         return await self._write(lambda batch: keys.add(batch, key, sealed))
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
@@ -531,12 +531,12 @@ class SqliteStore(Listened):
 
     async def secret(self, name: str, candidate: str) -> str:
         place = place_of_secret(name)
-        sealed = self._seals.seal(candidate, place=place)
-        return self._seals.open(await self._write(lambda batch: keys.secret(batch, name, sealed)), place=place)
+        sealed = self.seals.seal(candidate, place=place)
+        return self.seals.open(await self._write(lambda batch: keys.secret(batch, name, sealed)), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
         return await self._read(
-            lambda one: hooks.due(one, self._seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+            lambda one: hooks.due(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
         )
 
     async def hook_content(self, hook: Hook) -> HookContent:

@@ -93,11 +93,12 @@ def test_doctor_says_when_tokens_lie_open_and_when_they_do_not(here: Here) -> No
 
 
 def test_a_running_peik_says_how_its_secrets_lie_and_seals_them_anew(here: Here, tmp_path: Path) -> None:
-    here.asked("bots", "add", "-", stdin=TOKEN + "\n", PEIK_SECRET_KEY=ONE)
+    here.asked("bots", "add", "-", stdin=TOKEN + "\n")
+    here.asked("secrets", "rotate", PEIK_SECRET_KEY=ONE)
     shell = Shell(tmp_path, PEIK_SECRET_KEY=f"{TWO},{ONE}")
     with telegram(shell) as sim, served(shell, sim.url) as url:
-        assert here.asked("secrets", "status", url=url)[1]["older"] == 1  # the command needs no key: the server has it
-        assert here.asked("secrets", "rotate", url=url)[1]["renewed"] == 1
+        assert here.asked("secrets", "status", url=url)[1]["older"] == 2  # the command needs no key: the server has it
+        assert here.asked("secrets", "rotate", url=url)[1]["renewed"] == 2
         assert here.asked("secrets", "open", "--yes", url=url)[1]["code"] == "in_use"
         assert here.asked("send", "5", "still sent", "--wait", "60s", url=url)[1]["state"] == "completed"
     assert here.asked("secrets", "status", PEIK_SECRET_KEY=TWO)[1]["foreign"] == 0

@@ -194,13 +194,12 @@ class _Run:
 async def _standing(config: Config) -> "Standing":
     from peik.clock import SystemClock
     from peik.custody import sealing
-    from peik.seals import seals_of
     from peik.store.choosing import store_of
 
     store = store_of(config, clock=SystemClock())
     await store.open()
     try:
-        return await sealing.standing(store.sealed, seals_of(config.secret_keys))
+        return await sealing.standing(store.sealed, store.seals)
     finally:
         await store.close()
 

@@ -26,7 +26,6 @@ from peik.ops import doctor, launch
 from peik.ops.alert_machine import memory_of
 from peik.ops.capacity import verdict
 from peik.ops.doctor import Finding, Grade
-from peik.seals import seals_of
 
 ASKED_AT_ONCE = 16
 BEATS_S = 5.0  # between two signs of life of a node, at most a fifth of the usual lease and some more
@@ -105,7 +104,7 @@ async def _skew_s(nodes: NodeStore) -> float | None:
 
 async def _of_secrets(scene: Scene) -> list[Finding]:
     assert scene.store is not None
-    standing = await sealing.standing(scene.store.sealed, seals_of(scene.config.secret_keys))
+    standing = await sealing.standing(scene.store.sealed, scene.store.seals)
     return doctor.of_secrets(plain=standing.plain, sealed=standing.sealed + standing.older, advice=standing.advice)
 
 

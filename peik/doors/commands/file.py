@@ -17,6 +17,7 @@ from peik.config import Config, StoreKind
 from peik.core.call import chat_key
 from peik.core.letter import Chat, Draft, Enclosed, State
 from peik.core.token import Token
+from peik.custody import sealing
 from peik.desk import Defaults, Desk
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
 from peik.doors.node_views import Nodes
@@ -86,11 +87,17 @@ class FileCounter:
                 is_node=False,
             )
             running = [node.name for node in await self._nodes.known()]
+            await self._look_at_seals(is_running=bool(running))
         except BaseException:
             await self._store.close()
             raise
         self.is_running = bool(running)
         self._owner = self._engine.owner = ", ".join(running) or None
+
+    async def _look_at_seals(self, *, is_running: bool) -> None:
+        """What is stored here is sealed as the nodes of the store do it, which may not have been restarted with the key yet."""
+        if self._store.seals.has_key and not await sealing.admit(self._store.sealed, self._store.seals) and is_running:
+            self._store.seals.hold()
 
     def _remove(self, blobs: Sequence[str]) -> None:
         self._spool.remove(blobs)

@@ -89,12 +89,11 @@ def mend(
     """Give a bot its token anew where what is stored cannot be opened, from a hidden prompt, a file or standard input."""
     from peik.core.token import Token
     from peik.custody import sealing
-    from peik.seals import seals_of
 
     token = Token(secret(given, token_file, "Token of the bot"))
 
     async def work(config: Config, store: "AnyStore") -> Document:
-        await sealing.mend(store.sealed, seals_of(config.secret_keys), token)
+        await sealing.mend(store.sealed, store.seals, token)
         return {"bot_id": str(token.bot_id), "mended": True}
 
     visit.say(_on_store(visit, work), f"Bot {token.bot_id} has its token again.")
@@ -126,7 +125,6 @@ async def _rotate(config: Config, store: "AnyStore") -> Document:
 
 async def _open(config: Config, store: "AnyStore") -> Document:
     from peik.custody import sealing
-    from peik.seals import seals_of
 
     names = [node.name for node in await store.nodes.nodes() if node.name != store.nodes.node]
     if names or not await store.sealed.is_ours():
@@ -134,7 +132,7 @@ async def _open(config: Config, store: "AnyStore") -> Document:
         raise Conflict(
             code="in_use", detail=f"A Peik runs on this store ({running}). Stop it: it would seal what it writes."
         )
-    done = await sealing.unseal(store.sealed, seals_of(config.secret_keys))
+    done = await sealing.unseal(store.sealed, store.seals)
     return {"opened": done.opened}
 
 

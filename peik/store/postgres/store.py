@@ -100,7 +100,7 @@ class PostgresStore(Listened):
     ) -> None:
         """`address`: where this node's doors are, for the other nodes and for people."""
         super().__init__(on_blobs_freed)
-        self._seals = seals
+        self.seals = seals  # what it seals with
         self._address = read_address(url)
         self._clock = clock
         self._lease_s = lease_s
@@ -139,7 +139,7 @@ class PostgresStore(Listened):
             read=self._read,
             look=self._look,
             clock=self._clock,
-            seals=self._seals,
+            seals=self.seals,
         )
         self.nodes = PostgresNodes(
             self._neighbourhood, read=self._read, node=self._node, lease_s=self._lease_s, address=self._doors
@@ -448,13 +448,13 @@ class PostgresStore(Listened):
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:
-        return await self._read(lambda one: reading.bots(one, self._seals))
+        return await self._read(lambda one: reading.bots(one, self.seals))
 
     async def save_bot(self, record: BotRecord) -> None:
         limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
         row = (
             record.bot_id,
-            self._seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
+            self.seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
             record.username,
             record.inbound,
             record.paused,
@@ -531,7 +531,7 @@ class PostgresStore(Listened):
         return await self._read(keys.generation)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        sealed = self._seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
+        sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
         return await self._change_key(lambda one: keys.add(one, key, sealed))
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
@@ -549,12 +549,12 @@ class PostgresStore(Listened):
 
     async def secret(self, name: str, candidate: str) -> str:
         place = place_of_secret(name)
-        sealed = self._seals.seal(candidate, place=place)
-        return self._seals.open(await self._write(lambda batch: keys.secret(batch.session, name, sealed)), place=place)
+        sealed = self.seals.seal(candidate, place=place)
+        return self.seals.open(await self._write(lambda batch: keys.secret(batch.session, name, sealed)), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
         return await self._look(
-            lambda one: hooks.due(one, self._seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+            lambda one: hooks.due(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
         )
 
     async def hook_content(self, hook: Hook) -> HookContent:

@@ -83,7 +83,7 @@ class RedisStore:
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
         seals: Seals = PLAIN,
     ) -> None:
-        self._seals = seals
+        self.seals = seals  # what it seals with
         self._clock = clock
         self._lease_s = lease_s
         self._address = address
@@ -112,7 +112,7 @@ class RedisStore:
             self._writer, self._bell, listener=lambda: self._listener, on_blobs_freed=self._on_blobs_freed
         )
         self._write = self._commits.write
-        self.inbox = RedisInbox(self._client, self._commits, clock=self._clock, seals=self._seals)
+        self.inbox = RedisInbox(self._client, self._commits, clock=self._clock, seals=self.seals)
         self.files = RedisFiles(self._client)
         self.nodes = RedisNodes(
             self._client,
@@ -378,10 +378,10 @@ class RedisStore:
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:
-        return await remembering.bots(self._client, self._seals)
+        return await remembering.bots(self._client, self.seals)
 
     async def save_bot(self, record: BotRecord) -> None:
-        await self._write("save_bot", str(record.bot_id), remembering.bot_row(record, self._seals), news=_of_records)
+        await self._write("save_bot", str(record.bot_id), remembering.bot_row(record, self.seals), news=_of_records)
 
     async def remove_bot(self, bot_id: int) -> None:
         """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
@@ -425,7 +425,7 @@ class RedisStore:
         return await keys.generation(self._client)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        record = keys.record_of(key, self._seals.maybe_seal(webhook_secret, place=place_of_key(key.digest)))
+        record = keys.record_of(key, self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest)))
         key_id: int = await self._write("add_key", keys.KEYS_MAX, record=record, news=_of_records)
         return msgspec.structs.replace(key, id=key_id)
 
@@ -437,11 +437,11 @@ class RedisStore:
 
     async def secret(self, name: str, candidate: str) -> str:
         place = place_of_secret(name)
-        kept: bytes = await self._write("secret", name, self._seals.seal(candidate, place=place))
-        return self._seals.open(kept.decode(), place=place)
+        kept: bytes = await self._write("secret", name, self.seals.seal(candidate, place=place))
+        return self.seals.open(kept.decode(), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await keys.hooks_due(self._client, self._seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+        return await keys.hooks_due(self._client, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
 
     async def hook_content(self, hook: Hook) -> HookContent:
         body = await keys.hook_body(self._client, hook)
