@@ -40,7 +40,7 @@ class Stage:
         }
 
     async def open(self) -> None:
-        listens = await self._sim.start(_SIM_LISTENS, folder=self._folder, environment=_plain_environment())
+        listens = await self._sim.start(_SIM_LISTENS, folder=self._folder, environment=plain_environment())
         places = json.loads(listens[1])
         self.sim = SimCalls(places["url"], places["control_url"])
         self._settings["PEIK_API_ROOT"] = self.sim.url
@@ -49,7 +49,7 @@ class Stage:
         self._settings["PEIK_PORT"] = self.peik.url.rsplit(":", 1)[1]
 
     async def start_peik(self) -> None:
-        environment = {**_plain_environment(), **self._settings}
+        environment = {**plain_environment(), **self._settings}
         listens = await self._peik.start(_PEIK_LISTENS, folder=self._folder, environment=environment)
         self.peik = PeikCalls(listens[1], self._settings["PEIK_ADMIN_KEY"])
 
@@ -113,7 +113,7 @@ class Child:
                 return await found
         except (TimeoutError, EOFError):
             said = "\n".join(self.lines)
-            raise StartError(f"The demo could not start `{' '.join(self._arguments)}`. It said:\n{said}") from None
+            raise StartError(f"Could not start `{' '.join(self._arguments)}`. It said:\n{said}") from None
 
     async def _read(
         self, process: asyncio.subprocess.Process, ready: re.Pattern[str], found: asyncio.Future[re.Match[str]]
@@ -148,8 +148,8 @@ class Child:
             self._reading = None
 
 
-def _plain_environment() -> dict[str, str]:
-    """The environment without any setting of Peik: the demo must never find a real token."""
+def plain_environment() -> dict[str, str]:
+    """The environment without any setting of Peik: neither demo nor load may ever find a real token."""
     names = {name for setting in SETTINGS for name in setting.also}
     names |= {f"{name}_FILE" for name in names}
     return {name: value for name, value in os.environ.items() if name not in names and not name.startswith("PEIK_")}

@@ -25,6 +25,7 @@ from peik.doors.commands import (
     events,
     jobs,
     letters,
+    load,
     logs,
     messages,
     migrate,
@@ -137,6 +138,7 @@ app.command(rich_help_panel=_PEOPLE)(admins.audit)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)
 app.add_typer(alerts.app, name="alerts", rich_help_panel=_ITSELF)
 app.command(rich_help_panel=_ITSELF)(doctor.doctor)
+app.command(rich_help_panel=_ITSELF)(load.load)
 app.command(rich_help_panel=_ITSELF)(migrate.migrate)
 app.add_typer(backup.app, name="backup", rich_help_panel=_ITSELF)
 app.add_typer(settings.app, name="config", rich_help_panel=_ITSELF)

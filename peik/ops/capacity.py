@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from peik.ops.doctor import Finding, Grade
+from peik.ops.load_figure import LoadFigure
 
 REQUESTS = 5  # of one new user, at most
 PEAK = 0.10 * 3 / 3600  # a tenth of a day comes in its busiest hour, and thrice that in its busiest minute: per second
@@ -33,6 +34,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     letters_per_s: float | None  # of all bots together; None: no pace is kept
     memory_bytes: int | None
     room_bytes: int
+    load: LoadFigure | None = None  # of a load test; it says more than commits do
 
 
 class Keeping(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,7 @@ def findings(users: int, measured: Measured, keeping: Keeping, *, room_bytes: in
     a_second = users * REQUESTS * PEAK
     found = [
         _of_commits(a_second * COMMITS, measured.commits_per_s),
+        *([] if measured.load is None else [_of_load(a_second * LETTERS, measured.load)]),
         _of_pace(a_second * LETTERS, measured.letters_per_s),
         _of_memory(BASE_BYTES + a_second * RUN_S * RUN_BYTES, measured.memory_bytes),
         _of_room(max(room_bytes, _stored_bytes(users, keeping) + keeping.work_bytes), measured.room_bytes),
@@ -59,7 +62,9 @@ def findings(users: int, measured: Measured, keeping: Keeping, *, room_bytes: in
 def most(measured: Measured, keeping: Keeping) -> int:
     """So many new users a day, by whatever is short first."""
     bounds = [(measured.room_bytes - keeping.work_bytes) / _stored_bytes(1, keeping)]
-    if measured.commits_per_s is not None:
+    if measured.load is not None:
+        bounds.append(measured.load.letters_per_s / (REQUESTS * PEAK * LETTERS))
+    elif measured.commits_per_s is not None:
         bounds.append(measured.commits_per_s / (REQUESTS * PEAK * COMMITS))
     if measured.letters_per_s is not None:
         bounds.append(measured.letters_per_s / (REQUESTS * PEAK * LETTERS))
@@ -96,6 +101,16 @@ def _of_commits(needed: float, measured: float | None) -> Finding:
         )
     words = f"The store makes {measured:.0f} commits a second, one by one; the busiest minute needs {needed:.0f}."
     return _graded("commits", words, measured / needed, "Use a faster disk (an SSD), or a store nearer by.")
+
+
+def _of_load(needed: float, load: LoadFigure) -> Finding:
+    words = (
+        f"A load test of {load.measured_at[:10]} kept up with {load.letters_per_s:.0f} letters a second on {load.store}; the "
+        f"busiest minute needs {needed:.0f}."
+    )
+    return _graded(
+        "load test", words, load.letters_per_s / needed, "Use a faster machine; measure: peik load --find-limit."
+    )
 
 
 def _of_pace(needed: float, measured: float | None) -> Finding:

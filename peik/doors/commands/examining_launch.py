@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from peik.backups.ledger import Ledger
+from peik.config import Config
 from peik.core.outcome import Delivered
 from peik.core.pace import Limits
 from peik.doors.commands.examining_job import run_test_job
@@ -23,6 +24,7 @@ from peik.ops.alert_machine import memory_of
 from peik.ops.capacity import Keeping, Measured
 from peik.ops.doctor import Finding, Grade
 from peik.ops.launch import Seen
+from peik.ops.load_figure import SUFFIX, LoadFigure, read_load_figure
 from peik.paper_ports import Filing, PaperStore
 
 SHELF = "doctor"
@@ -189,11 +191,13 @@ async def of_capacity(scene: Scene) -> list[Finding]:
     memory = memory_of()
     place = standing(config.beside(".files").parent.absolute())
     told = os.statvfs(place)
+    figure, unread = _load_figure(config)
     measured = Measured(
         commits_per_s=None if scene.store is None else await commits_per_s(scene.store.papers),
         letters_per_s=_letters_per_s(scene),
         memory_bytes=None if memory is None else memory.total,
         room_bytes=told.f_bavail * told.f_frsize,
+        load=figure,
     )
     keeping = Keeping(
         letters_s=config.keep_completed,
@@ -201,7 +205,21 @@ async def of_capacity(scene: Scene) -> list[Finding]:
         log_s=config.keep_log,
         work_bytes=config.work_max,
     )
-    return capacity.findings(users, measured, keeping, room_bytes=scene.wanted.room_bytes)
+    return unread + capacity.findings(users, measured, keeping, room_bytes=scene.wanted.room_bytes)
+
+
+def _load_figure(config: Config) -> tuple[LoadFigure | None, list[Finding]]:
+    """Of the store that this Peik uses; a figure of another kind of store says nothing about it."""
+    path = config.beside(SUFFIX)
+    try:
+        figure = read_load_figure(path)
+    except ValueError as error:
+        fix = f"Measure again: peik load --find-limit --write {path}"
+        return None, [Finding(name="load test", grade=Grade.YELLOW, words=f"{error}", fix=fix)]
+    if figure is None or figure.store == config.store_kind:
+        return figure, []
+    words = f"The load test of {path} was made on {figure.store}, and the store is {config.store_kind}."
+    return None, [Finding(name="load test", grade=Grade.YELLOW, words=words, fix="Measure again with --store.")]
 
 
 def _letters_per_s(scene: Scene) -> float | None:

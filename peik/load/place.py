@@ -1,0 +1,166 @@
+"""Where the load goes: a Peik and the simulated Telegram behind it, both started here in a folder of their own, or both
+already running. Whoever opens a place closes it, and nothing of ours stays."""
+
+import contextlib
+import json
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from peik.config import SETTINGS
+from peik.core.reply import Reply
+from peik.demo.stage import Child, plain_environment
+from peik.errors import BadInput, StartError, Unavailable
+from peik.load.client import Client
+
+FIRST_BOT = 7_100_000_001
+_SIM_LISTENS = re.compile(r"^(\{.*\})")
+_PEIK_LISTENS = re.compile(r"listens on (http://\S+)")
+_LOG = "logs/peik.log"
+
+T = TypeVar("T")
+
+
+class Place(msgspec.Struct, kw_only=True):
+    """`pid` and `folder` are those of a Peik that was started here. `ahead_s`: how far Telegram's clock is before ours."""
+
+    peik: Client
+    sim: Client
+    tokens: list[str]
+    store: str
+    pid: int | None = None
+    folder: Path | None = None
+    ahead_s: float = 0.0
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes by what they are for: the database with its journals, logs, and every other file and folder beside them."""
+        return {} if self.folder is None else sizes_of(self.folder)
+
+
+@contextlib.asynccontextmanager
+async def own_place(*, bots: int, store: str | None, is_unpaced: bool, seed: int) -> AsyncIterator[Place]:
+    """Default settings, but for a log file to see it grow, and for the pace where the machine itself is to be measured."""
+    tokens = [f"{FIRST_BOT + number}:load-{secrets.token_hex(8)}" for number in range(bots)]
+    settings = {
+        "PEIK_ADMIN_KEY": f"load-{secrets.token_hex(16)}",
+        "PEIK_PORT": "0",
+        "PEIK_LOG_FORMAT": "json",
+        "PEIK_LOG_FILE": _LOG,
+        "PEIK_BOT_TOKENS": ",".join(tokens),
+    }
+    if store is not None:
+        settings["PEIK_STORE"] = store
+    if is_unpaced:
+        settings["PEIK_PACE"] = "off"
+    options = json.dumps({"limits": {"on": not is_unpaced}, "ledger_max": None})
+    sim = Child("-m", "peik.testing", "--port", "0", "--seed", str(seed), "--config", options)
+    peik = Child("-m", "peik", "serve")
+    with tempfile.TemporaryDirectory(prefix="peik-load-") as name:
+        folder = Path(name)
+        try:
+            listens = await sim.start(_SIM_LISTENS, folder=folder, environment=plain_environment())
+            places = json.loads(listens[1])
+            environment = plain_environment() | settings | {"PEIK_API_ROOT": places["url"]}
+            listens = await peik.start(_PEIK_LISTENS, folder=folder, environment=environment)
+            async with (
+                _client(listens[1], key=settings["PEIK_ADMIN_KEY"]) as door,
+                _client(places["control_url"]) as control,
+            ):
+                yield Place(peik=door, sim=control, tokens=tokens, store=_kind(store), pid=peik.pid, folder=folder)
+        finally:
+            try:
+                await peik.end()
+            finally:
+                await sim.end()
+
+
+@contextlib.asynccontextmanager
+async def running_place(url: str, *, key: str, sim: str, bots: int) -> AsyncIterator[Place]:
+    """Bots of no value are added there, and removed in the end. Raises BadInput unless it is the simulated Telegram that
+    knows them: nothing of a load may reach people."""
+    first = secrets.randbelow(10**9) + 8 * 10**9
+    tokens = [f"{first + number}:load-{secrets.token_hex(8)}" for number in range(bots)]
+    async with _client(url, key=key) as door, _client(sim) as control:
+        before_s = time.time()
+        now = decoded(await control.ask("GET", "/sim/health"), _Health, "The simulated Telegram").result.now
+        ahead_s = now - (before_s + time.time()) / 2
+        added = []
+        try:
+            for token in tokens:
+                decoded(await door.ask("POST", "/v1/bots", {"token": token, "inbound": "polling"}), object, "Peik")
+                added.append(token)
+                # A read goes straight through, to whichever Telegram it is. The real one does not know this bot.
+                await door.ask("POST", f"/bot{token}/getMe")
+            known = decoded(await control.ask("GET", "/sim/bots"), _Bots, "The simulated Telegram").result
+            if not {bot_of(token) for token in tokens} <= {one.id for one in known}:
+                raise BadInput(
+                    code="not_simulated",
+                    detail=f"Peik at {url} does not talk to the simulated Telegram at {sim}: it was never asked about "
+                    "the bots of this load. Nothing was sent.",
+                )
+            yield Place(peik=door, sim=control, tokens=tokens, store="of the running Peik", ahead_s=ahead_s)
+        finally:
+            for token in added:
+                await door.ask("DELETE", f"/v1/bots/{bot_of(token)}")
+
+
+def bot_of(token: str) -> int:
+    return int(token.partition(":")[0])
+
+
+def decoded(reply: Reply, kind: type[T], who: str) -> T:
+    """What a good answer says. Raises Unavailable if there was none, and BadInput if it was a no."""
+    if reply.fault is not None:
+        raise Unavailable(code="unreachable", detail=f"{who} does not answer: {reply.detail}.")
+    if reply.status >= 300:
+        words = reply.body.decode(errors="replace")[:300]
+        raise BadInput(code="declined", detail=f"{who} answered {reply.status}: {words}")
+    try:
+        return msgspec.json.decode(reply.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise StartError(f"{who} answered something else than was asked for: {error}") from None
+
+
+def sizes_of(folder: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # it went meanwhile
+            if path.is_file():
+                name = path.relative_to(folder).parts[0]
+                name = "database" if re.fullmatch(r"peik\.db(-wal|-shm|-journal)?", name) else name
+                found[name] = found.get(name, 0) + path.stat().st_size
+    return found
+
+
+class _Health(msgspec.Struct):
+    class Result(msgspec.Struct):
+        now: float
+
+    result: Result
+
+
+class _Bots(msgspec.Struct):
+    class Bot(msgspec.Struct):
+        id: int
+
+    result: list[Bot]
+
+
+def _kind(store: str | None) -> str:
+    usual = next(str(one.default) for one in SETTINGS if one.name == "store")
+    return (store or usual).partition(":")[0]
+
+
+@contextlib.asynccontextmanager
+async def _client(url: str, *, key: str = "") -> AsyncIterator[Client]:
+    client = Client(url, key=key)
+    try:
+        yield client
+    finally:
+        await client.close()
