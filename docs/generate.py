@@ -22,6 +22,7 @@ CLI_PAGE = Path(__file__).parent / "cli.md"
 ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
 ENV_PRODUCTION = Path(__file__).parents[1] / ".env.production"
 NODES = FOLDER / "nodes_proof.json"
+SOAK = FOLDER / "soak.json"
 COMPATIBILITY = Path(__file__).parent / "compatibility.json"
 COMPATIBILITY_PAGE = Path(__file__).parent / "compatibility.md"
 WORLD = Path(__file__).parent / "world.json"
@@ -39,6 +40,7 @@ def pages() -> dict[str, str]:
         "metrics.md": _page("Metrics", *_metrics()),
         "proof.md": _page("The proof in figures", *_proof()),
         "nodes.md": _page("Nodes in figures", *_nodes()),
+        "soak.md": _page("The soak in figures", *_soak()),
         "settings.md": _page("Settings", *_settings()),
         "states.md": _page("The life of a letter", *_states()),
     }
@@ -490,6 +492,33 @@ def _nodes() -> Iterator[str]:
                     ]
                     shown.append((f"{store}, {work}, {nodes}", *(f"{cell:,.0f}" for cell in cells)))
     yield _table(("store, work, nodes", "letters/s", "µs of nodes", "µs of the server", "bytes of its log"), shown)
+
+
+def _soak() -> Iterator[str]:
+    """Of the last run of `make soak`, which wrote down what it saw and drew the plots beside it."""
+    document: dict[str, Any] = json.loads(SOAK.read_text(encoding="utf-8"))
+    about = document["about"]
+    yield "What this is about: [load tests and the soak](../load.md#the-soak)."
+    yield (
+        f"`make soak MINUTES={about['minutes']:g}` on {about['made_on']}: {about['bots']} bots with Telegram's limits on, "
+        f"{about['lanes']} lanes with a careful sender each, {about['people']} people who write and are answered. A `kill -9` "
+        f"every {about['kill_every_s']:g} s in the first half; then one long life. The machine: {about['machine']}, "
+        "with everything on it."
+    )
+    broken = document["broken"]
+    is_known = any(life["memory"]["verdict"] != "too short to say" for life in document["lives"])
+    grown = "nothing grew" if is_known else "no life was long enough to say whether anything grew"
+    yield f"No promise was broken, and {grown}." if not broken else f"Broken: {'; '.join(broken)}."
+    yield "## Lives of the server"
+    rows = [
+        (str(life["life"]), f"{life['seconds']} s", *(f"{life[what]['words']}" for what in ("memory", "handles")))
+        for life in document["lives"]
+    ]
+    yield _table(("life", "lasted", "memory", "open handles"), rows)
+    for name in ("memory", "handles", "letters", "waiting"):
+        yield f"![{name}](soak-{name}.svg)"
+    yield "## Everything that was counted"
+    yield _table(("what", "figure"), [(name, _figure(value)) for name, value in document["figures"].items()])
 
 
 def _figure(value: object) -> str:

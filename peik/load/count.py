@@ -48,18 +48,26 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     updates_lost: int
     updates_doubled: int
 
-    def broken(self) -> list[str]:
-        """What must not be, in words. Empty: all promises were kept."""
-        said = [
+    def faults(self) -> list[str]:
+        """What must never be, however much is asked, in words."""
+        return _said(
             (self.lost, "{} letters were lost"),
             (self.doubled_by_habit, "{} letters came twice without an uncertain try"),
             (self.updates_lost, "{} updates never reached their bot"),
             (self.updates_doubled, "{} updates reached their bot twice"),
+        )
+
+    def broken(self) -> list[str]:
+        """With it what was merely too much. Empty: everything is where it belongs."""
+        return self.faults() + _said(
             (self.waiting, "{} letters still wait"),
             (self.failed, "{} letters failed"),
             (self.refused + self.unknown, "{} letters were not accepted"),
-        ]
-        return [words.format(f"{count:,}") for count, words in said if count]
+        )
+
+
+def _said(*found: tuple[int, str]) -> list[str]:
+    return [words.format(f"{count:,}") for count, words in found if count]
 
 
 def counted(

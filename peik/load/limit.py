@@ -46,7 +46,7 @@ async def find_limit(run: Callable[[Work], Awaitable[Result]], *, step_s: float,
         result = await run(work_at(rate, step_s=step_s, bots=bots, chats=chats))
         steps.append(judged(result, rate))
         # Where it is too much, letters may be refused or still wait: that is what is looked for. Loss is not.
-        broken = [words for words in result.broken if "lost" in words or "twice" in words or "never" in words]
+        broken = result.counts.faults()
         if broken:
             return _limit(result.machine, good, steps, ended_by="a promise was broken", broken=broken)
         if steps[-1].why_not is None:

@@ -11,7 +11,7 @@ _STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 780px; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: .5rem 0 } th, td { padding: .2rem .8rem .2rem 0; text-align: left }
-td + td, th + th { text-align: right } table.facts td { text-align: left }
+td + td, th + th { text-align: right } table.facts td, table.facts th { text-align: left }
 svg { width: 100%; height: auto; margin: 1rem 0 } pre { font-size: 12px; line-height: 1.3; overflow-x: auto }
 .good { color: #059669 } .bad { color: #dc2626 }
 """

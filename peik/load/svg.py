@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 720, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 34, 26
+LEFT, RIGHT, TOP, BOTTOM = 56, 24, 34, 26
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2")
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _INK, _GRID = "#6b7280", "#9ca3af"

@@ -1,7 +1,9 @@
 """A load on real processes: one Peik and one simulated Telegram for all tests here, and one of the command's own."""
 
 import asyncio
+import os
 import re
+import signal
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 
 from peik.doors.cli import app
 from peik.errors import BadInput, Unavailable
+from peik.load.drive import REST_WORKERS, Drive, Fate
 from peik.load.place import own_place, running_place, sizes_of
 from peik.load.plan import Work
 from peik.load.real import run_real
@@ -75,6 +78,28 @@ def test_a_running_peik_is_loaded_with_bots_that_are_gone_afterwards(scene: Scen
     assert timed["update → bot got it"] == timed["update → answer at Telegram"] == 15
     assert found.memory.highest > 20  # as its own metrics tell
     assert [one["bot_id"] for one in scene.do(scene.server.get("/v1/bots"))["bots"]] == [str(BOT)]
+
+
+def test_a_server_that_stands_still_is_slow_for_all_who_were_due_meanwhile(scene: Scene) -> None:
+    """A loop that waits for answers would have asked once per worker, and seen no more than so many slow ones."""
+
+    async def go() -> Drive:
+        work = Work(letters_per_s=300, updates_per_s=0, for_s=3, bots=1, chats=500)
+        async with running_place(scene.server.url, key=KEY, sim=scene.control, bots=1) as place:
+            drive = Drive(place, work, seed=1, mark="still")
+            running = asyncio.create_task(drive.run())
+            while not len(drive.accepting):  # noqa: ASYNC110  another process is waited for
+                await asyncio.sleep(0.01)
+            os.kill(scene.server.pid, signal.SIGSTOP)
+            await asyncio.sleep(1.8)
+            os.kill(scene.server.pid, signal.SIGCONT)
+            await running
+            return drive
+
+    drive = scene.do(go())
+    slow = sum(took_s > 0.8 for _, took_s in drive.accepting)
+    assert slow > REST_WORKERS * 1.5
+    assert {one.fate for one in drive.asked.values()} == {Fate.ACCEPTED}
 
 
 def test_what_arrived_twice_after_a_lost_answer_is_counted_and_explained(scene: Scene) -> None:
