@@ -120,17 +120,25 @@ async def count(drive: Drive, arrivals: Iterable[Arrived]) -> Counts:
     arrived = Counter(one.mark for one in arrivals)
     odd = [mark for mark, count in arrived.items() if count > 1]
     odd += [mark for mark, one in drive.asked.items() if one.fate is Fate.ACCEPTED and not arrived[mark]]
-    known = {mark: await look_up(drive.place, mark) for mark in odd[:LOOKED_UP_MAX]}
+    known = {
+        mark: await look_up(drive.place, mark, drive.asked[mark].chat)
+        for mark in odd[:LOOKED_UP_MAX]
+        if mark in drive.asked
+    }
     return counted(drive.asked, arrived, known, Updates.of(drive.written, drive.got))
 
 
 class _Page(msgspec.Struct):
     letters: list[Known]
+    next_cursor: str | None = None
 
 
-async def look_up(place: Place, mark: str) -> Known | None:
-    """What Peik has of the letter with this mark. None: nothing."""
-    page = decoded(await place.peik.ask("GET", f"/v1/letters?text={quote(mark)}&limit=2"), _Page, "Peik")
+async def look_up(place: Place, mark: str, chat: int) -> Known | None:
+    """What Peik has of the letter with this mark. None: nothing, however far one looks."""
+    query = f"/v1/letters?text={quote(mark)}&chat_id={chat}&limit=2"
+    page = decoded(await place.peik.ask("GET", query), _Page, "Peik")
+    while not page.letters and page.next_cursor is not None:  # a page looks at so many letters and not further
+        page = decoded(await place.peik.ask("GET", f"{query}&cursor={quote(page.next_cursor)}"), _Page, "Peik")
     return page.letters[0] if page.letters else None
 
 

@@ -42,6 +42,7 @@ class Asked(msgspec.Struct):
 
     due_s: float
     fate: Fate
+    chat: int = 0
 
 
 class Told(msgspec.Struct):
@@ -81,7 +82,7 @@ class Drive:
         self._grow = grow
         self.asked: dict[str, Asked] = {}
         self.written: dict[str, float] = {}  # when it was due, by mark
-        self.unwritten = 0  # the simulated Telegram did not take it
+        self.unwritten: dict[str, int] = {}  # why the simulated Telegram did not take it
         self.got: dict[str, int] = {}
         self.refusals: dict[str, int] = {}
         self._offsets: dict[int, int] = {}
@@ -154,7 +155,7 @@ class Drive:
             reply = await self.place.peik.ask("POST", "/v1/letters", letters[0])
         fate = self._fate(reply, is_taken=reply.status == 202)
         for number in numbers:
-            self.asked[f"{self.mark}L{number:07d}"] = Asked(due_s=piece.due_s, fate=fate)
+            self.asked[f"{self.mark}L{number:07d}"] = Asked(due_s=piece.due_s, fate=fate, chat=self._chats[number])
         if fate is Fate.ACCEPTED:
             self.accepting.add(due_s=piece.due_s, done_s=self.now_s)
         self._grow(piece.count)
@@ -166,7 +167,7 @@ class Drive:
         reply = await self.place.peik.ask("POST", path, self._params(mark.removeprefix(self.mark), chat))
         is_taken = reply.status == 200 and msgspec.json.decode(reply.body, type=Told).ok
         fate = self._fate(reply, is_taken=is_taken)
-        self.asked[mark] = Asked(due_s=due_s, fate=fate)
+        self.asked[mark] = Asked(due_s=due_s, fate=fate, chat=chat)
         if fate is Fate.ACCEPTED and mark.startswith(f"{self.mark}L"):
             self.answering.add(due_s=due_s, done_s=self.now_s)
         self._grow(1)
@@ -191,7 +192,8 @@ class Drive:
         reply = await self.place.sim.ask("POST", "/sim/write", body)
         if reply.status != 200:
             del self.written[mark]
-            self.unwritten += 1
+            why = f"{reply.fault or reply.status} {reply.detail or reply.body.decode(errors='replace')[:200]}".strip()
+            self.unwritten[why] = self.unwritten.get(why, 0) + 1
 
     async def _poll(self, number: int) -> None:
         """A bot: it reads updates through the gateway and answers each of them."""

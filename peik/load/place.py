@@ -1,13 +1,14 @@
 """Where the load goes: a Peik and the simulated Telegram behind it, both started here in a folder of their own, or both
 already running. Whoever opens a place closes it, and nothing of ours stays."""
 
+import asyncio
 import contextlib
 import json
 import re
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,15 +17,33 @@ import msgspec
 from peik.config import SETTINGS
 from peik.core.reply import Reply
 from peik.demo.stage import Child, plain_environment
-from peik.errors import BadInput, StartError, Unavailable
+from peik.errors import BadInput, Problem, StartError, Unavailable
 from peik.load.client import Client
 
 FIRST_BOT = 7_100_000_001
 _SIM_LISTENS = re.compile(r"^(\{.*\})")
 _PEIK_LISTENS = re.compile(r"listens on (http://\S+)")
+_REMOVALS, _REMOVE_AGAIN_S = 50, 0.1
 _LOG = "logs/peik.log"
 
 T = TypeVar("T")
+
+
+class Declined(Problem):
+    """It answered, and said no: with its own code and words, if it is a Peik."""
+
+    def __init__(self, reply: Reply, who: str) -> None:
+        self.status = reply.status
+        try:
+            told = msgspec.json.decode(reply.body, type=_Told)
+        except msgspec.DecodeError:
+            told = _Told(detail=reply.body.decode(errors="replace")[:300])
+        super().__init__(code=told.code, detail=f"{who} answered {reply.status}: {told.detail}")
+
+
+class _Told(msgspec.Struct):
+    code: str = "declined"
+    detail: str = ""
 
 
 class Place(msgspec.Struct, kw_only=True):
@@ -72,6 +91,8 @@ async def own_place(*, bots: int, store: str | None, is_unpaced: bool, seed: int
                 _client(listens[1], key=settings["PEIK_ADMIN_KEY"]) as door,
                 _client(places["control_url"]) as control,
             ):
+                for token in tokens:  # people may write before Peik has asked about its bots
+                    decoded(await control.ask("POST", "/sim/bots", {"token": token}), object, "The simulated Telegram")
                 yield Place(peik=door, sim=control, tokens=tokens, store=_kind(store), pid=peik.pid, folder=folder)
         finally:
             try:
@@ -81,7 +102,9 @@ async def own_place(*, bots: int, store: str | None, is_unpaced: bool, seed: int
 
 
 @contextlib.asynccontextmanager
-async def running_place(url: str, *, key: str, sim: str, bots: int) -> AsyncIterator[Place]:
+async def running_place(
+    url: str, *, key: str, sim: str, bots: int, note: Callable[[str], None] = lambda words: None
+) -> AsyncIterator[Place]:
     """Bots of no value are added there, and removed in the end. Raises BadInput unless it is the simulated Telegram that
     knows them: nothing of a load may reach people."""
     first = secrets.randbelow(10**9) + 8 * 10**9
@@ -106,8 +129,19 @@ async def running_place(url: str, *, key: str, sim: str, bots: int) -> AsyncIter
                 )
             yield Place(peik=door, sim=control, tokens=tokens, store="of the running Peik", ahead_s=ahead_s)
         finally:
-            for token in added:
-                await door.ask("DELETE", f"/v1/bots/{bot_of(token)}")
+            kept = [str(bot_of(token)) for token in added if not await _removed(door, bot_of(token))]
+            if kept:
+                note(f"Peik still has bots of this load: {', '.join(kept)}. Remove them: peik bots remove")
+
+
+async def _removed(door: Client, bot_id: int) -> bool:
+    """Whether the bot is gone. A run that was broken off leaves letters, and a bot with letters stays: they are cancelled."""
+    for _ in range(_REMOVALS):
+        if (await door.ask("DELETE", f"/v1/bots/{bot_id}")).status in (200, 204, 404):
+            return True
+        await door.ask("POST", "/v1/letters/cancel", {"bot_id": str(bot_id)})
+        await asyncio.sleep(_REMOVE_AGAIN_S)  # what is under way ends by itself
+    return False
 
 
 def bot_of(token: str) -> int:
@@ -115,12 +149,11 @@ def bot_of(token: str) -> int:
 
 
 def decoded(reply: Reply, kind: type[T], who: str) -> T:
-    """What a good answer says. Raises Unavailable if there was none, and BadInput if it was a no."""
+    """What a good answer says. Raises Unavailable if there was none, and Declined if it was a no."""
     if reply.fault is not None:
         raise Unavailable(code="unreachable", detail=f"{who} does not answer: {reply.detail}.")
     if reply.status >= 300:
-        words = reply.body.decode(errors="replace")[:300]
-        raise BadInput(code="declined", detail=f"{who} answered {reply.status}: {words}")
+        raise Declined(reply, who)
     try:
         return msgspec.json.decode(reply.body, type=kind)
     except msgspec.DecodeError as error:

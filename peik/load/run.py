@@ -41,6 +41,7 @@ async def run(place: Place, work: Work, *, seed: int, grow: Callable[[int], None
     counts = await count(drive, arrivals)
     at_telegram, answered = _arrival_latencies(drive, arrivals)
     memory, handles = trend(watch.memory, MEMORY), trend(watch.handles, HANDLES)
+    unwritten = [f"the simulated Telegram did not take {n} messages: {why}" for why, n in drive.unwritten.items()]
     late = drive.late.figures()
     width_s = max(1.0, work.for_s / POINTS)
     delivered = per_second([one.at - place.ahead_s - drive.began_at for one in arrivals], for_s=work.for_s)
@@ -69,7 +70,7 @@ async def run(place: Place, work: Work, *, seed: int, grow: Callable[[int], None
         sizes_before=sizes_before,
         sizes_after=place.sizes(),
         backlog_max=int(max((value for _, value in watch.backlog), default=0)),
-        broken=broken_by(counts, (("memory", memory), ("open handles", handles))),
+        broken=broken_by(counts, (("memory", memory), ("open handles", handles))) + unwritten,
         notes=notes_on(late, counts),
         series={
             "accept p50, ms": _ms(drive.accepting, 50, width_s),

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from peik.doors.cli import app
 from peik.errors import BadInput, Unavailable
 from peik.load.drive import REST_WORKERS, Drive, Fate
-from peik.load.place import own_place, running_place, sizes_of
+from peik.load.place import Declined, bot_of, own_place, running_place, sizes_of
 from peik.load.plan import Work
 from peik.load.real import run_real
 from peik.load.report import html
 from peik.load.result import Result
-from peik.load.run import run
+from peik.load.run import drained, run
 from peik.testing import SimServer
 from tests.cli.shell import Shell
 from tests.processes.programs import BOT, KEY, TOKEN, Server, Sim, served, simulated
@@ -94,6 +94,7 @@ def test_a_server_that_stands_still_is_slow_for_all_who_were_due_meanwhile(scene
             await asyncio.sleep(1.8)
             os.kill(scene.server.pid, signal.SIGCONT)
             await running
+            await drained(place.peik)
             return drive
 
     drive = scene.do(go())
@@ -120,6 +121,23 @@ def test_letters_that_telegram_refuses_make_it_not_good(scene: Scene) -> None:
     assert not found.is_good
 
 
+def test_a_run_that_is_broken_off_leaves_no_bot_either(scene: Scene) -> None:
+    async def go() -> None:
+        async with running_place(scene.server.url, key=KEY, sim=scene.control, bots=1) as place:
+            bot_id = str(bot_of(place.tokens[0]))
+            late = {
+                "method": "sendMessage",
+                "params": {"chat_id": 5, "text": "later"},
+                "send_at": "2100-01-01T00:00:00Z",
+            }
+            assert (await place.peik.ask("POST", "/v1/letters", late | {"bot_id": bot_id})).status == 202
+            raise KeyError("broken off")
+
+    with pytest.raises(KeyError):
+        scene.do(go())
+    assert [one["bot_id"] for one in scene.do(scene.server.get("/v1/bots"))["bots"]] == [str(BOT)]
+
+
 def test_a_peik_behind_another_telegram_is_not_loaded(scene: Scene) -> None:
     async def go() -> None:
         async with SimServer() as other, running_place(scene.server.url, key=KEY, sim=other.control_url, bots=1):
@@ -139,7 +157,7 @@ def test_nobody_there_and_a_wrong_key_are_told(scene: Scene) -> None:
 
     with pytest.raises(Unavailable, match="Peik does not answer"):
         scene.do(go("http://127.0.0.1:1", KEY))
-    with pytest.raises(BadInput, match="Peik answered 401"):
+    with pytest.raises(Declined, match="Peik answered 401: This key is not known"):
         scene.do(go(scene.server.url, "wrong"))
 
 

@@ -159,11 +159,11 @@ def _key(url: str, key_file: Path | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _place(where: Wanted, bots: int) -> "AsyncIterator[Place]":
+async def _place(visit: Visit, where: Wanted, bots: int) -> "AsyncIterator[Place]":
     from peik.load.place import own_place, running_place
 
     if where.url is not None and where.sim is not None:
-        async with running_place(where.url, key=where.key, sim=where.sim, bots=bots) as place:
+        async with running_place(where.url, key=where.key, sim=where.sim, bots=bots, note=visit.note) as place:
             yield place
     else:
         async with own_place(bots=bots, store=where.store, is_unpaced=where.is_unpaced, seed=where.seed) as place:
@@ -173,7 +173,7 @@ async def _place(where: Wanted, bots: int) -> "AsyncIterator[Place]":
 async def _loaded(visit: Visit, where: Wanted, work: "Work") -> "Result":
     from peik.load.run import run
 
-    async with _place(where, work.bots) as place:
+    async with _place(visit, where, work.bots) as place:
         with visit.progress("Letters", work.sends, is_bytes=False) as grow:
             return await run(place, work, seed=where.seed, grow=grow)
 
@@ -182,7 +182,7 @@ async def _searched(visit: Visit, where: Wanted, *, step_s: float, bots: int, ch
     from peik.load.limit import find_limit
     from peik.load.run import run
 
-    async with _place(where, bots) as place:
+    async with _place(visit, where, bots) as place:
         with visit.watching("Starting") as say:
 
             async def one_step(work: "Work") -> "Result":
