@@ -23,10 +23,12 @@ PATIENCE_S = 600.0  # for what is still waiting when the trouble is over
 
 async def soak(folder: Path, plan: Plan, say: Callable[[str], None]) -> Found:
     proxy = HttpProxy()
-    tokens = ",".join(token_of(FIRST_BOT + number) for number in range(plan.bots))
+    tokens = [token_of(FIRST_BOT + number) for number in range(plan.bots)]
     async with simulated(folder) as (sim, http), alive(proxy):
+        for token in tokens:  # people may write before Peik has asked about its bots
+            await sim.post("bots", token=token)
         ways = f"http://127.0.0.1:{proxy.port},direct"
-        settings = {"bot_tokens": tokens, "inbound": "polling", "routes": ways, "log_format": "json"}
+        settings = {"bot_tokens": ",".join(tokens), "inbound": "polling", "routes": ways, "log_format": "json"}
         async with served(folder, sim.url, http, **settings) as server, library_of(server) as library:
             traffic = Traffic(server, sim, http, library, plan)
             trouble = Trouble(server, sim, proxy, plan, say)
