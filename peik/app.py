@@ -212,6 +212,7 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
                 office.broadcaster.stop()
                 if office.backups is not None:
                     office.backups.stop()
+                office.forgetter.stop()
                 await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
                 office.outages.stop()
                 office.upkeep.stop()

@@ -355,8 +355,14 @@ class Archive(Protocol):
         `limit` of each. Versions go with their message. The numbers of a feed go on where they were."""
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
-        """Remove what a person wrote and did, all versions of it, and how far their private chats are known (these have their
-        name): how many rows, by kind: messages, versions, events, chat_states, feed."""
+        """Remove what a person wrote and did, all versions of it, all of the private chats with them, whoever wrote, and how far
+        these are known (they have their name): how many rows, by kind: messages, versions, events, chat_states, feed."""
+
+    async def count_person(self, user_id: int) -> Mapping[str, int]:
+        """How many rows of each kind `forget_person` would remove."""
+
+    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
+        """Remove these lines of the log. How many were there."""
 
     async def durability(self) -> list[str]:
         """What of its settings breaks the promise, each with what to set instead."""

@@ -14,6 +14,7 @@ from peik.broadcasts.desk import BroadcastsDesk
 from peik.broadcasts.engine import Broadcaster
 from peik.building_accounts import AccountWays
 from peik.building_backups import keeper_of
+from peik.building_forgetting import forgetter_of
 from peik.building_inbox import alerts_of, consumers_of, outages_of, receiver_of, recover_by, upkeep_of
 from peik.building_jobs import JobHands, jobs_of
 from peik.building_notifications import notifications_of, terms_of
@@ -44,6 +45,7 @@ from peik.engine.sender import Sender, Terms
 from peik.engine.timekeeper import Timekeeper
 from peik.errors import StartError
 from peik.events import Events
+from peik.forgetting.desk import Forgetter
 from peik.inbox.census import Census
 from peik.inbox.consumers import Consumers
 from peik.inbox.desk import InboxDesk
@@ -114,6 +116,7 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
     broadcaster: Broadcaster
     custodian: Custodian
     backups: Keeper | None  # None: none are made by the clock
+    forgetter: Forgetter
 
 
 def build(
@@ -324,6 +327,17 @@ def build(
         broadcaster=broadcaster,
         custodian=custodian or custodian_of(config, store, clock=clock, events=events),
         backups=keeper_of(config, papers=store.papers, clock=clock, events=events),
+        forgetter=forgetter_of(
+            config,
+            clock=clock,
+            events=events,
+            letters=desk,
+            bots=lambda: [bot.bot_id for bot in desk.bots()],
+            store=store,
+            archive=None if sessions is None else sessions.archive,
+            is_live=True,
+            reread=courier.reread_chats,
+        ),
     )
 
 

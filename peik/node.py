@@ -46,6 +46,7 @@ class Node:
             office.broadcaster.start(self._group)
             if office.backups is not None:
                 office.backups.start(self._group)
+            office.forgetter.start(self._group)
         for bot in bots:
             office.courier.add(bot)
         await office.outages.begin(bots)
@@ -91,6 +92,7 @@ class Node:
             office.broadcaster.stop()
             if office.backups is not None:
                 office.backups.stop()
+            office.forgetter.stop()
             return
         office.courier.remove(bot_id)
         office.receiver.leave(bot_id)

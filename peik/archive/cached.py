@@ -201,6 +201,12 @@ class CachedArchive:
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         return await self._archive.forget_person(user_id)
 
+    async def count_person(self, user_id: int) -> Mapping[str, int]:
+        return await self._archive.count_person(user_id)
+
+    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
+        return await self._archive.drop_logs(lines)
+
     async def durability(self) -> list[str]:
         return await self._archive.durability()
 

@@ -25,6 +25,7 @@ CHAT_STATE = ChatState.__struct_fields__
 FEED = FeedLine.__struct_fields__
 PLACE = ReaderPlace.__struct_fields__
 LOG = LogLine.__struct_fields__
+PERSON_KINDS = ("messages", "versions", "events", "chat_states", "feed")  # what a person can be forgotten in
 
 _decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder()

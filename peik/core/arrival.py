@@ -42,6 +42,11 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes  # of the payload: the same update under another id has the same
 
 
+FORGOTTEN_LANE = (
+    "forgotten"  # of arrivals whose person was forgotten: they keep their place in the order and nothing else
+)
+
+
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """An update that is durable here. `number` is its place in the order of its bot."""
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.core.arrival import Arrival
+from peik.core.arrival import FORGOTTEN_LANE, Arrival
 
 NAME_CHARS_MAX = 200
 ID_MAX = 2**52  # of Telegram's own; what is beyond is nobody's, and no store is to be asked to keep it
@@ -41,6 +41,8 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_sighting(arrival: Arrival) -> Sighting | None:
     """None: this type shows no chat of the bot's own, or cannot be read. Tomorrow's Bot API is not an error."""
+    if arrival.lane == FORGOTTEN_LANE:
+        return None
     read = _READERS.get(arrival.type)
     return None if read is None else read(arrival)
 

@@ -23,6 +23,7 @@ from peik.doors.commands import (
     dead,
     doctor,
     events,
+    forget,
     jobs,
     letters,
     load,
@@ -130,6 +131,7 @@ app.add_typer(bots.app, name="bots", rich_help_panel=_PEOPLE)
 app.add_typer(users.app, name="users", rich_help_panel=_PEOPLE)
 asks(app, rich_help_panel=_PEOPLE)(users.notify)
 app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
+asks(app, rich_help_panel=_PEOPLE)(forget.forget)
 asks(app, rich_help_panel=_PEOPLE)(access.routes)
 app.add_typer(access.app, name="keys", rich_help_panel=_PEOPLE)
 app.add_typer(secrets.app, name="secrets", rich_help_panel=_PEOPLE)

@@ -20,6 +20,7 @@ from peik.doors.access import host_of
 from peik.doors.gateway_answers import AWAY, NOT_FOUND, SURPRISE, Answer, of_reply
 from peik.doors.gateway_tokens import Tokens, Turned
 from peik.events import Surprise
+from peik.forgetting.file_cache import FileCachePart
 from peik.ports import BotRecord, Download, Interrupted
 
 CHUNK_BYTES = 256 * 1024
@@ -50,6 +51,7 @@ class GatewayFiles:
         self._shelf = Shelf(folder, bytes_max=peik.config.file_cache if is_keeping else 0, now=peik.clock.mono)
         if is_keeping:
             self._shelf.clear()
+            peik.forgetter.join("file cache", FileCachePart(self._shelf.empty))
 
     async def serve(self, scope: Scope, send: Send) -> None:
         """Answer one request, whatever comes of it."""
@@ -317,6 +319,12 @@ class Shelf:
 
     def clear(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def empty(self) -> None:
+        """Let go of all that is here as a whole. Who reads one has it open, and reads on."""
+        for held in list(self._held.values()):
+            if held.is_whole:
+                self.drop(held)
 
     def find(self, bot_id: int, path: str) -> Held | None:
         name = _name(bot_id, path)

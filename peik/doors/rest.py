@@ -39,6 +39,7 @@ from peik.doors.rest_bots import BotBody, BotRoutes
 from peik.doors.rest_broadcasts import BroadcastRoutes
 from peik.doors.rest_consumers import ConsumerRoutes
 from peik.doors.rest_contacts import ContactRoutes
+from peik.doors.rest_forget import ForgetRoutes
 from peik.doors.rest_jobs import JobRoutes
 from peik.doors.rest_keys import KeyRoutes
 from peik.doors.rest_letters import LetterRoutes
@@ -124,6 +125,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         *NotificationRoutes(peik.notifications, access).table(),
         *ContactRoutes(peik.desk, peik.store.contacts, access).table(),
         *AuditRoutes(peik.audit, access).table(),
+        *ForgetRoutes(peik.forgetter, access).table(),
     )
 
 

@@ -114,11 +114,13 @@ def _outcome(response: Response) -> str:
         told = msgspec.json.decode(response.body, type=_Told)
     except msgspec.DecodeError:
         return ""
-    return ", ".join(f"{name} {value}" for name, value in (("id", told.id), ("count", told.count)) if value is not None)
+    facts = (("id", told.id), ("mark", told.mark), ("count", told.count))
+    return ", ".join(f"{name} {value}" for name, value in facts if value is not None)
 
 
 class _Told(msgspec.Struct):
     id: str | None = None
+    mark: str | None = None  # of a person who is forgotten
     count: int | None = None
 
 

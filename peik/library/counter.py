@@ -1,7 +1,7 @@
 """Where the library hands letters in: at a Peik in this process, or at one far away. One small protocol for both."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from peik.desk import Call
 from peik.library.files import Parcel
@@ -50,6 +50,11 @@ class Counter(Protocol):
     async def clear_dead(self, wanted: LetterFilter) -> int: ...
 
     async def stats(self) -> QueueStats: ...
+
+    async def forget(
+        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
+    ) -> dict[str, Any]:
+        """As `POST /v1/forget` answers."""
 
     async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
         """(chat id, message id) of what the program has handled itself, over MTProto. How many were here."""

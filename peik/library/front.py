@@ -345,6 +345,18 @@ class Peik(AccountCalls, JobCalls, OutreachCalls):
         """How many letters are waiting, active, completed, failed, delayed: over all, and per bot in `bots`."""
         return await self._at_counter().stats()
 
+    async def forget(
+        self,
+        user_id: int | None = None,
+        *,
+        name: str | None = None,
+        bot_id: int | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Remove a person's data everywhere: what went, place by place, and which backups still hold it. By Telegram's user id,
+        or by your own name of a linked user. See docs/forget.md."""
+        return await self._at_counter().forget(user_id=user_id, name=name, bot_id=bot_id, dry_run=dry_run)
+
     async def letters(self, **which: Unpack[Filter]) -> AsyncIterator[Receipt]:
         """All letters of a filter, the newest first, read page by page: `async for receipt in peik.letters(state="failed")`."""
         wanted = filter_of(which, FILTER_NAMES)

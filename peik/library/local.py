@@ -26,6 +26,7 @@ from peik.library.stopping import until_stopped
 from peik.ops.log import EventLog, plain_log
 from peik.ports import Accepted, LetterFilter, LetterView
 from peik.shown import letter_view
+from peik.shown_forgetting import report_view
 
 
 class LocalCounter:
@@ -177,6 +178,14 @@ class LocalCounter:
         return QueueStats.of({bot_id: Counts(**msgspec.structs.asdict(tally)) for bot_id, tally in tallies.items()})
 
     # ---- what comes in ----
+
+    async def forget(
+        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
+    ) -> dict[str, Any]:
+        forgetter = self._office.forgetter
+        person = await forgetter.person(user_id=user_id, name=name, bot_id=bot_id)
+        report = await (forgetter.look(person) if dry_run else forgetter.forget(person, who="library"))
+        return report_view(report, is_dry=dry_run)
 
     async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
         return await self._office.inbox.note_handled(bot_id, messages)

@@ -6,7 +6,7 @@ import secrets
 import ssl
 import urllib.parse
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -42,6 +42,9 @@ WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxie
 BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
 BATCH_TIMEOUT_S = 120.0
 T = TypeVar("T")
+
+FORGET_TIMEOUT_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class RemoteCounter:
@@ -149,6 +152,13 @@ class RemoteCounter:
 
     async def stats(self) -> QueueStats:
         return read(decode_stats, await self.ask("GET", "/v1/stats"))
+
+    async def forget(
+        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
+    ) -> dict[str, Any]:
+        asked = {"user_id": user_id, "name": name, "bot_id": bot_id, "dry_run": dry_run}
+        body = msgspec.json.encode({name: value for name, value in asked.items() if value is not None})
+        return read(_decode_object, await self.ask("POST", "/v1/forget", body=body, timeout_s=FORGET_TIMEOUT_S))
 
     # ---- what comes in ----
 

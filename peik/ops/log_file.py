@@ -1,6 +1,7 @@
 """The log in a file: JSON lines, turned over by size. It never holds Peik up and never fails it: what the disk does not take is
 dropped, counted and told once on stderr."""
 
+import asyncio
 import io
 import json
 import logging
@@ -8,11 +9,11 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
 import structlog
 
@@ -22,6 +23,9 @@ QUEUE_MAX = 10_000  # lines; a disk that hangs must not fill the memory
 LAST_S = 5.0  # for the last lines, when Peik ends
 MODE = 0o640  # chats and errors of people are in it
 
+T = TypeVar("T")
+
+_open: dict[Path, "LogFile"] = {}  # those that this process writes
 _stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
@@ -34,7 +38,7 @@ class LogFile:
         self._file = _Turning(path, maxBytes=bytes_max, backupCount=files_kept)
         self._path = path
         self._told = sys.stderr if told is None else told
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[str | Callable[[], None] | None] = queue.SimpleQueue()
         self._last_s = last_s
         self._lock = threading.Lock()
         self._dropped = 0
@@ -43,11 +47,13 @@ class LogFile:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        _open[self._path.absolute()] = self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _open.pop(self._path.absolute(), None)
         self._lines.put(None)
         # A disk that hangs must not keep Peik from ending: the thread ends with the process.
         self._thread.join(self._last_s)
@@ -66,6 +72,23 @@ class LogFile:
         """For lines of Python's own loggers."""
         return _Foreign(self)
 
+    async def between_lines(self, work: Callable[[], T]) -> T:
+        """Run something on the thread that writes, with the file closed: whatever it does to the file, no line is lost."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def turn() -> None:
+            self._file.shut()
+            try:
+                value = work()
+            except Exception as error:  # noqa: BLE001  raised where it was asked for
+                loop.call_soon_threadsafe(_settle, done, None, error)
+            else:
+                loop.call_soon_threadsafe(_settle, done, value, None)
+
+        self._lines.put(turn)
+        return await done
+
     def _drop(self) -> None:
         with self._lock:
             self._dropped += 1
@@ -74,7 +97,10 @@ class LogFile:
 
     def _run(self) -> None:
         while (line := self._lines.get()) is not None:
-            self._write(line)
+            if isinstance(line, str):
+                self._write(line)
+            else:
+                line()
         self._file.shut()
 
     def _write(self, line: str) -> None:
@@ -102,6 +128,20 @@ class LogFile:
             self._told.flush()
         except (OSError, ValueError):  # stderr is gone, too: there is nobody left to tell
             return
+
+
+def open_file(path: Path) -> LogFile | None:
+    """The log of this process that is being written to this path."""
+    return _open.get(path.absolute())
+
+
+def _settle(done: "asyncio.Future[Any]", value: object, error: Exception | None) -> None:
+    if done.done():  # whoever asked has gone
+        return
+    if error is None:
+        done.set_result(value)
+    else:
+        done.set_exception(error)
 
 
 def _rendered(said: Mapping[str, object]) -> str:

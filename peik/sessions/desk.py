@@ -382,6 +382,10 @@ class SessionsDesk:
     async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
         return await self._ready().logs(wanted, cursor=cursor, limit=limit)
 
+    async def archive(self) -> Archive:
+        """For those who look after what is in it. Raises Unavailable until it is open."""
+        return self._ready()
+
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         """How many rows went, by kind."""
         return await self._ready().forget_person(user_id)

@@ -6,6 +6,7 @@ from typing import Protocol
 from peik.clock import Clock
 from peik.config import Config, StoreKind
 from peik.errors import StartError, StoreUnavailable
+from peik.forgetting_ports import Forgetting
 from peik.inbox_ports import InboxStore
 from peik.job_ports import JobStore
 from peik.node_ports import FileStore, NodeStore
@@ -39,6 +40,9 @@ class AnyStore(Store, KeyStore, HookStore, Protocol):
 
     @property
     def sealed(self) -> SealStore: ...
+
+    @property
+    def forgetting(self) -> Forgetting: ...
 
     @property
     def files(self) -> FileStore | None:

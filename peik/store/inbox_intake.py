@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import apsw
 
-from peik.core.arrival import Update
+from peik.core.arrival import FORGOTTEN_LANE, Update
 from peik.core.letter import Chat
 from peik.core.spans import spans_of
 from peik.errors import NotFound
@@ -121,7 +121,7 @@ class Intake:
                 if digests and (update.lane, update.digest) in digests:
                     continue
                 if update_id in known:
-                    if known[update_id] == identity(update):
+                    if is_same(known[update_id], update):
                         continue
                     # Another update under an id that is here: Telegram's server has lost the end of its queue, and gives
                     # ids once more. Who is pushed to does not notice; taken for a duplicate, it would be lost.
@@ -193,6 +193,14 @@ def updates_of(standing: Standing) -> Iterable[Update]:
 def identity(update: Update) -> Row:
     """What stays the same however an update is written: where a page is mended, its digests are not what they were."""
     return (update.type, update.lane, update.user_id, update.message_id, update.sent_at_ms)
+
+
+def is_same(kept: Row, update: Update) -> bool:
+    """Whether what is here under an id is this update. Of one whose person was forgotten, neither lane nor sender is known."""
+    asked = identity(update)
+    if kept[1] == FORGOTTEN_LANE:
+        return (kept[0], *kept[3:]) == (asked[0], *asked[3:])
+    return kept == asked
 
 
 def digests_of(rows: Iterable[Row]) -> set[tuple[Chat, bytes]]:

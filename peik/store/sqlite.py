@@ -43,6 +43,7 @@ from peik.store.contacts import SqliteContacts
 from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
 from peik.store.executor import Ended, Executor, ThreadExecutor, run_in
 from peik.store.folders import make_folder
+from peik.store.forgetting import SqliteForgetting
 from peik.store.inbox import SqliteInbox
 from peik.store.jobs import SqliteJobs
 from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail
@@ -65,6 +66,7 @@ class SqliteStore(Listened):
     jobs: SqliteJobs
     papers: SqlitePapers
     contacts: SqliteContacts
+    forgetting: SqliteForgetting
     marks_at_once = True
     files = None  # they lie beside the database, where all processes on it can read them
 
@@ -117,6 +119,9 @@ class SqliteStore(Listened):
         )
         self.papers = SqlitePapers(collect=self._collect, read=self._read)
         self.contacts = SqliteContacts(collect=self._collect, read=self._read)
+        self.forgetting = SqliteForgetting(
+            write=self._write, read=self._read, alone=self._read_alone, busy_ms=self._busy_ms
+        )
 
     def _make_writer(self, connection: apsw.Connection) -> Writer:
         return Writer(connection, self._writing)
@@ -254,6 +259,13 @@ class SqliteStore(Listened):
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         try:
             return await run_in(self._reading, lambda: work(self._reader))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def _read_alone(self, work: Callable[[apsw.Connection], T]) -> T:
+        """On the writer's connection, between two commits."""
+        try:
+            return await run_in(self._writing, lambda: work(self._connection))
         except apsw.Error as error:
             raise translate(error) from error
 

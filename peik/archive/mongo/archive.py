@@ -272,6 +272,14 @@ class MongoArchive:
         async with self._server.asked():
             return {**await self._messages.forget(user_id), "feed": await self._feed.forget(user_id)}
 
+    async def count_person(self, user_id: int) -> Mapping[str, int]:
+        async with self._server.asked():
+            return {**await self._messages.count_person(user_id), "feed": await self._feed.count_person(user_id)}
+
+    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
+        async with self._server.asked():
+            return await self._logs.drop([fitted(line) for line in lines])
+
     async def durability(self) -> list[str]:
         return await self._server.weaknesses()
 

@@ -78,3 +78,8 @@ def change_to(message: Message) -> Document:
     if missing := _OPTIONAL - wanted.keys():
         change["$unset"] = dict.fromkeys(sorted(missing), "")
     return change
+
+
+def of_person(user_id: int) -> Document:
+    """Which events and lines of feeds are of a person: what they did, and what was in a private chat with them."""
+    return {"$or": [{"user_id": user_id}, {"chat_id": user_id}]}

@@ -15,7 +15,7 @@ from pymongo import ASCENDING, DESCENDING, UpdateOne, errors
 from pymongo.asynchronous.collection import AsyncCollection
 
 from peik.archive.mongo.connection import Server, duplicates
-from peik.archive.mongo.documents import Document, document_of, record_of
+from peik.archive.mongo.documents import Document, document_of, of_person, record_of
 from peik.archive_ports import Fed, FeedLine
 from peik.errors import StoreUnavailable
 
@@ -149,10 +149,13 @@ class Feed:
     async def forget(self, user_id: int) -> int:
         gone = 0
         while True:
-            theirs = await self._lines.find({"user_id": user_id}, _NUMBER).limit(_AT_ONCE).to_list()
+            theirs = await self._lines.find(of_person(user_id), _NUMBER).limit(_AT_ONCE).to_list()
             if not theirs:
                 return gone
             gone += await self._let_go(theirs)
+
+    async def count_person(self, user_id: int) -> int:
+        return await self._lines.count_documents(of_person(user_id))
 
     async def _let_go(self, lines: Sequence[Document]) -> int:
         """By their ids: which of them may leave does not change any more."""

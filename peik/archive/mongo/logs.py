@@ -30,6 +30,9 @@ class Logs:
         documents, following = await page_of(self._settled, _where(wanted), by="at", cursor=cursor, limit=limit)
         return [record_of(document, LogLine) for document in documents], following
 
+    async def drop(self, lines: Sequence[LogLine]) -> int:
+        return (await self._lines.delete_many({"digest": {"$in": [digest_of(line) for line in lines]}})).deleted_count
+
     async def clean(self, before: DatetimeMS, limit: int) -> int:
         found = await self._lines.find({"at": {"$lt": before}}, {"_id": True}).sort("at", 1).limit(limit).to_list()
         return (await self._lines.delete_many({"_id": {"$in": [one["_id"] for one in found]}})).deleted_count

@@ -9,6 +9,7 @@ from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 from pymongo import UpdateOne, errors
+from pymongo.asynchronous.collection import AsyncCollection
 
 from peik.archive.folding import words
 from peik.archive.mongo.connection import Server, duplicates
@@ -19,6 +20,7 @@ from peik.archive.mongo.documents import (
     edited_at,
     key_filter,
     message_document,
+    of_person,
     record_of,
     version_document,
 )
@@ -187,12 +189,20 @@ class Messages:
         return len(found)
 
     async def forget(self, user_id: int) -> dict[str, int]:
-        chats = self._server.collection("chat_states")
+        places = self._of_person(user_id)
+        return {kind: (await place.delete_many(which)).deleted_count for kind, (place, which) in places.items()}
+
+    async def count_person(self, user_id: int) -> dict[str, int]:
+        return {kind: await place.count_documents(which) for kind, (place, which) in self._of_person(user_id).items()}
+
+    def _of_person(self, user_id: int) -> dict[str, tuple[AsyncCollection[Document], Document]]:
+        """What they wrote and did, and all of the private chats with them."""
+        wrote: Document = {"$or": [{"sender_id": user_id}, {"chat_id": user_id}]}
         return {
-            "messages": (await self._all.delete_many({"sender_id": user_id})).deleted_count,
-            "versions": (await self._versions.delete_many({"sender_id": user_id})).deleted_count,
-            "events": (await self._events.delete_many({"user_id": user_id})).deleted_count,
-            "chat_states": (await chats.delete_many({"chat_id": user_id})).deleted_count,
+            "messages": (self._all, wrote),
+            "versions": (self._versions, wrote),
+            "events": (self._events, of_person(user_id)),
+            "chat_states": (self._server.collection("chat_states"), {"chat_id": user_id}),
         }
 
 

@@ -16,7 +16,18 @@ from peik.archive.postgres.address import read_address
 from peik.archive.postgres.connection import PACKAGE, Asking, Server
 from peik.archive.postgres.schema import migrate, weaknesses
 from peik.archive.queries import filled, load
-from peik.archive.rows import FEED, LOG, MESSAGE, chat_state_of, fields_of, last_place, page_place, read_row, session_of
+from peik.archive.rows import (
+    FEED,
+    LOG,
+    MESSAGE,
+    PERSON_KINDS,
+    chat_state_of,
+    fields_of,
+    last_place,
+    page_place,
+    read_row,
+    session_of,
+)
 from peik.archive.taken import gone, taken_id, taken_phone, was_changed
 from peik.archive.versions import Fate, tally
 from peik.archive_ports import (
@@ -252,6 +263,14 @@ class PostgresArchive:
         rest = await self._server.write(lambda asking: work.forget_rest(asking, user_id))
         feed = await self._server.write(lambda asking: feeds.forget_person(asking, user_id))
         return {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
+
+    async def count_person(self, user_id: int) -> Mapping[str, int]:
+        rows = await self._rows(_SQL["count_person"], user_id=user_id)
+        return dict(zip(PERSON_KINDS, rows[0], strict=True))
+
+    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
+        fitting = [fitted(line) for line in lines]
+        return await self._server.write(lambda asking: logs.drop(asking, fitting))
 
     async def durability(self) -> list[str]:
         return await self._server.read(weaknesses)

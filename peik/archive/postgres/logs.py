@@ -46,6 +46,10 @@ async def find(asking: Asking, wanted: LogFilter, cursor: str | None, limit: int
     return found, following
 
 
+async def drop(asking: Asking, lines: Sequence[LogLine]) -> int:
+    return await asking.run(_SQL["drop_logs"], digests=[digest_of(line) for line in lines])
+
+
 async def clean(asking: Asking, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
     if retention.logs_ms is None:
         return 0

@@ -1,5 +1,6 @@
 """The archive in a SQLite file: nothing to install, one machine."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,8 +12,8 @@ from peik.archive.feeding import once
 from peik.archive.fitting import fitted
 from peik.archive.gathering import Gathering
 from peik.archive.queries import filled, load
-from peik.archive.rows import chat_state_of, fields_of, last_place, page_place, read_row, session_of
-from peik.archive.sqlite import feeds, logs
+from peik.archive.rows import PERSON_KINDS, chat_state_of, fields_of, last_place, page_place, read_row, session_of
+from peik.archive.sqlite import feeds, logs, wiping
 from peik.archive.sqlite import messages as work
 from peik.archive.sqlite.database import PACKAGE, connect, migrate, translate
 from peik.archive.sqlite.threads import Reader, Writer
@@ -256,13 +257,26 @@ class SqliteArchive:
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         messages = versions = 0
         while True:  # in parts: others write in between
-            gone = await self._writer.ask(lambda connection: work.forget_messages(connection, user_id))
+            gone = await self._writer.ask(lambda connection: wiping.securely(connection, work.forget_messages, user_id))
             messages, versions = messages + gone[0], versions + gone[1]
             if not gone[0]:
                 break
-        rest = await self._writer.ask(lambda connection: work.forget_rest(connection, user_id))
-        feed = await self._writer.ask(lambda connection: feeds.forget_person(connection, user_id))
-        return {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
+        rest = await self._writer.ask(lambda connection: wiping.securely(connection, work.forget_rest, user_id))
+        feed = await self._writer.ask(lambda connection: wiping.securely(connection, feeds.forget_person, user_id))
+        removed = {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
+        if any(removed.values()):
+            while messages and await self._writer.ask(wiping.merge_words):
+                pass
+            await asyncio.to_thread(wiping.empty_log, self._path)
+        return removed
+
+    async def count_person(self, user_id: int) -> Mapping[str, int]:
+        rows = await self._rows(_SQL["count_person"], user_id=user_id)
+        return dict(zip(PERSON_KINDS, rows[0], strict=True))
+
+    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
+        fitting = [fitted(line) for line in lines]
+        return await self._writer.ask(lambda connection: wiping.securely(connection, logs.drop, fitting))
 
     async def durability(self) -> list[str]:
         return []  # we set everything ourselves

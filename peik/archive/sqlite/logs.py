@@ -51,6 +51,12 @@ def find(
     return found, following
 
 
+def drop(connection: apsw.Connection, lines: Sequence[LogLine]) -> int:
+    before = connection.total_changes()
+    connection.executemany(_SQL["drop_log"], [(digest_of(line),) for line in lines])
+    return connection.total_changes() - before
+
+
 def clean(connection: apsw.Connection, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
     if retention.logs_ms is None:
         return 0

@@ -6,7 +6,7 @@ It never sends anything and is no node: a command that owned a bot for a moment 
 import asyncio
 import mimetypes
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +28,7 @@ from peik.ports import BotRecord, LetterFilter, LetterView
 from peik.store.choosing import store_of
 
 if TYPE_CHECKING:
+    from peik.archive_ports import Archive
     from peik.doors.commands.file_inbox import FileInbox
     from peik.doors.commands.jobs_file import FileJobs
     from peik.keyring import Keyring
@@ -304,6 +305,37 @@ class FileCounter:
     def _bot(self, bot_id: str | None) -> BotRecord:
         return self._desk.bot(None if bot_id is None else _number(bot_id, "bot_id"))
 
+    # ---- people ----
+
+    def forget(self, wanted: Document) -> Document:
+        """If nodes have the store open as well, they go on with what is left."""
+        return self._run(self._forget(wanted))
+
+    async def _forget(self, wanted: Document) -> Document:
+        from peik.building_forgetting import forgetter_of
+        from peik.building_sessions import archive_named
+        from peik.doors.rest_forget import ForgetEverywhereBody, answer
+
+        archive = archive_named(self._config) if self._config.has_sessions else None
+        if archive is not None:
+            await archive.open()
+        try:
+            forgetter = forgetter_of(
+                self._config,
+                clock=SystemClock(),
+                events=Events(),
+                letters=self._desk,
+                bots=lambda: [bot.bot_id for bot in self._desk.bots()],
+                store=self._store,
+                archive=None if archive is None else _opened(archive),
+                is_live=self.is_running,
+            )
+            body = msgspec.convert(wanted, ForgetEverywhereBody)
+            return await answer(forgetter, body, who="command line")
+        finally:
+            if archive is not None:
+                await archive.close()
+
     # ---- nodes, routes and keys ----
 
     def nodes(self) -> Document:
@@ -386,6 +418,13 @@ class _NoEngine:
     def open_chat(self, bot_id: int, chat: Chat) -> None: ...
 
     def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None: ...
+
+
+def _opened(archive: "Archive") -> "Callable[[], Awaitable[Archive]]":
+    async def ready() -> "Archive":
+        return archive
+
+    return ready
 
 
 def _plain(view: LetterView) -> Document:

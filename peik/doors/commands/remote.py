@@ -19,6 +19,7 @@ from peik.doors.commands.remote_inbox import RestInbox
 from peik.errors import Problem, Unavailable
 
 HEALTH_S = 2.0
+FORGET_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
 ANSWER_S = 60.0
 WAIT_S = 20.0  # one request of a longer wait: what stands in between may cut off a silent connection
 _CHUNK = 256 * 1024
@@ -155,6 +156,9 @@ class RestCounter:
 
     def routes(self) -> Document:
         return self.call("GET", "/v1/routes")
+
+    def forget(self, wanted: Document) -> Document:
+        return self.call("POST", "/v1/forget", body=wanted, timeout_s=FORGET_S)
 
     def keys(self) -> Document:
         return self.call("GET", "/v1/keys")

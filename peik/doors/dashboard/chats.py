@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from peik.core.letter import Chat
 from peik.core.role import Role
+from peik.doors.archive_queries import whole_number
 from peik.doors.bodies import parse_id
 from peik.doors.dashboard.arrivals import ArrivalLine, arrival_lines
 from peik.doors.dashboard.asked import asked, bot_asked, bot_seen, bots_seen
@@ -51,6 +52,7 @@ class ChatPages:
             ("POST", f"{one}/open", self.open, Role.ADMIN, "chat.open"),
             ("POST", f"{one}/hold", self.hold, Role.ADMIN, "chat.hold"),
             ("POST", f"{one}/release", self.release, Role.ADMIN, "chat.release"),
+            ("POST", "/admin/chats/forget", self.forget, Role.ADMIN, "chat.forget"),
         )
 
     # ---- who is known ----
@@ -170,6 +172,7 @@ class ChatPages:
             arrivals=arrivals,
             here=f"/admin/chats/{bot.bot_id}/{chat}",
             may_act=visitor.may(Role.ADMIN),
+            may_forget=isinstance(chat, int) and chat > 0 and visitor.bot_ids is None,
             may_send=visitor.may(Role.OPERATOR),
         )
 
@@ -190,6 +193,18 @@ class ChatPages:
         bot, chat = self._named(request, visitor)
         await self._desk.hold_chat(bot.bot_id, chat, 0)
         return await self._back(request, visitor, bot, chat, "chats_released")
+
+    async def forget(self, request: Request, visitor: Visitor) -> Response:
+        """Remove a person everywhere. Their number is typed again, so that nobody does it by a slip. It stands in no path, so
+        that the audit log does not have it."""
+        visitor.caller.must_serve_all()
+        sent, forgetter = await Fields.sent(request), self._board.peik.forgetter
+        person = await forgetter.person(user_id=whole_number(sent.need("chat_id"), "chat_id"))
+        if sent.text("typed") != str(person.user_id):
+            raise BadInput(code="not_confirmed", detail="Type the number of the chat to confirm.")
+        report = await forgetter.forget(person, who=visitor.name)
+        self._board.note(request, target=report.mark, detail=f"count {report.count}")
+        return self._board.back(request, visitor, "/admin/chats", said="chats_forgotten", count=report.count)
 
     def _named(self, request: Request, visitor: Visitor) -> tuple[BotRecord, Chat]:
         return bot_seen(self._desk, visitor, request.path_params["bot_id"]), path_chat(request)

@@ -17,6 +17,7 @@ from peik.store.inbox_intake import (
     digests_of,
     identity,
     is_handled,
+    is_same,
     may_be_handled,
     row_of,
     state_of,
@@ -87,7 +88,7 @@ class Intake:
                 if digests and (update.lane, update.digest) in digests:
                     continue
                 if update_id in known:
-                    if known[update_id] == identity(update):
+                    if is_same(known[update_id], update):
                         continue
                     # Another update under an id that is here: Telegram's server has lost the end of its queue, and gives
                     # ids once more. Who is pushed to does not notice; taken for a duplicate, it would be lost.

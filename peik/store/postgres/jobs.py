@@ -48,7 +48,7 @@ class PostgresJobs:
     async def queue(self, drafts: Sequence[JobDraft], *, quotas: Mapping[str, Quota], at_ms: int) -> list[Queued]:
         if not drafts:
             return []
-        return await self._write(
+        return await self.write(
             lambda batch: job_queueing.queue(batch, drafts, quotas, at_ms),
             kinds={draft.kind for draft in drafts},
             weight=len(drafts),
@@ -58,7 +58,7 @@ class PostgresJobs:
         if not await self._seek(lambda one: job_taking.is_worth_it(one, kind, terms, at_ms)):
             return []
         bound = {"limit": limit, "lease_ms": lease_ms, "at_ms": at_ms}
-        return await self._write(
+        return await self.write(
             lambda batch: job_taking.take(batch, kind, terms, node=self._node, **bound), kinds=[kind]
         )
 
@@ -70,17 +70,17 @@ class PostgresJobs:
     async def beat(self, news: Sequence[RunNews], *, lease_ms: int) -> list[Beaten]:
         if not news:
             return []
-        return await self._write(
+        return await self.write(
             lambda batch: job_runs.beat(batch, news, lease_ms), jobs=[one.job_id for one in news], weight=len(news)
         )
 
     async def note(self, job_id: int, notice_state: str) -> bool:
-        return await self._write(lambda batch: job_runs.note(batch, job_id, notice_state), jobs=[job_id])
+        return await self.write(lambda batch: job_runs.note(batch, job_id, notice_state), jobs=[job_id])
 
     async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[Settled | None]:
         if not runs:
             return []
-        return await self._write(
+        return await self.write(
             lambda batch: job_runs.settle(batch, runs, at_ms), jobs=[ran.job_id for ran in runs], weight=len(runs)
         )
 
@@ -88,7 +88,7 @@ class PostgresJobs:
         lost = await self._seek(lambda one: job_reading.lost(one, limit))
         if not lost:
             return []
-        return await self._write(lambda batch: job_runs.reap(batch, lost, at_ms), jobs=lost, weight=len(lost))
+        return await self.write(lambda batch: job_runs.reap(batch, lost, at_ms), jobs=lost, weight=len(lost))
 
     # ---- people's ----
 
@@ -102,10 +102,10 @@ class PostgresJobs:
         return await self._seek(lambda one: job_reading.standing(one, job_id))
 
     async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> Job:
-        return await self._write(lambda batch: job_runs.cancel(batch, job_id, reason, at_ms), jobs=[job_id])
+        return await self.write(lambda batch: job_runs.cancel(batch, job_id, reason, at_ms), jobs=[job_id])
 
     async def retry(self, job_id: int, *, at_ms: int) -> Job:
-        return await self._write(lambda batch: job_runs.retry(batch, job_id), jobs=[job_id])
+        return await self.write(lambda batch: job_runs.retry(batch, job_id), jobs=[job_id])
 
     async def tallies(self) -> dict[str, JobTally]:
         return await self._read(job_reading.tallies)
@@ -120,7 +120,7 @@ class PostgresJobs:
         over = await self._seek(lambda one: job_reading.over(one, retention, at_ms=at_ms, limit=limit))
         if not over:
             return 0
-        return await self._write(
+        return await self.write(
             lambda batch: job_runs.drop(batch, over, retention, at_ms=at_ms, limit=limit), jobs=over, weight=len(over)
         )
 
@@ -129,7 +129,7 @@ class PostgresJobs:
     async def _seek(self, work: Callable[[Session], Awaitable[T]]) -> T:
         return await self._read(lambda one: job_reading.seek(one, work))
 
-    async def _write(
+    async def write(
         self,
         work: Callable[[Batch], Awaitable[T]],
         *,

@@ -60,6 +60,7 @@ from peik.store.postgres.commit import Batch
 from peik.store.postgres.contacts import PostgresContacts
 from peik.store.postgres.failures import is_gone, is_refusal, may_repeat, translate
 from peik.store.postgres.files import PostgresFiles
+from peik.store.postgres.forgetting import PostgresForgetting
 from peik.store.postgres.inbox import PostgresInbox
 from peik.store.postgres.job_writer import JobWriter
 from peik.store.postgres.jobs import PostgresJobs
@@ -87,6 +88,7 @@ class PostgresStore(Listened):
     contacts: PostgresContacts
     nodes: PostgresNodes
     files: PostgresFiles
+    forgetting: PostgresForgetting
 
     def __init__(
         self,
@@ -148,6 +150,9 @@ class PostgresStore(Listened):
         self.jobs = PostgresJobs(self._job_writer, read=self._read, node=self._node)
         self.papers = PostgresPapers(self._paper_writer, read=self._read)
         self.contacts = PostgresContacts(self._paper_writer, read=self._read)
+        self.forgetting = PostgresForgetting(
+            write=self._write, read=self._read, papers=self._paper_writer, jobs=self.jobs, connect=self._connect
+        )
 
     async def _open(self) -> None:
         first = await self._connect()

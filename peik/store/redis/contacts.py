@@ -47,6 +47,10 @@ class RedisContacts:
             lambda among: ["contact_save", str(bot_id), rows, place], lambda done: None, weight=len(rows) + 1
         )
 
+    async def forget(self, bot_id: int, name: str) -> int:
+        """Whether it was known."""
+        return int(await self._commits.write("contact_forget", str(bot_id), name))
+
     async def contact(self, bot_id: int, chat_id: int) -> Contact | None:
         (found,) = await self._ask(["contact_those", str(bot_id), [name_of(chat_id)]])
         return next(iter(_contacts(bot_id, found)), None)

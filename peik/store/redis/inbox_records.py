@@ -152,6 +152,12 @@ class _Story(msgspec.Struct, frozen=True):
 _decode_story = msgspec.msgpack.Decoder(_Story).decode
 
 
+def read_story(raw: bytes) -> tuple[str | None, list[str]]:
+    """Its reason, and the lines of its history."""
+    story = _decode_story(raw)
+    return story.r, list(story.h)
+
+
 def delivery_of(consumer: Consumer, number: int, raw: bytes | None, *, at_ms: int) -> Delivery:
     is_over = consumer.progress.is_over(number)
     if raw is None:

@@ -52,7 +52,7 @@ T = TypeVar("T")
 _AT_ONCE = 200  # jobs that one call of the server changes: some milliseconds, in which its other clients wait
 _ROUNDS_MAX = 100  # of judging anew; in each of them somebody else has changed the job
 _QUEUED, _KEY_REUSED = 0, 1  # see job_queue.lua
-_COMMIT = ("prelude", "job_names", "job_places", "job_queue", "job_runs", "job_upkeep", "commit_end")
+_COMMIT = ("prelude", "job_names", "job_places", "job_queue", "job_runs", "job_upkeep", "job_forgetting", "commit_end")
 _READ = ("prelude", "job_names", "job_reading", "read_end")
 _ENDS_NOW, _OURS = 2, 1  # see job_runs.lua
 
@@ -113,6 +113,26 @@ class RedisJobs:
             Queued(job_id=int(job_id), state=PHASES[phase], is_repeat=bool(is_repeat))
             for job_id, phase, is_repeat in rest[0]
         ]
+
+    # ---- out, with the person ----
+
+    async def forget(self, job_ids: Sequence[int]) -> int:
+        """See `peik.forgetting_ports.Forgetting.drop_jobs`."""
+        ids = [str(one) for one in job_ids]
+        return int(await self._commits.write("job_forget", ids)) if ids else 0
+
+    async def forget_days(self, users: Sequence[str], *, is_dry: bool) -> int:
+        rows: set[tuple[str, str]] = set()
+        days: list[bytes] = await self._client.ask(self._client.redis.zrange(self._client.prefix + "job_days", 0, -1))
+        for day in (one.decode() for one in days):
+            for name in ("job_day_jobs", "job_day_bytes"):
+                fields: list[bytes] = await self._client.ask(
+                    self._client.redis.hkeys(f"{self._client.prefix}{name}:{day}")
+                )
+                rows |= {(day, field.decode()) for field in fields if _user_of(field.decode()) in users}
+        if not rows or is_dry:
+            return len(rows)
+        return int(await self._commits.write("job_forget_days", sorted(rows)))
 
     # ---- runs ----
 
@@ -285,3 +305,9 @@ def _refuse(how: int, why: list[Any], drafts: Sequence[JobDraft], quotas: Mappin
 def _of_jobs(telling: Telling, answers: list[int]) -> None:
     if any(answers):
         telling.jobs()
+
+
+def _user_of(field: str) -> str:
+    """Who is meant by "4:kind:user": kinds and users may hold the sign that parts them."""
+    size, _, rest = field.partition(":")
+    return rest.encode()[int(size) + 1 :].decode()

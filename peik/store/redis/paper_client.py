@@ -5,7 +5,7 @@ from peik.store.redis.commits import Commits
 from peik.store.redis.part_client import PartClient
 from peik.store.redis.writer import Writer
 
-_COMMIT = ("prelude", "papers", "contacts", "commit_end")
+_COMMIT = ("prelude", "papers", "contacts", "contact_forgetting", "commit_end")
 _READ = ("prelude", "paper_reading", "contact_reading", "read_end")
 
 

@@ -17,6 +17,8 @@ _COMMIT = (
     "prelude", "moving", "lease", "nodes", "accept", "advance", "time", "people", "remember",
     "arrivals", "spans", "consumers", "intake", "replay", "sweeping", "commit_end",
 )  # fmt: skip
+# So seldom asked for that no other commit is to bring it along.
+_FORGETTING = (*_COMMIT[:-1], "forgetting", "commit_end")
 _READ_LETTERS = ("prelude", "reading", "read_end")
 _READ_NODES = ("prelude", "nodes_reading", "read_end")
 _READ = ("prelude", "reading", "nodes_reading", "arrivals", "inbox_reading", "read_end")
@@ -31,7 +33,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def commit_script(operations: Iterable[str]) -> Script:
-    return _fitting((_ACCEPT, _INTAKE, _NODES, _COMMIT), operations)
+    return _fitting((_ACCEPT, _INTAKE, _NODES, _COMMIT, _FORGETTING), operations)
 
 
 def read_script(operations: Iterable[str]) -> Script:

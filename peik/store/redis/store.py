@@ -48,6 +48,7 @@ from peik.store.redis.client import Client
 from peik.store.redis.commits import Commits
 from peik.store.redis.contacts import RedisContacts
 from peik.store.redis.files import RedisFiles
+from peik.store.redis.forgetting import RedisForgetting
 from peik.store.redis.inbox import RedisInbox
 from peik.store.redis.jobs import RedisJobs
 from peik.store.redis.nodes import RedisNodes
@@ -72,6 +73,7 @@ class RedisStore:
     jobs: RedisJobs
     papers: RedisPapers
     contacts: RedisContacts
+    forgetting: RedisForgetting
 
     def __init__(
         self,
@@ -126,6 +128,7 @@ class RedisStore:
         self._paper_way = PaperWay(self._url, self._bell, node=node)
         self.papers = RedisPapers(self._paper_way)
         self.contacts = RedisContacts(self._paper_way)
+        self.forgetting = RedisForgetting(self._client, self._commits, contacts=self.contacts, jobs=self.jobs)
         try:
             await self.jobs.open()
             await self._paper_way.open()

@@ -20,6 +20,7 @@ from peik.ports import BotRecord, Marked, StoreListener, Stub
 from peik.store.commit import Batch, Slot
 from peik.store.contacts import SqliteContacts
 from peik.store.executor import run_in
+from peik.store.forgetting import SqliteForgetting
 from peik.store.jobs import SqliteJobs
 from peik.store.papers import SqlitePapers
 from peik.store.reading import adopt_marks
@@ -151,6 +152,9 @@ class ModelStore(SqliteStore):
         )
         self.papers = SqlitePapers(collect=self._collect, read=self._read)
         self.contacts = SqliteContacts(collect=self._collect, read=self._read)
+        self.forgetting = SqliteForgetting(
+            write=self._write, read=self._read, alone=self._read_alone, busy_ms=self._busy_ms
+        )
         self._is_open = True
 
     async def close(self) -> None:

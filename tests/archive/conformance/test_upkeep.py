@@ -9,6 +9,7 @@ from peik.archive_ports import (
     Fed,
     Kept,
     Kind,
+    LogFilter,
     MessageFilter,
     ReaderPlace,
     Record,
@@ -74,6 +75,31 @@ async def test_a_person_is_forgotten(place: Place) -> None:
         assert [one.message_id for one in found] == [4, 3]
         assert await archive.messages(MessageFilter(text="edited"), cursor=None, limit=9) == ([], None)
         assert await archive.keep_messages([message(1)]) == Kept(new=1)
+
+
+async def test_the_private_chats_with_a_person_are_forgotten_whoever_wrote(place: Place) -> None:
+    async with opened(place) as archive:
+        ours = message(1, chat_id=PERSON, sender_id=1)
+        await archive.keep_messages([ours, msgspec.structs.replace(ours, text="edited", edited_at_ms=NOW), message(2)])
+        await archive.keep_messages([message(3, sender_id=1)])
+        await archive.keep_events([event("read", chat_id=PERSON, user_id=1), event("other", chat_id=CHAT, user_id=1)])
+        await archive.feed([line("a", chat_id=PERSON, user_id=1), line("b", chat_id=CHAT, user_id=1)])
+        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 0, "feed": 1}
+        assert await archive.count_person(PERSON) == told
+        assert await archive.forget_person(PERSON) == told
+        assert await archive.count_person(PERSON) == dict.fromkeys(told, 0)
+        found, _ = await archive.messages(MessageFilter(), cursor=None, limit=9)
+        assert [one.message_id for one in found] == [3]
+        assert [one.key for one in await archive.fed("s1", after=0, limit=9)] == ["b"]
+
+
+async def test_lines_of_the_log_are_dropped_by_themselves(place: Place) -> None:
+    async with opened(place) as archive:
+        theirs, other = log("sent", fields='{"chat":77}'), log("sent", fields='{"chat":78}')
+        await archive.keep_logs([theirs, other])
+        assert await archive.drop_logs([theirs]) == 1
+        assert await archive.drop_logs([theirs]) == 0
+        assert await archive.logs(LogFilter(), cursor=None, limit=9) == ([other], None)
 
 
 async def test_what_is_put_is_there_as_it_was(place: Place) -> None:

@@ -307,10 +307,10 @@ DELETE FROM feed WHERE (session_id, number) IN (
 )
 
 -- name: with_lines_of
-SELECT f.session_id FROM feed AS f WHERE f.user_id = :user_id
+SELECT f.session_id FROM feed AS f WHERE f.user_id = :user_id OR f.chat_id = :user_id
 
 -- name: forget_lines
-DELETE FROM feed WHERE user_id = :user_id AND session_id = ANY (:session_ids::text[])
+DELETE FROM feed WHERE (user_id = :user_id OR chat_id = :user_id) AND session_id = ANY (:session_ids::text[])
 
 -- name: places
 SELECT session_id, number FROM reader_places WHERE reader = :reader
@@ -430,19 +430,30 @@ SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM aside)
 SELECT id FROM messages WHERE created_at_ms < :before_ms ORDER BY created_at_ms LIMIT :limit
 
 -- name: messages_of_sender
-SELECT id FROM messages WHERE sender_id = :user_id LIMIT :limit
+SELECT id FROM messages WHERE sender_id = :user_id OR chat_id = :user_id LIMIT :limit
 
 -- name: remove_old_events
 DELETE FROM events WHERE id IN (SELECT id FROM events WHERE created_at_ms < :before_ms ORDER BY created_at_ms, id LIMIT :limit)
 
 -- name: forget_versions
-DELETE FROM message_versions WHERE sender_id = :user_id
+DELETE FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id
 
 -- name: forget_events
-DELETE FROM events WHERE user_id = :user_id
+DELETE FROM events WHERE user_id = :user_id OR chat_id = :user_id
 
 -- name: forget_chat_states
 DELETE FROM chat_states WHERE chat_id = :user_id
+
+-- name: count_person
+SELECT
+    (SELECT count(*) FROM messages WHERE sender_id = :user_id OR chat_id = :user_id),
+    (SELECT count(*) FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id),
+    (SELECT count(*) FROM events WHERE user_id = :user_id OR chat_id = :user_id),
+    (SELECT count(*) FROM chat_states WHERE chat_id = :user_id),
+    (SELECT count(*) FROM feed WHERE user_id = :user_id OR chat_id = :user_id)
+
+-- name: drop_logs
+DELETE FROM logs WHERE digest = ANY (:digests::bytea[])
 
 -- name: page_sessions
 SELECT * FROM telegram_sessions WHERE session_id > :after ORDER BY session_id LIMIT :limit

@@ -222,7 +222,7 @@ DELETE FROM feed WHERE id IN (SELECT id FROM feed WHERE at_ms < :before_ms ORDER
 RETURNING session_id
 
 -- name: forget_lines
-DELETE FROM feed WHERE user_id = :user_id RETURNING session_id
+DELETE FROM feed WHERE user_id = :user_id OR chat_id = :user_id RETURNING session_id
 
 -- name: places
 SELECT session_id, number FROM reader_places WHERE reader = :reader
@@ -318,7 +318,7 @@ SELECT
 SELECT id, session_id, chat_id, message_id FROM messages WHERE created_at_ms < :before_ms ORDER BY created_at_ms LIMIT :limit
 
 -- name: messages_of_sender
-SELECT id, session_id, chat_id, message_id FROM messages WHERE sender_id = :user_id LIMIT :limit
+SELECT id, session_id, chat_id, message_id FROM messages WHERE sender_id = :user_id OR chat_id = :user_id LIMIT :limit
 
 -- name: remove_message
 DELETE FROM messages WHERE id = ?
@@ -330,13 +330,24 @@ DELETE FROM message_versions WHERE session_id = ? AND chat_id = ? AND message_id
 DELETE FROM events WHERE id IN (SELECT id FROM events WHERE created_at_ms < :before_ms ORDER BY created_at_ms LIMIT :limit)
 
 -- name: forget_versions
-DELETE FROM message_versions WHERE sender_id = :user_id
+DELETE FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id
 
 -- name: forget_events
-DELETE FROM events WHERE user_id = :user_id
+DELETE FROM events WHERE user_id = :user_id OR chat_id = :user_id
 
 -- name: forget_chats
 DELETE FROM chat_states WHERE chat_id = :user_id
+
+-- name: count_person
+SELECT
+    (SELECT count(*) FROM messages WHERE sender_id = :user_id OR chat_id = :user_id) AS messages,
+    (SELECT count(*) FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id) AS versions,
+    (SELECT count(*) FROM events WHERE user_id = :user_id OR chat_id = :user_id) AS events,
+    (SELECT count(*) FROM chat_states WHERE chat_id = :user_id) AS chat_states,
+    (SELECT count(*) FROM feed WHERE user_id = :user_id OR chat_id = :user_id) AS feed
+
+-- name: drop_log
+DELETE FROM logs WHERE digest = ?
 
 -- name: page_sessions
 SELECT * FROM telegram_sessions WHERE session_id > :after ORDER BY session_id LIMIT :limit

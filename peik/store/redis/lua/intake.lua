@@ -57,8 +57,9 @@ local function is_same(update, id)
         return true
     end
     local kept = update_of(raw, arrival(raw))
+    local is_forgotten = kept[3] == 'tforgotten' -- its person was: neither its lane nor its sender is known any more
     for index = 2, 6 do
-        if kept[index] ~= update[index] then
+        if kept[index] ~= update[index] and not (is_forgotten and (index == 3 or index == 4)) then
             return false
         end
     end
