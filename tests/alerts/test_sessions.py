@@ -74,7 +74,7 @@ def test_an_account_that_telegram_lets_wait_is_told() -> None:
 
 @pytest.mark.raises_alert("archive")
 def test_an_archive_that_cannot_be_opened_is_told_until_it_can() -> None:
-    """A mongod that is killed and comes back: tests/alerts/test_servers.py."""
+    """As it is at a start while its server is away."""
 
     async def story(house: House, hearing: Hearing) -> None:
         house.archive_back_at = house.clock.mono() + 2 * HOUR_S
