@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLIENTS := tests/clients/node_modules/.ready
+PEERS := bench/.venv/.ready
+ROUNDS ?= 3
 SEEDS ?= 300
 MINUTES ?= 30
 # More than there are cores: many tests wait for processes that they have started.
@@ -13,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -75,11 +77,26 @@ audit: setup  ## Ask the public advisories about every package in .venv. Needs t
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9,<3' || { echo "NOT AUDITED: pip-audit cannot be installed here."; exit 3; }
 	$(BIN)/python -m proofs.audit $(VENV)/audit/bin/pip-audit
 
-bench-quick: setup  ## Measure accept and drain against bare SQLite and a bare aiohttp loop, in under two minutes.
-	$(BIN)/python -m bench.quick
+bench-quick: setup  ## Measure the most telling figures beside their ceilings, in under two minutes.
+	$(BIN)/python -m bench.quick $(ARGS)
 
-bench: setup  ## The same in five rounds, for figures that are quoted.
-	$(BIN)/python -m bench.quick --rounds 5
+# Peers have dependencies of their own, so they and Peik get an environment of their own.
+$(PEERS): pyproject.toml bench/peers/requirements.txt bench/peers/package-lock.json
+	$(PYTHON) -m venv bench/.venv
+	bench/.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench,postgres,redis]' -r bench/peers/requirements.txt
+	bench/.venv/bin/python bench/peers/node.py
+	@touch $(PEERS)
+
+bench: setup $(PEERS)  ## Measure Peik, its peers and the raw ceilings in one run, for the docs: ROUNDS=3; about half an hour.
+	@$(BIN)/python -m tests.machine
+	bench/.venv/bin/python -m bench --rounds $(ROUNDS) --write docs/reference $(ARGS)
+	$(BIN)/python docs/generate.py
+
+bench-gate: setup  ## Has Peik become slower? Instructions per letter and ratios to ceilings against bench/baseline.json.
+	$(BIN)/python -m bench.gate $(ARGS)
+
+bench-growth: setup  ## How cost grows with backlog, chats, bots and arrivals: plots, exponents and a verdict per line.
+	$(BIN)/python -m bench.growth --write docs/reference $(ARGS)
 
 nodes-proof: setup  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
 	@$(BIN)/python -m tests.machine
@@ -111,4 +128,4 @@ monitoring-check:  ## Play the alert rules for Prometheus with its own promtool 
 	promtool test rules deploy/prometheus/alerts_test.yml
 
 clean:  ## Remove what setup and tests made.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build *.egg-info tests/clients/node_modules
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build *.egg-info tests/clients/node_modules bench/.venv bench/peers/node_modules bench/results

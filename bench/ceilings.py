@@ -1,4 +1,4 @@
-"""What this machine can do without Peik: the disk, bare SQLite, the stub, and clients that keep nothing."""
+"""What this machine can do without Peik: the disk, bare SQLite, the stub, and the shortest durable way by hand."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ import apsw
 import msgspec
 
 from bench.figures import Figures, percentiles
-from bench.load import TOKEN, params
+from bench.ground import Ground
 from bench.loop import run
-from bench.stub import Stub
+from bench.payload import TOKEN, params
 
+# At 20,000 letters; fewer when there are fewer.
 FSYNCS = 400
 SINGLE_COMMITS = 2_000
 BATCHED_ROWS = 40_000
-POSTS = 10_000
 WORKERS = 64  # as many as Peik has in flight per bot by default
 STUB_POSTS = 64_000
 _PIPELINED = 16
@@ -32,23 +32,25 @@ _INSERT = """INSERT INTO letters (bot_id, number, rank, chat, thread, weight, me
     backoff_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
-def fsync(folder: Path, stub: Stub) -> Figures:
+def fsync(ground: Ground) -> Figures:
     """Append 4 KiB and sync, again and again: about what a durable single commit must cost."""
     page = b"\0" * 4096
-    with (folder / "page").open("wb", buffering=0) as file:
+    fsyncs = ground.share(FSYNCS)
+    with (ground.path / "page").open("wb", buffering=0) as file:
         began = time.monotonic()
-        for _ in range(FSYNCS):
+        for _ in range(fsyncs):
             file.write(page)
             os.fdatasync(file.fileno())
-        return {"fsync": FSYNCS / (time.monotonic() - began)}
+        return {"fsync": fsyncs / (time.monotonic() - began)}
 
 
-def sqlite_commits(folder: Path, stub: Stub) -> Figures:
+def sqlite_commits(ground: Ground) -> Figures:
+    folder, singles, rows = ground.path, ground.share(SINGLE_COMMITS), ground.share(BATCHED_ROWS)
     return {
-        "sqlite_1": _commits(folder / "single.db", SINGLE_COMMITS, per_commit=1),
-        "sqlite_100": _commits(folder / "hundred.db", BATCHED_ROWS, per_commit=100),
-        "sqlite_500": _commits(folder / "many.db", BATCHED_ROWS, per_commit=500),
-        "sqlite_500_lanes": _commits(folder / "lanes.db", BATCHED_ROWS, per_commit=500, with_lanes=True),
+        "sqlite_1": _commits(folder / "single.db", singles, per_commit=1),
+        "sqlite_100": _commits(folder / "hundred.db", rows, per_commit=100),
+        "sqlite_500": _commits(folder / "many.db", rows, per_commit=500),
+        "sqlite_500_lanes": _commits(folder / "lanes.db", rows, per_commit=500, with_lanes=True),
     }
 
 
@@ -81,36 +83,15 @@ def _row(number: int) -> tuple[int | str, ...]:
     return (123456789, number, 2, 1_000_000 + number % 400, 0, 1, "sendMessage", text, 1_763_200_000_000, 5, 2000)
 
 
-def aiohttp_loop(folder: Path, stub: Stub) -> Figures:
-    """What people write today: workers that post and forget, on the same event loop that Peik uses."""
-
-    async def post_all() -> float:
-        numbers = iter(range(POSTS))
-        url = f"{stub.root}/bot{TOKEN}/sendMessage"
-        headers = {"Content-Type": "application/json"}
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=WORKERS)) as session:
-
-            async def work() -> None:
-                for number in numbers:
-                    async with session.post(url, data=params(number), headers=headers) as answer:
-                        assert msgspec.json.decode(await answer.read())["ok"]
-
-            began = time.monotonic()
-            await asyncio.gather(*(work() for _ in range(WORKERS)))
-            return POSTS / (time.monotonic() - began)
-
-    return {"aiohttp_loop": run(post_all())}
-
-
-def idle_commit_and_post(folder: Path, stub: Stub) -> Figures:
+def idle_commit_and_post(ground: Ground) -> Figures:
     """The shortest durable way by hand: one bare commit, then one aiohttp call on a warm connection."""
 
     async def post_some() -> list[float]:
-        connection = _open(folder / "idle.db")
-        url = f"{stub.root}/bot{TOKEN}/sendMessage"
+        connection = _open(ground.path / "idle.db")
+        url = f"{ground.stub}/bot{TOKEN}/sendMessage"
         taken: list[float] = []
         async with aiohttp.ClientSession() as session:
-            for number in range(IDLE_POSTS):
+            for number in range(ground.share(IDLE_POSTS)):
                 await asyncio.sleep(IDLE_PAUSE_S)
                 began = time.monotonic()
                 connection.execute(_INSERT, _row(number))
@@ -124,22 +105,23 @@ def idle_commit_and_post(folder: Path, stub: Stub) -> Figures:
     return {"bare_idle_p50_ms": half * 1000, "bare_idle_p99_ms": most * 1000}
 
 
-def stub_ceiling(folder: Path, stub: Stub) -> Figures:
+def stub_ceiling(ground: Ground) -> Figures:
     """Raw pipelined requests over many connections. If this is not far above the drain, the stub is the bottleneck."""
 
     async def flood() -> float:
         loop = asyncio.get_running_loop()
+        each = ground.share(STUB_POSTS) // WORKERS + 1
         body = params(1)
         head = b"POST /bot%b/sendMessage HTTP/1.1\r\nHost: stub\r\nContent-Length: %d\r\n\r\n" % (
             TOKEN.encode(),
             len(body),
         )
-        floods = [_Flood(head + body, STUB_POSTS // WORKERS) for _ in range(WORKERS)]
+        floods = [_Flood(head + body, each) for _ in range(WORKERS)]
         began = time.monotonic()
         for one in floods:
-            await loop.create_connection(lambda one=one: one, "127.0.0.1", stub.port)  # type: ignore[misc]
+            await loop.create_connection(lambda one=one: one, "127.0.0.1", ground.stub_port)  # type: ignore[misc]
         await asyncio.gather(*(one.ended for one in floods))
-        return STUB_POSTS / (time.monotonic() - began)
+        return each * WORKERS / (time.monotonic() - began)
 
     return {"stub": run(flood())}
 

@@ -10,11 +10,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 
 from bench.figures import Figures, percentiles
+from bench.ground import Ground
 from bench.load import BOT_ID, TOKEN, call
 from bench.loop import run
 from bench.stub import Stub
@@ -25,30 +25,29 @@ from peik.core.token import Token
 from peik.events import Event, Settled
 
 SINGLE_LETTERS = 2_000
-LETTERS = 20_000
 CALLERS = 50
 BATCH = 500
-BATCHED_LETTERS = 40_000
 IDLE_LETTERS = 300
 IDLE_PAUSE_S = 0.004
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
-def accept_one_caller(folder: Path, stub: Stub) -> Figures:
+def accept_one_caller(ground: Ground) -> Figures:
     async def work(peik: Office) -> float:
-        for number in range(SINGLE_LETTERS):
+        letters = ground.share(SINGLE_LETTERS)
+        for number in range(letters):
             await peik.desk.accept([call(number)])
-        return SINGLE_LETTERS
+        return letters
 
-    return {"accept_1": run(_accepting(folder, stub, work))}
+    return {"accept_1": run(accepting(ground, work))}
 
 
-def accept_many_callers(folder: Path, stub: Stub) -> Figures:
+def accept_many_callers(ground: Ground) -> Figures:
     async def work(peik: Office) -> float:
-        await accept_by_callers(peik, LETTERS)
-        return LETTERS
+        await accept_by_callers(peik, ground.letters)
+        return ground.letters
 
-    return {"accept_50": run(_accepting(folder, stub, work))}
+    return {"accept_50": run(accepting(ground, work))}
 
 
 async def accept_by_callers(peik: Office, letters: int) -> None:
@@ -61,26 +60,27 @@ async def accept_by_callers(peik: Office, letters: int) -> None:
     await asyncio.gather(*(one_caller(first) for first in range(CALLERS)))
 
 
-def accept_batches(folder: Path, stub: Stub) -> Figures:
+def accept_batches(ground: Ground) -> Figures:
     async def work(peik: Office) -> float:
-        await _accept_in_batches(peik, BATCHED_LETTERS)
-        return BATCHED_LETTERS
+        await accept_in_batches(peik, 2 * ground.letters)
+        return 2 * ground.letters
 
-    return {"accept_batch": run(_accepting(folder, stub, work))}
+    return {"accept_batch": run(accepting(ground, work))}
 
 
-def drain(folder: Path, stub: Stub) -> Figures:
+def drain(ground: Ground) -> Figures:
     """From the end of the pause until the last settlement is committed."""
 
     async def work() -> float:
-        async with opened(folder, stub, is_paused=True) as peik:
-            await _accept_in_batches(peik, LETTERS)
-            return await drained(peik, LETTERS)
+        async with opened(ground, is_paused=True) as peik:
+            await accept_in_batches(peik, ground.letters)
+            return await drained(peik, ground.letters)
 
+    stub = Stub(ground.stub_port)
     before = stub.posts()
     taken_s = run(work())
-    _check_posts(stub, before, LETTERS)
-    return {"drain": LETTERS / taken_s}
+    _check_posts(stub, before, ground.letters)
+    return {"drain": ground.letters / taken_s}
 
 
 async def drained(peik: Office, letters: int) -> float:
@@ -93,29 +93,30 @@ async def drained(peik: Office, letters: int) -> float:
     return ended.at - began
 
 
-def deliver_as_accepted(folder: Path, stub: Stub) -> Figures:
+def deliver_as_accepted(ground: Ground) -> Figures:
     """The whole way at full load: 50 callers while the bot sends, until the last settlement is committed."""
 
     async def work() -> float:
-        async with opened(folder, stub, is_paused=False) as peik:
-            ended = _Ended(LETTERS)
+        async with opened(ground, is_paused=False) as peik:
+            ended = _Ended(ground.letters)
             peik.events.listen(ended)
             began = time.monotonic()
-            await accept_by_callers(peik, LETTERS)
+            await accept_by_callers(peik, ground.letters)
             await asyncio.wait_for(ended.wait(), PATIENCE_S)
             return ended.at - began
 
+    stub = Stub(ground.stub_port)
     before = stub.posts()
     taken_s = run(work())
-    _check_posts(stub, before, LETTERS)
-    return {"whole_way": LETTERS / taken_s}
+    _check_posts(stub, before, ground.letters)
+    return {"whole_way": ground.letters / taken_s}
 
 
-def idle_latency(folder: Path, stub: Stub) -> Figures:
+def idle_latency(ground: Ground) -> Figures:
     """Nothing else to do: from the call of accept until the request is at the stub, by one monotonic clock."""
 
     async def work() -> list[float]:
-        async with opened(folder, stub, is_paused=False) as peik:
+        async with opened(ground, is_paused=False) as peik:
             taken: list[float] = []
             for number in range(IDLE_LETTERS):
                 await asyncio.sleep(IDLE_PAUSE_S)
@@ -133,16 +134,20 @@ def idle_latency(folder: Path, stub: Stub) -> Figures:
 # ---- opening ----
 
 
-def config(folder: Path, stub: Stub) -> Config:
+def config(ground: Ground, store: str | None = None) -> Config:
     """Default settings but for the place, the bot and the pace; nothing is taken from the environment."""
-    flags = {"store": f"sqlite:///{folder}/peik.db", "api_root": stub.root, "bot_tokens": TOKEN}
+    flags = {
+        "store": store or f"sqlite:///{ground.folder}/peik.db",
+        "api_root": ground.stub,
+        "bot_tokens": TOKEN,
+    }
     flags |= {"pace": "off", "inbound": "off"}
-    return load(flags, environment={}, folder=folder)
+    return load(flags, environment={}, folder=ground.path)
 
 
 @asynccontextmanager
-async def opened(folder: Path, stub: Stub, *, is_paused: bool) -> AsyncIterator[Office]:
-    async with running(config(folder, stub)) as peik:
+async def opened(ground: Ground, *, is_paused: bool, store: str | None = None) -> AsyncIterator[Office]:
+    async with running(config(ground, store)) as peik:
         if is_paused:
             record = msgspec.structs.replace(peik.desk.bot(BOT_ID), paused="a measurement begins")
             await peik.store.save_bot(record)
@@ -150,9 +155,9 @@ async def opened(folder: Path, stub: Stub, *, is_paused: bool) -> AsyncIterator[
         yield peik
 
 
-async def _accepting(folder: Path, stub: Stub, work: Callable[[Office], Awaitable[float]]) -> float:
+async def accepting(ground: Ground, work: Callable[[Office], Awaitable[float]], *, store: str | None = None) -> float:
     """Letters a second, each counted when its caller was told that it is durable."""
-    async with opened(folder, stub, is_paused=True) as peik:
+    async with opened(ground, is_paused=True, store=store) as peik:
         began = time.monotonic()
         letters = await work(peik)
         rate = letters / (time.monotonic() - began)
@@ -160,9 +165,9 @@ async def _accepting(folder: Path, stub: Stub, work: Callable[[Office], Awaitabl
         return rate
 
 
-async def _accept_in_batches(peik: Office, letters: int) -> None:
+async def accept_in_batches(peik: Office, letters: int) -> None:
     for first in range(0, letters, BATCH):
-        await peik.desk.accept([call(number) for number in range(first, first + BATCH)])
+        await peik.desk.accept([call(number) for number in range(first, min(first + BATCH, letters))])
 
 
 def _check_posts(stub: Stub, before: int, letters: int) -> None:

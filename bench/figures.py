@@ -14,10 +14,12 @@ class Spread(msgspec.Struct, frozen=True):
     median: float
     least: float
     most: float
+    deviation: float = 0.0  # the median of how far single rounds lie from the median
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        return cls(statistics.median(values), min(values), max(values))
+        median = statistics.median(values)
+        return cls(median, min(values), max(values), statistics.median(abs(one - median) for one in values))
 
 
 def percentiles(values: Sequence[float]) -> tuple[float, float]:

@@ -9,9 +9,9 @@ import aiohttp
 import msgspec
 
 from bench.figures import Figures
+from bench.ground import Ground
 from bench.load import BOT_ID, TOKEN
 from bench.loop import run
-from bench.stub import Stub
 from bench.updates_stub import FIRST_ID, UPDATES, running_updates_stub, updates
 from peik.app import running
 from peik.carrier.botapi import BotApiCarrier
@@ -23,31 +23,32 @@ from peik.events import Event, Events, InboxRecovered
 from peik.ports import BotRecord, Request
 from peik.store.sqlite import SqliteStore
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 NEAREST_S = 0.01  # to its data centre and back, for a server that stands beside it
 STORED = 100_000
 PAGE = 100
 READS = 50
 
 
-def recover(folder: Path, stub: Stub) -> Figures:
+def recover(ground: Ground) -> Figures:
     """10,000 updates, 100 a page: two bare loops and Peik against the same stub, one after another.
 
     Once as far away as Telegram is at its nearest, and once with no distance at all, where every page costs Peik a commit
     and the bare loop nothing: a poll confirms the page before it, so that the commit cannot be done meanwhile.
     """
     figures: dict[str, float] = {}
+    many = ground.share(UPDATES)
     for suffix, delay_s in (("", NEAREST_S), ("_at_once", 0.0)):
-        with running_updates_stub(int(time.time()) - 3600, delay_s=delay_s) as root:
+        with running_updates_stub(int(time.time()) - 3600, many=many, delay_s=delay_s) as root:
             figures |= {
-                f"bare_aiohttp_poll{suffix}": UPDATES / run(_bare_aiohttp(root)),
-                f"bare_carrier_poll{suffix}": UPDATES / run(_bare_carrier(root)),
-                f"recover{suffix}": UPDATES / run(_recover(folder / f"recover{suffix}", root)),
+                f"bare_aiohttp_poll{suffix}": many / run(_bare_aiohttp(root, many)),
+                f"bare_carrier_poll{suffix}": many / run(_bare_carrier(root, many)),
+                f"recover{suffix}": many / run(_recover(ground.path / f"recover{suffix}", root, many)),
             }
     return figures
 
 
-async def _bare_aiohttp(root: str) -> float:
+async def _bare_aiohttp(root: str, many: int) -> float:
     """What people write: ask, read the JSON, ask for what follows the last id."""
     url = f"{root}/bot{TOKEN}/getUpdates"
     found, offset = 0, 0
@@ -64,11 +65,11 @@ async def _bare_aiohttp(root: str) -> float:
             found += len(page)
             offset = page[-1]["update_id"] + 1
         taken_s = time.monotonic() - began
-    assert found == UPDATES
+    assert found == many
     return taken_s
 
 
-async def _bare_carrier(root: str) -> float:
+async def _bare_carrier(root: str, many: int) -> float:
     """The same with Peik's own HTTP client and JSON decoder: what storing costs, and nothing else."""
     carrier = BotApiCarrier(root, connections_max=4)
     found, offset = 0, 0
@@ -85,11 +86,11 @@ async def _bare_carrier(root: str) -> float:
         offset = page[-1]["update_id"] + 1
     taken_s = time.monotonic() - began
     await carrier.close()
-    assert found == UPDATES
+    assert found == many
     return taken_s
 
 
-async def _recover(folder: Path, root: str) -> float:
+async def _recover(folder: Path, root: str, many: int) -> float:
     recovered: asyncio.Future[InboxRecovered] = asyncio.get_running_loop().create_future()
 
     def listen(told: Sequence[Event]) -> None:
@@ -104,27 +105,27 @@ async def _recover(folder: Path, root: str) -> float:
         event = await asyncio.wait_for(recovered, PATIENCE_S)
         state = await peik.store.inbox.inbox(BOT_ID)
         assert state is not None
-        assert (event.stored, state.last_update_id) == (UPDATES, FIRST_ID + UPDATES - 1)
+        assert (event.stored, state.last_update_id) == (many, FIRST_ID + many - 1)
         return event.took_s
 
 
-def read_page(folder: Path, stub: Stub) -> Figures:
+def read_page(ground: Ground) -> Figures:
     """The next page of a consumer that is at the end of what is stored, with 100 and with 100,000 arrivals kept."""
-    return run(_read_pages(folder))
+    return run(_read_pages(ground.path, ground.share(STORED) // PAGE * PAGE))
 
 
-async def _read_pages(folder: Path) -> Figures:
+async def _read_pages(folder: Path, stored: int) -> Figures:
     store = SqliteStore(folder / "peik.db", clock=SystemClock())
     await store.open()
     await store.save_bot(BotRecord(bot_id=BOT_ID, token=Token(TOKEN)))
     await store.inbox.open_inbox(BOT_ID, server="bench", at_ms=1)
     consumer = await store.inbox.ensure_consumer(BOT_ID, "default", at_ms=1)
-    template = [msgspec.json.decode(one) for one in updates(1_763_000_000)[:PAGE]]
+    template = [msgspec.json.decode(one) for one in updates(1_763_000_000, PAGE)]
     figures: dict[str, float] = {}
-    for first in range(0, STORED, PAGE):
+    for first in range(0, stored, PAGE):
         page = [read_update(msgspec.json.encode(one | {"update_id": 1 + first + n})) for n, one in enumerate(template)]
         await store.inbox.take_in(BOT_ID, page, at_ms=1, last_update_id=first + PAGE)
-        if first + PAGE in (PAGE, STORED):
+        if first + PAGE in (PAGE, stored):
             label = "page_small_ms" if first == 0 else "page_large_ms"
             figures[label] = await _page_ms(store, consumer.id, first)
     await store.close()

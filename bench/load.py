@@ -1,23 +1,15 @@
-"""The work that every measurement does: messages of about 200 bytes to 400 chats, from one bot."""
+"""The same work as calls of Peik's, and as bodies of its REST door."""
 
 from collections.abc import Iterator
 
 import msgspec
 
+from bench.payload import BOT_ID, CHATS, TEXT_BYTES, TOKEN, params
 from peik.desk import Call
 
-BOT_ID = 123456789
-TOKEN = f"{BOT_ID}:AAE-bench-bench-bench-bench-bench-0"
-CHATS = 400
-TEXT_BYTES = 200
+__all__ = ["BOT_ID", "CHATS", "TEXT_BYTES", "TOKEN", "batch_bodies", "call", "params"]
 
-_FILLING = ("Your order has left the warehouse and will be with you soon. " * 4)[: TEXT_BYTES - 9]
 _encode = msgspec.json.Encoder().encode
-
-
-def params(number: int) -> bytes:
-    """The parameters of one sendMessage as a caller would encode them."""
-    return _encode({"chat_id": 1_000_000 + number % CHATS, "text": f"{number:08d} {_FILLING}"})
 
 
 def call(number: int) -> Call:

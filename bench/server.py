@@ -18,11 +18,11 @@ import msgspec
 import psutil
 
 from bench.figures import Figures
+from bench.ground import Ground
 from bench.load import TOKEN, batch_bodies
 from bench.loop import run
-from bench.stub import Stub
 
-LETTERS = 100_000
+LETTERS = 100_000  # at 20,000 letters of the other measurements
 MILLION = 1_000_000
 BATCH = 500
 CLIENTS = 4
@@ -32,12 +32,12 @@ _GREETING = re.compile(r"listens on (http://\S+)")
 _MB = 1_000_000  # as the budget counts
 
 
-def serve_backlog(folder: Path, stub: Stub) -> Figures:
-    return _backlog(folder, LETTERS, suffix="")
+def serve_backlog(ground: Ground) -> Figures:
+    return _backlog(ground.path, ground.share(LETTERS), suffix="")
 
 
-def serve_million(folder: Path, stub: Stub) -> Figures:
-    return _backlog(folder, MILLION, suffix="_million")
+def serve_million(ground: Ground) -> Figures:
+    return _backlog(ground.path, ground.share(MILLION), suffix="_million")
 
 
 def _backlog(folder: Path, letters: int, *, suffix: str) -> Figures:

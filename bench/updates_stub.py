@@ -1,4 +1,4 @@
-"""A Telegram with 10,000 updates waiting, as fast as one process can. Run as `python -m bench.updates_stub`; it prints its port.
+"""A Telegram with updates waiting, as fast as one process can. Run as `python -m bench.updates_stub`; it prints its port.
 
 getUpdates is answered from memory, 100 a page, from the offset that is asked for; nothing is ever deleted, so that every
 reader of a run finds the same. A poll beyond the end is left parked. Every other method is answered with `true`.
@@ -28,9 +28,9 @@ _UPDATE = (
 )
 
 
-def updates(date: int) -> list[bytes]:
+def updates(date: int, many: int) -> list[bytes]:
     every = []
-    for number in range(UPDATES):
+    for number in range(many):
         user = 1_000_000 + number % CHATS
         every.append(_UPDATE % (FIRST_ID + number, number, user, user, user, user, date, _TEXT))
     return every
@@ -64,7 +64,7 @@ class _Conversation(asyncio.Protocol):
             return b'{"ok":true,"result":true}'
         offset = _OFFSET.search(request)
         start = max(0, int(offset[1]) - FIRST_ID) if offset else 0
-        if start >= UPDATES:
+        if start >= len(self._every):
             # A poll that may wait is left parked: nobody measures it.
             return b'{"ok":true,"result":[]}' if re.search(rb'timeout"?[=:] ?0', request) else None
         return b'{"ok":true,"result":[%b]}' % b",".join(self._every[start : start + PAGE])
@@ -72,7 +72,7 @@ class _Conversation(asyncio.Protocol):
 
 async def _serve() -> None:
     loop = asyncio.get_running_loop()
-    every, delay_s = updates(int(sys.argv[1])), float(sys.argv[2])
+    every, delay_s = updates(int(sys.argv[1]), int(sys.argv[2])), float(sys.argv[3])
     server = await loop.create_server(lambda: _Conversation(every, delay_s), "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
@@ -82,12 +82,12 @@ async def _serve() -> None:
 
 
 @contextlib.contextmanager
-def running_updates_stub(date: int, *, delay_s: float = 0.0) -> Iterator[str]:
+def running_updates_stub(date: int, *, many: int = UPDATES, delay_s: float = 0.0) -> Iterator[str]:
     """The API root of a stub in a process of its own, whose updates were all sent at `date`.
 
     `delay_s` is as long as an answer takes besides: Telegram is not on this machine.
     """
-    command = [sys.executable, "-m", "bench.updates_stub", str(date), str(delay_s)]
+    command = [sys.executable, "-m", "bench.updates_stub", str(date), str(many), str(delay_s)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdin is not None
