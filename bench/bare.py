@@ -111,6 +111,7 @@ async def _serve_uvicorn(app: Any) -> None:
         app, port=0, loop="uvloop", http="httptools", ws="none", lifespan="off", access_log=False, log_level="warning"
     )
     listener = config.bind_socket()
+    listener.listen(1024)  # whoever reads the port may come at once
     serving = asyncio.ensure_future(uvicorn.Server(config).serve([listener]))
     await _until_told(listener.getsockname()[1])
     serving.cancel()

@@ -23,6 +23,8 @@ ENV_EXAMPLE = Path(__file__).parents[1] / ".env.example"
 ENV_PRODUCTION = Path(__file__).parents[1] / ".env.production"
 NODES = FOLDER / "nodes_proof.json"
 SOAK = FOLDER / "soak.json"
+BENCH = FOLDER / "bench.json"
+GROWTH = FOLDER / "growth.json"
 COMPATIBILITY = Path(__file__).parent / "compatibility.json"
 COMPATIBILITY_PAGE = Path(__file__).parent / "compatibility.md"
 WORLD = Path(__file__).parent / "world.json"
@@ -35,6 +37,7 @@ def pages() -> dict[str, str]:
     """Every page that there should be, by file name."""
     return {
         "alerts.md": _page("Alerts", *_alerts()),
+        "bench.md": _page("Speed in figures", *_bench(), *_growth()),
         "errors.md": _page("Telegram's errors", *_errors()),
         "methods.md": _page("Methods", *_methods()),
         "metrics.md": _page("Metrics", *_metrics()),
@@ -519,6 +522,76 @@ def _soak() -> Iterator[str]:
         yield f"![{name}](soak-{name}.svg)"
     yield "## Everything that was counted"
     yield _table(("what", "figure"), [(name, _figure(value)) for name, value in document["figures"].items()])
+
+
+# ---- speed ----
+
+
+def _bench() -> Iterator[str]:
+    """Of the last run of `make bench`, which wrote down what it saw."""
+    yield "What this is about, and how it is measured: [performance](../performance.md)."
+    if not BENCH.is_file():
+        yield "No run of `make bench` is kept yet."
+        return
+    run: dict[str, Any] = json.loads(BENCH.read_text(encoding="utf-8"))
+    yield (
+        f"`make bench`: {run['rounds_done']} rounds of {run['letters']:,} letters on {run['cores']} cores, load "
+        f"{run['load_before']:.1f} before. Medians, with least to most of the rounds."
+    )
+    yield _table(("what", "Peik", "ceiling in the same run", "ratio", "goal", "met"), _bench_rows(run["figures"]))
+    yield "![Bars of every row](bench.svg)"
+    yield "## Peers"
+    peers = [
+        (line["title"], one["title"], _short(one["median"]), f"{line['median'] / one['median']:.2f}")
+        for line in run["figures"]
+        for one in line["peers"]
+    ]
+    yield _table(("what", "who", "median", "Peik / peer"), peers)
+    yield _table(("peer", "its terms"), [(one["title"], one["terms"]) for one in run["peers"]])
+    yield "## Ceilings"
+    yield _table(("what", "median"), [(_one_line(one["title"]), _spread(one)) for one in run["ceilings"]])
+    if run["failures"]:
+        yield "Gave no figure: " + ", ".join(map(_code, run["failures"])) + "."
+
+
+def _bench_rows(figures: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
+    for line in figures:
+        ceiling = "" if line["ratio"] is None else f"{line['ceiling_title']}: {_short(line['ceiling_median'])}"
+        ratio = "" if line["ratio"] is None else f"{line['ratio']:.2f}"
+        goals = line["goals"] or [{"words": "", "reached": None}]
+        words = "<br>".join(goal["words"] for goal in goals)
+        met = "<br>".join({True: "yes", False: "**no**", None: ""}[goal["reached"]] for goal in goals)
+        yield (line["title"], _spread(line), ceiling, ratio, words, met)
+
+
+def _growth() -> Iterator[str]:
+    """Of the last run of `make bench-growth`."""
+    yield "## How cost grows"
+    if not GROWTH.is_file():
+        yield "No run of `make bench-growth` is kept yet."
+        return
+    run: dict[str, Any] = json.loads(GROWTH.read_text(encoding="utf-8"))
+    rows = []
+    for axis, lines in run["axes"].items():
+        for line in lines.values():
+            growth = line["growth"]
+            points = " · ".join(f"{n:,.0f}: {_short(cost)}" for n, cost in line["points"])
+            exponent = f"{growth['exponent']:.2f} ± {growth['error']:.2f}"
+            verdict = "yes" if growth["is_log"] else "**no**"
+            rows.append(
+                (axis, f"{line['title']}, {line['unit']}", points, exponent, f"{growth['log_exponent']:.2f}", verdict)
+            )
+    yield _table(("against", "what", "at the points", "exponent", "log n has", "no faster than log n"), rows)
+    for axis in run["axes"]:
+        yield f"![Cost against {axis}](growth_{axis}.svg)"
+
+
+def _spread(line: dict[str, Any]) -> str:
+    return f"{_short(line['median'])} {line['unit']} ({_short(line['min'])} to {_short(line['max'])})"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _figure(value: object) -> str:

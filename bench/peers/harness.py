@@ -5,7 +5,6 @@ ends when the last message is settled in the peer's own store, not when the last
 """
 
 import asyncio
-import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import psutil
 import uvloop
 
 from bench.figures import percentiles
@@ -148,7 +148,7 @@ async def _drain(peer: Peer, letters: int) -> dict[str, float]:
     async with peer.working():
         await peer.settle(letters)
         taken_s = time.monotonic() - began
-    return {"drain": letters / taken_s, "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000}
+    return {"drain": letters / taken_s, "rss_mb": psutil.Process().memory_info().rss / 1e6}
 
 
 async def _idle(peer: Peer, letters: int) -> dict[str, float]:

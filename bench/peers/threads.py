@@ -1,7 +1,6 @@
 """The same questions for queues whose callers and workers are threads."""
 
 import http.client
-import resource
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from queue import Queue
 from typing import Any
 
 import msgspec
+import psutil
 
 from bench.figures import percentiles
 from bench.ground import Ground
@@ -90,7 +90,7 @@ def measure(peer: ThreadPeer, work: str) -> dict[str, float]:
                 with peer.working():
                     peer.settle(letters)
                     taken_s = time.monotonic() - began
-                rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+                rss_mb = psutil.Process().memory_info().rss / 1e6
                 return {"drain": letters / taken_s, "rss_mb": rss_mb}
             case "idle":
                 return _idle(peer, peer.ground.share(IDLE))

@@ -1,0 +1,182 @@
+"""One point of a growth line: a store that is filled, and in a fresh process what the next letters cost on it.
+
+`python -m bench.growth_point fill|measure <point>`. Costs are CPU time of the whole process, all threads: on a machine that
+others use as well the clock on the wall tells of them.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from bench.figures import Figures
+from bench.loop import run
+from bench.payload import params
+from bench.updates_stub import FIRST_ID, updates
+from peik.app import Office, running
+from peik.config import Config, load
+from peik.core.arrival import read_update
+from peik.core.letter import State
+from peik.desk import Call
+from peik.events import Event, Events, Settled
+from peik.ports import LetterFilter
+
+FIRST_BOT = 7_000_001
+PAGE = 50
+PAGES = 40
+UPDATE_PAGE = 100
+FILL_BATCH = 5_000
+BATCH = 100
+PATIENCE_S = 600.0
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in the store before anything is measured, and how many letters are measured then."""
+
+    folder: str
+    stub_port: int
+    letters: int = 0
+    chats: int = 400
+    bots: int = 1
+    arrivals: int = 0
+    measured: int = 5_000
+
+
+def config(point: Point) -> Config:
+    tokens = ",".join(f"{FIRST_BOT + place}:AAE-bench-bench-bench-bench-bench-0" for place in range(point.bots))
+    flags = {
+        "store": f"sqlite:///{point.folder}/peik.db",
+        "api_root": f"http://127.0.0.1:{point.stub_port}",
+        "bot_tokens": tokens,
+        "pace": "off",
+        "inbound": "off",
+    }
+    return load(flags, environment={}, folder=Path(point.folder))
+
+
+def fill(point: Point) -> None:
+    run(_fill(point))
+
+
+async def _fill(point: Point) -> None:
+    async with running(config(point)) as peik:
+        await _pause(peik, point, "a measurement begins")
+        for first in range(0, point.letters, FILL_BATCH):
+            await peik.desk.accept(_calls(point, range(first, min(first + FILL_BATCH, point.letters))))
+        if point.arrivals:
+            await peik.store.inbox.open_inbox(FIRST_BOT, server="bench", at_ms=1)
+            await _take_in(peik, 0, point.arrivals)
+
+
+def measure(point: Point) -> Figures:
+    return run(_measure(point))
+
+
+async def _measure(point: Point) -> Figures:
+    told = Events()
+    ended = _Ended()
+    told.listen(ended)
+    async with running(config(point), events=told) as peik:
+        if point.arrivals:
+            figures = await _arrivals(peik, point)
+        else:
+            figures = await _letters(peik, point, ended)
+        figures["memory_mb"] = psutil.Process().memory_info().rss / 1e6
+        return figures
+
+
+async def _letters(peik: Office, point: Point, ended: "_Ended") -> dict[str, float]:
+    calls = _calls(point, range(point.letters, point.letters + point.measured))
+    began = time.process_time()
+    for first in range(0, point.measured, BATCH):
+        await peik.desk.accept(calls[first : first + BATCH])
+    accept_us = (time.process_time() - began) / point.measured * 1e6
+    began = time.process_time()
+    for _ in range(PAGES):
+        page = await peik.store.page(LetterFilter(state=State.WAITING), before=None, limit=PAGE)
+        assert len(page.letters) == PAGE
+    page_us = (time.process_time() - began) / PAGES * 1e6
+    await _pause(peik, point, None)
+    # Counted once all bots are let go: what a pause costs is no letter's cost. Some letters are through by then.
+    began, wanted = time.process_time(), point.measured // 2
+    ended.begin(wanted)
+    await asyncio.wait_for(ended.all.wait(), PATIENCE_S)
+    drain_us = (ended.cpu_at - began) / wanted * 1e6
+    await _pause(peik, point, "the measurement is over")
+    return {"accept_us": accept_us, "page_us": page_us, "drain_us": drain_us}
+
+
+async def _arrivals(peik: Office, point: Point) -> dict[str, float]:
+    began = time.process_time()
+    await _take_in(peik, point.arrivals, point.measured)
+    take_in_us = (time.process_time() - began) / point.measured * 1e6
+    (consumer,) = await peik.store.inbox.consumers(FIRST_BOT)
+    began = time.process_time()
+    for _ in range(PAGES):
+        page = await peik.store.inbox.arrivals_after(
+            consumer.id, FIRST_ID + point.arrivals - UPDATE_PAGE, limit=UPDATE_PAGE
+        )
+        assert len(page) == UPDATE_PAGE
+    return {"take_in_us": take_in_us, "next_page_us": (time.process_time() - began) / PAGES * 1e6}
+
+
+async def _take_in(peik: Office, start: int, many: int) -> None:
+    template = [msgspec.json.decode(one) for one in updates(1_763_000_000, UPDATE_PAGE)]
+    for first in range(start, start + many, UPDATE_PAGE):
+        page = [
+            read_update(msgspec.json.encode(one | {"update_id": FIRST_ID + first + more}))
+            for more, one in enumerate(template)
+        ]
+        await peik.store.inbox.take_in(FIRST_BOT, page, at_ms=1, last_update_id=page[-1].update_id)
+
+
+async def _pause(peik: Office, point: Point, reason: str | None) -> None:
+    bots = range(FIRST_BOT, FIRST_BOT + point.bots)
+    await asyncio.gather(*(peik.desk.change_bot(bot, paused=reason) for bot in bots))
+
+
+def _calls(point: Point, numbers: range) -> list[Call]:
+    return [
+        Call(
+            method="sendMessage",
+            params=params(number, chats=point.chats),
+            bot_id=FIRST_BOT + number % point.bots,
+        )
+        for number in numbers
+    ]
+
+
+class _Ended:
+    """The CPU time at which so many letters were settled, durably."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self.all = asyncio.Event()
+        self.cpu_at = 0.0
+
+    def begin(self, letters: int) -> None:
+        self._left = letters
+        self.all.clear()
+
+    def __call__(self, events: Sequence[Event]) -> None:
+        self._left -= sum(isinstance(event, Settled) for event in events)
+        if self._left <= 0 and not self.all.is_set():
+            self.cpu_at = time.process_time()
+            self.all.set()
+
+
+def main() -> None:
+    deed, text = sys.argv[1:]
+    point = msgspec.json.decode(text, type=Point)
+    if deed == "fill":
+        fill(point)
+    else:
+        print(msgspec.json.encode(measure(point)).decode())
+
+
+if __name__ == "__main__":
+    main()
