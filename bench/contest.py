@@ -173,7 +173,7 @@ ROWS: Mapping[str, Sequence[Task]] = {
     ),
     "idle": (*own("idle_commit_and_post", "idle_latency"), *peers("idle")),
     "gateway": own("gateway", "gateway_reads"),
-    "webhook": own("webhook"),
+    "webhook": own("bare_webhooks", "webhook"),
     "inbox": own("recover", "read_page"),
     "million": own("serve_million", is_once=True),
     "lossy": own("lossy", is_once=True),
@@ -185,7 +185,7 @@ QUICK: Mapping[str, Sequence[Task]] = {
     "drain": own("stub_ceiling", "aiohttp_loop", "carrier_loop", "drain"),
     "idle": own("idle_commit_and_post", "idle_latency"),
     "gateway": own("gateway"),
-    "webhook": own("webhook"),
+    "webhook": own("bare_webhooks", "webhook"),
     "inbox": own("recover"),
     "rest": own("serve_backlog"),
 }

@@ -118,7 +118,7 @@ def idle_latency(ground: Ground) -> Figures:
     async def work() -> list[float]:
         async with opened(ground, is_paused=False) as peik:
             taken: list[float] = []
-            for number in range(IDLE_LETTERS):
+            for number in range(ground.share(IDLE_LETTERS)):
                 await asyncio.sleep(IDLE_PAUSE_S)
                 began = time.monotonic()
                 (accepted,) = await peik.desk.accept([call(number)])

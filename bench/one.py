@@ -32,6 +32,7 @@ MEASURES: dict[str, Measure] = {
         courier.idle_latency,
         gateway.gateway,
         relay.gateway_reads,
+        webhook.bare_webhooks,
         webhook.webhook,
         inbox.recover,
         inbox.read_page,
