@@ -37,8 +37,7 @@ def main() -> int:
 
 def finish(console: Console, run: Run, folder: Path, name: str) -> None:
     """Show and keep it."""
-    spreads = table.spreads_of(run)
-    table.show(console, spreads)
+    table.show(console, run)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(table.as_json(run)), indent=1) + b"\n")
@@ -51,7 +50,9 @@ def finish(console: Console, run: Run, folder: Path, name: str) -> None:
 
 def drawn(run: Run) -> str:
     spreads = table.spreads_of(run)
-    groups = [_group(line, spreads) for line in LINES if line.name in spreads and (line.ceiling or line.peers)]
+    groups = [
+        _group(line, spreads) for line in LINES if line.name in spreads and (line.ceiling or line.peers or line.beside)
+    ]
     heading = f"Peik, its peers and its ceilings: medians of {run.rounds_done} rounds"
     return bars([one for one in groups if len(one.bars) > 1], heading=heading)
 

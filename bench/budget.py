@@ -51,6 +51,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     ceiling: str | None = None
     peers: str | None = None  # the work of the peers that is held against it
+    beside: tuple[str, ...] = ()  # further ceilings, shown among the peers
     goals: tuple[Goal, ...] = ()
     is_most: bool = False  # less is better
 
@@ -144,6 +145,7 @@ LINES: tuple[Line, ...] = (
         unit="letters/s",
         ceiling="carrier_loop",
         peers="drain",
+        beside=("aiohttp_loop", "aiogram_loop"),
         goals=(
             Goal(
                 factor=2,
@@ -192,6 +194,7 @@ LINES: tuple[Line, ...] = (
         title="reads passed through the gateway, 32 at once",
         unit="calls/s",
         ceiling="lean_relay",
+        beside=("aiohttp_relay", "direct_reads"),
         goals=(Goal(factor=0.5, of=("aiohttp_relay", "lean_relay")),),
     ),
     Line(
@@ -236,6 +239,7 @@ LINES: tuple[Line, ...] = (
         title="updates pushed to the webhook, stored and synced",
         unit="updates/s",
         ceiling="starlette_webhook",
+        beside=("aiogram_webhook",),
         goals=(
             Goal(factor=2, of=("aiogram_webhook",), documented=("aiogram", 3_000)),
             Goal(factor=0.7, of=("starlette_webhook",), documented=("uvicorn and Starlette", 8_700)),

@@ -66,7 +66,7 @@ class Series(msgspec.Struct, frozen=True):
     points: tuple[tuple[float, float], ...]  # both positive
 
 
-_PLOT_W, _PLOT_H, _PAD_L, _PAD_T, _PAD_B = 560, 320, 76, 46, 52
+_PLOT_W, _PLOT_H, _PAD_L, _PAD_T, _PAD_B = 560, 320, 76, 62, 52
 
 
 def lines(series: Sequence[Series], *, heading: str, across: str, up: str) -> str:
@@ -100,7 +100,7 @@ def lines(series: Sequence[Series], *, heading: str, across: str, up: str) -> st
         parts.append(f'<rect x="{_PAD_L + _PLOT_W + 14}" y="{top - 9}" width="10" height="10" fill="{colour}"/>')
         parts.append(_text(_PAD_L + _PLOT_W + 30, top, one.label))
     parts.append(_text(_PAD_L + _PLOT_W / 2, _PAD_T + _PLOT_H + 40, across, anchor="middle"))
-    parts.append(_text(12, _PAD_T - 8, up))
+    parts.append(_text(12, _PAD_T - 18, up))
     return _svg(_PAD_L + _PLOT_W + 290, _PAD_T + _PLOT_H + _PAD_B, parts)
 
 

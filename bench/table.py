@@ -8,6 +8,7 @@ from rich.table import Table
 from bench.budget import CEILINGS, DOCUMENTED_CEILINGS, LINES, Goal, Line
 from bench.contest import PEERS, title_of
 from bench.figures import Spread
+from bench.ground import LETTERS
 from bench.running import Run
 
 Spreads = Mapping[str, Spread]
@@ -17,9 +18,10 @@ def spreads_of(run: Run) -> dict[str, Spread]:
     return {name: Spread.of(values) for name, values in run.rounds.items()}
 
 
-def show(console: Console, spreads: Spreads) -> None:
+def show(console: Console, run: Run) -> None:
+    spreads = spreads_of(run)
     console.print(_ceilings(spreads))
-    if any("." in name for name in spreads):
+    if any(list(rivals(line, spreads)) for line in LINES):
         console.print(_peers(spreads))
     console.print(_figures(spreads))
     console.print(
@@ -27,6 +29,10 @@ def show(console: Console, spreads: Spreads) -> None:
         "rest on figures of DESIGN.md that were not measured here.",
         style="dim",
     )
+    if run.letters != LETTERS:
+        console.print(
+            f"Counts in the names are those of {LETTERS:,} letters; this run had {run.letters:,}.", style="yellow"
+        )
 
 
 def as_json(run: Run) -> dict[str, object]:
@@ -66,7 +72,7 @@ def _ceilings(spreads: Spreads) -> Table:
 
 
 def _peers(spreads: Spreads) -> Table:
-    table = Table(title="Peers, on the same work in the same run", title_justify="left")
+    table = Table(title="Peers and direct senders, on the same work in the same run", title_justify="left")
     for name in ("what", "who", "median", "spread", "Peik", "Peik / peer"):
         table.add_column(name, justify="left" if name in ("what", "who") else "right")
     for line in LINES:
@@ -82,13 +88,11 @@ def _peers(spreads: Spreads) -> Table:
 
 
 def rivals(line: Line, spreads: Spreads) -> Iterator[tuple[str, Spread]]:
-    """The peers' figures that are held against it, the best first."""
-    if line.peers is None:
-        return
+    """The peers' figures that are held against it, and those of direct senders, the best first."""
     found = [
-        (title, spread)
+        (title(name), spread)
         for name, spread in spreads.items()
-        if name.partition(".")[2] == line.peers and (title := title_of(name)) is not None
+        if name in line.beside or (line.peers is not None and name.partition(".")[2] == line.peers)
     ]
     yield from sorted(found, key=lambda one: one[1].median, reverse=not line.is_most)
 
