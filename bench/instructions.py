@@ -31,7 +31,7 @@ from peik.ports import Request
 from peik.store.executor import InlineExecutor
 from peik.testing.virtual import VirtualClock, run_virtual
 
-FEW, MANY = 100, 400
+FEW, MANY = 400, 1_200  # the first 400 letters make the lanes of 400 chats, and cost twice as much
 BATCH = 100
 PATIENCE_S = 900.0
 _COUNTED = re.compile(r"I\s+refs:\s+([\d,]+)")

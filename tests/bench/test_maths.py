@@ -53,14 +53,16 @@ def test_tables_json_and_plot_say_the_same_of_a_run() -> None:
         carrier_loop=[20_000.0, 20_000.0, 19_000.0],
         bullmq_everysec_c50__drain=[4_000.0, 5_000.0, 6_000.0],
         taskiq__drain=[1_000.0, 1_300.0, 1_200.0],
+        aiogram_loop=[1_250.0, 1_250.0, 1_250.0],
     )
     console = Console(width=250, record=True, quiet=True)
-    table.show(console, table.spreads_of(run))
+    table.show(console, run)
     told = msgspec.json.decode(msgspec.json.encode(table.as_json(run)))
     (line,) = told["figures"]
     assert (line["median"], line["min"], line["max"], line["ratio"]) == (10_000, 9_000, 12_000, 0.5)
     assert [one["title"] for one in line["peers"]] == [
         "BullMQ, Redis everysec, 50 at once",
+        "aiogram, 64 sends at once",
         "taskiq, Redis streams always",
     ]
     assert [(one["target"], one["reached"], one["base"]) for one in line["goals"]] == [
