@@ -25,6 +25,8 @@ from bench.running import RESULTS, ROOT, folder
 from bench.stub import running_stub
 
 MOST = 1_000_000
+MOST_LEAST = 10_000  # fewer would leave too few points
+PAGE = 100  # updates come in pages
 BOTS_MOST = 2_000
 ROUNDS = 3
 PATIENCE_S = 3600.0
@@ -49,7 +51,7 @@ def axes(most: int) -> dict[str, list[tuple[int, dict[str, int]]]]:
         "backlog": [(n, {"letters": n}) for n in decades],
         "chats": [(n, {"letters": most, "chats": n}) for n in (1, *decades)],
         "bots": [(n, {"letters": most // 10, "bots": n}) for n in bots],
-        "arrivals": [(n, {"arrivals": n}) for n in decades],
+        "arrivals": [(n, {"arrivals": n}) for n in sorted({max(PAGE, n // PAGE * PAGE) for n in decades})],
     }
 
 
@@ -62,6 +64,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(axes(MOST)), help="only these axes")
     parser.add_argument("--write", type=Path, default=RESULTS, help="where growth.json and growth_*.svg are kept")
     options = parser.parse_args()
+    if options.most < MOST_LEAST:
+        parser.error(f"--most is {MOST_LEAST} or more")
     console = Console(width=None if sys.stdout.isatty() else 170)
     began = time.monotonic()
     found: Lines = {}

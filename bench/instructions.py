@@ -33,6 +33,7 @@ from peik.testing.virtual import VirtualClock, run_virtual
 
 FEW, MANY = 400, 1_200  # the first 400 letters make the lanes of 400 chats, and cost twice as much
 BATCH = 100
+AT_MS = 1_794_700_000_000  # when virtual time begins: what is old would be tidied away
 PATIENCE_S = 900.0
 _COUNTED = re.compile(r"I\s+refs:\s+([\d,]+)")
 _ANSWER = (
@@ -71,11 +72,11 @@ async def deliver(peik: Office, letters: int) -> None:
 
 async def take_in(peik: Office, letters: int) -> None:
     """Updates, a page at a time."""
-    await peik.store.inbox.open_inbox(BOT_ID, server="bench", at_ms=1)
+    await peik.store.inbox.open_inbox(BOT_ID, server="bench", at_ms=AT_MS)
     every = [read_update(one) for one in updates(1_763_000_000, letters)]
     for first in range(0, letters, BATCH):
         page = every[first : first + BATCH]
-        await peik.store.inbox.take_in(BOT_ID, page, at_ms=1, last_update_id=page[-1].update_id)
+        await peik.store.inbox.take_in(BOT_ID, page, at_ms=AT_MS, last_update_id=page[-1].update_id)
 
 
 WORKS: Mapping[str, Work] = {one.__name__: one for one in (accept_one, accept_batch, deliver, take_in)}  # type: ignore[attr-defined]
