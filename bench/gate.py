@@ -1,6 +1,6 @@
 """`make bench-gate`: has Peik become slower? Two judges, both honest on a noisy machine, against `bench/baseline.json`.
 
-1. Instructions per letter of fixed work (`bench.instructions`). Runs of the same code differ by less than one in a thousand,
+1. Instructions per letter of fixed work (`bench.instructions`). Runs of the same code differ by about one in a thousand,
    however busy the machine is, so a rise of 2 % is the code's. Another Python or other libraries count differently: then
    nothing is judged.
 2. Ratios to ceilings of the same round (`bench.quick`). What slows down both cancels out; what is left is allowed for by the
