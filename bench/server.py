@@ -88,6 +88,7 @@ def serving(folder: Path, api_root: str, **settings: str) -> Iterator[tuple[subp
     key = secrets.token_urlsafe(16)
     environment = {
         "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": str(Path(__file__).parents[1]),  # the Peik of this checkout, whichever is installed
         "PEIK_STORE": f"sqlite:///{folder}/peik.db",
         "PEIK_PORT": "0",
         "PEIK_API_ROOT": api_root,
