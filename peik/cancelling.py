@@ -18,7 +18,14 @@ def heeded() -> Iterator[None]:
     """Around whatever may swallow one."""
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
-    yield
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error  # what failed after that is nobody's trouble
+        raise
     if task is not None and task.cancelling() > before:
         raise asyncio.CancelledError
 

@@ -106,6 +106,7 @@ class Hooks:
         """End at once. What waits here is in the store, and told by whoever does this next."""
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # once: a second cancel would keep a reading from ending its transaction
         for endpoint in self._endpoints.values():
             self._in_hand.difference_update(hook.id for hook in endpoint.waiting)
             endpoint.waiting.clear()

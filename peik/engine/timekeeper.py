@@ -44,6 +44,7 @@ class Timekeeper:
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # once: a second cancel would keep a reading from ending its transaction
 
     def expect(self, at_ms: int) -> None:
         """Somebody accepted a letter that is due, or expires, then."""

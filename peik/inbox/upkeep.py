@@ -29,6 +29,7 @@ class Upkeep:
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # once: a second cancel would keep a reading from ending its transaction
 
     async def _run(self) -> None:
         while True:

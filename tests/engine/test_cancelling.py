@@ -60,3 +60,26 @@ def test_a_timeout_that_is_swallowed_is_a_timeout() -> None:
         assert await heeding(asyncio.sleep(0, "fine")) == "fine"
 
     asyncio.run(story())
+
+
+def test_what_fails_after_a_swallowed_cancellation_does_not_hide_it() -> None:
+    """A connection that breaks in the same moment: whoever tries again after a failure would never end."""
+
+    async def break_off(began: asyncio.Event) -> None:
+        await swallow(began)
+        raise ConnectionError("gone")
+
+    async def story() -> None:
+        began = asyncio.Event()
+        task = asyncio.ensure_future(heeding(break_off(began)))
+        await began.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        with pytest.raises(ConnectionError):
+            await heeding(fail())
+
+    async def fail() -> None:
+        raise ConnectionError("gone")
+
+    asyncio.run(story())
