@@ -155,7 +155,8 @@ class Sender:
         now, at_ms = self._clock.mono(), self._clock.wall_ms()
         key, is_interactive = (draft.chat, draft.thread), draft.rank <= INTERACTIVE_RANK_MAX
         can_go = (
-            self._next_number is not None
+            not self.is_over
+            and self._next_number is not None
             and self._can_send(now)
             and self._has_slot(_INTERACTIVE if is_interactive else _BULK)
             and self._lanes.is_free(key, draft.rank)
@@ -185,7 +186,10 @@ class Sender:
         self._flying[letter.id] = letter
         self._note(letter)
         self._ages.came(letter.number, letter.number, self._clock.mono())
-        self._send_marked(letter, reserved_at, self._clock.mono())
+        # By the next turn, as every mark: what goes wrong there ends the sender, and the next one takes it up.
+        self._unstored += 1
+        self._stored.append((_Step([], [letter], reserved_at), Marked()))
+        self._bell.ring()
 
     def remove(self, key: LaneKey, letter_id: int) -> None:
         """Somebody ended this letter; it must not be tried from memory."""
