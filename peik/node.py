@@ -111,6 +111,7 @@ class Node:
         office.desk.ask_again()
         self._beats += 1
         if self._beats % LOOK_BEATS == 0:
+            await office.custodian.follow()
             office.desk.take_up(await office.store.bots())
             await office.keyring.refresh()
             await self._look_around()
@@ -151,6 +152,7 @@ class Node:
         office = self._office
         office.broadcaster.look()
         if news.is_all or news.is_records:
+            await office.custodian.follow()
             office.desk.take_up(await office.store.bots())
             await office.keyring.refresh()
             office.leases.ring()

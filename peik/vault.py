@@ -108,7 +108,9 @@ def vault_of(setting: str | None, path: Path, *, allows_plain: bool = False) -> 
     those who encrypt the disk or the database themselves. Blocks for a moment; where it `takes_long`, call it off the event
     loop."""
     if setting is not None:
-        return Vault(keys_of(setting), allows_plain=allows_plain), None
+        # Who sets a key after accounts were sealed with the one that was made for him: that one goes on to open them.
+        kept = [kept_key(path)[0]] if path.exists() else []
+        return Vault([*keys_of(setting), *kept], allows_plain=allows_plain), None
     if allows_plain:
         return Vault([], allows_plain=True), "Keys of sessions are stored as plain text, since the settings allow it."
     key, is_new = kept_key(path)

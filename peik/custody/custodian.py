@@ -60,6 +60,8 @@ class Custodian:
         is_sealed = await sealing.admit(self._store, self._seals)
         await self._announce()
         if not await self._store.is_ours():
+            if not is_sealed:
+                self._seals.hold()  # its owner may not have the key
             return  # the process that owns the file seals it
         self._waits_for = await self._without_key()
         if self._waits_for and not is_sealed:
@@ -88,6 +90,11 @@ class Custodian:
             except Problem as error:  # of the store; it is as it was
                 self._tell(f"Secrets could not be sealed yet: {described(error)}")
                 self._waits_for = self._waits_for or ("the store",)
+
+    async def follow(self) -> None:
+        """Another node may have sealed the store, or with another of our keys: from now on we seal as it does."""
+        if self._seals.has_key:
+            await sealing.follow(self._store, self._seals)
 
     async def standing(self) -> Standing:
         return await sealing.standing(self._store, self._seals)

@@ -83,6 +83,12 @@ async def admit(store: SealStore, seals: Seals) -> bool:
     return any(one.place == CHECK for one in kept)
 
 
+async def follow(store: SealStore, seals: Seals) -> None:
+    for one in await store.kept():
+        if one.place == CHECK and is_sealed(one.text) and key_id_of(one.text) in seals.key_ids:
+            seals.use(key_id_of(one.text))
+
+
 async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rewrite: bool = False) -> Settled:
     """Seal everything with the key of the store; if it `renews`, that is from now on the first of our keys. May be repeated, and
     interrupted. Until it is renewed a new key seals nothing: nodes that do not have it yet could not read that.

@@ -1,5 +1,6 @@
 """What is secret in the SQLite store, as it is stored: read, replaced, and its traces wiped out of the file."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -15,7 +16,8 @@ T = TypeVar("T")
 _SQL = load("sqlite_sealed.sql")
 
 _CHUNK = 4 << 20
-TRACES_MAX = 50  # each is looked for by itself: with more of them it is quicker to write the file anew
+_READ_BY_ANOTHER = "Another process reads the file, so that old bytes are left in its log; the next start wipes them."
+TRACES_MAX = 12  # each is looked for by itself: with more of them it is quicker to write the file anew
 
 
 class Write(Protocol):
@@ -62,13 +64,19 @@ class SqliteSealed:
         return await self._claim() > 0
 
     async def scrub(self, traces: Sequence[str], *, may_rewrite: bool) -> str | None:
-        def work(connection: apsw.Connection) -> str | None:
-            try:
-                return _scrub(connection, self._path, traces, may_rewrite=may_rewrite)
-            except (apsw.Error, OSError) as error:
-                return f"The file could not be written anew, and old bytes may be left in it: {translate(error)}"
-
-        return await self._alone(work)
+        # The log goes first: it holds whole pages as they were.
+        left = await self._alone(lambda connection: None if _is_log_empty(connection) else _READ_BY_ANOTHER)
+        if left is not None:
+            return left
+        try:
+            # Not on the writer's thread: a large file takes seconds, and nobody is to wait for that.
+            if not await asyncio.to_thread(_has_traces, self._path, traces):
+                return None
+        except OSError as error:
+            return f"The file could not be read, and old bytes may be left in it: {error.strerror}"
+        if not may_rewrite:
+            return "Old bytes are left in free parts of the file; the next start writes it anew."
+        return await self._alone(_write_anew)
 
 
 def _change(connection: apsw.Connection, one: Change) -> int:
@@ -94,18 +102,16 @@ def _change(connection: apsw.Connection, one: Change) -> int:
     return connection.changes()
 
 
-def _scrub(connection: apsw.Connection, path: Path, traces: Sequence[str], *, may_rewrite: bool) -> str | None:
-    """The log goes first: it holds whole pages as they were."""
-    if not _is_log_empty(connection):
-        return "Another process reads the file, so that old bytes are left in its log; the next start wipes them."
-    if not _has_traces(path, traces):
-        return None
-    if not may_rewrite:
-        return "Old bytes are left in free parts of the file; the next start writes it anew."
-    connection.execute("VACUUM")
-    if not _is_log_empty(connection):
-        return "Another process reads the file, so that old bytes are left in it; the next start wipes them."
-    return None
+def _write_anew(connection: apsw.Connection) -> str | None:
+    try:
+        connection.execute("PRAGMA temp_store = FILE")  # it is a copy of the whole file, which memory may not hold
+        try:
+            connection.execute("VACUUM")
+        finally:
+            connection.execute("PRAGMA temp_store = MEMORY")
+        return None if _is_log_empty(connection) else _READ_BY_ANOTHER
+    except apsw.Error as error:
+        return f"The file could not be written anew, and old bytes may be left in it: {translate(error)}"
 
 
 def _is_log_empty(connection: apsw.Connection) -> bool:
