@@ -136,8 +136,8 @@ class Consequences:
             wait_s = min(wait_s * 2, WELCOME_S_MAX)
             if self.bot.paused == refused.words and await self._is_welcome():
                 self.bot = msgspec.structs.replace(self.bot, paused=None)
-        if self.bot.paused is None:  # by itself, or because somebody gave it another token
-            self._events.tell(BotResumed(bot_id=self.bot.bot_id))
+        # By itself, or because somebody gave it another token, or paused it himself.
+        self._events.tell(BotResumed(bot_id=self.bot.bot_id))
         self._ring()
 
     async def _is_welcome(self) -> bool:

@@ -54,7 +54,7 @@ class Pager:
 
     @property
     def url(self) -> str:
-        return f"json://127.0.0.1:{self.server.server_port}/alerts"
+        return f"json://127.0.0.1:{self.server.server_port}/alerts?cto=60&rto=60"
 
     @property
     def texts(self) -> list[str]:

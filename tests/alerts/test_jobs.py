@@ -119,7 +119,7 @@ def test_a_full_disk_is_told_and_jobs_wait_for_room(tmp_path: Path) -> None:
             assert (await stage.peik.jobs.wait(job_id, 60.0)).state is State.COMPLETED
 
     with mounted(tmp_path / "work"):
-        alarm_closed(story, looks=True, alert_disk="10%", work=str(tmp_path / "work"), work_max="3M", work_free="500K")
+        alarm_closed(story, looks=True, alert_disk="0.1%", work=str(tmp_path / "work"), work_max="3M", work_free="500K")
 
 
 @pytest.mark.skipif(not can_mount(), reason="something has to be mounted")

@@ -46,13 +46,15 @@ def test_an_account_that_was_signed_out_elsewhere_is_told_until_it_is_signed_in(
 @pytest.mark.raises_alert("session-unfit")
 def test_an_account_whose_key_cannot_be_opened_is_told_until_it_can() -> None:
     async def story(house: House, hearing: Hearing) -> None:
+        house._settings["secret_key"] = None  # the key is in a file, and seals nothing but accounts
         async with house.open():
             session = await house.sign_in(house.ali)
             await house.connected(house.ali)
-        house._settings["secret_key"] = OTHER_KEY
+        (key,) = house.folder.glob("*.secret")
+        lost = key.rename(key.with_suffix(".lost"))
         async with house.open():
             await hearing.begins("session-unfit", within_s=600)
-        house._settings.pop("secret_key")
+        lost.rename(key)
         async with house.open():
             await house.desk.start(session.session_id)
             await hearing.is_over("session-unfit")
