@@ -12,6 +12,7 @@ from collections import deque
 from peik.core.rate import HOLDERS_MAX, Limiter, Rate
 
 KNOWN_S = 3600.0  # after its last valid key an address is a stranger again
+ADMIN_HOLDER = 0  # the number of the admin key
 GUESSES_KEPT = 16  # wrong keys of one address that are remembered, so that repeating them costs nothing
 _UNREADABLE = "unreadable"
 _ADDRESS_CHARS_MAX = 64  # what is longer came from a header, and is not worth remembering
@@ -53,15 +54,18 @@ class Gate:
     def holder_wait_s(self, host: str | None, holder: int, own: Rate | None, now: float) -> float:
         """For a valid key. `own`: its rate, if it has one of its own.
 
-        While an address has guessed too often, a key that was never seen from there has to wait like a wrong one: else the
-        answer would tell which guess was right.
+        While an address has guessed too often, an admin key that was never seen from there has to wait like a wrong one: else
+        the answer would tell which guess was right. A person may have chosen that one. Keys and tokens that were made cannot be
+        guessed, and behind one address there may be many honest ones besides the guesser.
         """
         if host is not None:
             address = address_of(host)
             known = self._known.get(address)
             if known is None or holder not in known.holders or known.until <= now:
-                if self._wrong is not None and (wait_s := self._wrongs.wait_s(address, self._wrong, now)):
-                    return wait_s
+                if holder == ADMIN_HOLDER and self._wrong is not None:
+                    wait_s = self._wrongs.wait_s(address, self._wrong, now)
+                    if wait_s:
+                        return wait_s
                 known = self._take_in(address, holder, now)
             known.until = now + KNOWN_S
         rate = own or self._key

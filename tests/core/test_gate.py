@@ -1,6 +1,6 @@
 """Strangers, keys and guesses: each limited by its own measure, and nobody by somebody else's."""
 
-from peik.core.gate import GUESSES_KEPT, KNOWN_S, Gate, address_of, bot_holder
+from peik.core.gate import ADMIN_HOLDER, GUESSES_KEPT, KNOWN_S, Gate, address_of, bot_holder
 from peik.core.rate import HOLDERS_MAX, Rate
 
 NOW = 100.0
@@ -44,19 +44,27 @@ def test_a_key_is_limited_wherever_it_comes_from_and_others_are_not() -> None:
 def test_guesses_are_bounded_and_a_right_one_among_them_looks_like_all_others() -> None:
     one = gate(wrong=TWO)
     assert [one.wrong_wait_s("6.6.6.6", f"guess {number}", NOW) for number in range(4)] == [0, 0, 1, 1]
-    assert one.holder_wait_s("6.6.6.6", 7, None, NOW) == 1, "it was never seen from there"
+    assert one.holder_wait_s("6.6.6.6", ADMIN_HOLDER, None, NOW) == 1, "it was never seen from there"
     assert one.barred_s("6.6.6.6", NOW) == 1
-    assert one.holder_wait_s("6.6.6.6", 7, None, NOW + 1) == 0
+    assert one.holder_wait_s("6.6.6.6", ADMIN_HOLDER, None, NOW + 1) == 0
+
+
+def test_who_guesses_behind_a_common_address_shuts_out_nobody_whose_key_was_made() -> None:
+    one = gate(wrong=TWO)
+    for second in range(60):
+        one.wrong_wait_s("10.0.0.1", f"guess {second}", NOW + second)
+        assert one.holder_wait_s("10.0.0.1", second + 1, None, NOW + second) == 0
+        assert one.holder_wait_s("10.0.0.1", bot_holder(second), None, NOW + second) == 0
 
 
 def test_neighbours_whose_keys_were_seen_before_go_on_while_somebody_guesses() -> None:
     one = gate(wrong=TWO)
-    assert one.holder_wait_s("10.0.0.1", 7, None, NOW) == 0
+    assert one.holder_wait_s("10.0.0.1", ADMIN_HOLDER, None, NOW) == 0
     for number in range(100):
         one.wrong_wait_s("10.0.0.1", f"guess {number}", NOW)
-    assert one.holder_wait_s("10.0.0.1", 7, None, NOW) == 0
-    assert one.holder_wait_s("10.0.0.1", 8, None, NOW) == 1
-    assert one.holder_wait_s("10.0.0.2", 8, None, NOW) == 0
+        one.wrong_wait_s("10.0.0.2", f"guess {number}", NOW)
+    assert one.holder_wait_s("10.0.0.1", ADMIN_HOLDER, None, NOW) == 0
+    assert one.holder_wait_s("10.0.0.2", ADMIN_HOLDER, None, NOW) == 1
 
 
 def test_a_program_with_one_wrong_key_costs_its_neighbours_nothing() -> None:

@@ -94,7 +94,7 @@ def test_who_guesses_tokens_is_stopped_before_telegram_is_asked(peik: Resident) 
     guesses = [bot(peik, f"{BOT}:AAguess{number}", host) for number in range(4)]
     assert [one.status for one in guesses] == [401, 401, 401, 429]
     assert is_told_by_telegram(guesses[-1])
-    assert is_told_by_telegram(bot(peik, OTHER_TOKEN, host)), "a right one looks the same"
+    assert bot(peik, OTHER_TOKEN, host).status == 200, "a token cannot be guessed, and its bot may be a neighbour"
     assert is_told_by_telegram(bot(peik, f"{BOT}:AAguess9", host))
     assert peik.telegram.counters.answers[401] - asked == 3
     assert bot(peik, TOKEN, "20.0.5.2").status == 200
