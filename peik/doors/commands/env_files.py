@@ -47,6 +47,11 @@ COMPOSE: tuple[tuple[str, str, str], ...] = (
         "Profile postgres: letters and digits. Set PEIK_STORE to postgresql://peik:PASSWORD@postgres:5432/peik as well.",
     ),
     ("REDIS_MEMORY", "1g", "How much memory Redis may take: all that waits is in it."),
+    (
+        "REDIS_MAXMEMORY",
+        "700mb",
+        "When Redis refuses more; less than REDIS_MEMORY, for it needs room to write its log anew.",
+    ),
     ("MONGODB_MEMORY", "2g", "How much memory MongoDB may take."),
     ("POSTGRES_MEMORY", "1g", "How much memory PostgreSQL may take."),
     ("PROMETHEUS_LISTEN", "127.0.0.1:9090", "Profiles prometheus and grafana: where Prometheus can be reached."),
