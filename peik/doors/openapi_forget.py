@@ -7,7 +7,7 @@ _TEXT: Json = {"type": "string"}
 _COUNT: Json = {"type": "integer", "minimum": 0}
 
 FORGET_SCHEMAS: Json = {
-    "Forgotten": shape(
+    "ForgottenPerson": shape(
         id=nullable(_TEXT) | {"description": "Of the act, as in the audit log; null of a dry run."},
         mark=_TEXT | {"description": "A keyed hash of the person: the same one has the same."},
         dry_run={"type": "boolean"},
@@ -33,7 +33,7 @@ FORGET_SCHEMAS: Json = {
 
 FORGET_OPERATIONS: dict[str, Operation] = {
     "forgetEverywhere": Operation(
-        answers={200: "Forgotten"},
+        answers={200: "ForgottenPerson"},
         body=ForgetEverywhereBody,
         example={"user_id": "123456789", "dry_run": True},
         problems=(403, 404, 413, 422, 503),

@@ -64,7 +64,7 @@ def run(
 def _line(stream: socket.socket) -> bytes:
     heard = b""
     while not heard.endswith(b"\n"):
-        piece = stream.recv(64)
+        piece = stream.recv(1)  # the pid and the end may have come together
         assert piece, "the nursery of commands has ended"
         heard += piece
     return heard

@@ -153,7 +153,7 @@ def test_without_accounts_every_route_says_what_to_set(tmp_path: Path) -> None:
             status, problem = await house.call(verb, path)
             assert (status, problem["code"]) == (409, "no_sessions"), (verb, path)
             assert "TELEGRAM_API_ID" in problem["detail"]
-        assert set((await house.get("/health"))["parts"]) == {"store", "telegram"}
+        assert set((await house.get("/health"))["parts"]) == {"store", "telegram", "access"}
 
     play_house(tmp_path, story, has_accounts=False)
 

@@ -342,7 +342,7 @@ def test_the_pages_of_an_arrival_and_of_its_answers_lead_to_each_other(tmp_path:
         bot = outside(home)
         try:
             home.sim.telegram.write(BOT, SARA, "where is my order?")
-            (update,) = await bot.get_updates(timeout=10)
+            (update,) = await bot.get_updates(timeout=50)
             sent = await bot(SendMessage(chat_id=SARA, text="on its way"))
         finally:
             await bot.session.close()
