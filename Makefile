@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE := $(VENV)/site
 CLIENTS := tests/clients/node_modules/.ready
 PEERS := bench/.venv/.ready
 ROUNDS ?= 3
@@ -15,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth
+.PHONY: help setup serve demo test lint types imports unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -76,6 +77,19 @@ audit: setup  ## Ask the public advisories about every package in .venv. Needs t
 	@$(PYTHON) -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9,<3' || { echo "NOT AUDITED: pip-audit cannot be installed here."; exit 3; }
 	$(BIN)/python -m proofs.audit $(VENV)/audit/bin/pip-audit
+
+# The docs need MkDocs and nothing of Peik: a virtual environment of their own.
+$(SITE)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $(SITE)/.ready
+
+docs: $(SITE)/.ready  ## Make a site of the docs in build/site, to be read without a network.
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html is there; with search: $(SITE)/bin/python -m mkdocs serve"
+
+docs-check: $(SITE)/.ready  ## Build the docs as a site and see that no page loads anything from elsewhere; half a minute.
+	$(SITE)/bin/python -m proofs.site
 
 bench-quick: setup  ## Measure the most telling figures beside their ceilings, in under two minutes.
 	$(BIN)/python -m bench.quick $(ARGS)

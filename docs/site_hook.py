@@ -37,7 +37,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
     name = repository_name(page.file.src_uri)
-    return _with_room(markdown if not name.endswith(".md") else rewritten(name, markdown))
+    if not name.endswith(".md"):
+        return markdown
+    # Python-Markdown reads what is within HTML only where it is told to.
+    return _with_room(rewritten(name, markdown)).replace('<div dir="rtl">', '<div dir="rtl" markdown>')
 
 
 def rewritten(name: str, text: str) -> str:
@@ -59,7 +62,10 @@ def site_name(name: str) -> str:
         return "index.md"
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
-    return f"project/{name}" if name.endswith(".md") else f"source/{name}.md"
+    if name.endswith(".md"):
+        return f"project/{name}"
+    seen = re.sub(r"(^|/)[.]", r"\1", name)  # MkDocs leaves out what begins with a dot
+    return f"source/{seen}.md"
 
 
 def repository_name(uri: str) -> str:

@@ -1,0 +1,85 @@
+"""The guides for those who come from BullMQ, Celery or a table of their own: their code is run against a real Peik, twice, and
+what is sent is there once."""
+
+import asyncio
+import re
+import sqlite3
+import subprocess
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from peik.testing import Limits, Options, SimServer
+from tests.clients import node
+from tests.docs.pages import blocks, read
+from tests.processes.programs import KEY, served
+
+(FROM_BULLMQ,) = blocks("docs/from-bullmq.md", "js")
+FROM_CELERY = blocks("docs/from-celery.md", "python")
+(FROM_A_TABLE,) = blocks("docs/from-your-own-table.md", "python")
+
+
+async def run(block: str, url: str) -> None:
+    names: dict[str, Any] = {"URL": url, "KEY": KEY}
+    exec(compile("async def example():\n" + textwrap.indent(block, "    "), "the page", "exec"), names)
+    # One that blocks, as code that is not async does, runs on a thread: the simulated Telegram lives on this one.
+    await asyncio.to_thread(asyncio.run, names["example"]())
+
+
+def pending(file: Path) -> None:
+    with sqlite3.connect(file) as table:
+        table.execute("CREATE TABLE pending_messages (id INTEGER PRIMARY KEY, chat_id INTEGER, text TEXT, status TEXT)")
+        rows = [(5, "one", "pending"), (5, "sent before", "sent"), (6, "other", "pending"), (5, "two", "pending")]
+        table.executemany("INSERT INTO pending_messages (chat_id, text, status) VALUES (?, ?, ?)", rows)
+    table.close()
+
+
+def test_each_way_here_sends_once_though_it_is_gone_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pending(tmp_path / "bot.db")
+
+    async def main() -> None:
+        options = Options(limits=Limits(on=False))
+        async with asyncio.timeout(180), SimServer(options=options, seed=7) as sim, aiohttp.ClientSession() as http:
+            async with served(tmp_path, sim.url, http) as server:
+                for _ in range(2):
+                    await run(FROM_A_TABLE, server.url)
+                    for block in FROM_CELERY:
+                        await run(block, server.url)
+                    await from_bullmq(server.url)
+                has_node = node.find() is not None
+                await sim.until(lambda: sim.telegram.sent.total >= 4 + has_node, timeout=60)
+                letters = await everything(http, server.url)
+            assert sim.telegram.sent.texts(5) == ["one", "two"]
+            assert sim.telegram.sent.texts(6) == ["other"]
+            assert sim.telegram.sent.texts(42) == ["Your order is on its way"]
+            assert sim.telegram.sent.texts(8) == ["from Node"] * has_node
+            assert letters == 4 + has_node
+
+    asyncio.run(main())
+
+
+async def from_bullmq(url: str) -> None:
+    if node.find() is None:
+        return
+    program = FROM_BULLMQ.replace("http://127.0.0.1:8081", url)
+    program += 'console.log(await sendText(8, "from Node", "job-1"));'
+    command = [str(node.find()), "--input-type=module", "-e", program]
+    said = await asyncio.to_thread(
+        subprocess.run, command, env={"PEIK_KEY": KEY}, capture_output=True, check=False, timeout=90
+    )
+    assert said.returncode == 0, said.stderr.decode()
+    assert re.fullmatch(rb"\d+\n", said.stdout)
+
+
+async def everything(http: aiohttp.ClientSession, url: str) -> int:
+    async with http.get(f"{url}/v1/letters", headers={"Authorization": f"Bearer {KEY}"}) as answer:
+        return len((await answer.json())["letters"])
+
+
+def test_the_views_of_the_old_tables_are_there() -> None:
+    views = set(re.findall(r"CREATE VIEW (?:IF NOT EXISTS )?(\w+)", read("peik/store/sql/sqlite_003.sql")))
+    assert {"bot_state", "pending_messages"} <= views
