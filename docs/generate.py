@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from peik import backup_events, events, job_events, outreach_events, session_events
 from peik.config import REDIS, SETTINGS, Group, Setting
 from peik.core.catalogue import CATALOGUE, Entry
 from peik.core.letter import State
 from peik.core.lifecycle import MOVES
 from peik.core.methods import TARGETS, MethodClass, known_methods
+from peik.doors import rest
 from peik.doors.commands.env_files import env_example, env_production
+from peik.doors.openapi import OPERATIONS
 from peik.ops.alert_rule import Noticed, Rule
 from peik.ops.alert_rules import RULES
 from peik.ops.metrics import METRICS, Kind
@@ -38,12 +41,14 @@ def pages() -> dict[str, str]:
     return {
         "alerts.md": _page("Alerts", *_alerts()),
         "bench.md": _page("Speed in figures", *_bench(), *_growth()),
+        "events.md": _page("Events", *_events()),
         "errors.md": _page("Telegram's errors", *_errors()),
         "methods.md": _page("Methods", *_methods()),
         "metrics.md": _page("Metrics", *_metrics()),
         "proof.md": _page("The proof in figures", *_proof()),
         "nodes.md": _page("Nodes in figures", *_nodes()),
         "soak.md": _page("The soak in figures", *_soak()),
+        "rest.md": _page("The REST API", *_rest()),
         "settings.md": _page("Settings", *_settings()),
         "states.md": _page("The life of a letter", *_states()),
     }
@@ -86,6 +91,68 @@ def _states() -> list[str]:
         "```mermaid\n" + "\n".join(drawn) + "\n```",
         _table(("move", "from", "to", "when"), rows),
     ]
+
+
+# ---- REST ----
+
+
+def _rest() -> Iterator[str]:
+    yield (
+        "Every call, from the table that Peik itself answers by. A running Peik has all of it with bodies, answers and examples "
+        "at `/docs`, and as OpenAPI 3.1 at `/openapi.json`. Each wants a key (`Authorization: Bearer …` or `X-Api-Key`) but "
+        "`/health` and `/ready`. Problems are RFC 9457 JSON with a stable `code`; lists page by `cursor`; ids are strings."
+    )
+    makers = [one for one in vars(rest).values() if isinstance(one, type) and hasattr(one, "table")]
+    # A table of routes knows nothing of what its routes will ask: it can be read of one that was never built.
+    routes = [route for maker in makers for route in maker.table(maker.__new__(maker))]  # type: ignore[attr-defined]
+    for tag in dict.fromkeys(tag for *_, tag in routes):
+        rows = [_call(*route) for route in routes if route[4] == tag]
+        yield f"## {tag[0].upper()}{tag[1:]}"
+        yield _table(("call", "what it does", "parameters"), rows)
+
+
+def _call(verb: str, path: str, endpoint: object, operation_id: str, _: str) -> tuple[str, str, str]:
+    operation = OPERATIONS[operation_id]
+    asked = [_code(str(one["name"])) for one in operation.parameters if one["in"] != "path"]
+    fields = [] if operation.body is None else [_code(name) for name in operation.body.__struct_fields__]  # type: ignore[attr-defined]
+    parts = [*([" ".join(asked)] if asked else []), *(["body: " + " ".join(fields)] if fields else [])]
+    says = " ".join((endpoint.__doc__ or "").split("\n\n")[0].split())
+    return _code(f"{verb} {path}"), says.replace("|", "\\|"), "; ".join(parts)
+
+
+# ---- events ----
+
+_ABOUT = {
+    events: "Letters, updates, bots, ways to Telegram, the store",
+    job_events: "Jobs",
+    session_events: "Accounts",
+    outreach_events: "Broadcasts and notifications",
+    backup_events: "Backups",
+}
+
+
+def _events() -> Iterator[str]:
+    yield (
+        "Everything that can be observed of Peik is an event, and logs, metrics, alerts and the dashboard only listen to those. "
+        "They are no API, and may change; they say what a line of the log can be about. All have `bot_id`, 0 for all of Peik."
+    )
+    for module, about in _ABOUT.items():
+        kinds = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, events.Event)]
+        rows = [
+            (
+                _code(kind.__name__),
+                " ".join(_code(name) for name in kind.__struct_fields__ if name != "bot_id"),
+                _meaning(kind),
+            )
+            for kind in kinds
+            if kind.__module__ == module.__name__ and kind is not events.Event
+        ]
+        yield f"## {about}"
+        yield _table(("event", "with", "what it tells"), rows)
+
+
+def _meaning(kind: type) -> str:
+    return " ".join((vars(kind).get("__doc__") or "").split()).replace("|", "\\|")
 
 
 # ---- errors ----

@@ -1,9 +1,12 @@
 """The reference pages say what the code says. If one of these fails: .venv/bin/python docs/generate.py"""
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+from peik.doors.openapi import OPERATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES: dict[str, str] = runpy.run_path(str(DOCS / "generate.py"))["pages"]()
@@ -24,6 +27,11 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
         for table in text.split("\n\n"):
             cells = {line.replace("\\|", "").count("|") for line in table.splitlines() if line.startswith("|")}
             assert len(cells) <= 1, table[:200]
+
+
+def test_the_page_of_rest_has_every_call() -> None:
+    calls = re.findall(r"^\| `[A-Z]+ /", PAGES["rest.md"], re.MULTILINE)
+    assert len(calls) == len(OPERATIONS) > 100
 
 
 def test_nothing_else_lies_among_the_generated_pages() -> None:
