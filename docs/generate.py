@@ -14,6 +14,7 @@ from peik.core.lifecycle import MOVES
 from peik.core.methods import TARGETS, MethodClass, known_methods
 from peik.doors import rest
 from peik.doors.commands.env_files import env_example, env_production
+from peik.doors.commands.examples import lines_of
 from peik.doors.openapi import OPERATIONS
 from peik.ops.alert_rule import Noticed, Rule
 from peik.ops.alert_rules import RULES
@@ -388,6 +389,8 @@ def _commands(command: Any, name: str) -> Iterator[str]:
     rows += [(_code(_option(one)), _words_of(one)) for one in options]
     if rows:
         yield _table(("", ""), rows)
+    if examples := lines_of(name.removeprefix("peik ")):
+        yield "\n".join(["```text", *examples, "```"])
 
 
 def _option(option: Any) -> str:

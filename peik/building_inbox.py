@@ -266,4 +266,4 @@ def token_of(text: str) -> Token:
     try:
         return Token(text)
     except Problem as problem:
-        raise StartError(f"PEIK_BOT_TOKENS: {problem.detail}") from None
+        raise StartError(f"BOT_TOKEN or PEIK_BOT_TOKENS: {problem.detail}") from None

@@ -8,19 +8,18 @@ import enum
 import ipaddress
 import math
 import os
-import tomllib
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from dotenv import dotenv_values
 
 from peik.core.problem import Problem
 from peik.core.quiet import Quiet, checked_quiet
 from peik.core.rate import Rate, parse_rate
 from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import StartError
+from peik.settings_files import read_env, read_toml
 
 TELEGRAM = "https://api.telegram.org"
 JOBS_PER_CORE = 16  # they wait for the network most of the time
@@ -736,22 +735,12 @@ _Sources = Sequence[tuple[str, Mapping[str, str | None]]]
 
 def _sources(flags: Mapping[str, str | None], environment: Mapping[str, str], folder: Path) -> _Sources:
     named = {f"PEIK_{name.upper()}": value for name, value in flags.items()}
-    file = {f"PEIK_{name.upper()}": value for name, value in _toml(folder / "peik.toml").items()}
-    dotenv = dotenv_values(folder / ".env")
+    file = {f"PEIK_{name.upper()}": value for name, value in read_toml(folder / "peik.toml").items()}
+    dotenv = read_env(folder / ".env")
     sources: _Sources = (("flag", named), (_ENVIRONMENT, environment), (".env", dotenv), ("peik.toml", file))
     for label, source in sources:
         _refuse_unknown(label, source)
     return sources
-
-
-def _toml(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise StartError(f"{path} is not valid TOML: {error}.") from None
-    return {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in table.items()}
 
 
 def _first(setting: Setting, sources: _Sources) -> Given:

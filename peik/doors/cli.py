@@ -36,6 +36,7 @@ from peik.doors.commands import (
     settings,
     users,
 )
+from peik.doors.commands.examples import show_examples
 from peik.doors.commands.exits import EXITS, Exit
 from peik.doors.commands.visit import asks, tell, write_problem
 from peik.doors.commands.words import shielded
@@ -53,6 +54,21 @@ _INBOX = "Updates"
 _ACCOUNTS = "Accounts and their archive"
 _PEOPLE = "Bots, chats, access"
 _ITSELF = "Peik itself"
+
+
+def _print_version(is_asked: bool) -> None:  # noqa: FBT001  Typer calls it so
+    if is_asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _peik(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def _serve(config: Config) -> int:
@@ -152,6 +168,9 @@ def version(
 ) -> None:
     """Print the version."""
     typer.echo(msgspec.json.encode({"version": __version__}).decode() if as_json else __version__)
+
+
+show_examples(app)
 
 
 def _is_text(argument: str) -> bool:

@@ -19,6 +19,7 @@ from peik.doors import rest
 from peik.doors.dashboard.opening import Dashboard
 from peik.doors.doorkeeper import Doorkeeper
 from peik.doors.gateway import Gateway
+from peik.doors.greeting import cannot_listen, greeting
 from peik.doors.listening import ADDRESS_SHARE, KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
 from peik.doors.supervisor import Supervisor
 from peik.doors.tls import LOOK_S, Certificate, certificate_of
@@ -116,7 +117,9 @@ async def _serve(config: Config) -> int:
         )
         server.certificate = certificate
         server.renewed = lambda: events.tell(CertificateRenewed())
-        _greet(config, host, port, str(key_path) if key_path else None, len(peik.desk.bots()))
+        url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
+        sys.stderr.write(greeting(url, key_path=key_path, bots=len(peik.desk.bots())))
+        sys.stderr.flush()
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         supervisor.ready(f"{len(peik.desk.bots())} bot(s) on port {port}.")  # the socket has listened all along
         async with supervisor.beating():
@@ -152,9 +155,7 @@ def _listen(config: Config) -> socket.socket:
         listener.bind((config.host, config.port))
     except OSError as error:
         listener.close()
-        raise StartError(
-            f"Cannot listen on {config.host}:{config.port}: {error.strerror}. Stop what uses it, or set PEIK_PORT."
-        ) from None
+        raise StartError(cannot_listen(config, error)) from None
     listener.listen(2048)
     listener.setblocking(False)  # noqa: FBT003
     return listener
@@ -168,14 +169,3 @@ def _address(config: Config, port: int) -> str:
 
 def _scheme(config: Config) -> str:
     return "http" if config.tls_cert is None else "https"
-
-
-def _greet(config: Config, host: str, port: int, key_path: str | None, bots: int) -> None:
-    place = f"[{host}]" if ":" in host else host
-    lines = [f"Peik listens on {_scheme(config)}://{place}:{port} (dashboard at /admin, API at /docs), {bots} bot(s)."]
-    if key_path is not None:
-        lines.append(f"The admin key is in {key_path}.")
-    if not bots:
-        lines.append("No bot yet: set BOT_TOKEN, or POST /v1/bots with a token.")
-    sys.stderr.write("\n".join(lines) + "\n")
-    sys.stderr.flush()

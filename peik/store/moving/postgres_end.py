@@ -64,7 +64,7 @@ class PostgresEnd:
             self._connection = await self._connect()
             self._beside = await self._connect()
         except (asyncpg.PostgresError, OSError) as error:  # an attempt that took too long is an OSError, too
-            raise StartError(f"Cannot open {self.shown}: {failures.translate(error, outcome='').args[0]}") from error
+            raise StartError(f"Cannot open {self.shown}: {failures.at_start(error)}") from error
         if is_target or await self._connection.fetchval(_SQL["is_store"]):
             await schema.migrate(Session(self._connection), self._address)
         else:

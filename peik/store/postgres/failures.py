@@ -54,6 +54,7 @@ _HINTS: tuple[tuple[type[BaseException], str, str], ...] = (
     (OSError, "store_gone", "The database server cannot be reached."),
 )
 
+_AT_START = "Peik did not start."
 _BAD_TEXT = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError, UnicodeEncodeError)
 # The last one: a newer Peik has changed a table, and a query must be prepared anew.
 _PASSING = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.InvalidCachedStatementError)
@@ -109,6 +110,14 @@ def translate(error: BaseException, *, outcome: str = "Nothing was accepted.") -
     if isinstance(error, asyncpg.PostgresError):
         return StoreUnavailable(code="store_error", detail=f"PostgreSQL refused: {_line(error)}. {outcome}")
     return error
+
+
+def at_start(error: BaseException) -> str:
+    """The same for somebody at a terminal: nothing was being stored, and nobody waits for the server to come back."""
+    told = translate(error, outcome=_AT_START)
+    is_gone = isinstance(told, StoreUnavailable) and told.code == "store_gone"
+    hint = " Start it, or set PEIK_STORE to where it is." if is_gone else ""
+    return str(told.args[0]).replace(f" {_AT_START}", hint)
 
 
 def _line(error: BaseException) -> str:

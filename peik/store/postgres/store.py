@@ -58,7 +58,7 @@ from peik.store.postgres import (
 from peik.store.postgres.address import read_address
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.contacts import PostgresContacts
-from peik.store.postgres.failures import is_gone, is_refusal, may_repeat, translate
+from peik.store.postgres.failures import at_start, is_gone, is_refusal, may_repeat, translate
 from peik.store.postgres.files import PostgresFiles
 from peik.store.postgres.forgetting import PostgresForgetting
 from peik.store.postgres.inbox import PostgresInbox
@@ -134,7 +134,7 @@ class PostgresStore(Listened):
             await self.abandon()
             if not is_refusal(error):
                 raise
-            raise StartError(f"Cannot open {self._address.shown}: {translate(error, outcome='').args[0]}") from error
+            raise StartError(f"Cannot open {self._address.shown}: {at_start(error)}") from error
         self.inbox = PostgresInbox(
             write=self._write,
             collect=self._collect,

@@ -42,7 +42,7 @@ class Client:
             raise StartError(f"PEIK_STORE is not an address of a Redis server: {error}.") from None
         except exceptions.RedisError as error:
             await self.close()
-            raise StartError(f"Cannot use {self.shown}: {translate(error).detail}") from error
+            raise StartError(f"Cannot use {self.shown}: {_at_start(error)}") from error
 
     def _connected(self, *, connections: int, repeats: int) -> "aioredis.Redis":
         settings: dict[str, Any] = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
@@ -156,6 +156,16 @@ _REFUSALS = (
     ("WRONGPASS", "store_denied", "Redis does not know this user with this password. Check PEIK_STORE."),
     ("NOPERM", "store_denied", "This Redis user may not do what Peik needs. Give it its keys, scripts and channel."),
 )
+
+
+def _at_start(error: exceptions.RedisError) -> str:
+    """At a start nothing was being stored, and nobody waits for the server to come back."""
+    told = translate(error)
+    if told.code == "store_loading":
+        return f"Redis is still reading its data from disk. Start Peik again when it is done. ({error})"
+    if told.code == "store_gone" and isinstance(told, InDoubt):
+        return f"Redis cannot be reached. Start it, or set PEIK_STORE to where it is. ({error})"
+    return told.detail
 
 
 def translate(error: BaseException) -> StoreUnavailable:

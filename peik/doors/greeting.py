@@ -1,0 +1,37 @@
+"""What `peik serve` says to the person who started it: where it is and what comes next, or why it cannot listen there."""
+
+import errno
+import socket
+from pathlib import Path
+
+from peik.config import Config
+
+# Shown for as long as there is no bot: whoever starts Peik for the first time has nothing set.
+_FIRST_STEPS = """\
+No bot yet. What next?
+  Watch it work first, without a token:  peik demo
+  Serve your bot:                        put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again
+  Or add it while Peik runs:             peik bots add
+Then let your bot use {url} in place of https://api.telegram.org. `peik doctor` looks whether all is well.
+"""
+
+
+def greeting(url: str, *, key_path: Path | None, bots: int) -> str:
+    """`key_path` is where the admin key is kept, unless it was set."""
+    told = f"Peik listens on {url} (dashboard at /admin, API at /docs), {bots} bot(s).\n"
+    if key_path is not None:
+        told += f"The admin key is in {key_path}.\n"
+    return told if bots else told + _FIRST_STEPS.format(url=url)
+
+
+def cannot_listen(config: Config, error: OSError) -> str:
+    """Why not, with the setting that mends it."""
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        fix = "PEIK_HOST is no address of this machine: set 127.0.0.1 for this machine alone, 0.0.0.0 for all networks."
+    elif error.errno == errno.EADDRINUSE:
+        fix = "Another program listens there, perhaps another Peik. Stop it, or set PEIK_PORT to another port."
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        fix = "This user may not have that port. Set PEIK_PORT to one from 1024 on."
+    else:
+        fix = "Set PEIK_HOST and PEIK_PORT to an address that is free."
+    return f"Cannot listen on {config.host}:{config.port}: {error.strerror}. {fix}"

@@ -1,0 +1,104 @@
+"""The first minutes with `peik serve`: what it says when nothing is set, and when something is wrong. Each time one line, with the
+setting and the fix, and never a traceback."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from peik import __version__
+from peik.config import load
+from peik.doors.greeting import greeting
+from peik.errors import StartError
+from tests.cli.shell import Shell, started
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path, PEIK_PORT="0")
+
+
+def test_with_nothing_set_it_says_what_comes_next(shell: Shell) -> None:
+    with started(shell, "serve", ready="without a token:  peik demo"):
+        pass
+    said = greeting("http://127.0.0.1:8081", key_path=None, bots=0)
+    for words in ("BOT_TOKEN=", "peik bots add", "use http://127.0.0.1:8081 in place of", "`peik doctor`"):
+        assert words in said
+    assert greeting("http://[::1]:1", key_path=Path("peik.db.key"), bots=2).splitlines() == [
+        "Peik listens on http://[::1]:1 (dashboard at /admin, API at /docs), 2 bot(s).",
+        "The admin key is in peik.db.key.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"BOT_TOKEN": "hello"},
+            "BOT_TOKEN or PEIK_BOT_TOKENS: This is not a bot token. It should look like 123456789:",
+        ),
+        ({"PEIK_PORT": "abc"}, "PEIK_PORT: 'abc' is not a whole number."),
+        ({"PEIK_HOST": "192.0.2.7"}, "PEIK_HOST is no address of this machine: set 127.0.0.1"),
+        ({"PEIK_HOST": "no.such.invalid"}, "PEIK_HOST is no address of this machine: set 127.0.0.1"),
+        ({"PEIK_STORE": "sqlite:///note.txt/peik.db"}, "note.txt cannot be written: "),
+        ({"PEIK_STORE": "sqlite:///note.txt"}, "not a SQLite database. Name another one in PEIK_STORE."),
+        (
+            {"PEIK_STORE": "redis://127.0.0.1:1"},
+            "Redis cannot be reached. Start it, or set PEIK_STORE to where it is. (",
+        ),
+        (
+            {"PEIK_STORE": "postgresql://a:b@127.0.0.1:1/c"},
+            "server cannot be reached. Start it, or set PEIK_STORE to where it is. (",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_fix(shell: Shell, settings: dict[str, str], words: str) -> None:
+    (shell.folder / "note.txt").write_text("Milk, bread and whatever else a person notes down.\n", encoding="utf-8")
+    ran = shell.peik("serve", **settings)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("peik: ")
+    assert words in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_taken_port_is_told_with_the_way_out(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ran = shell.peik("serve", PEIK_PORT=str(other.getsockname()[1]))
+    assert ran.code == 1
+    assert "Another program listens there, perhaps another Peik. Stop it, or set PEIK_PORT to another port." in ran.err
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (b"PEIK_PORT=0\n\nport 8081\n", ".env, line 3: this is not NAME=value. Mend it, or put # before it."),
+        ("PEIK_HOST=کتاب\n".encode("cp1256"), ".env cannot be read: it is not text in UTF-8. Save it as UTF-8."),
+        ("PEIK_PORT=0\n".encode("utf-16"), ".env cannot be read: it is not text in UTF-8. Save it as UTF-8."),
+    ],
+)
+def test_an_env_file_that_cannot_be_read_is_not_passed_over(shell: Shell, written: bytes, words: str) -> None:
+    (shell.folder / ".env").write_bytes(written)
+    ran = shell.peik("serve")
+    assert (ran.code, ran.err) == (1, f"peik: {words}\n")
+
+
+@pytest.mark.parametrize("name", [".env", "peik.toml"])
+def test_a_file_that_the_system_does_not_let_us_read_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to("/proc/self/mem")  # a file that nobody can read from its start, root neither
+    with pytest.raises(StartError, match=rf"{name} cannot be read: .*\. Give this user the right to read it"):
+        load(environment={}, folder=tmp_path)
+
+
+def test_env_files_of_windows_and_folders_named_so_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes("\ufeffPEIK_PORT=7\r\nPEIK_HOST=h\r\n".encode())
+    config = load(environment={}, folder=tmp_path)
+    assert (config.port, config.host) == (7, "h")
+    (tmp_path / ".env").unlink()
+    (tmp_path / ".env").mkdir()  # many keep a virtual environment under that name
+    assert load(environment={}, folder=tmp_path).port == 8081
+
+
+def test_the_version_is_found_where_people_look_for_it(shell: Shell) -> None:
+    for flag in ("--version", "-V"):
+        assert (ran := shell.peik(flag)).out == __version__ + "\n", ran
+        assert ran.code == 0
