@@ -25,6 +25,17 @@ CHUNKS, CHUNK_BYTES = 12, 100_000
 PAUSE_S = 0.25  # between chunks: so that there is something to watch
 PATIENCE_S = 60.0
 
+OPENING = """\
+A bot that fetches films, and Peik inside it
+Four people in four languages each send it a link. The bot is real, Telegram and the web are simulated: no token, no network.
+"""
+FETCH = "Everybody asks at once. Each sees one message that follows the download, and then has the film."
+AGAIN = "Aziz wants what Sara had. Telegram has that film already, so nothing is fetched twice."
+MISSING = (
+    "Lena's link leads nowhere. She is told so in her language, Peik's log has the dead job, and nobody else waits."
+)
+PANEL = "Omid runs the bot, and looks at his panel."
+
 
 async def slow_file(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Length": str(CHUNKS * CHUNK_BYTES)})
@@ -42,15 +53,20 @@ class Demo:
         self._shown: set[tuple[str, int]] = set()
 
     async def play(self) -> None:
+        self._tell(OPENING)
+        self._tell(FETCH)
         for user, (name, language) in PEOPLE.items():
             self._sim.telegram.user(user, name, language)
             self._says(user, f"{self._site}/film-{user}.mp4")
         for user in PEOPLE:
             await self._gets(user, lambda row: row.method == "sendVideo")
-        self._says(14, f"{self._site}/film-11.mp4")  # fetched before: it comes at once
+        self._tell(f"\n{AGAIN}")
+        self._says(14, f"{self._site}/film-11.mp4")
         await self._gets(14, lambda row: row.method == "sendVideo", count=2)
+        self._tell(f"\n{MISSING}")
         self._says(13, f"{self._site}/nothing.pdf")
         await self._until(lambda: any("404" in row.text for row in self._sim.telegram.applied.where(chat_id=13)))
+        self._tell(f"\n{PANEL}")
         self._says(ADMIN, "/admin")
         panel = await self._gets(ADMIN, lambda row: row.text == "Admin panel")
         self._sim.telegram.press(BOT, ADMIN, panel.message_id, "admin:statistics")
@@ -79,10 +95,11 @@ class Demo:
         telegram = self._sim.telegram
         for ledger, rows in (("sent", telegram.sent), ("applied", telegram.applied)):
             for row in rows:
-                if (ledger, row.number) not in self._shown and row.text:
+                if (ledger, row.number) not in self._shown and (row.text or row.method == "sendVideo"):
                     self._shown.add((ledger, row.number))
                     name = PEOPLE[row.chat_id][0]
-                    self._tell(f"{name:>5} <- {row.method}: {' | '.join(row.text.splitlines())}")
+                    words = " | ".join(row.text.splitlines()) or "the film"
+                    self._tell(f"{name:>5} <- {row.method}: {words}")
 
     def _tell(self, line: str) -> None:
         print(line, flush=True)  # noqa: T201
@@ -115,7 +132,7 @@ async def main() -> None:
             left = list(Path(folder).glob("*.work/*/*"))  # noqa: ASYNC240  it is empty
     await runner.cleanup()
     playing.result()
-    sys.stdout.write(f"Everybody has what they asked for. Files left in work folders: {len(left)}.\n")
+    sys.stdout.write(f"\nEverybody has what they asked for. Files left in work folders: {len(left)}.\n")
 
 
 if __name__ == "__main__":

@@ -193,6 +193,7 @@ async def blocked(scene: Scene) -> None:
     fate = await scene.stage.peik.fate(promise.letter_id, wait="30s")
     took_s = time.monotonic() - began
     scene.screen.note(narration.BLOCKED_END, letter=promise.letter_id, state=fate.state, reason=fate.failed_reason)
+    scene.screen.note(narration.BLOCKED_LOOK, url=scene.stage.peik.url, letter=promise.letter_id)
     await scene.watch.until(lambda: scene.book.arrival(other.text) is not None, what="for the other letter")
     scene.screen.note(narration.BLOCKED_OTHER, ms=round(took_s * 1000), name=present.first_name)
     await scene.watch.quiet()

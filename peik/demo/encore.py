@@ -22,6 +22,7 @@ async def encore(scene: Scene) -> None:
     scene.screen.note(narration.ENCORE_API, url=peik.url, key=peik.key)
     scene.screen.note(narration.ENCORE_SIM, url=scene.stage.sim.control_url)
     scene.screen.note(narration.ENCORE_TRY, url=peik.url, key=peik.key)
+    scene.screen.note(narration.ENCORE_NEXT)
     async with asyncio.TaskGroup() as group:
         group.create_task(_traffic(scene))
         group.create_task(_trouble(scene))
@@ -50,6 +51,7 @@ async def _dark(scene: Scene) -> None:
     await asyncio.sleep(_DARK_S)
     waiting = scene.watch.now.waiting
     await scene.dark(is_dark=False)
+    await scene.watch.quiet()
     scene.screen.note(narration.ENCORE_LIT, waiting=waiting)
     scene.screen.counters()
 
@@ -57,6 +59,7 @@ async def _dark(scene: Scene) -> None:
 async def _kill(scene: Scene) -> None:
     pid = scene.stage.peik_pid
     seconds = await scene.kill_and_restart()
+    await scene.watch.until(lambda: scene.watch.now.is_peik_up, what="for Peik to be seen again")
     scene.screen.note(narration.ENCORE_KILL, pid=pid, seconds=f"{seconds:.1f}")
     scene.screen.counters()
 

@@ -58,6 +58,7 @@ FLOOD_END = (
 BLOCKED = "A dead letter"
 BLOCKED_LEAD = "{name} blocks the bot. The shop writes anyway."
 BLOCKED_END = "Letter {letter}: [red]{state}[/], in Telegram's own words: “{reason}”."
+BLOCKED_LOOK = "See it there: [cyan]{url}/admin/letters/{letter}[/]"
 BLOCKED_OTHER = (
     "Told {ms} ms after it was handed in, and kept with its history. Nobody had to wait: {name}'s letter arrived."
 )
@@ -80,8 +81,12 @@ ENCORE_API = "Peik's API        [cyan]{url}/docs[/]   (key: {key})"
 ENCORE_TRY = "[dim]curl -H 'Authorization: Bearer {key}' {url}/v1/stats[/]"
 ENCORE_SIM = "Telegram's side   [cyan]{url}/sim/counters[/]   (and /sim/sent, /sim/faults …)"
 ENCORE_DARK = "Telegram is dark for {seconds} s …"
-ENCORE_LIT = "… and back. {waiting} letters had waited."
+ENCORE_LIT = "… and back. {waiting} letters had waited, and have arrived."
 ENCORE_KILL = "kill -9 {pid}, and a new Peik after {seconds} s."
+ENCORE_NEXT = (
+    "With a bot of your own: [bold]BOT_TOKEN=… peik serve[/]; then let the bot use http://127.0.0.1:8081"
+    " in place of https://api.telegram.org."
+)
 
 STOPPING = "Stopping; one moment for what is in flight …"
 STUCK = "The demo waited {seconds} s in vain {what}. Peik's last words:\n{log}"

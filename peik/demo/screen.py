@@ -66,7 +66,7 @@ class Screen:
         """In plain lines the panel is a line, said at the turns of the story."""
         if not self._is_live:
             look = self._shown
-            _write(f"   [{_route(look)} | accepted {look.accepted} | waiting {look.waiting} |"
+            _write(f"   [route {_route(look)} | accepted {look.accepted} | waiting {look.waiting} |"
                    f" delivered {look.delivered} | dead {look.failed} | 429s {look.limited}]")  # fmt: skip
 
     def last(self, line: str) -> None:

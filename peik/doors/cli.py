@@ -56,7 +56,7 @@ _PEOPLE = "Bots, chats, access"
 _ITSELF = "Peik itself"
 
 
-def _print_version(is_asked: bool) -> None:  # noqa: FBT001  Typer calls it so
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         typer.echo(__version__)
         raise typer.Exit
