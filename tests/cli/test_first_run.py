@@ -1,5 +1,5 @@
-"""The first minutes with `peik serve`: what it says when nothing is set, and when something is wrong. Each time one line, with the
-setting and the fix, and never a traceback."""
+"""The first minutes with `peik serve`: what it says when nothing is set, and when something is wrong. Each time one line, with
+the setting and the fix, and never a traceback."""
 
 import socket
 from pathlib import Path
