@@ -46,6 +46,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     help="The courier for Telegram.",
     epilog="Exit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in EXITS.items()),
 )

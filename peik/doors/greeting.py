@@ -9,19 +9,20 @@ from peik.config import Config
 # Shown for as long as there is no bot: whoever starts Peik for the first time has nothing set.
 _FIRST_STEPS = """\
 No bot yet. What next?
-  Watch it work first, without a token:  peik demo
-  Serve your bot:                        put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again
-  Or add it while Peik runs:             peik bots add
-Then let your bot use {url} in place of https://api.telegram.org. `peik doctor` looks whether all is well.
+  Watch it work, without a token:  peik demo
+  Serve your bot:                  {how}
+`peik doctor` looks whether all is well.
 """
+_OPEN = "start it with {url} in place of https://api.telegram.org; Peik learns its token from it"
+_CLOSED = "put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again; or: peik bots add"
 
 
-def greeting(url: str, *, key_path: Path | None, bots: int) -> str:
-    """`key_path` is where the admin key is kept, unless it was set."""
+def greeting(url: str, *, key_path: Path | None, bots: int, is_open: bool) -> str:
+    """`key_path` is where the admin key is kept, unless it was set; `is_open`: the gateway takes bots that it does not know."""
     told = f"Peik listens on {url} (dashboard at /admin, API at /docs), {bots} bot(s).\n"
     if key_path is not None:
         told += f"The admin key is in {key_path}.\n"
-    return told if bots else told + _FIRST_STEPS.format(url=url)
+    return told if bots else told + _FIRST_STEPS.format(how=_OPEN.format(url=url) if is_open else _CLOSED)
 
 
 def cannot_listen(config: Config, error: OSError) -> str:

@@ -118,7 +118,7 @@ async def _serve(config: Config) -> int:
         server.certificate = certificate
         server.renewed = lambda: events.tell(CertificateRenewed())
         url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
-        sys.stderr.write(greeting(url, key_path=key_path, bots=len(peik.desk.bots())))
+        sys.stderr.write(greeting(url, key_path=key_path, bots=len(peik.desk.bots()), is_open=config.gateway_open))
         sys.stderr.flush()
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         supervisor.ready(f"{len(peik.desk.bots())} bot(s) on port {port}.")  # the socket has listened all along

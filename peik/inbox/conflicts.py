@@ -80,7 +80,7 @@ class Conflicts:
         # The newest caller wins, and only a poll that found nothing is thrown out: Telegram had nothing for us until
         # now. What comes from now on belongs to whoever asks first, so we ask again soon.
         self._contact.made()
-        self._intruders.tell("poller", "Another program polls with this token.")
+        self._intruders.tell("poller", "If that is your own bot, let it use Peik's address; else stop it.")
         await asyncio.sleep(wait_s)
 
     async def _remove_webhook(self, wait_s: float) -> None:

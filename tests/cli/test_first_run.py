@@ -2,6 +2,7 @@
 the setting and the fix, and never a traceback."""
 
 import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,17 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_with_nothing_set_it_says_what_comes_next(shell: Shell) -> None:
-    with started(shell, "serve", ready="without a token:  peik demo"):
-        pass
-    said = greeting("http://127.0.0.1:8081", key_path=None, bots=0)
-    for words in ("BOT_TOKEN=", "peik bots add", "use http://127.0.0.1:8081 in place of", "`peik doctor`"):
+    with started(
+        shell, "serve", ready=r"start it with (http://\S+) in place of"
+    ) as match:  # the last but one line of all
+        answer = urllib.request.urlopen(match[1], timeout=60)
+        assert (
+            answer.url == f"{match[1]}/admin/sign-in"
+        )  # what stands there is the dashboard, for whoever has a browser
+    said = greeting("http://127.0.0.1:8081", key_path=None, bots=0, is_open=False)
+    for words in ("peik demo", "BOT_TOKEN=", "peik bots add", "`peik doctor`"):
         assert words in said
-    assert greeting("http://[::1]:1", key_path=Path("peik.db.key"), bots=2).splitlines() == [
+    assert greeting("http://[::1]:1", key_path=Path("peik.db.key"), bots=2, is_open=True).splitlines() == [
         "Peik listens on http://[::1]:1 (dashboard at /admin, API at /docs), 2 bot(s).",
         "The admin key is in peik.db.key.",
     ]

@@ -30,6 +30,7 @@ def test_help_names_every_command_and_every_exit_code(shell: Shell) -> None:
         assert f"{code:>3}  {meaning}" in ran.out
     assert shell.peik("version").out == __version__ + "\n"
     assert shell.asked("version") == {"version": __version__}
+    assert shell.peik("bots", "add", "-h").out == shell.peik("bots", "add", "--help").out
     assert "peik status" in shell.peik("status").err  # an argument is missing, and the usage says which
 
 

@@ -1,5 +1,7 @@
 """Puts the dashboard together and stands before another application, which gets every path that is not the dashboard's."""
 
+from starlette.responses import RedirectResponse
+
 from peik.admins.attempts import Attempts
 from peik.admins.people import People
 from peik.admins.sign_ins import SignIns
@@ -52,6 +54,8 @@ class Dashboard:
         path = scope["path"] if scope["type"] == "http" else ""
         if path == "/admin" or path.startswith("/admin/"):
             await self._door(scope, receive, send)
+        elif path == "/" and scope["method"] in ("GET", "HEAD"):  # the address that `peik serve` prints, in a browser
+            await RedirectResponse("/admin", status_code=303)(scope, receive, send)
         else:
             await self._otherwise(scope, receive, send)
 
