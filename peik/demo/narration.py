@@ -58,7 +58,7 @@ FLOOD_END = (
 BLOCKED = "A dead letter"
 BLOCKED_LEAD = "{name} blocks the bot. The shop writes anyway."
 BLOCKED_END = "Letter {letter}: [red]{state}[/], in Telegram's own words: “{reason}”."
-BLOCKED_LOOK = "See it there: [cyan]{url}/admin/letters/{letter}[/]"
+BLOCKED_LOOK = "On the dashboard: [cyan]{url}/admin/letters/{letter}[/]"
 BLOCKED_OTHER = (
     "Told {ms} ms after it was handed in, and kept with its history. Nobody had to wait: {name}'s letter arrived."
 )
@@ -76,7 +76,7 @@ COUNTS_UNCERTAIN = "tries that were uncertain, and reported so"
 
 ENCORE = "And on it goes"
 ENCORE_LEAD = "Now and then Telegram goes dark, or Peik is killed. Look around; Ctrl-C ends it and counts."
-LOOK = "Watch it on the dashboard: [cyan]{url}/admin[/]   (key: {key})"
+LOOK = "Watch it on the dashboard, and press “Sign in” there: [cyan]{url}/admin#key={key}[/]"
 ENCORE_API = "Peik's API        [cyan]{url}/docs[/]   (key: {key})"
 ENCORE_TRY = "[dim]curl -H 'Authorization: Bearer {key}' {url}/v1/stats[/]"
 ENCORE_SIM = "Telegram's side   [cyan]{url}/sim/counters[/]   (and /sim/sent, /sim/faults …)"

@@ -101,6 +101,7 @@ def test_the_story_told_once_ends_with_its_counts_and_leaves_nothing(tmp_path: P
     assert accepted - 1 == delivered > 90  # the one to a person who has blocked the bot
     assert 2 <= doubled <= uncertain  # two of those in flight at the crash had arrived, and were sent again
     assert "Forbidden: bot was blocked by the user" in said
+    assert re.search(r"http://127\.0\.0\.1:\d+/admin#key=demo-[0-9a-f]+\n", said)
     assert re.search(r"http://127\.0\.0\.1:\d+/admin/letters/\d+", said)  # where the dead letter is to be seen
     assert "0 attempts, 0 uncertain tries, 0 dead letters" in said
     assert "In the right order: 12 of 12 chats" in said
