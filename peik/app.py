@@ -311,7 +311,7 @@ async def admin_key(config: Config, store: AnyStore) -> tuple[str, Path | None]:
     if config.store_kind is not StoreKind.SQLITE:
         made = await store.secret("admin_key", made)
     if path.is_file():
-        key = path.read_text(encoding="utf-8").strip()
+        key = _kept_key(path)
         if key == made or config.store_kind is StoreKind.SQLITE:
             return key, path
         path.unlink()  # of another store
@@ -323,3 +323,13 @@ async def admin_key(config: Config, store: AnyStore) -> tuple[str, Path | None]:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(made + "\n")
     return made, path
+
+
+def _kept_key(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise StartError(
+            f"The admin key in {path} cannot be read: {why}. Start Peik as the user it belongs to, or set PEIK_ADMIN_KEY."
+        ) from None

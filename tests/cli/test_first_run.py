@@ -95,6 +95,14 @@ def test_a_file_that_the_system_does_not_let_us_read_is_told(tmp_path: Path, nam
         load(environment={}, folder=tmp_path)
 
 
+def test_an_admin_key_that_cannot_be_read_is_told(shell: Shell) -> None:
+    (shell.folder / "peik.db.key").symlink_to("/proc/self/mem")
+    ran = shell.peik("serve")
+    assert ran.code == 1
+    assert "peik.db.key cannot be read: " in ran.err
+    assert "Start Peik as the user it belongs to, or set PEIK_ADMIN_KEY." in ran.err
+
+
 def test_env_files_of_windows_and_folders_named_so_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes("\ufeffPEIK_PORT=7\r\nPEIK_HOST=h\r\n".encode())
     config = load(environment={}, folder=tmp_path)
