@@ -33,8 +33,9 @@ class SecretRoutes:
         return json_response(standing_view(await self._custodian.standing()))
 
     async def rotate(self, request: Request) -> Response:
-        """Seal everything with the first key of PEIK_SECRET_KEY: what is plain, and what older keys have sealed. Keys of
-        accounts, too. May be repeated, and goes on where it was interrupted."""
+        """Seal everything with the first key of PEIK_SECRET_KEY, keys of accounts, too.
+
+        That is what is plain, and what older keys have sealed. May be repeated, and goes on where it was interrupted."""
         self._access.admit(request, "admin").must_serve_all()
         done = await self._custodian.rotate()
         accounts = None if self._sessions is None else msgspec.to_builtins(await self._sessions.reseal())

@@ -330,7 +330,7 @@ def _is_admins(verb: str, row: dict[str, Any]) -> bool:
     if tag in ("sessions", "messages", "events"):
         return (verb != "GET" and name != "setReader") or name == "getQr"  # which begins a sign-in
     return (
-        tag in ("keys", "consumers", "audit")
+        tag in ("keys", "consumers", "audit", "secrets")
         or name == "testAlerts"
         or (tag in ("bots", "chats") and verb != "GET" and name != "recoverBot")
     )

@@ -209,7 +209,7 @@ def test_any_text_in_a_path_is_answered_in_telegrams_envelope(peik: Resident, to
 
 async def _forget_checks(peik: Resident) -> None:
     """Unknown tokens are asked about twenty times a minute; here every example is a minute of its own."""
-    peik.app._tokens._checks.clear()
+    peik.app._otherwise._tokens._checks.clear()
 
 
 # ---- the same letter, whichever way it is written ----

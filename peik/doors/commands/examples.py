@@ -27,7 +27,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "notify": ('user-7 "Your parcel is here" --type parcel',),
     "routes": ("",),
     "audit": ("--since 24h --action retryLetter",),
+    "forget": ("--user 42 --dry-run", "--user 42 --yes"),
     "doctor": ("", "--for 5k"),
+    "load": ("--letters 50/s --updates 20/s --for 5m", "--profile 5k --report load.html"),
     "migrate": (
         "--from sqlite:///peik.db --to postgresql://peik@db/peik --dry-run",
         "--from sqlite:///peik.db --to redis://localhost:6379",
