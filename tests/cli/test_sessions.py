@@ -212,6 +212,8 @@ def test_a_proxy_with_a_password_is_never_an_argument(alone: Shell) -> None:
 def test_keys_that_nothing_opens_are_named_when_they_are_sealed_anew(alone: Shell, tmp_path: Path) -> None:
     session_file(tmp_path / "one.session", bytes(range(256)))
     (taken,) = alone.asked("sessions", "import", "one.session", "--agent", "a")["files"]
+    (kept,) = tmp_path.glob("*.secret")
+    kept.unlink()
     ran = alone.peik("sessions", "reseal", "--json", PEIK_SECRET_KEY="another passphrase, long enough to be one")
     assert (ran.code, ran.document) == (1, {"renewed": 0, "lost": [taken["session_id"]]})
 
