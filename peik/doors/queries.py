@@ -9,6 +9,7 @@ from peik.core.letter import Chat, State
 from peik.core.trace import plain, read_trace
 from peik.doors.bodies import instant_ms, parse_id
 from peik.errors import BadInput
+from peik.inbox.desk import check_name
 from peik.inbox_ports import ArrivalFilter
 from peik.ports import LetterFilter
 
@@ -73,6 +74,8 @@ def arrival_filter_of(given: dict[str, str]) -> ArrivalFilter:
     def number(name: str) -> int | None:
         return None if name not in given else parse_id(given[name], name)
 
+    if "consumer" in given:
+        check_name(given["consumer"])
     return ArrivalFilter(
         bot_id=number("bot_id"),
         consumer=given.get("consumer"),

@@ -141,3 +141,10 @@ def test_numbers_beyond_all_bounds_are_refused_or_mean_nothing(peik: Resident, n
     seen = {"bot_id": BOT, "messages": [{"chat_id": number, "message_id": number}]}
     assert peik.rest("POST", "/v1/arrivals/seen", json=seen).status in (200, 422)
     assert peik.rest("PATCH", f"/v1/bots/{BOT}", json={"limits": {"group_per_min": number}}).status == 422
+
+
+@pytest.mark.parametrize("path", ["/v1/arrivals", "/v1/arrivals/dead"])
+@pytest.mark.parametrize("name", ["%C2%80%C2%89", "a%20b", "x" * 65])
+def test_a_consumer_that_cannot_be_is_refused_and_not_looked_for(peik: Resident, path: str, name: str) -> None:
+    heard = peik.rest("GET", path, query=f"consumer={name}")
+    assert (heard.status, heard.json["code"]) == (422, "bad_consumer")
