@@ -117,3 +117,12 @@ def test_the_vault_of_an_installation_says_what_its_owner_must_know(tmp_path: Pa
     named, silence = vault_of("a long enough phrase", tmp_path / "other")
     assert silence is None
     assert named.open(named.seal("text", context="x"), context="x") == "text"
+
+
+def test_accounts_that_were_sealed_with_the_kept_key_open_after_a_key_is_set(tmp_path: Path) -> None:
+    path = tmp_path / "peik.secret"
+    before, _ = vault_of(None, path)
+    sealed = before.seal("text", context="x")
+    after, _ = vault_of(base64.b64encode(NEW).decode(), path)
+    assert after.open(sealed, context="x") == "text"
+    assert Vault([NEW]).open(after.seal("more", context="x"), context="x") == "more"

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from peik import events
+from peik.custody import sealing
 from peik.custody.custodian import SHELF, Custodian
 from peik.errors import Conflict, StartError
 from peik.paper_ports import Filing
 from peik.seals import is_sealed, key_id_of, seals_of
+from peik.store.executor import InlineExecutor
+from peik.store.sqlite import SqliteStore
 from tests.engine.story import BOT, TOKEN, Stage, play_closed
 
 ONE, TWO, THREE = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2, 3))
@@ -235,5 +238,43 @@ def test_what_nodes_said_that_are_long_gone_is_taken_away() -> None:
             await papers.file([Filing(shelf=SHELF, key="old", body='{"keys":[],"at_ms":1}')])
             await custodian(stage, "a", ["a"], ONE).begin()
             assert [one.key for one in await papers.papers(SHELF, limit=9)] == ["a"]
+
+    play_closed(story)
+
+
+def test_a_node_that_is_up_seals_as_another_does_since_its_rotation() -> None:
+    async def story(stage: Stage) -> None:
+        async with with_key(stage, secret_key=ONE).open():
+            pass
+        async with with_key(stage, secret_key=f"{TWO},{ONE}").open():
+            neighbour = seals_of(f"{TWO},{ONE}")
+            await sealing.follow(stage.peik.store.sealed, neighbour)
+            assert neighbour.key_in_use == seals_of(ONE).key_ids[0]
+            await stage.peik.custodian.rotate()
+            await sealing.follow(stage.peik.store.sealed, neighbour)
+            assert neighbour.key_in_use == seals_of(TWO).key_ids[0]
+
+    play_closed(story)
+
+
+def test_a_process_beside_an_owner_without_the_key_seals_nothing() -> None:
+    async def story(stage: Stage) -> None:
+        async with stage.open():
+            path = Path(stage._folder) / "peik.db"
+            store = SqliteStore(path, clock=stage.clock, is_owner=False, executor=lambda name: InlineExecutor())
+            await store.open()
+            seals = seals_of(ONE)
+            nodes = Neighbours("beside", ["beside"])
+            beside = Custodian(
+                store.sealed,
+                seals,
+                papers=store.papers,
+                nodes=nodes,
+                clock=stage.clock,
+                events=events.Events(),  # type: ignore[arg-type]
+            )
+            await beside.begin()
+            assert seals.seal("a secret", place="secret:x") == "a secret"
+            await store.close()
 
     play_closed(story)

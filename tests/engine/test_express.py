@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from peik.core.letter import Draft, Letter, State
+from peik import events
+from peik.core.letter import Draft, Letter, OnUncertain, State
 from peik.core.lifecycle import Settlement
 from peik.errors import StoreUnavailable
 from peik.store.executor import InlineExecutor
@@ -143,3 +144,40 @@ def test_it_waits_for_all_that_other_letters_wait_for(hinder: Callable[[Stage], 
         assert stage.texts(5) == ["later"]
 
     play(story, in_flight="1")
+
+
+def break_once(sender: Any, what: str) -> None:
+    """The next call of it fails, as a mistake of ours would."""
+
+    def fail(*words: Any) -> None:
+        delattr(sender, what)
+        raise RuntimeError("on purpose")
+
+    setattr(sender, what, fail)
+
+
+def test_what_goes_wrong_while_it_is_sent_ends_the_sender_and_the_next_one_takes_it_up() -> None:
+    async def story(stage: Stage) -> None:
+        await awake(stage)
+        break_once(stage.peik.courier.sender(BOT), "_send")
+        first = await stage.text(5, "one")
+        await stage.ended(first)
+        await stage.ended(await stage.text(5, "two"))
+        assert len(stage.events_of(events.Surprise)) == 1
+        assert stage.texts(5) == ["one", "two"]
+
+    play(story)
+
+
+def test_a_letter_that_comes_while_a_sender_is_replaced_waits_and_is_not_in_doubt() -> None:
+    async def story(stage: Stage) -> None:
+        await awake(stage)
+        sender = stage.peik.courier.sender(BOT)
+        break_once(sender, "_turn")
+        assert sender is not None
+        sender.wake()
+        await asyncio.sleep(0.1)
+        letter = await stage.ended(await stage.text(5, "once", on_uncertain=OnUncertain.HOLD))
+        assert (letter.state, letter.uncertain_tries, stage.texts(5)) == (State.COMPLETED, 0, ["once"])
+
+    play(story)

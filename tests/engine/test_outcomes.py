@@ -294,3 +294,20 @@ def test_no_event_and_no_letter_shows_the_token() -> None:
         assert TOKEN not in repr(stage.peik.desk.bots())
 
     play(story)
+
+
+def test_a_pause_by_telegram_is_over_when_somebody_pauses_the_bot_himself() -> None:
+    """What is told of the first pause ends with it: nobody else would say so."""
+
+    async def story(stage: Stage) -> None:
+        stage.telegram.faults.add("error", status=401, words="Unauthorized", seconds=900)
+        await stage.text(5, "hello")
+        await asyncio.sleep(5)
+        assert stage.events_of(events.BotPaused)
+        assert not stage.events_of(events.BotResumed)
+        await stage.peik.desk.change_bot(BOT, paused="by hand")
+        await asyncio.sleep(3600)
+        assert len(stage.events_of(events.BotResumed)) == 1
+        assert stage.texts(5) == []
+
+    play(story)
