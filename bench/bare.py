@@ -5,7 +5,6 @@ All but aiogram's run on the server that Peik runs on: uvicorn with uvloop and h
 
 import asyncio
 import contextlib
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 import uvicorn
 import uvloop
 
+from bench.child import listening
 from bench.payload import TOKEN
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -167,18 +167,8 @@ def _main(kind: str, root: str) -> Awaitable[None]:
 @contextlib.contextmanager
 def running_bare(kind: str, root: str = "") -> Iterator[str]:
     """The address of one of them, in a process of its own."""
-    command = [sys.executable, "-m", "bench.bare", kind, root]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with listening("bench.bare", kind, root) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import http.client
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 
 import msgspec
 import uvloop
+
+from bench.child import listening
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _CHAT = re.compile(rb'"chat_id": ?(-?\d+)')
@@ -111,18 +112,8 @@ class Stub:
 @contextlib.contextmanager
 def running_stub() -> Iterator[Stub]:
     """The stub in a process of its own."""
-    command = [sys.executable, "-m", "bench.stub"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield Stub(int(process.stdout.readline()))
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with listening("bench.stub") as port:
+        yield Stub(port)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ reader of a run finds the same. A poll beyond the end is left parked. Every othe
 import asyncio
 import contextlib
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import uvloop
+
+from bench.child import listening
 
 UPDATES = 10_000
 PAGE = 100
@@ -87,18 +88,8 @@ def running_updates_stub(date: int, *, many: int = UPDATES, delay_s: float = 0.0
 
     `delay_s` is as long as an answer takes besides: Telegram is not on this machine.
     """
-    command = [sys.executable, "-m", "bench.updates_stub", str(date), str(many), str(delay_s)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with listening("bench.updates_stub", str(date), str(many), str(delay_s)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 if __name__ == "__main__":
