@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from peik import backup_events, events, job_events, outreach_events, session_events
-from peik.config import REDIS, SETTINGS, Group, Setting
 from peik.core.catalogue import CATALOGUE, Entry
 from peik.core.letter import State
 from peik.core.lifecycle import MOVES
@@ -19,6 +18,7 @@ from peik.doors.openapi import OPERATIONS
 from peik.ops.alert_rule import Noticed, Rule
 from peik.ops.alert_rules import RULES
 from peik.ops.metrics import METRICS, Kind
+from peik.settings import REDIS, SETTINGS, Group, Setting
 from peik.testing.seeded.deeds import DEEDS
 
 FOLDER = Path(__file__).parent / "reference"

@@ -14,7 +14,7 @@ from peik.building import build, carrier_to, custodian_of, poster_of, pusher_of
 from peik.building_inbox import token_of
 from peik.building_sessions import MakeArchive, MakeClients, kit_of
 from peik.clock import Clock, SystemClock
-from peik.config import Config, RouteAddress, StoreKind
+from peik.config import Config
 from peik.errors import StartError, StoreUnavailable
 from peik.events import Events
 from peik.inbox.desk import Recovery
@@ -23,6 +23,7 @@ from peik.jobs.kinds import Kinds
 from peik.node import Node
 from peik.ports import BotRecord, Carrier, Poster
 from peik.seals import BAD_KEY
+from peik.settings_values import RouteAddress, StoreKind
 from peik.store.choosing import AnyStore, store_of
 from peik.store.database import OwnerLock
 from peik.store.executor import Executor, ThreadExecutor

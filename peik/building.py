@@ -30,7 +30,7 @@ from peik.carrier.proxy import Proxy, through_http, through_socks5
 from peik.carrier.pusher import HttpPusher
 from peik.carrier.trust import client_context
 from peik.clock import Clock
-from peik.config import Config, RouteAddress, RouteKind
+from peik.config import Config
 from peik.core.gate import Gate
 from peik.core.token import Token
 from peik.custody.custodian import Custodian
@@ -67,6 +67,7 @@ from peik.ops.overview import Overview
 from peik.ops.standing import Standings
 from peik.ops.watching import Watching
 from peik.ports import BotRecord, Carrier, Poster, Retention
+from peik.settings_values import RouteAddress, RouteKind
 from peik.store.choosing import AnyStore
 from peik.store.spool import Spool
 

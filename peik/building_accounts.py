@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from peik.archive_ports import Session
 from peik.clock import Clock
-from peik.config import RouteKind
 from peik.desk import Desk
 from peik.engine.leases import Leases
 from peik.engine.route import Route
@@ -18,6 +17,7 @@ from peik.ports import BotRecord
 from peik.session_events import SessionUp
 from peik.sessions.ports import Line
 from peik.sessions.sending import ACCOUNT_LIMITS, AccountCarrier
+from peik.settings_values import RouteKind
 
 
 class LeaseRights:

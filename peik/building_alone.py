@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from peik.archive_ports import Session
 from peik.building_sessions import Kit, MakeArchive, MakeClients, kit_of, missing, tools_of
 from peik.clock import Clock, SystemClock
-from peik.config import Config, StoreKind
+from peik.config import Config
 from peik.errors import Conflict
 from peik.events import Events
+from peik.settings_values import StoreKind
 from peik.store.choosing import store_of
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from peik.backups.keeper import Keeper
 from peik.backups.parts import Plain, Source
 from peik.backups.sqlite import SqliteSource
 from peik.clock import Clock
-from peik.config import Config, StoreKind, shown_address
+from peik.config import Config, shown_address
 from peik.errors import StartError
 from peik.events import Events
 from peik.paper_ports import PaperStore
+from peik.settings_values import StoreKind
 from peik.store.executor import Executor, ThreadExecutor
 from peik.store.sqlite import SqliteStore
 

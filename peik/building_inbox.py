@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.config import Config, RouteKind
+from peik.config import Config
 from peik.core.letter import Chat
 from peik.core.methods import classify
 from peik.core.notice import limited_text
@@ -37,6 +37,7 @@ from peik.ops.alert_papers import AlertPapers
 from peik.ops.alert_rules import BY_NAME
 from peik.ops.alerts import Alerts
 from peik.ports import BotRecord, Request
+from peik.settings_values import RouteKind
 from peik.store.choosing import AnyStore
 
 ANSWER_S = 10.0  # for an answer to a button press; Telegram takes none that comes much later

@@ -13,7 +13,7 @@ from peik.archive.choosing import archive_of
 from peik.archive_ports import Archive, ArchiveRetention, Session
 from peik.building_accounts import LeaseRights, LetterAccounts
 from peik.clock import Clock
-from peik.config import Config, StoreKind
+from peik.config import Config
 from peik.core.address import read_address
 from peik.desk import Desk
 from peik.engine.leases import Leases
@@ -22,6 +22,7 @@ from peik.events import Events
 from peik.node_ports import CHORES, NodeStore
 from peik.ports import Poster
 from peik.session_events import SessionNotice
+from peik.settings_values import StoreKind
 
 if TYPE_CHECKING:
     from peik.sessions.client import ClientFactory

@@ -11,9 +11,9 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from peik.config import SETTINGS
 from peik.demo.calls import PeikCalls, SimCalls
 from peik.errors import StartError
+from peik.settings import SETTINGS
 
 TOKEN = "7000001:demo-token-of-no-value"  # noqa: S105  the simulated Telegram takes any
 _START_S = 30.0

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from peik.archive_ports import SessionFilter
 from peik.clock import Clock
-from peik.config import Config, StoreKind
+from peik.config import Config
 from peik.errors import Unavailable
 from peik.ops.pulse import ANSWER_S, FRESH_S
+from peik.settings_values import StoreKind
 
 if TYPE_CHECKING:
     from peik.sessions.desk import SessionsDesk

@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 
 from peik.clock import Clock
-from peik.config import Config, StoreKind
+from peik.config import Config
 from peik.doors.views import rfc3339
 from peik.errors import Conflict, NotFound, StoreUnavailable
 from peik.node_ports import CHORES, NodeRecord, NodeStore
+from peik.settings_values import StoreKind
 
 SERVING_S = 1.0  # what else is known of bots is in memory, and need not wait for a store that hangs
 

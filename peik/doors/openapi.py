@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import msgspec
 
 from peik import __version__
-from peik.config import StoreKind
 from peik.core.letter import State
 from peik.core.trace import HEADER
 from peik.doors.bodies import BatchBody, LetterBody
@@ -41,6 +40,7 @@ from peik.doors.replies import Route
 from peik.doors.rest_bots import BotBody, BotChange
 from peik.doors.rest_keys import KeyBody
 from peik.doors.rest_letters import CancelBody, ChangeBody, ChatBody, FilterBody, ResolveBody
+from peik.settings_values import StoreKind
 
 _LETTER = shape(
     id=ID,

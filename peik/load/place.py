@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.config import SETTINGS
 from peik.core.reply import Reply
 from peik.demo.stage import Child, plain_environment
 from peik.errors import BadInput, Problem, StartError, Unavailable
 from peik.load.client import Client
+from peik.settings import SETTINGS
 
 FIRST_BOT = 7_100_000_001
 _SIM_LISTENS = re.compile(r"^(\{.*\})")

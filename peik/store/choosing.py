@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from peik.clock import Clock
-from peik.config import Config, StoreKind
+from peik.config import Config
 from peik.errors import StartError, StoreUnavailable
 from peik.forgetting_ports import Forgetting
 from peik.inbox_ports import InboxStore
@@ -13,6 +13,7 @@ from peik.node_ports import FileStore, NodeStore
 from peik.paper_ports import ContactStore, PaperStore
 from peik.ports import HookStore, KeyStore, Store
 from peik.seals import Seals, SealStore, seals_of
+from peik.settings_values import StoreKind
 from peik.store.executor import Executor, ThreadExecutor
 from peik.store.sqlite import SqliteStore
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from peik.config import REDIS, SETTINGS, Group, load, load_traced
+from peik.config import load, load_traced
 from peik.errors import StartError
+from peik.settings import REDIS, SETTINGS, Group
 from tests.cli.shell import Shell
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 import yaml
 
-from peik.config import SETTINGS, StoreKind, load
+from peik.config import load
 from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.doors.commands.env_files import COMPOSE
+from peik.settings import SETTINGS
+from peik.settings_values import StoreKind
 from tests.deploy.composed import ROOT, composed, named
 from tests.deploy.dockerfiles import stages
 

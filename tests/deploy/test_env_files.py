@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from peik.config import SETTINGS, load_traced
+from peik.config import load_traced
 from peik.core.units import parse_duration_s
 from peik.doors.commands.env_files import CHOSEN, MUST, env_production
 from peik.doors.commands.settings import app
+from peik.settings import SETTINGS
 from tests.deploy.composed import ROOT
 
 PRODUCTION = ROOT / ".env.production"

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from typer.main import get_command
 
 from peik.archive_ports import SessionState
-from peik.config import SETTINGS
 from peik.core.outcome import Outcome
 from peik.core.units import parse_duration_s
 from peik.doors.cli import app
@@ -20,6 +19,7 @@ from peik.ops.alert_looks import RATE_MIN, Thresholds
 from peik.ops.alert_rules import BY_NAME
 from peik.ops.metrics import METRICS, Kind
 from peik.ports import Tally
+from peik.settings import SETTINGS
 from tests.deploy.promql import named
 
 ROOT = Path(__file__).parents[2]

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from peik.config import SETTINGS, load
+from peik.config import load
 from peik.doors.cli import app
 from peik.doors.openapi import OPERATIONS
 from peik.doors.rest_nodes import NodeRoutes
+from peik.settings import SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {

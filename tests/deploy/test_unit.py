@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from peik.config import SETTINGS
 from peik.core.units import parse_duration_s
+from peik.settings import SETTINGS
 from tests.deploy.composed import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "peik.service"

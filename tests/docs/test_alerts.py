@@ -5,9 +5,9 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from peik.config import SETTINGS
 from peik.doors.cli import app
 from peik.ops.alert_rules import RULES
+from peik.settings import SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUNBOOK = (DOCS / "runbook.md").read_text(encoding="utf-8")

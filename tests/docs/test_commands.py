@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from peik.config import SETTINGS
 from peik.doors.cli import app
+from peik.settings import SETTINGS
 from tests.docs.pages import NAMES, ROOT, blocks
 
 LANGUAGES = ("", "sh", "bash", "console")

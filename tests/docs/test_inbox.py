@@ -5,10 +5,10 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from peik.config import SETTINGS
 from peik.doors.cli import app
 from peik.doors.rest_arrivals import ArrivalRoutes
 from peik.doors.rest_consumers import ConsumerRoutes
+from peik.settings import SETTINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "inbox.md").read_text(encoding="utf-8")
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from peik.config import Config, StoreKind, load
+from peik.config import Config, load
 from peik.core.role import Role
 from peik.doors.commands.counter import Document
 from peik.doors.commands.exits import Exit
 from peik.doors.commands.visit import Visit, tell
 from peik.errors import BadInput, Problem, StartError, Unavailable
+from peik.settings_values import StoreKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -207,8 +207,8 @@ async def _standing(config: Config) -> "Standing":
 async def _with_ledger(config: Config, act: "Callable[[Ledger], Awaitable[None]]") -> None:
     from peik.backups.ledger import Ledger
     from peik.clock import SystemClock
-    from peik.config import StoreKind
     from peik.errors import NotFound
+    from peik.settings_values import StoreKind
     from peik.store.choosing import store_of
 
     if config.store_kind is StoreKind.SQLITE and not config.sqlite_path.exists():

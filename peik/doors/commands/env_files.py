@@ -4,7 +4,7 @@ import itertools
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from peik.config import REDIS, SETTINGS, Group, Setting
+from peik.settings import REDIS, SETTINGS, Group, Setting
 
 _WIDTH = 100
 

@@ -8,10 +8,11 @@ import msgspec
 
 from peik.archive.choosing import beside
 from peik.building_sessions import archive_named
-from peik.config import Config, StoreKind, shown_address
+from peik.config import Config, shown_address
 from peik.errors import Problem, StartError
 from peik.ops import doctor
 from peik.ops.doctor import Finding, Grade
+from peik.settings_values import StoreKind
 
 ARCHIVE_S = 15.0
 

@@ -12,7 +12,7 @@ import msgspec
 
 from peik.building import carrier_to
 from peik.clock import SystemClock
-from peik.config import Config, RouteAddress, StoreKind
+from peik.config import Config
 from peik.core.outcome import Outcome, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.doors.commands.counter import Document
@@ -23,6 +23,7 @@ from peik.ops.capacity import ROOM_BYTES
 from peik.ops.doctor import Finding, Grade
 from peik.ports import BotRecord, Carrier, Request
 from peik.seals import BAD_KEY
+from peik.settings_values import RouteAddress, StoreKind
 from peik.store.choosing import AnyStore, store_of
 
 STORE_S = 15.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from peik.clock import SystemClock
-from peik.config import Config, StoreKind
+from peik.config import Config
 from peik.core.call import chat_key
 from peik.core.letter import Chat, Draft, Enclosed, State
 from peik.core.token import Token
@@ -25,6 +25,7 @@ from peik.doors.views import bot_view, chat_view, lane_view, letter_view, stats_
 from peik.errors import BadInput, Conflict, InDoubt, StartError, Unavailable
 from peik.events import Events
 from peik.ports import BotRecord, LetterFilter, LetterView
+from peik.settings_values import StoreKind
 from peik.store.choosing import store_of
 
 if TYPE_CHECKING:

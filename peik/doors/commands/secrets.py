@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from peik.config import Config, StoreKind
+from peik.config import Config
 from peik.doors.commands.counter import Document
 from peik.doors.commands.filters import Yes
 from peik.doors.commands.visit import Visit, asks
 from peik.doors.commands.words import secret
 from peik.errors import Conflict, Unavailable
+from peik.settings_values import StoreKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

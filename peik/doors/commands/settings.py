@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peik.config import SETTINGS, Config, Group, Setting, find, load, read, shown_address
+from peik.config import Config, find, load, read, shown_address
 from peik.doors.commands.env_files import env_example, env_production, grouped
 from peik.doors.commands.visit import Visit, tell
 from peik.errors import StartError
+from peik.settings import SETTINGS, Group, Setting
 from peik.texts import built_in
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.config import SETTINGS, Config, Given, Setting, find, shown_address
+from peik.config import Config, Given, find, shown_address
 from peik.core.role import Role
 from peik.doors.dashboard.board import Board, Page, Visitor
 from peik.errors import StartError
+from peik.settings import SETTINGS, Setting
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
