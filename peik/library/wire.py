@@ -8,17 +8,15 @@ from collections.abc import AsyncGenerator, Callable
 from typing import cast
 
 from peik.carrier.answers import Garbled
-from peik.carrier.dialling import Spoken, detail_of, direct
-from peik.carrier.http import Connection, Exchange, reason_of
+from peik.carrier.dialling import detail_of, direct
+from peik.carrier.http import Connection, reason_of
+from peik.carrier.warm import Asked, Warm
 from peik.core.reply import Reply
 from peik.errors import BadInput, Unavailable
 from peik.library.accounts_answer import StreamedAnswer
 
-CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 30.0
 STALL_S_MAX = 60.0  # an upload that moves no byte for so long is on a dead path
-# uvicorn closes after 5 idle seconds; a request on a connection that is just being closed would be lost in doubt.
-IDLE_S_MAX = 4.0
 SILENCE_S_MAX = 50.0  # Peik's streams say something every 15 seconds
 READ_BYTES = 64 * 1024
 
@@ -33,13 +31,10 @@ class Wire:
         self._loop = asyncio.get_running_loop()
         if root.is_tls and ssl_context is None:
             ssl_context = ssl.create_default_context()
-        self._connect = direct(host=root.host, port=root.port, ssl_context=ssl_context if root.is_tls else None)
+        self._warm = Warm(direct(host=root.host, port=root.port, ssl_context=ssl_context if root.is_tls else None))
         self._path = root.path
         self._head = f"Host: {root.host_header}\r\nAuthorization: Bearer {_checked_key(key)}\r\n".encode()
-        self._connections: set[Connection] = set()
-        self._idle: list[Connection] = []  # the most recently used last
         self._streams: set[asyncio.Transport] = set()
-        self._all_lost: asyncio.Future[None] | None = None
 
     async def ask(
         self,
@@ -55,20 +50,20 @@ class Wire:
         head = f"{verb} {self._path}{path} HTTP/1.1\r\n".encode() + self._head
         framing = "Transfer-Encoding: chunked" if stream is not None else f"Content-Length: {len(body)}"
         payload = head + f"Content-Type: {content_type}\r\n{framing}\r\n\r\n".encode() + body
-        connection = await self._take()
-        answered: asyncio.Future[Reply] = self._loop.create_future()
-        exchange = _Asked(payload, answered, is_written=stream is None)
-        connection.send(exchange, self._loop.time())
+        asked = Asked(payload, self._loop, is_written=stream is None)
+        try:
+            connection = await self._warm.begin(asked)
+        except (OSError, UnicodeError) as error:
+            raise self._unreachable(error) from error
         try:
             if stream is not None:
-                await _pour(stream, connection, exchange, answered)
+                await _pour(stream, connection, asked)
             async with asyncio.timeout(timeout_s):
-                reply = await answered
+                reply = await asked.answered
         except TimeoutError:
             raise self._no_answer("it took too long") from None
         finally:
-            if not answered.done() or answered.cancelled():
-                connection.abort()
+            self._warm.leave(connection, asked)
         if reply.fault is not None:
             raise self._no_answer(reply.detail)
         return reply
@@ -82,7 +77,10 @@ class Wire:
         if last_id is not None:
             head += f"Last-Event-ID: {last_id}\r\n".encode()
         reader = asyncio.StreamReader()
-        transport, _ = await self._dial(lambda: asyncio.StreamReaderProtocol(reader))
+        try:
+            transport, _ = await self._warm.dial(lambda: asyncio.StreamReaderProtocol(reader))
+        except (OSError, UnicodeError) as error:
+            raise self._unreachable(error) from error
         # uvloop's transports do not inherit from asyncio.Transport, so this cannot be asserted.
         writable = cast(asyncio.Transport, transport)
         self._streams.add(writable)
@@ -115,83 +113,31 @@ class Wire:
             "idempotency_key is safe.",
         )
 
+    def _unreachable(self, error: Exception) -> Unavailable:
+        return Unavailable(
+            code="unreachable",
+            detail=f"Peik at {self.place} cannot be reached: {detail_of(error)}. Nothing was accepted.",
+        )
+
     async def close(self) -> None:
         for transport in self._streams:
             transport.abort()
-        for connection in tuple(self._connections):
-            connection.abort()
-        if self._connections:
-            self._all_lost = self._loop.create_future()
-            await self._all_lost
-
-    # ---- connections ----
-
-    async def _take(self) -> Connection:
-        now = self._loop.time()
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable(now):
-                return connection
-            connection.abort()
-        _, connection = await self._dial(self._new)
-        self._connections.add(connection)
-        return connection
-
-    async def _dial(self, protocol: Callable[[], Spoken]) -> tuple[asyncio.BaseTransport, Spoken]:
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                return await self._connect(self._loop, protocol)
-        except (OSError, UnicodeError) as error:
-            raise Unavailable(
-                code="unreachable",
-                detail=f"Peik at {self.place} cannot be reached: {detail_of(error)}. Nothing was accepted.",
-            ) from error
-
-    def _new(self) -> Connection:
-        return Connection(self._loop, self, idle_s_max=IDLE_S_MAX)
-
-    def released(self, connection: Connection) -> None:
-        self._idle.append(connection)
-
-    def lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        with contextlib.suppress(ValueError):  # it was busy
-            self._idle.remove(connection)
-        if self._all_lost is not None and not self._connections and not self._all_lost.done():
-            self._all_lost.set_result(None)
+        await self._warm.close()
 
 
-class _Asked(Exchange):
-    __slots__ = ("is_written",)
-
-    def __init__(self, payload: bytes, answered: "asyncio.Future[Reply]", *, is_written: bool) -> None:
-        super().__init__(payload=payload, timeout_s=0.0, done=_telling(answered))
-        self.is_written = is_written
-
-
-def _telling(answered: "asyncio.Future[Reply]") -> Callable[[Reply], None]:
-    def done(reply: Reply) -> None:
-        if not answered.done():
-            answered.set_result(reply)
-
-    return done
-
-
-async def _pour(
-    stream: AsyncGenerator[bytes, None], connection: Connection, exchange: _Asked, answered: "asyncio.Future[Reply]"
-) -> None:
+async def _pour(stream: AsyncGenerator[bytes, None], connection: Connection, asked: Asked) -> None:
     """Write the body as fast as Peik takes it, unless it answers before."""
     async with contextlib.aclosing(stream) as chunks, asyncio.timeout(STALL_S_MAX) as stall:
         async for chunk in chunks:
-            if connection.exchange is not exchange:
+            if connection.exchange is not asked:
                 return
             if chunk:
                 connection.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
             await connection.drain()
             stall.reschedule(asyncio.get_running_loop().time() + STALL_S_MAX)
-        if connection.exchange is exchange:
+        if connection.exchange is asked:
             connection.write(b"0\r\n\r\n")
-            exchange.is_written = True
+            asked.is_written = True
 
 
 class _Root:
