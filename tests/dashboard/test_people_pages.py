@@ -36,6 +36,22 @@ def test_a_key_is_shown_once_and_opens_what_it_was_made_for(tmp_path: Path) -> N
     visit(tmp_path, story)
 
 
+def test_a_key_gets_a_rate_of_its_own_and_shows_it(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        async with home.visitor() as browser:
+            for name, rate in (("shop", "5/s burst 20"), ("free", "off"), ("usual", "")):
+                await browser.submit(
+                    await browser.get("/admin/keys"), "/admin/keys", name=name, scope="send", rate=rate
+                )
+            rates = {key.name: key.rate and str(key.rate) for key in home.peik.keyring.known()}
+            assert rates == {"shop": "5/s burst 20", "free": "off", "usual": None}
+            shown = (await browser.get("/admin/keys")).text
+            assert "5/s burst 20" in shown
+            assert "as usual" in shown
+
+    visit(tmp_path, story)
+
+
 def test_a_key_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         async with home.visitor() as browser:
@@ -45,6 +61,7 @@ def test_a_key_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
                 ({"name": "x", "scope": "read", "expires_at": "2001-01-01T00:00"}, "in the past"),
                 ({"name": "x", "scope": "read", "expires_at": "soon"}, "expires_at must be"),
                 ({"name": "x", "scope": "read", "bot_id": "5"}, "not known here"),
+                ({"name": "x", "scope": "read", "rate": "often"}, "rate: "),
             ):
                 page = await browser.submit(await browser.get("/admin/keys"), "/admin/keys", **wrong)
                 assert words in page.text, (wrong, page.text)

@@ -46,6 +46,7 @@ class KeyPages:
             scopes=[scope for scope in SCOPES if scope == fields.text("scope")],
             bot_ids=list(bot_ids) or None,
             expires_at=fields.instant("expires_at"),
+            rate=fields.text("rate"),
             webhook_url=fields.text("webhook_url", chars_max=_URL_CHARS_MAX),
         )
         made = await make_key(self._keyring, self._desk, body)
