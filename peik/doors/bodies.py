@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from peik.core.letter import Backoff, Enclosed, OnUncertain
 from peik.core.trace import HEADER, PARENT_HEADER, read_parent, read_trace
@@ -56,21 +56,26 @@ _decode_batch = msgspec.json.Decoder(BatchBody).decode
 
 async def read_body(request: Request, *, bytes_max: int) -> bytes:
     """The whole body, or TooLarge before more than the bound was taken."""
+    _refuse_announced(request, bytes_max)
     chunks: list[bytes] = []
     size = 0
-    _refuse_announced(request, bytes_max)
-    async for chunk in request.stream():
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > bytes_max:
             raise _too_large(bytes_max)
+        if not message.get("more_body", False):
+            return b"".join([*chunks, chunk]) if chunks else chunk
         chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _refuse_announced(request: Request, bytes_max: int) -> None:
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > bytes_max:
-        raise _too_large(bytes_max)
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > bytes_max:
+            raise _too_large(bytes_max)
 
 
 def _too_large(bytes_max: int) -> TooLarge:

@@ -51,37 +51,51 @@ from peik.doors.rest_secrets import SecretRoutes
 from peik.doors.rest_sessions import SessionRoutes
 from peik.doors.rest_users import UserRoutes
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
-from peik.doors.webhook import PATH as PUSH_PATH
-from peik.doors.webhook import webhook_door
+from peik.doors.shortcuts import Receive, Scope, Send, Shortcuts
+from peik.doors.webhook import PUSHES, webhook_door
 from peik.errors import Denied, InDoubt, Problem, Unavailable
 from peik.ops.pulse import Pulse
 from peik.ports import LetterView
 
 _SMALL_BODY = 64 * 1024
 _VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+_TRAFFIC = ("/v1/letters", "/v1/letters/batch")
 _encode = msgspec.json.Encoder().encode
 
 
-def build(peik: Office, key: str, pulse: Pulse | None = None) -> FastAPI:
+class Rest(FastAPI):
+    """What carries traffic goes past the framework."""
+
+    shortcuts: Shortcuts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.shortcuts(scope, receive, send)
+
+
+def build(peik: Office, key: str, pulse: Pulse | None = None) -> Rest:
     # Its own documentation pages load scripts from other hosts, and its routes cost a tenth of a millisecond each: ours
     # are plain routes, described by doors/openapi.py.
-    app = FastAPI(title="Peik", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app = Rest(title="Peik", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(Problem, problems.on_problem)
     app.add_exception_handler(HTTPException, problems.on_http_error)
     app.add_exception_handler(ClientDisconnect, problems.on_gone)
     app.add_exception_handler(Exception, problems.on_surprise)
-    # Routes are tried in order, and Telegram pushes thousands of times a second.
-    app.add_route(
-        PUSH_PATH, webhook_door(peik.desk, peik.receiver.pushed, gate=peik.gate, now=peik.clock.mono), methods=_VERBS
-    )
+    pushes = webhook_door(peik.desk, peik.receiver.pushed, gate=peik.gate, now=peik.clock.mono)
+    app.add_route(f"{PUSHES}{{bot_id}}", pushes, methods=_VERBS)
     described = document(routes := all_routes(peik, key, pulse))
     audited = Audited(peik.audit, access_of(peik, key))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
     for verb, path, endpoint, operation_id, _ in routes:
         verbs[path][verb] = audited.wrap(verb, endpoint, operation_id)
     # Paths without places first: `/v1/letters/cancel` is no letter.
-    for path, endpoints in sorted(verbs.items(), key=lambda one: "{" in one[0]):
-        app.add_route(path, _by_verb(endpoints), methods=_VERBS)
+    by_verb = {path: _by_verb(endpoints) for path, endpoints in verbs.items()}
+    for path, endpoint in sorted(by_verb.items(), key=lambda one: "{" in one[0]):
+        app.add_route(path, endpoint, methods=_VERBS)
+    app.shortcuts = Shortcuts(
+        super(Rest, app).__call__,
+        exact={path: by_verb[path] for path in _TRAFFIC},
+        under={PUSHES: (pushes, "bot_id")},
+    )
     _serve_text(app, "/openapi.json", _encode(described), "application/json")
     _serve_text(app, "/docs", page(described).encode(), "text/html; charset=utf-8")
     return app

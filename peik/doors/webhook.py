@@ -19,9 +19,10 @@ from peik.doors.replies import Endpoint
 from peik.errors import BadInput, Denied, Problem
 from peik.inbox.pushed import Pushed
 
-PATH = "/webhook/{bot_id}"
+PUSHES = "/webhook/"  # and the id of a bot
 BODY_BYTES_MAX = 1 << 20  # Telegram's own bound for an update is half of it (TELEGRAM.md §1.1)
-_SECRET = "x-telegram-bot-api-secret-token"  # noqa: S105  the name of the header
+_SECRET = b"x-telegram-bot-api-secret-token"  # noqa: S105  the name of the header
+_TAKEN = Response()
 
 
 def webhook_door(
@@ -31,14 +32,14 @@ def webhook_door(
         if request.method != "POST":
             raise HTTPException(405, headers={"Allow": "POST"})
         bot_id = _bot_id(request.path_params["bot_id"], desk)
-        shown = request.headers.get(_SECRET, "").encode()
+        shown = next((value for name, value in request.scope["headers"] if name == _SECRET), b"")
         # Who does not know the secret learns nothing, not even whether the bot is here.
         if bot_id is None or not hmac.compare_digest(shown, (await pushed.secret(bot_id)).encode()):
             raise Denied(code="wrong_secret", detail="This is not the secret of this bot's webhook.")
         if gate is not None:
             gate.vouch(host_of(request.scope), bot_holder(bot_id), now())  # Telegram itself is no stranger
         await pushed.take_in(bot_id, _read(await read_body(request, bytes_max=BODY_BYTES_MAX)))
-        return Response()
+        return _TAKEN
 
     return answer
 

@@ -1,12 +1,15 @@
 """Updates that Telegram pushes, one by one and out of order. They are stored by whichever process has the door open."""
 
 import secrets
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from peik.core.arrival import Update
 from peik.core.gap import is_pushed_anew
 from peik.errors import StoreUnavailable
 from peik.events import Events, NumberingReset
+from peik.inbox.company import Company
 from peik.inbox.intake import Intake
 from peik.inbox_ports import InboxStore
 
@@ -19,6 +22,14 @@ class Secrets(Protocol):
     async def secret(self, name: str, candidate: str) -> str: ...
 
 
+class _Push:
+    __slots__ = ("newest", "update")
+
+    def __init__(self, update: Update, newest: int | None) -> None:
+        self.update = update
+        self.newest = newest  # the highest id before it
+
+
 class Pushed:
     def __init__(self, *, store: InboxStore, secret_store: Secrets, intake: Intake, events: Events) -> None:
         self._store = store
@@ -27,6 +38,7 @@ class Pushed:
         self._events = events
         self._newest: dict[int, int | None] = {}  # the highest id of each bot's epoch
         self._secrets: dict[int, str] = {}
+        self._companies: dict[int, Company[_Push]] = {}
 
     async def secret(self, bot_id: int) -> str:
         """What Telegram shows us with every push. Made at the first use, and kept."""
@@ -38,7 +50,7 @@ class Pushed:
         return known
 
     async def take_in(self, bot_id: int, update: Update) -> None:
-        """Make it durable. Those that come at the same moment share a commit. Raises StoreUnavailable."""
+        """Make it durable. Those that come while others are stored go together. Raises StoreUnavailable."""
         if bot_id not in self._newest:
             newest = await self._newest_stored(bot_id)
             self._newest.setdefault(bot_id, newest)
@@ -46,18 +58,25 @@ class Pushed:
         is_new_epoch = is_pushed_anew(update.update_id, newest=before)
         if before is None or is_new_epoch or update.update_id > before:
             self._newest[bot_id] = update.update_id
+        company = self._companies.get(bot_id)
+        if company is None:
+            company = self._companies[bot_id] = Company(partial(self._store_all, bot_id))
         try:
-            # No last id: what a poll may confirm later is only what polls have brought. Here, something older may still
-            # wait at Telegram for its next try.
-            taken = await self._intake.take_in(bot_id, [update], last_update_id=None, is_new_epoch=is_new_epoch)
+            await company.travel(_Push(update, before), begins=is_new_epoch)
         except StoreUnavailable:
             self._newest.pop(bot_id, None)  # what is stored is asked anew
             raise
+
+    async def _store_all(self, bot_id: int, pushes: Sequence[_Push], is_new_epoch: bool) -> None:  # noqa: FBT001
+        # No last id: what a poll may confirm later is only what polls have brought. Here, something older may still
+        # wait at Telegram for its next try.
+        updates = [push.update for push in pushes]
+        taken = await self._intake.take_in(bot_id, updates, last_update_id=None, is_new_epoch=is_new_epoch)
         if is_new_epoch:
+            first = pushes[0]
+            expected_id, first_id = (first.newest or 0) + 1, first.update.update_id
             self._events.tell(
-                NumberingReset(
-                    bot_id=bot_id, expected_id=(before or 0) + 1, first_id=update.update_id, epoch=taken.epoch
-                )
+                NumberingReset(bot_id=bot_id, expected_id=expected_id, first_id=first_id, epoch=taken.epoch)
             )
 
     def forget(self, bot_id: int) -> None:
