@@ -50,8 +50,8 @@ from peik.doors.rest_overview import OverviewRoutes
 from peik.doors.rest_secrets import SecretRoutes
 from peik.doors.rest_sessions import SessionRoutes
 from peik.doors.rest_users import UserRoutes
-from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.shortcuts import Receive, Scope, Send, Shortcuts
+from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.webhook import PUSHES, webhook_door
 from peik.errors import Denied, InDoubt, Problem, Unavailable
 from peik.ops.pulse import Pulse

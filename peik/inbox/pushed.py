@@ -67,7 +67,7 @@ class Pushed:
             self._newest.pop(bot_id, None)  # what is stored is asked anew
             raise
 
-    async def _store_all(self, bot_id: int, pushes: Sequence[_Push], is_new_epoch: bool) -> None:  # noqa: FBT001
+    async def _store_all(self, bot_id: int, pushes: Sequence[_Push], is_new_epoch: bool) -> None:
         # No last id: what a poll may confirm later is only what polls have brought. Here, something older may still
         # wait at Telegram for its next try.
         updates = [push.update for push in pushes]
