@@ -9,8 +9,12 @@ from peik.core.rate import Rate
 
 Scope = Literal["read", "send", "admin"]
 
-# Each scope includes those before it, so that the highest of a key decides.
-_LEVEL: dict[Scope, int] = {"read": 0, "send": 1, "admin": 2}
+# Each scope includes those before it: which ones are enough for what.
+_ENOUGH: dict[Scope, frozenset[Scope]] = {
+    "read": frozenset({"read", "send", "admin"}),
+    "send": frozenset({"send", "admin"}),
+    "admin": frozenset({"admin"}),
+}
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +35,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return f"Key({self.id})"
 
     def allows(self, scope: Scope) -> bool:
-        return max(_LEVEL[own] for own in self.scopes) >= _LEVEL[scope]
+        return not _ENOUGH[scope].isdisjoint(self.scopes)
 
     def serves(self, bot_id: int) -> bool:
         return self.bot_ids is None or bot_id in self.bot_ids

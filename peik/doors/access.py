@@ -113,6 +113,12 @@ class Caller:
             return call
         return msgspec.structs.replace(call, bot_id=bot_id, hook=hook)
 
+    def own_all(self, calls: list[Call]) -> list[Call]:
+        """The same for many. A key for all bots and without a webhook leaves calls as they are."""
+        if self.key.bot_ids is None and self.key.webhook_url is None:
+            return calls
+        return [self.own(call) for call in calls]
+
     def bot_id_of(self, asked: int | None) -> int | None:
         """As asked, or the only bot of this key. None leaves it to the desk."""
         bot_ids = self.key.bot_ids

@@ -18,6 +18,8 @@ from peik.store.spool import Spool
 
 T = TypeVar("T")
 _Time = int | float | str | None
+_EMPTY = msgspec.Raw(b"{}")
+_NOTHING = msgspec.Raw(b"null")  # Raw itself takes null; a union with None would take nothing else
 
 
 class _Backoff(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,7 +31,7 @@ class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/letters`. Parameters and metadata stay as the bytes that came."""
 
     method: str
-    params: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+    params: msgspec.Raw = msgspec.field(default_factory=lambda: _EMPTY)
     bot_id: int | str | None = None
     priority: int = 0
     attempts: int | None = None
@@ -42,8 +44,7 @@ class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     webhook_url: str | None = None
     trace: str | None = None
-    # Raw itself takes null; a union with None would take nothing else.
-    metadata: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+    metadata: msgspec.Raw = msgspec.field(default_factory=lambda: _NOTHING)
 
 
 class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -116,10 +117,22 @@ def call_of(
     letter: LetterBody, *, key: str | None = None, trace: str | None = None, enclosed: tuple[Enclosed, ...] = ()
 ) -> Call:
     """The desk's call. A key or a trace in the body wins over the header."""
+    params = bytes(letter.params)
+    if _has_usual_terms(letter):
+        return Call(
+            method=letter.method,
+            params=params,
+            bot_id=_bot_id(letter.bot_id),
+            priority=letter.priority,
+            idempotency_key=key,
+            enclosed=enclosed,
+            trace=trace,
+        )
     backoff = letter.backoff or _Backoff()
+    metadata = bytes(letter.metadata)
     return Call(
         method=letter.method,
-        params=bytes(letter.params),
+        params=params,
         bot_id=_bot_id(letter.bot_id),
         priority=letter.priority,
         attempts=letter.attempts,
@@ -130,10 +143,20 @@ def call_of(
         expires_at_ms=instant_ms(letter.expires_at, "expires_at"),
         on_uncertain=letter.on_uncertain,
         idempotency_key=letter.idempotency_key or key,
-        metadata=None if bytes(letter.metadata) == b"null" else bytes(letter.metadata),
+        metadata=None if metadata == b"null" else metadata,
         enclosed=enclosed,
         hook=letter.webhook_url,
         trace=trace if letter.trace is None else read_trace(letter.trace),
+    )
+
+
+def _has_usual_terms(letter: LetterBody) -> bool:
+    """Whether it says nothing of how it is to be delivered: most do not, and come by the hundred."""
+    return (
+        letter.metadata is _NOTHING
+        and letter.attempts is letter.backoff_ms is letter.backoff is letter.timeout_ms is None
+        and letter.send_at is letter.expires_at is letter.on_uncertain is None
+        and letter.idempotency_key is letter.webhook_url is letter.trace is None
     )
 
 

@@ -81,16 +81,16 @@ class Doorkeeper:
                 began_at = self._now()
             return message
 
-        async def answered(message: Message) -> None:
+        def answered(message: Message) -> Awaitable[None]:
             # And so is how fast an answer is taken: its first byte counts.
             if message["type"] == "http.response.start":
                 took_s = self._now() - began_at
                 if place is POLL or scope["query_string"]:
                     took_s = max(0.0, took_s - self._asked_s(place, scope))
                 self._answering.add(place, took_s)
-                said = dict(message["headers"])
+                said = {name for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *[one for one in headers if one[0] not in said]]
-            await send(message)
+            return send(message)
 
         wait_s = self._gate.stranger_wait_s(host_of(scope), began_at)
         if wait_s:
@@ -139,14 +139,12 @@ _METHODS = {method: _place_of_method(method) for method in known_methods()}
 _ALONE = {"/health": "health", "/ready": "health", "/metrics": "metrics", "/docs": "docs", "/openapi.json": "docs"}
 
 
+# Bots read no others than those, and there are many of them. The dashboard says its own, on every page.
+_HEADERS: dict[str, Headers] = {"gateway": _ALWAYS, "files": _FILE, "dashboard": ()}
+
+
 def _headers_of(place: Place, scope: Scope) -> Headers:
-    match place[0]:
-        case "gateway":
-            headers = _ALWAYS  # bots read no others, and there are many of them
-        case "files":
-            headers = _FILE
-        case "dashboard":
-            headers = ()  # it says its own, on every page
-        case _:
-            headers = _DOCS if scope["path"] == "/docs" else _NO_PAGE
+    headers = _HEADERS.get(place[0])
+    if headers is None:
+        headers = _DOCS if scope["path"] == "/docs" else _NO_PAGE
     return (*headers, _HSTS) if scope["scheme"] == "https" else headers

@@ -52,17 +52,18 @@ class WholeAnswers:
 
     def write(self, data: bytes) -> None:
         if not self._held:
-            self._loop.call_soon(self._hand_on)
+            self._loop.call_soon(self.hand_on)
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes > HELD_BYTES_MAX:  # else nobody would tell a fast writer to wait
-            self._hand_on()
+            self.hand_on()
 
     def close(self) -> None:
-        self._hand_on()
+        self.hand_on()
         self._transport.close()
 
-    def _hand_on(self) -> None:
+    def hand_on(self) -> None:
+        """All that is held, now."""
         if not self._held:
             return
         whole = self._held[0] if len(self._held) == 1 else b"".join(self._held)
@@ -93,8 +94,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport) -> None:  # type: ignore[no-untyped-def]  # as uvicorn declares it
         self._answers = WholeAnswers(transport, self.loop)
         super().connection_made(cast(asyncio.Transport, self._answers))
+        self._heard_at = self._gone_at = self.loop.time()
         self._await(Awaited.HEAD)
-        self._gone_at = self.loop.time()
         if self.client is not None:
             self._address = self.client[0]
             self.addresses[self._address] += 1
@@ -111,7 +112,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _await(self, awaited: Awaited) -> None:
         self._awaited = awaited
-        self._since = self._heard_at = self.loop.time()
+        self._since = self._heard_at  # what is awaited changes with what comes in, and with nothing else
         self._taken_bytes = 0
 
     def data_received(self, data: bytes) -> None:
@@ -137,6 +138,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._await(Awaited.REQUEST)
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._answers.hand_on()  # it is whole: why wait for the next turn
+        super().on_response_complete()
 
     def is_overdue(self, now: float) -> bool:
         """Whether the client keeps us waiting for longer than a living one would."""

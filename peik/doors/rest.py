@@ -243,7 +243,7 @@ class _Routes:
         caller = self._admit(request, "send")
         body = decode_batch(await read_body(request, bytes_max=self._peik.config.body_max))
         trace = read_traced(request)
-        accepted = await self._desk.accept([caller.own(call_of(letter, trace=trace)) for letter in body.letters])
+        accepted = await self._desk.accept(caller.own_all([call_of(letter, trace=trace) for letter in body.letters]))
         return _json({"ids": [str(one.letter_id) for one in accepted]}, 202)
 
     async def get_letter(self, request: Request) -> Response:
