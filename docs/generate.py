@@ -362,8 +362,8 @@ def cli_page(written: str) -> str:
     """docs/cli.md: what a person wrote above the mark stays, what is below it is made anew."""
     from typer.main import get_command
 
-    from peik.doors.cli import app
     from peik.doors.commands.exits import EXITS
+    from peik.doors.commands.tree import app
 
     by_hand, _, _ = written.partition(CLI_MARK)
     exits = _table(("code", "means"), [(str(int(code)), meaning) for code, meaning in EXITS.items()])

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import shutil
-import sqlite3
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -160,6 +159,8 @@ def copy_sessions(folder: Path, into: Path, watch: Watch) -> int:
 def _copy_session(path: Path, target: Path) -> None:
     """By the SQLite of Python, which Telethon uses too: another one in the same process would undo its locks, as would
     opening the file in any other way."""
+    import sqlite3  # a megabyte, for the few who have sessions
+
     try:
         with (
             contextlib.closing(sqlite3.connect(path, timeout=SESSION_S)) as origin,

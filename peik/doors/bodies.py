@@ -154,9 +154,16 @@ def _has_usual_terms(letter: LetterBody) -> bool:
     """Whether it says nothing of how it is to be delivered: most do not, and come by the hundred."""
     return (
         letter.metadata is _NOTHING
-        and letter.attempts is letter.backoff_ms is letter.backoff is letter.timeout_ms is None
-        and letter.send_at is letter.expires_at is letter.on_uncertain is None
-        and letter.idempotency_key is letter.webhook_url is letter.trace is None
+        and letter.attempts is None
+        and letter.backoff_ms is None
+        and letter.backoff is None
+        and letter.timeout_ms is None
+        and letter.send_at is None
+        and letter.expires_at is None
+        and letter.on_uncertain is None
+        and letter.idempotency_key is None
+        and letter.webhook_url is None
+        and letter.trace is None
     )
 
 

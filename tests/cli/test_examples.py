@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from peik.doors.cli import app
 from peik.doors.commands.examples import EXAMPLES, lines_of
+from peik.doors.commands.tree import app
 from peik.doors.commands.words import shielded
 from tests.cli.shell import Shell
 

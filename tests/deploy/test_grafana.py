@@ -13,7 +13,7 @@ from typer.main import get_command
 from peik.archive_ports import SessionState
 from peik.core.outcome import Outcome
 from peik.core.units import parse_duration_s
-from peik.doors.cli import app
+from peik.doors.commands.tree import app
 from peik.job_ports import JobTally
 from peik.ops.alert_looks import RATE_MIN, Thresholds
 from peik.ops.alert_rules import BY_NAME

@@ -7,7 +7,7 @@ import pytest
 from typer.main import get_command
 
 from peik.config import load
-from peik.doors.cli import app
+from peik.doors.commands.tree import app
 from peik.doors.openapi import OPERATIONS
 from peik.doors.rest_nodes import NodeRoutes
 from peik.settings import SETTINGS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from peik.doors.cli import app
+from peik.doors.commands.tree import app
 from peik.ops.alert_rules import RULES
 from peik.settings import SETTINGS
 

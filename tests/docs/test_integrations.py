@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from peik.doors.cli import app
+from peik.doors.commands.tree import app
 from peik.settings import SETTINGS
 from peik.testing import Limits, Options, SimServer
 from tests.clients import node

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from typer.testing import CliRunner
 
-from peik.doors.cli import app
+from peik.doors.commands.tree import app
 from peik.errors import BadInput, Unavailable
 from peik.load.drive import REST_WORKERS, Drive, Fate
 from peik.load.place import Declined, bot_of, own_place, running_place, sizes_of
