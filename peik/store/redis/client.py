@@ -1,5 +1,6 @@
 """The one place that speaks to redis-py: connections, scripts, and its errors in our words."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -8,11 +9,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 import redis.asyncio as aioredis
 from redis import exceptions
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from peik.cancelling import heeding
 from peik.errors import InDoubt, StartError, StoreUnavailable
+from peik.store.redis.line import Line, answered
 from peik.store.redis.records import encode
 from peik.store.redis.scripts import Script, commit_script, keep_part_script, read_script
 
@@ -25,17 +28,25 @@ ANSWER_S = 20.0  # longer than any of our scripts takes, shorter than people wai
 OLDEST = (7, 0)  # EVAL_RO, and scripts that are written to the log by their effects
 
 
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes in one commit: which operations they are, the node and all of them in msgpack, and their records."""
+
+    names: frozenset[str]
+    asked: bytes
+    records: list[bytes]
+
+
 class Client:
     """Runs scripts. What was sent may have been done, so that a write is never repeated; a read is, once."""
 
     def __init__(self, url: str) -> None:
         self._url, self.prefix = split_prefix(url)
         self._pools: list[aioredis.ConnectionPool] = []
+        self._writing = Line(self._made, patience_s=ANSWER_S)
 
     async def open(self) -> None:
         """Raises StartError with what to do if this is no server for us."""
         try:
-            self._writing = self._connected(connections=1, repeats=0)
             self.redis = self._connected(connections=READERS_MAX, repeats=1)
             await self._check_version()
         except ValueError as error:
@@ -45,22 +56,26 @@ class Client:
             raise StartError(f"Cannot use {self.shown}: {_at_start(error)}") from error
 
     def _connected(self, *, connections: int, repeats: int) -> "aioredis.Redis":
-        settings: dict[str, Any] = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
         pool = aioredis.BlockingConnectionPool.from_url(
-            self._url,
-            max_connections=connections,
-            timeout=ANSWER_S,
-            socket_timeout=ANSWER_S,
-            socket_connect_timeout=CONNECT_S,
-            retry=Retry(NoBackoff(), repeats),
-            **settings,
+            self._url, max_connections=connections, timeout=ANSWER_S, **self._settings(repeats)
         )
         self._pools.append(pool)
         return aioredis.Redis(connection_pool=pool)
 
+    def _made(self) -> AbstractConnection:
+        make: Callable[[], AbstractConnection] = aioredis.ConnectionPool.from_url(
+            self._url, **self._settings(repeats=0)
+        ).make_connection
+        return make()
+
+    def _settings(self, repeats: int) -> dict[str, Any]:
+        settings: dict[str, Any] = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
+        waits = {"socket_timeout": ANSWER_S, "socket_connect_timeout": CONNECT_S}
+        return settings | waits | {"retry": Retry(NoBackoff(), repeats)}
+
     async def _check_version(self) -> None:
-        for redis in (self._writing, self.redis):
-            await _execute(redis, "PING")
+        await self._writing.ask("PING")
+        await self._execute("PING")
         try:
             info = await self.redis.info("server")
         except exceptions.ResponseError:
@@ -73,6 +88,7 @@ class Client:
             raise StartError(f"{self.shown} is Redis {info['redis_version']}. Peik needs Redis 7.0 or Valkey.")
 
     async def close(self) -> None:
+        await self._writing.close()
         for pool in self._pools:
             await pool.disconnect()
 
@@ -82,20 +98,32 @@ class Client:
         parts = urlsplit(self._url)
         return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
-    async def commit(
-        self, node: str, operations: Sequence[tuple[str, msgspec.Raw]], records: Sequence[bytes]
-    ) -> list[Any]:
+    def send_commit(self, group: Group) -> "asyncio.Future[Any] | None":
+        """Begin a commit at once. None: there is no connection, and `commit` has to make one."""
+        return self._writing.send(*self._commit_of(group))
+
+    async def commit(self, group: Group, begun: "asyncio.Future[Any] | None") -> list[Any]:
         """One atomic call for all of them; their answers once they are as durable as the server is told to make them."""
-        script = commit_script(name for name, _ in operations)
-        asked = encode([node, *(operation for _, operation in operations)])
-        answers: list[Any] = await _run(self._writing, "EVALSHA", script, self.prefix, asked, *records)
+        try:
+            answers: list[Any] = (
+                await self._writing.ask(*self._commit_of(group)) if begun is None else answered(await begun)
+            )
+        except exceptions.NoScriptError:  # a new server, or somebody flushed them; nothing was done
+            _, _, *rest = self._commit_of(group)
+            answers = await self._writing.ask("EVAL", self._commit_script(group.names).text, *rest)
         return answers
+
+    def _commit_of(self, group: Group) -> tuple[str | int | bytes, ...]:
+        return ("EVALSHA", self._commit_script(group.names).digest, 1, self.prefix, group.asked, *group.records)
+
+    def _commit_script(self, names: frozenset[str]) -> Script:
+        return commit_script(names)
 
     async def read(self, *operations: Sequence[object]) -> list[Any]:
         """All of one snapshot."""
         script = read_script(str(operation[0]) for operation in operations)
         try:
-            answers: list[Any] = await _run(self.redis, "EVALSHA_RO", script, self.prefix, encode(operations))
+            answers: list[Any] = await _run(self._execute, "EVALSHA_RO", script, self.prefix, encode(operations))
         except exceptions.RedisError as error:
             raise translate(error) from error
         return answers
@@ -103,9 +131,13 @@ class Client:
     async def keep_part(self, blob: str, place: int, part: bytes) -> None:
         """See files.py. It may be repeated."""
         try:
-            await _run(self.redis, "EVALSHA", keep_part_script(), self.prefix, blob, str(place), part)
+            await _run(self._execute, "EVALSHA", keep_part_script(), self.prefix, blob, str(place), part)
         except exceptions.RedisError as error:
             raise translate(error) from error
+
+    async def _execute(self, *command: str | int | bytes) -> Any:
+        execute: Callable[..., Awaitable[Any]] = self.redis.execute_command  # it has no types of its own
+        return await heeding(execute(*command))
 
     async def ask(self, command: Awaitable[T] | Any) -> T:
         """Any other command."""
@@ -116,16 +148,11 @@ class Client:
         return answer
 
 
-async def _run(redis: "aioredis.Redis", command: str, script: Script, *arguments: str | bytes) -> Any:
+async def _run(execute: Callable[..., Awaitable[Any]], command: str, script: Script, *arguments: str | bytes) -> Any:
     try:
-        return await _execute(redis, command, script.digest, 1, *arguments)
+        return await execute(command, script.digest, 1, *arguments)
     except exceptions.NoScriptError:  # a new server, or somebody flushed them; nothing was done
-        return await _execute(redis, command.replace("SHA", ""), script.text, 1, *arguments)
-
-
-async def _execute(redis: "aioredis.Redis", *command: str | int | bytes) -> Any:
-    execute: Callable[..., Awaitable[Any]] = redis.execute_command  # it has no types of its own
-    return await heeding(execute(*command))
+        return await execute(command.replace("SHA", ""), script.text, 1, *arguments)
 
 
 def split_prefix(url: str) -> tuple[str, str]:

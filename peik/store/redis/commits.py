@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from peik.core.letter import Letter
-from peik.ports import StoreListener, Stub
+from peik.core.letter import Draft, Letter
+from peik.ports import Accepted, StoreListener, Stub
 from peik.store.change_rules import Changed
 from peik.store.executor import Ended
+from peik.store.redis import letters
 from peik.store.redis.bell import Bell
 from peik.store.redis.writer import QUIET, Done, Effects, Operation, Writer
 from peik.store.telling import Telling
@@ -30,6 +31,30 @@ class Commits:
         self._bell = bell
         self._on_blobs_freed = on_blobs_freed
         self._listener = listener
+        self._fresh: list[Letter] = []  # came with the group that is being answered, and nobody was told yet
+        writer.on_answered = self._tell_fresh
+
+    async def accept(self, drafts: Sequence[Draft], at_ms: int) -> list[Accepted]:
+        future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+        self._writer.submit(_Acceptance(drafts, at_ms, self, future))
+        return await future
+
+    def came(self, drafts: Sequence[Draft], accepted: Sequence[Accepted], fresh: Sequence[Letter], done: Done) -> None:
+        """Letters are durable. The engines hear of all that came with one commit together, since most come one by one and
+        each telling has its price; but before anything else that the commit did to their lanes."""
+        self._fresh.extend(fresh)
+        if done.effects is not QUIET or len(fresh) != len(drafts) or any(one.expires_at_ms for one in drafts):
+            self.spread(done.effects, lambda telling: letters.tell_due(telling, drafts, accepted))
+
+    def _tell_fresh(self) -> None:
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, []
+        self._bell.tell(lambda telling: letters.tell_fresh(telling, fresh))
+        try:
+            self.offer(fresh)
+        except Exception as error:  # noqa: BLE001  what comes after it is another operation's
+            self._writer.surprised(error)
 
     async def write(
         self,
@@ -74,6 +99,7 @@ class Commits:
             done = ended.value()
             if not future.done():  # the one who waits wakes only after the listeners have been told
                 future.set_result(read(done))
+            self._tell_fresh()
             tell(done)
             self.spread(done.effects, lambda telling: news(telling, done))
 
@@ -92,6 +118,7 @@ class Commits:
 
     def spread(self, effects: Effects, news: Callable[[Telling], None]) -> None:
         """Let the engines of this node know what an operation changed in their lanes, and the other nodes too."""
+        self._tell_fresh()
         if effects is QUIET:
             self._bell.tell(news)
             return
@@ -130,3 +157,32 @@ class Commits:
         listener = self._listener()
         if stubs and listener is not None:
             listener.on_removed(stubs)
+
+
+class _Acceptance:
+    """Drafts on their way into a commit; see `Operation`."""
+
+    __slots__ = ("_at_ms", "_commits", "_drafts", "_future", "weight")
+
+    def __init__(
+        self, drafts: Sequence[Draft], at_ms: int, commits: Commits, future: asyncio.Future[list[Accepted]]
+    ) -> None:
+        self._drafts = drafts
+        self._at_ms = at_ms
+        self._commits = commits
+        self._future = future
+        self.weight = len(drafts)
+
+    def build(self, among: list[bytes]) -> list[Any]:
+        return ["accept", [letters.draft_row(one, self._at_ms, among) for one in self._drafts], self._at_ms]
+
+    def done(self, ended: Ended[Done]) -> None:
+        if ended.error is not None:
+            if not self._future.done():  # nobody may be waiting any more
+                self._future.set_exception(ended.error)
+            return
+        done = ended.value()
+        accepted, fresh = letters.came_in(self._drafts, done)
+        if not self._future.done():
+            self._future.set_result(accepted)
+        self._commits.came(self._drafts, accepted, fresh, done)

@@ -55,36 +55,36 @@ def draft_row(draft: Draft, at_ms: int, among: list[bytes]) -> list[object]:
     ]
 
 
-def accepted(done: Done) -> list[Accepted]:
-    answers = []
-    for letter_id, _, state, is_repeat, _ in done.value:
-        is_merged = not is_repeat and int(letter_id) in done.superseded_here
-        stands = State.COMPLETED if is_merged else State(state.decode())
-        answers.append(Accepted(letter_id=int(letter_id), state=stands, is_repeat=bool(is_repeat)))
-    return answers
-
-
-def fresh(drafts: Sequence[Draft], done: Done) -> list[Letter]:
-    """What came into its lane and is still there at the end of the commit."""
-    letters = []
-    for draft, (letter_id, number, _, is_repeat, moved) in zip(drafts, done.value, strict=True):
-        if is_repeat or not number or int(letter_id) in done.superseded_here:
-            continue
-        if moved is not None:
-            draft = msgspec.structs.replace(draft, chat=chat_of(moved.decode()), is_moved=True)
-        letters.append(letter_of_draft(draft, letter_id=int(letter_id), number=number))
-    return letters
-
-
-def tell_accepted(telling: Telling, drafts: Sequence[Draft], done: Done) -> None:
-    for draft, (letter_id, number, _, is_repeat, _) in zip(drafts, done.value, strict=True):
+def came_in(drafts: Sequence[Draft], done: Done) -> tuple[list[Accepted], list[Letter]]:
+    """What their caller is told, and those that came into their lanes and are still there at the end of the commit."""
+    accepted: list[Accepted] = []
+    fresh: list[Letter] = []
+    for draft, (raw_id, number, state, is_repeat, moved) in zip(drafts, done.value, strict=True):
+        letter_id = int(raw_id)
         if is_repeat:
-            continue
-        if number:
-            telling.accepted(draft.bot_id, int(letter_id), int(letter_id))
+            accepted.append(Accepted(letter_id=letter_id, state=State(state.decode()), is_repeat=True))
+        elif letter_id in done.superseded_here:
+            accepted.append(Accepted(letter_id=letter_id, state=State.COMPLETED))
+        elif not number:
+            accepted.append(Accepted(letter_id=letter_id, state=State.DELAYED))
         else:
-            telling.due(draft.send_at_ms)
-        telling.due(draft.expires_at_ms)
+            if moved is not None:
+                draft = msgspec.structs.replace(draft, chat=chat_of(moved.decode()), is_moved=True)
+            fresh.append(letter_of_draft(draft, letter_id=letter_id, number=number))
+            accepted.append(Accepted(letter_id=letter_id, state=State.WAITING))
+    return accepted, fresh
+
+
+def tell_fresh(telling: Telling, fresh: Sequence[Letter]) -> None:
+    for letter in fresh:
+        telling.accepted(letter.bot_id, letter.id, letter.id)
+
+
+def tell_due(telling: Telling, drafts: Sequence[Draft], accepted: Sequence[Accepted]) -> None:
+    for draft, one in zip(drafts, accepted, strict=True):
+        if not one.is_repeat:
+            telling.due(draft.send_at_ms if one.state is State.DELAYED else None)
+            telling.due(draft.expires_at_ms)
 
 
 def tell_joined(telling: Telling, rows: Sequence[Any]) -> None:

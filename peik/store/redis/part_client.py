@@ -7,12 +7,11 @@ stay as short as they are.
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from redis import exceptions
 
 from peik.store.redis.client import Client, _run, translate
 from peik.store.redis.records import encode
-from peik.store.redis.scripts import _script
+from peik.store.redis.scripts import Script, _script
 
 
 class PartClient(Client):
@@ -21,18 +20,13 @@ class PartClient(Client):
         self._commit_parts = commit
         self._read_parts = read
 
-    async def commit(
-        self, node: str, operations: Sequence[tuple[str, msgspec.Raw]], records: Sequence[bytes]
-    ) -> list[Any]:
-        asked = encode([node, *(operation for _, operation in operations)])
-        script = _script(self._commit_parts)
-        answers: list[Any] = await _run(self._writing, "EVALSHA", script, self.prefix, asked, *records)
-        return answers
+    def _commit_script(self, names: frozenset[str]) -> Script:
+        return _script(self._commit_parts)
 
     async def read(self, *operations: Sequence[object]) -> list[Any]:
         script = _script(self._read_parts)
         try:
-            answers: list[Any] = await _run(self.redis, "EVALSHA_RO", script, self.prefix, encode(operations))
+            answers: list[Any] = await _run(self._execute, "EVALSHA_RO", script, self.prefix, encode(operations))
         except exceptions.RedisError as error:
             raise translate(error) from error
         return answers

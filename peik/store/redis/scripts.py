@@ -32,7 +32,8 @@ class Script(msgspec.Struct, frozen=True):
     operations: frozenset[str]
 
 
-def commit_script(operations: Iterable[str]) -> Script:
+@cache
+def commit_script(operations: frozenset[str]) -> Script:
     return _fitting((_ACCEPT, _INTAKE, _NODES, _COMMIT, _FORGETTING), operations)
 
 

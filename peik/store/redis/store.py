@@ -173,17 +173,7 @@ class RedisStore:
         assert express is None, "a commit whose answer is lost may be made"
         if not drafts:
             return []
-
-        def build(among: list[bytes]) -> list[object]:
-            return ["accept", [outbox.draft_row(draft, at_ms, among) for draft in drafts], at_ms]
-
-        def tell(done: Done) -> None:
-            self._commits.offer(outbox.fresh(drafts, done))
-
-        def news(telling: Telling, done: Done) -> None:
-            outbox.tell_accepted(telling, drafts, done)
-
-        return await self._commits.submit(build, outbox.accepted, weight=len(drafts), tell=tell, news=news)
+        return await self._commits.accept(drafts, at_ms)
 
     # ---- the sender's ----
 

@@ -5,7 +5,7 @@ Only when its answer is there is anybody told. With `appendfsync always` the ser
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 from redis import exceptions
@@ -13,12 +13,11 @@ from redis import exceptions
 from peik.errors import BadInput, Conflict, NotFound, Problem, StoreUnavailable
 from peik.ports import Stub
 from peik.store.executor import Ended
-from peik.store.redis.client import Client, refused, translate
+from peik.store.redis.client import Client, Group, refused, translate
 from peik.store.redis.records import encode, stub_of
 
-T = TypeVar("T")
-
 _WEIGHT_PER_COMMIT_MAX = 1000  # how long one call keeps the server's other clients waiting: some milliseconds
+_ENOUGH_LEAST = 8  # operations: a commit of fewer is not worth its own sync while more of them come
 _TROUBLE_S = 10.0  # longer than any engine waits before it tries again
 
 
@@ -38,13 +37,24 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     superseded_here: frozenset[int]
 
 
-class Operation(Generic[T]):
+class Work(Protocol):
     """Something to write. `build` names it for the script and puts its records among those of the commit."""
+
+    @property
+    def weight(self) -> int: ...
+
+    def build(self, among: list[bytes], /) -> list[Any]: ...
+
+    def done(self, ended: Ended[Done], /) -> None: ...
+
+
+class Operation:
+    """The same, made of two functions."""
 
     __slots__ = ("build", "done", "weight")
 
     def __init__(
-        self, build: Callable[[list[bytes]], list[object]], done: Callable[[Ended[Done]], None], *, weight: int = 1
+        self, build: Callable[[list[bytes]], list[Any]], done: Callable[[Ended[Done]], None], *, weight: int = 1
     ) -> None:
         self.build = build
         self.done = done
@@ -57,11 +67,13 @@ class Writer:
     def __init__(self, client: Client, *, node: str) -> None:
         self._client = client
         self._node = node
-        self._waiting: list[Operation[Any]] = []
+        self._waiting: list[Work] = []
         self._commit: asyncio.Task[None] | None = None
         self._trouble: tuple[StoreUnavailable, float] | None = None
         self._loop = asyncio.get_running_loop()
         self._is_planned = False
+        self._enough = _ENOUGH_LEAST
+        self.on_answered: Callable[[], None] = lambda: None  # when all of a group have been answered
 
     @property
     def trouble(self) -> StoreUnavailable | None:
@@ -71,9 +83,12 @@ class Writer:
             return None
         return self._trouble[0]
 
-    def submit(self, operation: Operation[Any]) -> None:
+    def submit(self, operation: Work) -> None:
         self._waiting.append(operation)
-        self._plan()
+        if self._commit is None and len(self._waiting) >= self._enough:
+            self._start()
+        else:
+            self._plan()
 
     async def drained(self) -> None:
         """Returns when everything that was submitted has been answered, well or not."""
@@ -96,82 +111,120 @@ class Writer:
     def _start(self) -> None:
         self._is_planned = False
         if self._commit is None and self._waiting:
-            self._commit = self._loop.create_task(self._run(self._cut()))
+            operations = self._cut()
+            group, broken = _build(self._node, operations)
+            begun = self._begin(group)
+            self._commit = self._loop.create_task(self._run(operations, group, broken, begun))
 
-    def _cut(self) -> list[Operation[Any]]:
+    def _begin(self, group: Group) -> "asyncio.Future[Any] | None":
+        """At once and not by its task: that would run only after all callers that are still to be answered in this turn."""
+        try:
+            return self._client.send_commit(group) if group.names else None
+        except Exception as error:  # noqa: BLE001  it is told to whoever asked
+            failed: asyncio.Future[Any] = self._loop.create_future()
+            failed.set_exception(error)
+            return failed
+
+    def _cut(self) -> list[Work]:
         weight = 0
         for index, operation in enumerate(self._waiting):
             weight += operation.weight
-            if weight >= _WEIGHT_PER_COMMIT_MAX:
+            if weight >= _WEIGHT_PER_COMMIT_MAX or index + 1 == self._enough:
                 operations, self._waiting = self._waiting[: index + 1], self._waiting[index + 1 :]
                 return operations
         operations, self._waiting = self._waiting, []
         return operations
 
-    async def _run(self, operations: list[Operation[Any]]) -> None:
+    async def _run(
+        self,
+        operations: list[Work],
+        group: Group,
+        broken: dict[int, Ended[Done]],
+        begun: "asyncio.Future[Any] | None",
+    ) -> None:
         try:
-            ended = await self._ask(operations)
+            ended = await self._ask(group, len(operations) - len(broken), begun)
+            if broken:
+                answered = iter(ended)
+                ended = [broken[index] if index in broken else next(answered) for index in range(len(operations))]
         finally:
             self._commit = None
+            # Who is answered now will soon ask for more. Half of all those go with one commit: so the server works on one
+            # half while the other is worked on here. If all went together, each side would wait for the other.
+            self._enough = max(_ENOUGH_LEAST, (len(operations) + len(self._waiting) + 1) // 2)
             self._start()  # the next group first: the server works while the answers are given out
         for operation, answer in zip(operations, ended, strict=True):
             try:
                 operation.done(answer)
             except Exception as error:  # noqa: BLE001  one listener's surprise must not keep the others waiting
-                self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
+                self.surprised(error)
+        self.on_answered()
 
-    async def _ask(self, operations: list[Operation[Any]]) -> list[Ended[Done]]:
-        built, records, broken = _build(operations)
-        if not built:
-            return list(broken.values())
+    def surprised(self, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
+
+    async def _ask(self, group: Group, asked: int, begun: "asyncio.Future[Any] | None") -> list[Ended[Done]]:
+        if not asked:
+            return []
         try:
-            answers = await self._client.commit(self._node, built, records)
+            answers = await self._client.commit(group, begun)
         except exceptions.RedisError as error:
             trouble = translate(error)
             self._trouble = (trouble, self._loop.time())
-            ended: list[Ended[Done]] = [Ended(None, trouble) for _ in built]
+            return [Ended(None, trouble)] * asked
         except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
-            ended = [Ended(None, error) for _ in built]
-        else:
-            ended = self._read(answers)
-            told = [one.error for one in ended if isinstance(one.error, StoreUnavailable)]
-            self._trouble = (told[0], self._loop.time()) if told else None
-        answered = iter(ended)
-        return [broken[index] if index in broken else next(answered) for index in range(len(operations))]
-
-    def _read(self, answers: list[Any]) -> list[Ended[Done]]:
-        effects = [_effects(answer) for answer in answers]
-        superseded = frozenset(stub.letter_id for one in effects for stub in one.superseded)
-        ended: list[Ended[Done]] = []
-        for answer, one in zip(answers, effects, strict=True):
-            if answer[0] == _DONE:
-                ended.append(Ended(Done(value=answer[1], effects=one, superseded_here=superseded), None))
-            elif answer[0] == _REFUSED:
-                ended.append(
-                    Ended(None, problem(*(part.decode() if isinstance(part, bytes) else part for part in answer[1])))
-                )
-            else:
-                ended.append(Ended(None, refused(answer[1].decode(errors="replace"))))
+            return [Ended(None, error)] * asked
+        ended = _read(answers)
+        told = [one.error for one in ended if isinstance(one.error, StoreUnavailable)]
+        self._trouble = (told[0], self._loop.time()) if told else None
         return ended
 
 
-_Built = tuple[list[tuple[str, msgspec.Raw]], list[bytes], dict[int, Ended[Done]]]
+_Built = tuple[Group, dict[int, Ended["Done"]]]
 
 
-def _build(operations: list[Operation[Any]]) -> _Built:
-    """All that can be said to the server, with its records; what cannot (half a surrogate, say) fails alone."""
-    built: list[tuple[str, msgspec.Raw]] = []
+def _build(node: str, operations: list[Work]) -> _Built:
+    """All that can be said to the server; what cannot (half a surrogate, say) fails alone, and is told by its place."""
+    records: list[bytes] = []
+    try:
+        named = [operation.build(records) for operation in operations]
+        asked = encode([node, *named])
+    except Exception:  # noqa: BLE001  whose it is, is found one by one
+        return _build_one_by_one(node, operations)
+    return Group(names=frozenset(one[0] for one in named), asked=asked, records=records), {}
+
+
+def _build_one_by_one(node: str, operations: list[Work]) -> _Built:
+    names: set[str] = set()
+    said: list[msgspec.Raw] = []
     records: list[bytes] = []
     broken: dict[int, Ended[Done]] = {}
     for index, operation in enumerate(operations):
         before = len(records)
         try:
             named = operation.build(records)
-            built.append((str(named[0]), msgspec.Raw(encode(named))))
+            said.append(msgspec.Raw(encode(named)))
+            names.add(named[0])
         except Exception as error:  # noqa: BLE001  it is raised again where the work was asked for
             del records[before:]
             broken[index] = Ended(None, error)
-    return built, records, broken
+    return Group(names=frozenset(names), asked=encode([node, *said]), records=records), broken
+
+
+def _read(answers: list[Any]) -> list[Ended[Done]]:
+    effects = [_effects(answer) for answer in answers]
+    superseded = frozenset(stub.letter_id for one in effects if one is not QUIET for stub in one.superseded)
+    ended: list[Ended[Done]] = []
+    for answer, one in zip(answers, effects, strict=True):
+        if answer[0] == _DONE:
+            ended.append(Ended(Done(value=answer[1], effects=one, superseded_here=superseded), None))
+        elif answer[0] == _REFUSED:
+            ended.append(
+                Ended(None, problem(*(part.decode() if isinstance(part, bytes) else part for part in answer[1])))
+            )
+        else:
+            ended.append(Ended(None, refused(answer[1].decode(errors="replace"))))
+    return ended
 
 
 _REFUSED, _DONE = 0, 1

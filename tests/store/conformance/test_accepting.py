@@ -82,7 +82,8 @@ async def test_a_listener_that_fails_keeps_no_caller_waiting(place: Place) -> No
         store.listen(Clumsy())
         await asyncio.gather(*(accept(store, draft(who)) for who in range(3)))
         assert (await tally(store)).waiting == 3
-    assert [type(one) for one in surprises] == [ZeroDivisionError] * 3
+    # A store may tell all letters of a commit together, so how often it failed is not said.
+    assert {type(one) for one in surprises} == {ZeroDivisionError}
 
 
 async def test_a_batch_is_stored_as_a_whole_or_not_at_all(place: Place) -> None:

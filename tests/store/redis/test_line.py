@@ -1,0 +1,86 @@
+"""The writer's own connection: answers come in order, and one that is lost is told to all who asked on it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import redis.asyncio as aioredis
+from redis import exceptions
+
+from peik.store.redis.line import Line
+from tests.store.redis_place import RedisPlace
+
+
+def line_to(url: str, *, patience_s: float = 20.0, **settings: Any) -> Line:
+    make = aioredis.ConnectionPool.from_url(url, **settings).make_connection
+    return Line(make, patience_s=patience_s)
+
+
+@asynccontextmanager
+async def lined(url: str, **settings: Any) -> AsyncIterator[Line]:
+    line = line_to(url, **settings)
+    try:
+        yield line
+    finally:
+        await line.close()
+
+
+async def test_answers_come_in_the_order_of_questions(place: RedisPlace) -> None:
+    async with lined(place.url.partition("?")[0]) as line:
+        asked = [line.ask("ECHO", str(number)) for number in range(50)]
+        assert await asyncio.gather(*asked) == [str(number).encode() for number in range(50)]
+
+
+async def test_a_refusal_is_raised_and_the_next_question_is_answered(place: RedisPlace) -> None:
+    async with lined(place.url.partition("?")[0]) as line:
+        with pytest.raises(exceptions.NoScriptError):
+            await line.ask("EVALSHA", "0" * 40, 0)
+        with pytest.raises(exceptions.ResponseError, match="unknown command"):
+            await line.ask("NO_SUCH_COMMAND")
+        assert await line.ask("PING") == b"PONG"
+
+
+async def test_nothing_is_sent_without_a_connection_and_a_lost_one_is_made_anew(place: RedisPlace) -> None:
+    async with lined(place.url.partition("?")[0]) as line:
+        assert line.send("PING") is None
+        own = await line.ask("CLIENT", "ID")
+        begun = line.send("PING")
+        assert begun is not None
+        assert await begun == b"PONG"
+        await line.ask("CLIENT", "KILL", "ID", own, "SKIPME", "no")  # it says "one" before it closes
+        while (then := await asked_again(line)) is None:
+            pass
+        assert then != own
+
+
+async def asked_again(line: Line) -> Any:
+    """None if the end of the old connection came between question and answer."""
+    with contextlib.suppress(exceptions.ConnectionError):
+        return await line.ask("CLIENT", "ID")
+
+
+async def test_what_the_server_pushes_is_no_answer(place: RedisPlace) -> None:
+    url = place.url.partition("?")[0]
+    async with lined(url, protocol=3) as line:
+        await line.ask("CLIENT", "TRACKING", "ON", "BCAST")
+        await line.ask("SET", "somebody", "new")  # the line is told of it before or after the answer
+        assert await line.ask("ECHO", "mine") == b"mine"
+        await line.ask("DEL", "somebody")
+
+
+async def test_a_server_that_is_silent_is_given_up_by_all_who_asked() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(1 << 16):
+            if b"SETINFO" in chunk:  # redis-py's own greeting, in one piece or in two
+                writer.write(b"+OK\r\n" * chunk.count(b"SETINFO"))
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with lined(f"redis://127.0.0.1:{port}", patience_s=0.05, protocol=2) as line:
+            ended = await asyncio.gather(line.ask("PING"), line.ask("PING"), return_exceptions=True)
+            assert [type(one) for one in ended] == [exceptions.TimeoutError] * 2
+            assert line.send("PING") is None
