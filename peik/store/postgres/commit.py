@@ -52,6 +52,11 @@ class Batch:
         self._tally: dict[int, Counter[str]] = defaultdict(Counter)
 
     @property
+    def slots(self) -> list[Slot]:
+        """Those that the next `flush` writes together. Whoever tells of one of them may tell of all, and empties the list."""
+        return self._slots
+
+    @property
     def marks_taken(self) -> frozenset[int] | None:
         """The letters whose marks took; None: all."""
         return None if len(self._taken) == len(self.marked) else frozenset(self._taken)

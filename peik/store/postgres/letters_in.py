@@ -20,15 +20,33 @@ _SQL = load("letters.sql")
 
 async def write(session: Session, slots: Sequence[Slot]) -> None:
     """Give each slot its number, its id and the last key of its chat. The bots are locked."""
-    await _take_numbers(session, slots)
     plain: list[Slot] = []
     full: list[Slot] = []
     for slot in slots:
         (plain if is_plain(slot) and slot.draft.trace is None else full).append(slot)
+    if not full:
+        await _insert_numbered(session, plain)
+        return
+    await _take_numbers(session, slots)
     if plain:
         await _insert(session, _SQL["accept_plain"], plain, [_plain_row(slot) for slot in plain])
-    if full:
-        await _insert(session, _SQL["accept_full"], full, [_full_row(slot) for slot in full])
+    await _insert(session, _SQL["accept_full"], full, [_full_row(slot) for slot in full])
+
+
+async def _insert_numbered(session: Session, slots: Sequence[Slot]) -> None:
+    per_bot: Counter[int] = Counter()
+    for slot in slots:
+        slot.number = per_bot[slot.draft.bot_id]  # its place among those of its bot, until the answer is there
+        per_bot[slot.draft.bot_id] += 1
+    columns = zip(*[_plain_row(slot) for slot in slots], strict=True)
+    made = await session.returned(_SQL["accept_numbered"], list(per_bot), list(per_bot.values()), *columns)
+    if len(made) != len(slots):
+        none = [0] * len(per_bot)
+        served = await numbers(session, list(per_bot), none, in_lane=none, apart=none)
+        raise _unknown(next(bot_id for bot_id in per_bot if bot_id not in served))
+    _note(slots, made)
+    for slot, row in zip(slots, made, strict=True):
+        slot.number = row[3]
 
 
 async def _take_numbers(session: Session, slots: Sequence[Slot]) -> None:
@@ -45,9 +63,13 @@ async def _take_numbers(session: Session, slots: Sequence[Slot]) -> None:
     after = await numbers(session, bots, taken, in_lane=taken, apart=[apart[bot_id] for bot_id in bots])
     for bot_id, standing in per_bot.items():
         if bot_id not in after:
-            raise NotFound(code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it with its token first.")
+            raise _unknown(bot_id)
         for number, slot in enumerate(standing, start=after[bot_id] - len(standing)):
             slot.number = number
+
+
+def _unknown(bot_id: int) -> NotFound:
+    return NotFound(code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it with its token first.")
 
 
 async def numbers(
@@ -59,12 +81,16 @@ async def numbers(
 
 
 async def _insert(session: Session, query: Query, slots: Sequence[Slot], rows: Sequence[tuple[object, ...]]) -> None:
-    made = await session.returned(query, *zip(*rows, strict=True))
+    _note(slots, await session.returned(query, *zip(*rows, strict=True)))
+
+
+def _note(slots: Sequence[Slot], made: list[Row]) -> None:
+    """What the server made of them, which it may tell in any order; ids rise in the order of slots."""
     made.sort(key=lambda row: int(row[0]))
-    for slot, (letter_id, chat, moved) in zip(slots, made, strict=True):
-        slot.letter_id = letter_id
-        if moved and not slot.draft.is_moved:
-            slot.draft = msgspec.structs.replace(slot.draft, chat=chats.decode(chat), is_moved=True)
+    for slot, row in zip(slots, made, strict=True):
+        slot.letter_id = row[0]
+        if row[2] and not slot.draft.is_moved:
+            slot.draft = msgspec.structs.replace(slot.draft, chat=chats.decode(row[1]), is_moved=True)
 
 
 def tell(telling: Telling, slots: Iterable[Slot]) -> None:

@@ -285,17 +285,21 @@ class PostgresStore(Listened):
         assert express is None, "a commit whose answer is lost may be made"
         future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
 
-        async def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], Batch]]:
+        async def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], list[Slot], Batch]]:
             answers = await batch.add_drafts(drafts, at_ms)
-            return lambda: (answers, batch)
+            together = batch.slots
+            return lambda: (answers, together, batch)
 
-        def done(ended: Ended[tuple[list[Slot | Accepted], Batch]]) -> None:
+        def done(ended: Ended[tuple[list[Slot | Accepted], list[Slot], Batch]]) -> None:
             if ended.error is not None:
                 fail(future, translate(ended.error))
                 return
-            answers, batch = ended.value()
+            answers, together, batch = ended.value()
             answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
-            self._offer([one for one in answers if isinstance(one, Slot)])
+            # Most letters come one by one, and each telling has its price: who is first tells of all that were written with it.
+            fresh = together.copy()
+            together.clear()
+            self._offer(fresh)
             self._tell(batch)
 
         keyed = [(one.bot_id, one.idempotency_key, at_ms) for one in drafts if one.idempotency_key is not None]

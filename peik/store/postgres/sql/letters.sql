@@ -27,8 +27,33 @@ FROM unnest(:bots::bigint[], :taken::bigint[], :in_lane::bigint[], :apart::bigin
 WHERE tallies.bot_id = v.bot_id AND EXISTS (SELECT 1 FROM bots AS b WHERE b.bot_id = v.bot_id)
 RETURNING tallies.bot_id, tallies.next_number
 
+-- name: accept_numbered
+-- Only letters with the usual terms, as most commits have: `number` and `accept_plain` in one round trip. The bots are locked by
+-- a statement before, so that this one sees what became of chats until then. `place_of_bot` counts the letters of a bot; those of a bot
+-- that is not served any more are missing in the answer.
+WITH numbered AS (
+    UPDATE tallies SET next_number = tallies.next_number + v.taken, in_lane = tallies.in_lane + v.taken
+    FROM unnest($1::bigint[], $2::bigint[]) AS v (bot_id, taken)
+    WHERE tallies.bot_id = v.bot_id AND EXISTS (SELECT 1 FROM bots AS b WHERE b.bot_id = v.bot_id)
+    RETURNING tallies.bot_id, tallies.next_number - v.taken AS first
+)
+INSERT INTO letters (bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms, moved)
+SELECT
+    v.bot_id, n.first + v.place_of_bot, v.rank, coalesce(c.same_as::text, v.chat), v.thread, v.weight, v.method, v.params,
+    v.created_at, v.attempts, v.backoff_ms, CASE WHEN c.same_as IS NOT NULL THEN 1 END
+FROM unnest(
+    $3::bigint[], $4::bigint[], $5::smallint[], $6::text[], $7::bigint[], $8::integer[], $9::text[], $10::text[],
+    $11::bigint[], $12::integer[], $13::integer[]
+) WITH ORDINALITY AS v (
+    bot_id, place_of_bot, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms, place
+)
+JOIN numbered AS n ON n.bot_id = v.bot_id
+LEFT JOIN chats AS c ON c.bot_id = v.bot_id AND c.chat = v.chat COLLATE "C"
+ORDER BY v.place
+RETURNING id, chat, moved, number
+
 -- name: accept_plain
--- Letters with the usual terms: most of them. One whose chat has another key by now waits under that one. Ids rise in the
+-- Letters with the usual terms beside others. One whose chat has another key by now waits under that one. Ids rise in the
 -- order of the arrays, since they are given after the sort.
 INSERT INTO letters (bot_id, number, rank, chat, thread, weight, method, params, created_at, attempts, backoff_ms, moved)
 SELECT
