@@ -10,7 +10,7 @@ import msgspec
 
 from peik.core.letter import State
 from peik.ports import Cause, Counted, LetterFilter, LetterPage, LetterView
-from peik.store import paging
+from peik.store import paging, walking
 from peik.store.rows import PHASE_OF, view_from_row
 from peik.store.statements import Row, Value, load, run_many
 from peik.store.wording import ways_of
@@ -63,12 +63,13 @@ def page(
     connection: apsw.Connection, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
 ) -> LetterPage:
     terms, bound = where(wanted, at_ms)
-    looked, more = _looked(connection, wanted, before)
-    query = _SQL["page"].replace("{looked}", looked).replace("{where}", terms)
+    look = _Look(connection, wanted, before, bound)
     letters: list[LetterView] = []
     oldest: int | None = None
-    for most in (paging.LOOKED_FIRST, paging.LOOKED_MAX):
-        asked = bound | more | {"limit": limit, "looked": most}
+    for is_plain, most in look.steps():
+        looked, asked = look.at(most, is_plain=is_plain)
+        asked["limit"] = limit
+        query = _SQL["page"].replace("{looked}", looked).replace("{where}", terms)
         letters = [view_from_row(row, at_ms=at_ms) for row in connection.execute(query, asked)]
         oldest = None if len(letters) >= limit else _oldest(connection, looked, asked, most)
         if oldest is None:
@@ -78,8 +79,8 @@ def page(
 
 def count(connection: apsw.Connection, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
     terms, bound = where(wanted, at_ms)
-    looked, more = _looked(connection, wanted, None)
-    asked = bound | more | {"limit": most, "looked": paging.LOOKED_MAX}
+    looked, asked = _Look(connection, wanted, None, bound).at(paging.LOOKED_MAX)
+    asked["limit"] = most
     query = _SQL["count"].replace("{looked}", looked).replace("{where}", terms)
     ((letters,),) = connection.execute(query, asked)
     is_cut = letters < most and _oldest(connection, looked, asked, paging.LOOKED_MAX) is not None
@@ -103,22 +104,53 @@ def oldest_waiting(connection: apsw.Connection) -> dict[int, int]:
     return {row[0]: row[1] for row in connection.execute(_SQL["oldest_waiting"])}
 
 
-def _looked(connection: apsw.Connection, wanted: LetterFilter, before: int | None) -> tuple[str, dict[str, Value]]:
-    """Which letters are looked at, the newest first, up to :looked; and what that binds."""
-    ids: tuple[tuple[str, int | None, str], ...] = (
-        ("before", before, "o.id < :before"),
-        ("since_id", _id_at(connection, wanted.since_ms, -paging.CLOCK_SLACK_MS), "o.id >= :since_id"),
-        ("until_id", _id_at(connection, wanted.until_ms, paging.CLOCK_SLACK_MS), "o.id < :until_id"),
-    )
-    within = " AND ".join(["1", *(term for _, value, term in ids if value is not None)])
-    of_bots = "1"
-    if wanted.bot_id is not None:
-        of_bots = "b.bot_id = :bot_id"
-    elif wanted.bot_ids is not None:
-        of_bots = "b.bot_id IN (SELECT value FROM json_each(:bot_ids))"
-    sql = _SQL[paging.way_of(wanted)].replace("{within}", within).replace("{of_bots}", of_bots)
-    bound: dict[str, Value] = {name: value for name, value, _ in ids if value is not None}
-    return sql, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in paging.ENDS else {})
+class _Look:
+    """Which letters are looked at, the newest first."""
+
+    def __init__(
+        self, connection: apsw.Connection, wanted: LetterFilter, before: int | None, bound: dict[str, Value]
+    ) -> None:
+        self._connection = connection
+        self._wanted = wanted
+        ids: tuple[tuple[str, int | None, str], ...] = (
+            ("before", before, "o.id < :before"),
+            ("since_id", _id_at(connection, wanted.since_ms, -paging.CLOCK_SLACK_MS), "o.id >= :since_id"),
+            ("until_id", _id_at(connection, wanted.until_ms, paging.CLOCK_SLACK_MS), "o.id < :until_id"),
+        )
+        self._within = " AND ".join(["1", *(term for _, value, term in ids if value is not None)])
+        self._of_bots = "1"
+        if wanted.bot_id is not None:
+            self._of_bots = "b.bot_id = :bot_id"
+        elif wanted.bot_ids is not None:
+            self._of_bots = "b.bot_id IN (SELECT value FROM json_each(:bot_ids))"
+        self._bound = bound | {name: value for name, value, _ in ids if value is not None}
+        if wanted.state in paging.ENDS:
+            self._bound["ended"] = PHASE_OF[wanted.state]
+
+    def steps(self) -> tuple[tuple[bool, int], ...]:
+        """How far to look, in turn, and whether among all letters. Where many are open over many bots, the newest of all
+        letters nearly always make a page, and nobody has to ask each bot for its own."""
+        is_open_to_all = walking.is_walked(self._wanted) and self._wanted.bot_id is None
+        if is_open_to_all:
+            standing = walking.standing(self._connection, self._wanted, self._of_bots, self._bound)
+            is_open_to_all = standing > paging.LOOKED_FIRST
+        return ((is_open_to_all, paging.LOOKED_FIRST), (False, paging.LOOKED_MAX))
+
+    def at(self, most: int, *, is_plain: bool = False) -> tuple[str, dict[str, Value]]:
+        """A query for their ids, and all that is bound."""
+        asked = self._bound | {"looked": most}
+        if not is_plain and walking.is_walked(self._wanted):
+            ids = walking.newest(
+                self._connection,
+                self._wanted,
+                within=self._within,
+                of_bots=self._of_bots,
+                bound=self._bound,
+                most=most,
+            )
+            return _SQL["newest_listed"], asked | {"ids": msgspec.json.encode(ids).decode()}
+        way = "newest" if is_plain else paging.way_of(self._wanted)
+        return _SQL[way].replace("{within}", self._within).replace("{of_bots}", self._of_bots), asked
 
 
 def _oldest(connection: apsw.Connection, looked: str, bound: dict[str, Value], most: int) -> int | None:

@@ -20,6 +20,10 @@ CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then: ids rise with 
 Death = tuple[str | None, str, int, int, int]  # reason, method, how many, the newest id, when the last of them died
 
 
+# Ways that ask each bot for its own. Where very many letters stand there, the newest of all letters are looked at before: they
+# nearly always make a page, however many bots there are.
+BOT_BY_BOT = ("newest_waiting", "newest_delayed")
+
 ENDS = (State.COMPLETED, State.FAILED, State.CANCELLED)
 
 

@@ -63,11 +63,11 @@ def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
 
 async def page(session: Session, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int) -> LetterPage:
     terms, bound = where(wanted, at_ms)
-    looked, more = await _looked(session, wanted, before)
-    query = filled(_SQL["page"], looked=looked, where=terms)
     letters: list[LetterView] = []
     oldest: int | None = None
-    for most in (paging.LOOKED_FIRST, LOOKED_MAX):
+    for way, most in await _ways(session, wanted):
+        looked, more = await _looked(session, wanted, before, way)
+        query = filled(_SQL["page"], looked=looked, where=terms)
         asked = bound | more | {"limit": limit, "looked": most}
         letters = [reading.view_of(row, at_ms=at_ms) for row in await session.rows(query, **asked)]
         oldest = None if len(letters) >= limit else await _oldest(session, looked, asked, most)
@@ -78,7 +78,7 @@ async def page(session: Session, wanted: LetterFilter, *, before: int | None, li
 
 async def count(session: Session, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
     terms, bound = where(wanted, at_ms)
-    looked, more = await _looked(session, wanted, None)
+    looked, more = await _looked(session, wanted, None, paging.way_of(wanted))
     asked = bound | more | {"limit": most, "looked": LOOKED_MAX}
     letters = await session.number(filled(_SQL["count"], looked=looked, where=terms), **asked)
     is_cut = letters < most and await _oldest(session, looked, asked, LOOKED_MAX) is not None
@@ -100,7 +100,30 @@ async def oldest_waiting(session: Session) -> dict[int, int]:
     return {row[0]: row[1] for row in await session.rows(_SQL["oldest_waiting"])}
 
 
-async def _looked(session: Session, wanted: LetterFilter, before: int | None) -> tuple[str, dict[str, object]]:
+async def _ways(session: Session, wanted: LetterFilter) -> tuple[tuple[str, int], ...]:
+    """How to look, and how far, in turn."""
+    way = first = paging.way_of(wanted)
+    if way in paging.BOT_BY_BOT and wanted.bot_id is None:
+        row = await session.row(filled(_SQL["standing"], of_bots=_of_bots(wanted)), **_bots(wanted))
+        assert row is not None
+        if row[paging.BOT_BY_BOT.index(way)] > paging.LOOKED_FIRST:
+            first = "newest"
+    return ((first, paging.LOOKED_FIRST), (way, LOOKED_MAX))
+
+
+def _of_bots(wanted: LetterFilter) -> str:
+    if wanted.bot_id is not None:
+        return "b.bot_id = :bot_id"
+    return "true" if wanted.bot_ids is None else "b.bot_id = ANY (:bot_ids::bigint[])"
+
+
+def _bots(wanted: LetterFilter) -> dict[str, object]:
+    return {} if wanted.bot_ids is None else {"bot_ids": sorted(wanted.bot_ids)}
+
+
+async def _looked(
+    session: Session, wanted: LetterFilter, before: int | None, way: str
+) -> tuple[str, dict[str, object]]:
     """Which letters are looked at, the newest first, up to :looked; and what that binds."""
     ids: tuple[tuple[str, int | None, str], ...] = (
         ("before", before, "o.id < :before"),
@@ -108,14 +131,9 @@ async def _looked(session: Session, wanted: LetterFilter, before: int | None) ->
         ("until_id", await _id_at(session, wanted.until_ms, paging.CLOCK_SLACK_MS), "o.id < :until_id"),
     )
     within = " AND ".join(["true", *(term for _, value, term in ids if value is not None)])
-    of_bots = "true"
-    if wanted.bot_id is not None:
-        of_bots = "b.bot_id = :bot_id"
-    elif wanted.bot_ids is not None:
-        of_bots = "b.bot_id = ANY (:bot_ids::bigint[])"
-    way: Query = filled(_SQL[paging.way_of(wanted)], within=within, of_bots=of_bots)
+    query: Query = filled(_SQL[way], within=within, of_bots=_of_bots(wanted))
     bound: dict[str, object] = {name: value for name, value, _ in ids if value is not None}
-    return way.written, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in paging.ENDS else {})
+    return query.written, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in paging.ENDS else {})
 
 
 async def _oldest(session: Session, looked: str, bound: dict[str, object], most: int) -> int | None:

@@ -105,12 +105,8 @@ async def _members(client: Client, name: str) -> list[int]:
 
 
 async def _in_flight(client: Client) -> list[int]:
-    bots: list[bytes] = await client.ask(client.redis.hkeys(client.prefix + "bots"))
-    found: list[int] = []
-    for bot in bots:
-        marks: list[bytes] = await client.ask(client.redis.hkeys(f"{client.prefix}marks:{bot.decode()}"))
-        found += [int(one) for one in marks]
-    return found
+    (ids,) = await client.read(["in_flight"])
+    return [int(one) for one in ids]
 
 
 async def newest(client: Client, name: str, before: int | None) -> AsyncIterator[list[int]]:

@@ -44,43 +44,39 @@ WHERE o.phase >= 2 AND o.phase = :ended AND {within} ORDER BY o.id DESC LIMIT :l
 -- name: newest_active
 SELECT o.id FROM (SELECT letter_id AS id FROM marks) AS o WHERE {within} ORDER BY o.id DESC LIMIT :looked
 
--- name: newest_waiting
--- Bot by bot, since the index is; what the bots give is put in order. As JSON, or each id would be looked up in the table.
-SELECT n.value AS id FROM bots AS b
-CROSS JOIN json_each((
-    SELECT json_group_array(id) FROM (
-        SELECT o.id FROM letters AS o INDEXED BY letters_open
-        WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 0 AND {within}
-        ORDER BY o.id DESC LIMIT :looked
-    )
-)) AS n
-WHERE {of_bots}
-ORDER BY n.value DESC LIMIT :looked
+-- name: newest_listed
+-- What was found before: see walking.py.
+SELECT value AS id FROM json_each(:ids)
 
--- name: newest_waiting_of_chat
-SELECT o.id FROM bots AS b
-CROSS JOIN letters AS o INDEXED BY letters_lane
-    ON o.phase = 0 AND o.bot_id = b.bot_id AND o.rank IN (0, 1, 2, 3) AND o.chat = :chat AND {within}
-WHERE {of_bots}
+-- name: standing
+SELECT coalesce(sum({column}), 0) FROM tallies AS b WHERE {of_bots}
+
+-- name: heads
+-- The newest open letter of each bot that has any there.
+SELECT b.bot_id, (
+    SELECT o.id FROM letters AS o INDEXED BY letters_open
+    WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = :phase AND {within}
+    ORDER BY o.id DESC LIMIT 1
+)
+FROM tallies AS b WHERE b.{column} > 0 AND {of_bots}
+
+-- name: stretch
+-- The next of one bot.
+SELECT o.id FROM letters AS o INDEXED BY letters_open
+WHERE o.phase < 2 AND o.bot_id = :bot AND o.phase = :phase AND o.id < :below AND {within}
+ORDER BY o.id DESC LIMIT :many
+
+-- name: newest_backing_off
+SELECT o.id FROM letters AS o INDEXED BY letters_due
+WHERE o.due_at IS NOT NULL AND o.phase < 2 AND o.phase = 0 AND o.due_at > :now AND {within}
 ORDER BY o.id DESC LIMIT :looked
 
--- name: newest_delayed
--- The same for what is scheduled or waits for another letter, and the few that back off.
-SELECT id FROM (
-    SELECT n.value AS id FROM bots AS b
-    CROSS JOIN json_each((
-        SELECT json_group_array(id) FROM (
-            SELECT o.id FROM letters AS o INDEXED BY letters_open
-            WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 1 AND {within}
-            ORDER BY o.id DESC LIMIT :looked
-        )
-    )) AS n
-    WHERE {of_bots}
-    UNION ALL
-    SELECT o.id FROM letters AS o INDEXED BY letters_due
-    WHERE o.due_at IS NOT NULL AND o.phase < 2 AND o.phase = 0 AND o.due_at > :now AND {within}
-)
-ORDER BY id DESC LIMIT :looked
+-- name: newest_waiting_of_chat
+SELECT o.id FROM tallies AS b
+CROSS JOIN letters AS o INDEXED BY letters_lane
+    ON o.phase = 0 AND o.bot_id = b.bot_id AND o.rank IN (0, 1, 2, 3) AND o.chat = :chat AND {within}
+WHERE b.in_lane > 0 AND {of_bots}
+ORDER BY o.id DESC LIMIT :looked
 
 -- name: id_range
 -- Each in a query of its own: two at once would look at every row.
@@ -111,11 +107,12 @@ SELECT failed_reason, method, count(*), max(id), max(settled_at) FROM (
 GROUP BY failed_reason, method
 
 -- name: oldest_waiting
-SELECT b.bot_id, l.created_at FROM bots AS b
+SELECT b.bot_id, l.created_at FROM tallies AS b
 CROSS JOIN letters AS l ON l.id = (
     SELECT o.id FROM letters AS o INDEXED BY letters_open
     WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 0 ORDER BY o.id LIMIT 1
 )
+WHERE b.in_lane > 0
 
 -- name: find_dead
 -- Dead letters by a filter, oldest first: they go back into their lanes in the order in which they were accepted.

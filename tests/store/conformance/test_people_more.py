@@ -150,6 +150,43 @@ async def test_every_state_is_paged_from_the_newest_down(place: Place) -> None:
         assert await found(chat=1) == [others, delivered]
 
 
+@pytest.mark.parametrize("first_look", [2, 8, 1000])
+@pytest.mark.parametrize("top", ["open letters", "letters that have ended"])
+async def test_open_letters_of_several_bots_are_paged_in_one_order(
+    place: Place, first_look: int, top: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "LOOKED_FIRST", first_look)
+    async with place.open() as store:
+        bots = [BOT, OTHER_BOT, BOT, BOT, *[OTHER_BOT] * 15, *[BOT] * 12, OTHER_BOT]
+        drafts = [draft(1, bot_id=bot, send_at_ms=NOW + HOUR if n % 3 == 0 else None) for n, bot in enumerate(bots)]
+        ids = await accept(store, *drafts)
+        open_ids = {
+            State.DELAYED: [one for n, one in enumerate(ids) if n % 3 == 0],
+            State.WAITING: [one for n, one in enumerate(ids) if n % 3],
+        }
+        if top == "letters that have ended":
+            for late in await accept(store, *(draft(2) for _ in range(10))):
+                await store.cancel(late, at_ms=NOW)
+
+        async def paged(**wanted: object) -> list[int]:
+            found: list[int] = []
+            before: int | None = None
+            while True:
+                page = await store.page(LetterFilter(**wanted), before=before, limit=3)  # type: ignore[arg-type]
+                found += [one.id for one in page.letters]
+                if page.cursor is None:
+                    return found
+                before = page.cursor
+
+        for open_state, expected in open_ids.items():
+            assert await paged(state=open_state) == expected[::-1]
+            assert await paged(state=open_state, bot_ids=frozenset([BOT, OTHER_BOT])) == expected[::-1]
+            of_bot = [one for one, bot in zip(ids, bots, strict=True) if bot == BOT and one in expected]
+            assert await paged(state=open_state, bot_id=BOT) == of_bot[::-1]
+            assert (await store.count(LetterFilter(state=open_state), most=99)).letters == len(expected)
+        assert await paged(state=State.WAITING, chat=1) == open_ids[State.WAITING][::-1]
+
+
 async def test_letters_are_found_between_two_instants(place: Place) -> None:
     async with place.open() as store:
         ids = [(await accept(store, draft(1), at_ms=NOW + day * 24 * HOUR))[0] for day in range(5)]

@@ -46,34 +46,38 @@ SELECT o.id FROM (SELECT letter_id AS id FROM marks) AS o WHERE {within} ORDER B
 
 -- name: newest_waiting
 -- Bot by bot, since the index is; what the bots give is put in order.
-SELECT c.id FROM bots AS b
+SELECT c.id FROM tallies AS b
 CROSS JOIN LATERAL (
     SELECT o.id FROM letters AS o
     WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 0 AND {within} ORDER BY o.id DESC LIMIT :looked
 ) AS c
-WHERE {of_bots}
+WHERE b.in_lane > 0 AND {of_bots}
 ORDER BY c.id DESC LIMIT :looked
 
 -- name: newest_waiting_of_chat
-SELECT o.id FROM bots AS b
+SELECT o.id FROM tallies AS b
 JOIN letters AS o ON o.phase = 0 AND o.bot_id = b.bot_id AND o.rank IN (0, 1, 2, 3) AND o.chat = :chat AND {within}
-WHERE {of_bots}
+WHERE b.in_lane > 0 AND {of_bots}
 ORDER BY o.id DESC LIMIT :looked
 
 -- name: newest_delayed
 -- The same for what is scheduled or waits for another letter, and the few that back off.
 SELECT d.id FROM (
-    SELECT c.id FROM bots AS b
+    SELECT c.id FROM tallies AS b
     CROSS JOIN LATERAL (
         SELECT o.id FROM letters AS o
         WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 1 AND {within} ORDER BY o.id DESC LIMIT :looked
     ) AS c
-    WHERE {of_bots}
+    WHERE b.apart > 0 AND {of_bots}
     UNION ALL
     SELECT o.id FROM letters AS o
     WHERE o.due_at IS NOT NULL AND o.phase < 2 AND o.phase = 0 AND o.due_at > :now AND {within}
 ) AS d
 ORDER BY d.id DESC LIMIT :looked
+
+-- name: standing
+-- How many letters stand in lanes, and how many apart.
+SELECT coalesce(sum(b.in_lane), 0)::bigint, coalesce(sum(b.apart), 0)::bigint FROM tallies AS b WHERE {of_bots}
 
 -- name: id_range
 -- Each in a query of its own: a step to either end of the primary key.
@@ -93,11 +97,12 @@ SELECT failed_reason, method, count(*), max(id), max(settled_at) FROM (
 GROUP BY failed_reason, method
 
 -- name: oldest_waiting
-SELECT b.bot_id, l.created_at FROM bots AS b
+SELECT b.bot_id, l.created_at FROM tallies AS b
 CROSS JOIN LATERAL (
     SELECT o.created_at FROM letters AS o
     WHERE o.phase < 2 AND o.bot_id = b.bot_id AND o.phase = 0 ORDER BY o.id LIMIT 1
 ) AS l
+WHERE b.in_lane > 0
 
 -- name: find_dead
 -- Dead letters by a filter, oldest first: they go back into their lanes in the order in which they were accepted.

@@ -62,6 +62,17 @@ function ops.tallies(at)
     return found
 end
 
+-- in_flight() -> the ids of all letters that are marked; a bot that has none costs one step
+function ops.in_flight()
+    local found = {}
+    for _, bot in ipairs(call('HKEYS', P .. 'bots')) do
+        for _, id in ipairs(call('HKEYS', P .. 'marks:' .. bot)) do
+            found[#found + 1] = id
+        end
+    end
+    return found
+end
+
 -- lanes(bot, chat, how many) -> {lane, head, letters} of lanes that have letters
 function ops.lanes(bot, chat, most)
     local seen, found = {}, {}
