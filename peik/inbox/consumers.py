@@ -24,7 +24,7 @@ from peik.inbox.runner import Bounds, Runner
 from peik.inbox_ports import Consumer, ConsumerKind, InboxStore, Pusher
 from peik.ports import BotRecord
 
-TOUCH_S = 20.0
+TOUCH_S = 40.0  # as readers do: see reading.py
 LOCK_S = 1.0  # between two looks whether another process has ended
 RESTART_S = 1.0
 RETRY_S = 2.0

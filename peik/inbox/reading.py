@@ -22,7 +22,7 @@ POLL_PAGE = 100
 POLL_BYTES_MAX = 4 << 20
 OFFSET_AHEAD_MAX = 10  # an offset further above the newest update is no offset of ours
 KEPT_MAX = 1000  # a larger negative offset counts numbers, and not what this consumer would see
-TOUCH_S = 20.0
+TOUCH_S = 40.0  # a sync each time, day and night; as often as sources note themselves, and oftener than a message may wait
 TYPES_MAX = 100
 
 
@@ -212,7 +212,7 @@ class Readers:
             self._outages.over(consumer.bot_id, "consumer")
 
     async def tell_seen(self, *, is_last: bool = False) -> None:
-        """Store when consumers were last here: one write for all of them, at most every twenty seconds."""
+        """Store when consumers were last here: one write for all of them, at most every forty seconds."""
         if not is_last and self._clock.mono() < self._told_at + TOUCH_S:
             return
         self._told_at = self._clock.mono()
