@@ -2,6 +2,9 @@
 
 Nothing on a hot path may grow faster than log n. Each point is a store of its own, filled by one process and measured by another;
 the table tells the exponent of every line with its verdict, and plots on two logarithmic axes are kept beside the JSON.
+
+The whole ends in time on a slow machine as well: axes share the minutes, small points go first, a point that would take
+longer than is left is left out, and the result says so.
 """
 
 import argparse
@@ -11,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,7 +32,9 @@ MOST_LEAST = 10_000  # fewer would leave too few points
 PAGE = 100  # updates come in pages
 BOTS_MOST = 2_000
 ROUNDS = 3
-PATIENCE_S = 3600.0
+MINUTES = 15.0
+ROWS_TOLD = 10_000  # fewer take no time but a process's own start
+POINTS_LEAST = 3  # a line has that many, whatever the time says
 _UNITS = {"memory_mb": "MB"}
 TITLES = {
     "accept_us": "accept, batches of 100",
@@ -49,7 +54,7 @@ def axes(most: int) -> dict[str, list[tuple[int, dict[str, int]]]]:
     bots = sorted({1, 10, 100, min(BOTS_MOST, most // 10)})
     return {
         "backlog": [(n, {"letters": n}) for n in decades],
-        "chats": [(n, {"letters": most, "chats": n}) for n in (1, *decades)],
+        "chats": [(n, {"letters": most, "chats": n}) for n in (1, most // 1000, most // 30, most)],
         "bots": [(n, {"letters": most // 10, "bots": n}) for n in bots],
         "arrivals": [(n, {"arrivals": n}) for n in sorted({max(PAGE, n // PAGE * PAGE) for n in decades})],
     }
@@ -62,19 +67,27 @@ def main() -> int:
         "--rounds", type=int, default=ROUNDS, help="measurements of each point; the store is filled once"
     )
     parser.add_argument("--only", nargs="+", choices=list(axes(MOST)), help="only these axes")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="how long all of it may take")
     parser.add_argument("--write", type=Path, default=RESULTS, help="where growth.json and growth_*.svg are kept")
     options = parser.parse_args()
     if options.most < MOST_LEAST:
         parser.error(f"--most is {MOST_LEAST} or more")
     console = Console(width=None if sys.stdout.isatty() else 170)
     began = time.monotonic()
+    wanted = {axis: points for axis, points in axes(options.most).items() if not options.only or axis in options.only}
     found: Lines = {}
-    for axis, points in axes(options.most).items():
-        if not options.only or axis in options.only:
-            found[axis] = measured(axis, points, options.rounds, measured_letters(options.most), console)
+    left_out: dict[str, list[int]] = {}
+    for place, (axis, points) in enumerate(wanted.items()):
+        left_s = began + options.minutes * 60 - time.monotonic()
+        run = _Run(axis, options.rounds, measured_letters(options.most), within_s=left_s / (len(wanted) - place))
+        found[axis] = run.measured(points, console)
+        left_out[axis] = run.left_out
     growths = {axis: {name: Growth.of(line) for name, line in figures.items()} for axis, figures in found.items()}
     console.print(shown(found, growths))
-    keep(options.write, found, growths, taken_s=time.monotonic() - began)
+    for axis, points_left in left_out.items():
+        if points_left:
+            console.print(f"Left out for want of time: {axis} {', '.join(f'{n:,}' for n in points_left)}")
+    keep(options.write, found, growths, left_out, taken_s=time.monotonic() - began)
     return 0 if all(one.is_log for figures in growths.values() for one in figures.values()) else 1
 
 
@@ -82,25 +95,52 @@ def measured_letters(most: int) -> int:
     return max(1_000, most // 200)
 
 
-def measured(
-    axis: str, points: Sequence[tuple[int, Mapping[str, int]]], rounds: int, letters: int, console: Console
-) -> dict[str, list[tuple[float, float]]]:
-    """Medians of some measurements, each on the store that the one before it left: a little fuller, and as deep."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    with console.status("…") as status, running_stub() as stub:
-        for n, contents in points:
-            with folder() as place:
-                point = Point(folder=str(place), stub_port=stub.port, measured=letters, **contents)
-                status.update(f"{axis} {n:,}: filling")
-                _asked("fill", point)
-                figures: dict[str, list[float]] = defaultdict(list)
-                for number in range(rounds):
-                    status.update(f"{axis} {n:,}: measuring, {number + 1} of {rounds}")
-                    for name, value in _asked("measure", _after(point, number)).items():
-                        figures[name].append(value)
-            for name, values in figures.items():
-                found[name].append((float(n), statistics.median(values)))
-    return dict(found)
+class _Run:
+    """The points of one axis, from the least, within its share of the time."""
+
+    def __init__(self, axis: str, rounds: int, letters: int, *, within_s: float) -> None:
+        self._axis = axis
+        self._rounds = rounds
+        self._letters = letters
+        self._deadline = time.monotonic() + within_s
+        self._s_per_row = 0.0  # of the slowest point so far
+        self.left_out: list[int] = []
+
+    def measured(
+        self, points: Sequence[tuple[int, Mapping[str, int]]], console: Console
+    ) -> dict[str, list[tuple[float, float]]]:
+        """Medians of some measurements, each on the store that the one before it left: a little fuller, and as deep."""
+        found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        with console.status("…") as status, running_stub() as stub:
+            for place, (n, contents) in enumerate(points):
+                expected_s = self._s_per_row * sum(contents.get(one, 0) for one in ("letters", "arrivals"))
+                if place >= POINTS_LEAST and time.monotonic() + expected_s > self._deadline:
+                    self.left_out.append(n)
+                    continue
+                with folder() as room:
+                    point = Point(folder=str(room), stub_port=stub.port, measured=self._letters, **contents)
+                    figures = self._of_point(point, len(points) - place, lambda doing: status.update(doing))
+                for name, values in figures.items():
+                    found[name].append((float(n), statistics.median(values)))
+        return dict(found)
+
+    def _of_point(self, point: Point, points_left: int, tell: Callable[[str], None]) -> dict[str, list[float]]:
+        began = time.monotonic()
+        tell(f"{self._axis}: filling {point.letters or point.arrivals:,}")
+        _asked("fill", point)
+        rows = max(point.letters, point.arrivals)
+        if rows >= ROWS_TOLD:
+            self._s_per_row = max(self._s_per_row, (time.monotonic() - began) / rows)
+        figures: dict[str, list[float]] = defaultdict(list)
+        for number in range(self._rounds):
+            tell(f"{self._axis}: measuring, {number + 1} of {self._rounds}")
+            round_began = time.monotonic()
+            for name, value in _asked("measure", _after(point, number)).items():
+                figures[name].append(value)
+            round_s = time.monotonic() - round_began
+            if time.monotonic() + round_s * points_left > self._deadline:
+                break  # one round of each point is worth more than another of this one
+        return figures
 
 
 def _after(point: Point, rounds: int) -> Point:
@@ -118,7 +158,7 @@ def _asked(deed: str, point: Point) -> dict[str, float]:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=MINUTES * 60,
         check=True,
     )
     return {} if deed == "fill" else msgspec.json.decode(ended.stdout.splitlines()[-1], type=dict[str, float])
@@ -141,12 +181,20 @@ def shown(found: Lines, growths: Mapping[str, Mapping[str, Growth]]) -> Table:
     return table
 
 
-def keep(place: Path, found: Lines, growths: Mapping[str, Mapping[str, Growth]], *, taken_s: float) -> None:
+def keep(
+    place: Path,
+    found: Lines,
+    growths: Mapping[str, Mapping[str, Growth]],
+    left_out: Mapping[str, Sequence[int]],
+    *,
+    taken_s: float,
+) -> None:
     place.mkdir(parents=True, exist_ok=True)
     result = {
         "cores": os.cpu_count(),
         "load_after": os.getloadavg()[0],
         "taken_s": round(taken_s, 1),
+        "left_out": {axis: points for axis, points in left_out.items() if points},
         "axes": {
             axis: {
                 name: {

@@ -32,6 +32,9 @@ UPDATE_PAGE = 100
 FILL_BATCH = 5_000
 BATCH = 100
 PATIENCE_S = 600.0
+QUIET_S = 0.25
+QUIET_S_MAX = 20.0
+QUIET_SHARE = 0.05  # of a core
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,16 +92,32 @@ async def _measure(point: Point) -> Figures:
 
 
 async def _accepting(peik: Office, point: Point) -> dict[str, float]:
-    calls = _calls(point, range(point.letters, point.letters + point.measured))
+    # A bot that gets its first letter reads what waits for it, once: what that costs is a start's, and no letter's.
+    first = point.letters + max(BATCH, point.bots)
+    for start in range(point.letters, first, BATCH):
+        await peik.desk.accept(_calls(point, range(start, min(start + BATCH, first))))
+    await _quiet()
+    calls = _calls(point, range(first, first + point.measured))
     began = time.process_time()
     for first in range(0, point.measured, BATCH):
         await peik.desk.accept(calls[first : first + BATCH])
     accept_us = (time.process_time() - began) / point.measured * 1e6
+    await _quiet()
     began = time.process_time()
     for _ in range(PAGES):
         page = await peik.store.page(LetterFilter(state=State.WAITING), before=None, limit=PAGE)
         assert len(page.letters) == PAGE
     return {"accept_us": accept_us, "page_us": (time.process_time() - began) / PAGES * 1e6}
+
+
+async def _quiet() -> None:
+    """Until this process has nothing more to do, since its CPU time is what is measured next."""
+    deadline = time.monotonic() + QUIET_S_MAX
+    while time.monotonic() < deadline:
+        before = time.process_time()
+        await asyncio.sleep(QUIET_S)
+        if time.process_time() - before < QUIET_S * QUIET_SHARE:
+            return
 
 
 async def _let_go(peik: Office, point: Point) -> None:

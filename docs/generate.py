@@ -652,6 +652,8 @@ def _growth() -> Iterator[str]:
                 (axis, f"{line['title']}, {line['unit']}", points, exponent, f"{growth['log_exponent']:.2f}", verdict)
             )
     yield _table(("against", "what", "at the points", "exponent", "log n has", "no faster than log n"), rows)
+    for axis, points in run.get("left_out", {}).items():
+        yield f"Left out for want of time: {axis} {', '.join(f'{n:,}' for n in points)}."
     for axis in run["axes"]:
         yield f"![Cost against {axis}](growth_{axis}.svg)"
 
