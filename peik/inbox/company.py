@@ -12,7 +12,6 @@ from peik.errors import StoreUnavailable
 
 T = TypeVar("T")
 
-LEADERS_MAX = 2  # one group is on its way to the disk, the next gets ready meanwhile
 GROUP_MAX = 500
 
 
@@ -25,13 +24,12 @@ class _Word(Enum):
 
 
 class _Traveller(Generic[T]):
-    __slots__ = ("begins", "behind", "item", "told")
+    __slots__ = ("begins", "item", "told")
 
     def __init__(self, item: T, *, begins: bool) -> None:
         self.item = item
         self.begins = begins
         self.told: asyncio.Future[_Word] = asyncio.get_running_loop().create_future()
-        self.behind: list[_Traveller[T]] = []  # who comes along, if it leads
 
 
 class Company(Generic[T]):
@@ -39,8 +37,8 @@ class Company(Generic[T]):
 
     def __init__(self, go: Callable[[Sequence[T], bool], Awaitable[None]]) -> None:
         self._go = go
-        self._waiting: list[_Traveller[T]] = []  # nobody, unless all who may lead do
-        self._leaders = 0
+        self._has_leader = False
+        self._waiting: list[_Traveller[T]] = []  # nobody, unless there is a leader
 
     async def travel(self, item: T, *, begins: bool = False) -> None:
         """Returns when `go` has returned for this one, and raises what it raised. One that begins something new goes behind
@@ -48,62 +46,69 @@ class Company(Generic[T]):
 
         One's bad luck is not its neighbours': unless the store is away, each goes alone once a group has failed.
         """
-        own = _Traveller(item, begins=begins)
-        if self._leaders < LEADERS_MAX:
-            self._leaders += 1
-            word = _Word.LEAD
+        if self._has_leader:
+            word = await self._word(_Traveller(item, begins=begins))
         else:
-            self._waiting.append(own)
-            word = await self._word(own)
+            word = await self._first()
         if word is _Word.LEAD:
-            word = await self._lead(own)
+            word = await self._lead(item, begins=begins)
         if word is _Word.ALONE:
             await self._go([item], begins)
 
+    async def _first(self) -> _Word:
+        """Who comes in the same turn of the loop shall come along."""
+        self._has_leader = True
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._name_leader()
+            raise
+        return _Word.LEAD
+
     async def _word(self, own: _Traveller[T]) -> _Word:
+        self._waiting.append(own)
         try:
             return await own.told
         except asyncio.CancelledError:
             if own in self._waiting:
                 self._waiting.remove(own)
             elif not own.told.cancelled() and own.told.result() is _Word.LEAD:
-                self._end(own.behind, _Word.ALONE)
+                self._name_leader()
             raise
 
-    async def _lead(self, own: _Traveller[T]) -> _Word:
+    async def _lead(self, item: T, *, begins: bool) -> _Word:
         """Whether it has arrived, or has to go once more, alone."""
+        behind = self._cut()
         word, failure = _Word.ALONE, None
         try:
-            await self._go([own.item, *(one.item for one in own.behind)], own.begins)
+            await self._go([item, *(one.item for one in behind)], begins)
             word = _Word.ARRIVED
         except StoreUnavailable as error:
             failure = error
             raise
         except Exception:
-            if not own.behind:
+            if not behind:
                 raise
         finally:  # also when it is cancelled: the others are not
-            self._end(own.behind, word, failure)
+            self._name_leader()  # first, so that the disk works while these hear how it went
+            for one in behind:
+                if one.told.done():
+                    continue  # it was cancelled
+                if failure is None:
+                    one.told.set_result(word)
+                else:
+                    one.told.set_exception(failure)
         return word
 
-    def _end(self, behind: Sequence[_Traveller[T]], word: _Word, failure: StoreUnavailable | None = None) -> None:
-        """The next group goes first: the disk works while this one hears how it went."""
-        if self._waiting:
-            self._send_off()
-        else:
-            self._leaders -= 1
-        for one in behind:
-            if one.told.done():
-                continue  # it was cancelled
-            if failure is None:
-                one.told.set_result(word)
-            else:
-                one.told.set_exception(failure)
-
-    def _send_off(self) -> None:
-        most = min(len(self._waiting), GROUP_MAX)
-        end = next((index for index in range(1, most) if self._waiting[index].begins), most)
-        leader, *behind = self._waiting[:end]
+    def _cut(self) -> list[_Traveller[T]]:
+        most = min(len(self._waiting), GROUP_MAX - 1)
+        end = next((index for index in range(most) if self._waiting[index].begins), most)
+        behind = self._waiting[:end]
         del self._waiting[:end]
-        leader.behind = behind
-        leader.told.set_result(_Word.LEAD)
+        return behind
+
+    def _name_leader(self) -> None:
+        if self._waiting:
+            self._waiting.pop(0).told.set_result(_Word.LEAD)
+        else:
+            self._has_leader = False
