@@ -81,4 +81,8 @@ def _speaks(language: str | None, wanted: frozenset[str]) -> bool:
 
 def _text(text: str | None) -> str | None:
     """Nothing is None. What not every database can keep, a zero character or half of one, must not stop the others."""
-    return (text or "").replace("\0", "").encode("utf-8", "replace").decode() or None
+    if not text:
+        return None
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "").encode("utf-8", "replace").decode() or None
