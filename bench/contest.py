@@ -59,7 +59,7 @@ PEERS: tuple[Peer, ...] = (
         module="bullmq_python",
         store="redis_always",
         works=_ALL,
-        terms="every write synced; bulk adds; concurrency 50",
+        terms="every write synced; bulk adds; a pool of 50 connections (it makes one by itself); concurrency 50",
     ),
     Peer(
         name="taskiq",

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ ENV_PRODUCTION = Path(__file__).parents[1] / ".env.production"
 NODES = FOLDER / "nodes_proof.json"
 SOAK = FOLDER / "soak.json"
 BENCH = FOLDER / "bench.json"
+BOUNDS = Path(__file__).parents[1] / "bench" / "bounds.toml"
 GROWTH = FOLDER / "growth.json"
 COMPATIBILITY = Path(__file__).parent / "compatibility.json"
 COMPATIBILITY_PAGE = Path(__file__).parent / "compatibility.md"
@@ -609,6 +611,7 @@ def _bench() -> Iterator[str]:
         f"{run['load_before']:.1f} before. Medians, with least to most of the rounds."
     )
     yield _table(("what", "Peik", "ceiling in the same run", "ratio", "goal", "met"), _bench_rows(run["figures"]))
+    yield from _missed_goals(run["figures"])
     yield "![Bars of every row](bench.svg)"
     yield "## Peers"
     peers = [
@@ -632,6 +635,20 @@ def _bench_rows(figures: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
         words = "<br>".join(goal["words"] for goal in goals)
         met = "<br>".join({True: "yes", False: "**no**", None: ""}[goal["reached"]] for goal in goals)
         yield (line["title"], _spread(line), ceiling, ratio, words, met)
+
+
+def _missed_goals(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
+    bounds = tomllib.loads(BOUNDS.read_text(encoding="utf-8"))
+    rows = []
+    for line in figures:
+        missed = [goal["words"] for goal in line["goals"] if not goal["reached"]]
+        if missed:
+            known = bounds.get(line["name"], {})
+            said = (" ".join(known.get(what, "").split()) or "not said yet" for what in ("bound", "tried"))
+            rows.append((line["title"], f"{_short(line['median'])} {line['unit']}", "<br>".join(missed), *said))
+    if rows:
+        yield "## Goals that were missed"
+        yield _table(("what", "Peik", "goal", "what bounds it", "what was tried"), rows)
 
 
 def _growth() -> Iterator[str]:

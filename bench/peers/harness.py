@@ -38,6 +38,7 @@ class Peer:
         self.ground = ground
         self.store = store  # the address of its server, or a file
         self.done = 0
+        self.has_backlog = False  # its worker begins with much to do
         self.seen_at: dict[int, asyncio.Future[float]] = {}
         self._enough = asyncio.Event()
         self._wanted = -1
@@ -144,6 +145,7 @@ async def _fill(peer: Peer, letters: int) -> None:
 
 async def _drain(peer: Peer, letters: int) -> dict[str, float]:
     await _fill(peer, letters)
+    peer.has_backlog = True
     began = time.monotonic()
     async with peer.working():
         await peer.settle(letters)
