@@ -53,7 +53,8 @@ def drawn(run: Run) -> str:
     groups = [
         _group(line, spreads) for line in LINES if line.name in spreads and (line.ceiling or line.peers or line.beside)
     ]
-    heading = f"Peik, its peers and its ceilings: medians of {run.rounds_done} rounds"
+    rounds = f"medians of {run.rounds_done} rounds" if run.rounds_done > 1 else "one round"
+    heading = f"Peik, its peers and its ceilings: {rounds}"
     return bars([one for one in groups if len(one.bars) > 1], heading=heading)
 
 

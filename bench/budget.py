@@ -51,7 +51,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     ceiling: str | None = None
     peers: str | None = None  # the work of the peers that is held against it
-    beside: tuple[str, ...] = ()  # further ceilings, shown among the peers
+    beside: tuple[str, ...] = ()  # further ceilings, and figures of single peers, shown among the peers
     goals: tuple[Goal, ...] = ()
     is_most: bool = False  # less is better
 
@@ -89,6 +89,7 @@ CEILINGS: tuple[Line, ...] = (
 DOCUMENTED_CEILINGS: Mapping[str, float] = {"sqlite_1": 5_000, "sqlite_100": 129_000, "aiohttp_loop": 7_400}
 
 _PYTHON = ("bullmq_python", "taskiq", "saq", "dramatiq", "procrastinate", "huey")
+_ON_POSTGRES = ("saq_postgres", "bullmq_postgres", "procrastinate")
 _ANY = ("bullmq_always", "bullmq_everysec", *_PYTHON)
 
 
@@ -271,10 +272,11 @@ LINES: tuple[Line, ...] = (
         title="accept on PostgreSQL, 50 callers",
         unit="letters/s",
         ceiling="asyncpg_100",
+        beside=_of("accept_50", *_ON_POSTGRES),
         goals=(
             Goal(
                 factor=8,
-                of=_of("accept_50", "saq_postgres", "bullmq_postgres", "procrastinate"),
+                of=_of("accept_50", *_ON_POSTGRES),
                 documented=("SAQ", 1_750),
             ),
         ),
@@ -284,6 +286,7 @@ LINES: tuple[Line, ...] = (
         title="accept on Redis always, 50 callers",
         unit="letters/s",
         ceiling="xadd_100",
+        beside=_of("accept_50", "bullmq_always", "bullmq_python", "saq", "taskiq", "dramatiq"),
         goals=(Goal(factor=1.5, of=_of("accept_50", "bullmq_always"), documented=("BullMQ always", 14_800)),),
     ),
     Line(

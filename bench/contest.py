@@ -163,8 +163,10 @@ def peers(work: str) -> tuple[Task, ...]:
 
 ROWS: Mapping[str, Sequence[Task]] = {
     "accept_1": (*own("fsync", "sqlite_commits", "accept_one_caller"), *peers("accept_1")),
-    "accept_50": (*own("accept_many_callers", "postgres_ceiling", "postgres_accept"), *peers("accept_50")),
-    "accept_redis": own("redis_ceiling", "redis_accept"),
+    "accept_50": (
+        *own("accept_many_callers", "postgres_ceiling", "postgres_accept", "redis_ceiling", "redis_accept"),
+        *peers("accept_50"),
+    ),
     "accept_batch": (*own("accept_batches"), *peers("accept_batch")),
     "rest": own("serve_backlog", "rest_single"),
     "drain": (

@@ -27,16 +27,17 @@ class Group(msgspec.Struct, frozen=True):
     bars: tuple[Bar, ...]
 
 
-_WIDTH, _LEFT, _RIGHT = 860, 330, 130
+_WIDTH, _LEFT, _RIGHT = 930, 392, 130
 _BAR, _GAP, _HEAD = 15, 5, 40
+_CUT_ABOVE, _CUT_TO = 2.0, 1.6  # times the longest of Peik and its peers
 
 
 def bars(groups: Sequence[Group], *, heading: str) -> str:
-    parts: list[str] = []
-    top = 40.0
+    parts: list[str] = _legend()
+    top = 58.0
     for group in groups:
         parts.append(_text(12, top + 18, group.title, size=14, is_bold=True))
-        most = max((bar.most or bar.value) for bar in group.bars) or 1.0
+        most = _most(group)
         scale = (_WIDTH - _LEFT - _RIGHT) / most
         place = top + _HEAD - 12
         for bar in group.bars:
@@ -46,9 +47,29 @@ def bars(groups: Sequence[Group], *, heading: str) -> str:
     return _svg(_WIDTH, top + 10, [_text(12, 24, heading, size=16, is_bold=True), *parts])
 
 
+def _legend() -> list[str]:
+    parts: list[str] = []
+    for place, (colour, words) in enumerate(((PEIK, "Peik"), (PEER, "peers"), (CEILING, "ceiling: it does less"))):
+        parts.append(f'<rect x="{12 + 90 * place}" y="36" width="12" height="12" fill="{colour}"/>')
+        parts.append(_text(30 + 90 * place, 46, words))
+    return [*parts, _text(372, 46, "a bar with a gap near its end is longer than there is room for")]
+
+
+def _most(group: Group) -> float:
+    """What the whole width stands for. A ceiling that is far above all others is cut, or these would be too small to compare."""
+    longest = max(bar.most or bar.value for bar in group.bars)
+    others = max((bar.most or bar.value for bar in group.bars if bar.colour != CEILING), default=longest)
+    return (_CUT_TO * others if longest > _CUT_ABOVE * others > 0 else longest) or 1.0
+
+
 def _bar(bar: Bar, top: float, scale: float) -> list[str]:
-    width = max(1.0, bar.value * scale)
     middle = top + _BAR / 2
+    room = _WIDTH - _LEFT - _RIGHT
+    if bar.value * scale > room + 1:
+        parts = _bar(msgspec.structs.replace(bar, value=room / scale, least=None, most=None), top, scale)
+        line = f'x1="{_LEFT + room - 8}" x2="{_LEFT + room - 4}" y1="{top + _BAR + 2:.1f}" y2="{top - 2:.1f}"'
+        return [*parts, f'<line {line} stroke="#fff" stroke-width="4"/>']
+    width = max(1.0, bar.value * scale)
     parts = [
         _text(_LEFT - 8, middle + 4, bar.label, anchor="end"),
         f'<rect x="{_LEFT}" y="{top:.1f}" width="{width:.1f}" height="{_BAR}" fill="{bar.colour}"/>',

@@ -109,13 +109,21 @@ def _take(task: Task, ground: Ground, result: Run) -> None:
         except subprocess.TimeoutExpired:
             result.failures[task.name] = f"It did not end within {PATIENCE_S:.0f} s."
             return
-        if ended.returncode:
+        figures = figures_of(ended.stdout) if ended.returncode == 0 else None
+        if figures is None:
             heard.seek(0)
-            result.failures[task.name] = heard.read()[-2000:]
+            result.failures[task.name] = heard.read()[-2000:] or f"It ended with {ended.returncode} and no figures."
             return
-    figures = msgspec.json.decode(ended.stdout.splitlines()[-1], type=dict[str, float])
     for name, value in figures.items():
         result.rounds[f"{task.prefix}{name}"].append(value)
+
+
+def figures_of(said: str) -> dict[str, float] | None:
+    """From the last line; None if there are none: half an hour of others' figures must not be lost with them."""
+    try:
+        return msgspec.json.decode(said.splitlines()[-1], type=dict[str, float])
+    except (IndexError, msgspec.DecodeError):
+        return None
 
 
 @contextmanager

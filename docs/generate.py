@@ -610,12 +610,19 @@ def _bench() -> Iterator[str]:
         f"`make bench`: {run['rounds_done']} rounds of {run['letters']:,} letters on {run['cores']} cores, load "
         f"{run['load_before']:.1f} before. Medians, with least to most of the rounds."
     )
+    if run["letters"] != 20_000:
+        yield "**Counts in the names are those of 20,000 letters; this run had fewer, and is no measure of anything.**"
     yield _table(("what", "Peik", "ceiling in the same run", "ratio", "goal", "met"), _bench_rows(run["figures"]))
     yield from _missed_goals(run["figures"])
     yield "![Bars of every row](bench.svg)"
     yield "## Peers"
     peers = [
-        (line["title"], one["title"], _short(one["median"]), f"{line['median'] / one['median']:.2f}")
+        (
+            f"{line['title']}{', less is better' if line['is_most'] else ''}",
+            one["title"],
+            _short(one["median"]),
+            f"{line['median'] / one['median']:.2f}",
+        )
         for line in run["figures"]
         for one in line["peers"]
     ]

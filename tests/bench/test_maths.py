@@ -15,8 +15,8 @@ from bench.fit import Growth, slope
 from bench.gate import judge_count, judge_ratio, ratios_of
 from bench.growth import axes
 from bench.one import MEASURES
-from bench.plot import Bar, Group, Series, bars, lines
-from bench.running import Run, in_turn
+from bench.plot import CEILING, Bar, Group, Series, bars, lines
+from bench.running import Run, figures_of, in_turn
 
 
 def run_of(**rounds: list[float]) -> Run:
@@ -157,3 +157,22 @@ def test_ratios_are_taken_within_each_round() -> None:
     """A machine that is twice as slow in one round is so for both."""
     found = ratios_of(run_of(drain=[100.0, 50.0, 100.0], carrier_loop=[200.0, 100.0, 200.0]))
     assert found == {"drain": Spread(0.5, 0.5, 0.5, 0.0)}
+
+
+def test_a_ceiling_far_above_all_others_is_cut_so_that_these_can_be_compared() -> None:
+    def widths(ceiling: float) -> list[float]:
+        group = Group(
+            "row", (Bar(label="Peik", value=10, words="10"), Bar(label="c", value=ceiling, words="", colour=CEILING))
+        )
+        drawn_bars = ElementTree.fromstring(bars([group], heading="h")).iter("{http://www.w3.org/2000/svg}rect")
+        return [float(one.attrib["width"]) for one in drawn_bars if one.attrib.get("height") == "15"]
+
+    peik, ceiling = widths(19)
+    assert ceiling / peik == pytest.approx(1.9, abs=0.01)
+    peik, ceiling = widths(1000)
+    assert ceiling / peik == pytest.approx(1.6, abs=0.01)
+
+
+def test_a_process_that_says_nothing_of_use_is_a_failure_and_no_end_of_the_run() -> None:
+    assert figures_of('something\n{"drain": 5.5}\n') == {"drain": 5.5}
+    assert [figures_of(said) for said in ("", "no figures\n", '{"drain": "fast"}\n')] == [None] * 3
