@@ -37,13 +37,12 @@ _DOUBT = '"outcome":"uncertain"'  # in a line of history; see core/lifecycle.py
 def draft_row(draft: Draft, at_ms: int, among: list[bytes]) -> list[object]:
     """A draft for accept.lua; its record goes among those of the commit."""
     among.append(record_of(draft, at_ms))
+    row: list[object] = [str(draft.bot_id), chat_key(draft.chat), draft.thread, draft.rank, len(among) + 1]
+    if _has_usual_terms(draft):
+        return row  # what is missing at its end is nil there
     is_later = draft.send_at_ms is not None and draft.send_at_ms > at_ms
     return [
-        str(draft.bot_id),
-        chat_key(draft.chat),
-        draft.thread,
-        draft.rank,
-        len(among) + 1,
+        *row,
         draft.idempotency_key,
         draft.digest,
         draft.send_at_ms if is_later else None,
@@ -53,6 +52,18 @@ def draft_row(draft: Draft, at_ms: int, among: list[bytes]) -> list[object]:
         [one.blob for one in draft.enclosed] or None,
         draft.is_too_late or None,
     ]
+
+
+def _has_usual_terms(draft: Draft) -> bool:
+    """Whether accept.lua has nothing to do for it but to give it a place in its lane."""
+    return (
+        draft.idempotency_key is None
+        and draft.send_at_ms is None
+        and draft.expires_at_ms is None
+        and draft.target is None
+        and draft.awaits is None
+        and not draft.enclosed
+    )
 
 
 def came_in(drafts: Sequence[Draft], done: Done) -> tuple[list[Accepted], list[Letter]]:

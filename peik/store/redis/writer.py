@@ -212,7 +212,7 @@ def _build_one_by_one(node: str, operations: list[Work]) -> _Built:
 
 
 def _read(answers: list[Any]) -> list[Ended[Done]]:
-    effects = [_effects(answer) for answer in answers]
+    effects = [QUIET if answer[-1] is None else _effects(answer) for answer in answers]
     superseded = frozenset(stub.letter_id for one in effects if one is not QUIET for stub in one.superseded)
     ended: list[Ended[Done]] = []
     for answer, one in zip(answers, effects, strict=True):
