@@ -135,7 +135,8 @@ class _Run:
         for number in range(self._rounds):
             tell(f"{self._axis}: measuring, {number + 1} of {self._rounds}")
             round_began = time.monotonic()
-            for name, value in _asked("measure", _after(point, number)).items():
+            found = _asked("measure", _after(point, number)) | ({} if point.arrivals else _asked("drain", point))
+            for name, value in found.items():
                 figures[name].append(value)
             round_s = time.monotonic() - round_began
             if time.monotonic() + round_s * points_left > self._deadline:

@@ -1,6 +1,6 @@
-"""One point of a growth line: a store that is filled, and in a fresh process what the next letters cost on it.
+"""One point of a growth line: a store that is filled, and in fresh processes what the next letters cost on it.
 
-`python -m bench.growth_point fill|measure <point>`. Costs are CPU time of the whole process, all threads: on a machine that
+`python -m bench.growth_point fill|measure|drain <point>`. Costs are CPU time of the whole process, all threads: on a machine that
 others use as well the clock on the wall tells of them.
 """
 
@@ -67,7 +67,8 @@ def fill(point: Point) -> None:
 
 async def _fill(point: Point) -> None:
     async with running(config(point)) as peik:
-        await _pause(peik, point, "a measurement begins")
+        await _keep_paused(peik, point, "a measurement begins")
+    async with running(config(point)) as peik:
         for first in range(0, point.letters, FILL_BATCH):
             await peik.desk.accept(_calls(point, range(first, min(first + FILL_BATCH, point.letters))))
         if point.arrivals:
@@ -85,10 +86,7 @@ async def _measure(point: Point) -> Figures:
             figures = await _arrivals(peik, point)
             return figures | {"memory_mb": _memory_mb()}
     async with running(config(point)) as peik:
-        figures = await _accepting(peik, point)
-        left = sum(one.waiting for one in (await peik.desk.tallies()).values())
-        await _let_go(peik, point)
-    return figures | await _drain(point, left)
+        return await _accepting(peik, point)
 
 
 async def _accepting(peik: Office, point: Point) -> dict[str, float]:
@@ -120,14 +118,22 @@ async def _quiet() -> None:
             return
 
 
-async def _let_go(peik: Office, point: Point) -> None:
-    """The pause ends for whoever opens the file next. Nobody is told here: what a pause costs is no letter's cost."""
-    for bot in range(FIRST_BOT, FIRST_BOT + point.bots):
-        await peik.store.save_bot(msgspec.structs.replace(peik.desk.bot(bot), paused=None))
+async def _keep_paused(peik: Office, point: Point, reason: str | None) -> None:
+    """For whoever opens the file next. Nobody is told here: what a pause costs is no letter's cost."""
+    bots = [peik.desk.bot(bot) for bot in range(FIRST_BOT, FIRST_BOT + point.bots)]
+    await asyncio.gather(*(peik.store.save_bot(msgspec.structs.replace(bot, paused=reason)) for bot in bots))
 
 
-async def _drain(point: Point, left: int) -> dict[str, float]:
+def drain(point: Point) -> Figures:
+    """In a process of its own, since memory is one of its figures; the bots are paused before and after."""
+    return run(_drain(point))
+
+
+async def _drain(point: Point) -> Figures:
     """Counted once everything is open; some letters are through by then, so half of the rest is enough."""
+    async with running(config(point)) as peik:
+        left = sum(one.waiting for one in (await peik.desk.tallies()).values())
+        await _keep_paused(peik, point, None)
     told = Events()
     settled = _Settled()
     told.listen(settled)
@@ -140,7 +146,7 @@ async def _drain(point: Point, left: int) -> dict[str, float]:
         since, letters = (began, wanted) if wanted else (opening, max(1, before))
         drain_us = (time.process_time() - since) / letters * 1e6
         memory_mb = _memory_mb()
-        await _pause(peik, point, "the measurement is over")
+        await _keep_paused(peik, point, "the measurement is over")
     return {"drain_us": drain_us, "memory_mb": memory_mb}
 
 
@@ -171,11 +177,6 @@ async def _take_in(peik: Office, start: int, many: int) -> None:
             for more, one in enumerate(template)
         ]
         await peik.store.inbox.take_in(FIRST_BOT, page, at_ms=at_ms, last_update_id=page[-1].update_id)
-
-
-async def _pause(peik: Office, point: Point, reason: str | None) -> None:
-    bots = range(FIRST_BOT, FIRST_BOT + point.bots)
-    await asyncio.gather(*(peik.desk.change_bot(bot, paused=reason) for bot in bots))
 
 
 def _calls(point: Point, numbers: range) -> list[Call]:
@@ -215,7 +216,7 @@ def main() -> None:
     if deed == "fill":
         fill(point)
     else:
-        print(msgspec.json.encode(measure(point)).decode())
+        print(msgspec.json.encode({"measure": measure, "drain": drain}[deed](point)).decode())
 
 
 if __name__ == "__main__":
