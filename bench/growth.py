@@ -136,11 +136,14 @@ class _Run:
             tell(f"{self._axis}: measuring, {number + 1} of {self._rounds}")
             round_began = time.monotonic()
             found = _asked("measure", _after(point, number)) | ({} if point.arrivals else _asked("drain", point))
+            left = found.pop("left", point.letters)
             for name, value in found.items():
                 figures[name].append(value)
             round_s = time.monotonic() - round_began
             if time.monotonic() + round_s * points_left > self._deadline:
                 break  # one round of each point is worth more than another of this one
+            if left < point.letters / 2:  # very many bots have sent nearly all of it before the last was there
+                _asked("fill", point)
         return figures
 
 

@@ -147,7 +147,7 @@ async def _drain(point: Point) -> Figures:
         drain_us = (time.process_time() - since) / letters * 1e6
         memory_mb = _memory_mb()
         await _keep_paused(peik, point, "the measurement is over")
-    return {"drain_us": drain_us, "memory_mb": memory_mb}
+    return {"drain_us": drain_us, "memory_mb": memory_mb, "left": float(left - settled.count)}
 
 
 def _memory_mb() -> float:
