@@ -22,7 +22,8 @@ POLL_PAGE = 100
 POLL_BYTES_MAX = 4 << 20
 OFFSET_AHEAD_MAX = 10  # an offset further above the newest update is no offset of ours
 KEPT_MAX = 1000  # a larger negative offset counts numbers, and not what this consumer would see
-TOUCH_S = 40.0  # a sync each time, day and night; as often as sources note themselves, and oftener than a message may wait
+# A sync each time, day and night. As often as sources note themselves, and oftener than a message may wait.
+TOUCH_S = 40.0
 TYPES_MAX = 100
 
 

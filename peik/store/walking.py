@@ -51,22 +51,25 @@ def newest(
     heads = _SQL["heads"].replace("{column}", column).replace("{of_bots}", of_bots).replace("{within}", within)
     stretch = _SQL["stretch"].replace("{within}", within)
     walks = [
-        _walk(connection, stretch, bound | {"bot": bot_id}, head)
+        _walk(connection, stretch, bound | {"bot": bot_id}, int(head))
         for bot_id, head in connection.execute(heads, bound).fetchall()
         if head is not None
     ]
     if wanted.state is State.DELAYED:
-        backing_off = connection.execute(_SQL["newest_backing_off"].replace("{within}", within), bound).fetchall()
-        walks.append(row[0] for row in backing_off)
+        walks.append(iter(_ids(connection, _SQL["newest_backing_off"].replace("{within}", within), bound)))
     return list(islice(heapq.merge(*walks, reverse=True), most))
 
 
 def _walk(connection: apsw.Connection, stretch: str, bound: dict[str, Value], head: int) -> Iterator[int]:
     yield head
     below, many = head, _FIRST_STRETCH
-    while rows := connection.execute(stretch, bound | {"below": below, "many": many}).fetchall():
-        for (below,) in rows:
-            yield below
-        if len(rows) < many:
+    while ids := _ids(connection, stretch, bound | {"below": below, "many": many}):
+        yield from ids
+        if len(ids) < many:
             return
-        many = min(4 * many, _STRETCH_MAX)
+        below, many = ids[-1], min(4 * many, _STRETCH_MAX)
+
+
+def _ids(connection: apsw.Connection, query: str, bound: dict[str, Value]) -> list[int]:
+    """Read to their end at once: others ask the same statement in between."""
+    return [value for (value,) in connection.execute(query, bound).fetchall() if isinstance(value, int)]
