@@ -44,6 +44,12 @@ ANSWER_S = 10.0  # for an answer to a button press; Telegram takes none that com
 HOUR_MS = 3600 * 1000
 
 
+def numbering_of(config: Config) -> str:
+    """Whose numbers updates have: those of a local server of ours, if one is among the routes."""
+    local = next((address.api_root for address in config.routes if address.kind is RouteKind.LOCAL), None)
+    return local or config.api_root
+
+
 def receiver_of(
     config: Config,
     *,
@@ -62,9 +68,8 @@ def receiver_of(
             if courier.is_chat_shut(bot_id, chat):
                 await desk.open_chat(bot_id, courier.chat_of(bot_id, chat))
 
-    local = next((address.api_root for address in config.routes if address.kind is RouteKind.LOCAL), None)
     terms = PollTerms(
-        server=local or config.api_root,
+        server=numbering_of(config),
         timeout_s=config.poll_timeout,
         update_types=config.update_types,
         public_url=config.public_url,

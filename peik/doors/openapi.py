@@ -12,6 +12,7 @@ from peik.doors.openapi_alerts import ALERT_OPERATIONS, ALERT_SCHEMAS
 from peik.doors.openapi_audit import AUDIT_OPERATIONS, AUDIT_SCHEMAS
 from peik.doors.openapi_broadcasts import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
 from peik.doors.openapi_forget import FORGET_OPERATIONS, FORGET_SCHEMAS
+from peik.doors.openapi_imports import IMPORT_OPERATIONS, IMPORT_SCHEMAS
 from peik.doors.openapi_inbox import INBOX_OPERATIONS, INBOX_SCHEMAS
 from peik.doors.openapi_jobs import JOB_OPERATIONS, JOB_SCHEMAS
 from peik.doors.openapi_messages import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
@@ -178,6 +179,7 @@ _SCHEMAS: Json = {
     **OVERVIEW_SCHEMAS,
     **ALERT_SCHEMAS,
     **FORGET_SCHEMAS,
+    **IMPORT_SCHEMAS,
     **AUDIT_SCHEMAS,
     **SECRET_SCHEMAS,
     **OUTREACH_SCHEMAS,
@@ -343,6 +345,7 @@ OPERATIONS: dict[str, Operation] = {
     **OVERVIEW_OPERATIONS,
     **ALERT_OPERATIONS,
     **FORGET_OPERATIONS,
+    **IMPORT_OPERATIONS,
     **AUDIT_OPERATIONS,
     **SECRET_OPERATIONS,
     **OUTREACH_OPERATIONS,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from peik import __version__
 from peik.app import Office
+from peik.building_importing import import_desk_of
 from peik.core.key_strength import weakness_of
 from peik.core.token import Token
 from peik.doors import problems
@@ -40,6 +41,7 @@ from peik.doors.rest_broadcasts import BroadcastRoutes
 from peik.doors.rest_consumers import ConsumerRoutes
 from peik.doors.rest_contacts import ContactRoutes
 from peik.doors.rest_forget import ForgetRoutes
+from peik.doors.rest_imports import ImportRoutes
 from peik.doors.rest_jobs import JobRoutes
 from peik.doors.rest_keys import KeyRoutes
 from peik.doors.rest_letters import LetterRoutes
@@ -140,6 +142,7 @@ def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Rout
         *ContactRoutes(peik.desk, peik.store.contacts, access).table(),
         *AuditRoutes(peik.audit, access).table(),
         *ForgetRoutes(peik.forgetter, access).table(),
+        *ImportRoutes(peik.desk, import_desk_of(peik.config, peik.store, clock=peik.clock), access).table(),
     )
 
 

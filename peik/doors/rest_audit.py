@@ -19,7 +19,7 @@ _FILTERS = ("who", "action", "since", "until", "cursor", "limit")
 TRAFFIC = frozenset(
     {
         "acceptLetter", "acceptBatch", "notify", "notifyMany", "queueJob", "queueJobs", "noteSeen",
-        "acknowledgeArrivals", "linkUser", "setReader",
+        "acknowledgeArrivals", "linkUser", "setReader", "importContacts", "keepImport",
     }
 )  # fmt: skip
 

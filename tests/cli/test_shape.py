@@ -22,7 +22,7 @@ def test_help_names_every_command_and_every_exit_code(shell: Shell) -> None:
     commands = (
         "serve demo sim send status letters cancel resolve stats lanes dead jobs arrivals consumers inbox recover "
         "broadcast users notify change bots chats routes keys admins audit nodes sessions messages events logs alerts "
-        "backup doctor load migrate config version"
+        "backup doctor load migrate import config version"
     )
     for name in commands.split():
         assert f"│ {name} " in ran.out

@@ -3,6 +3,7 @@ what is sent is there once."""
 
 import asyncio
 import re
+import shlex
 import sqlite3
 import subprocess
 import textwrap
@@ -12,7 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from peik.importing.shapes import ROLES
 from peik.testing import Limits, Options, SimServer
+from tests.cli.shell import TOKEN, Shell
 from tests.clients import node
 from tests.docs.pages import blocks, read
 from tests.processes.programs import KEY, served
@@ -78,6 +81,24 @@ async def from_bullmq(url: str) -> None:
 async def everything(http: aiohttp.ClientSession, url: str) -> int:
     async with http.get(f"{url}/v1/letters", headers={"Authorization": f"Bearer {KEY}"}) as answer:
         return len((await answer.json())["letters"])
+
+
+def test_the_one_command_of_the_page_brings_a_bots_file_whole(tmp_path: Path) -> None:
+    pending(tmp_path / "bot.db")
+    (first, *_) = blocks("docs/from-your-own-table.md", "sh")
+    look, bring = (shlex.split(line, comments=True)[1:] for line in first.splitlines())
+    shell = Shell(tmp_path, BOT_TOKEN=TOKEN)
+    assert shell.asked(*look)["tables"][0]["ready"] == 3
+    code, shown = shell.in_terminal(*bring, when="[y/N]", then=b"y\n")
+    assert code == 0, shown
+    assert "3 messages brought" in shown
+    assert shell.asked("stats")["waiting"] == 3
+
+
+def test_every_role_of_the_page_is_one_and_none_is_missing() -> None:
+    (row,) = (line for line in read("docs/from-your-own-table.md").splitlines() if line.startswith("| `--map ROLE"))
+    told = re.findall(r"`([a-z_ ]+)`", row.partition("|")[2].partition("|")[2])
+    assert {role for roles in told for role in roles.split()} == ROLES
 
 
 def test_the_views_of_the_old_tables_are_there() -> None:

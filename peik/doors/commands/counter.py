@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from peik.errors import BadInput
+
+if TYPE_CHECKING:
+    from peik.importing.bringing import Taker
 
 Document = dict[str, object]
 Filters = Mapping[str, str]  # as in the query of GET /v1/letters
@@ -133,3 +136,6 @@ class Counter(Protocol):
     def create_key(self, wanted: Document) -> Document: ...
 
     def remove_key(self, key_id: str) -> None: ...
+
+    def taker(self, bot_id: str) -> "Taker":
+        """Peik as an import reaches it."""

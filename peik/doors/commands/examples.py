@@ -34,6 +34,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "--from sqlite:///peik.db --to postgresql://peik@db/peik --dry-run",
         "--from sqlite:///peik.db --to redis://localhost:6379",
     ),
+    "import": ("bot.db --dry-run", "bot.db --yes", "outbox.csv --map chat=peer --pending queued"),
     "version": ("",),
     "dead list": ("--since 24h", '--error "blocked by the user"'),
     "dead show": ("17",),

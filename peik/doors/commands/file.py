@@ -31,6 +31,7 @@ from peik.store.choosing import store_of
 if TYPE_CHECKING:
     from peik.archive_ports import Archive
     from peik.doors.commands.file_inbox import FileInbox
+    from peik.doors.commands.imports_taker import ImportTaker
     from peik.doors.commands.jobs_file import FileJobs
     from peik.keyring import Keyring
     from peik.store.spool import Spool
@@ -144,6 +145,19 @@ class FileCounter:
 
         return FileJobs(self._store.jobs, desk=self._desk, run=self._run)
 
+    def taker(self, bot_id: str) -> "ImportTaker":
+        from peik.doors.commands.imports_taker import ImportTaker, asking_store
+
+        ask = asking_store(
+            self._config,
+            store=self._store,
+            desk=self._desk,
+            run=self._run,
+            know_chats=self._know_chats,
+            is_running=self.is_running,
+        )
+        return ImportTaker(self, ask, bot_id)
+
     # ---- letters ----
 
     def accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
@@ -156,11 +170,7 @@ class FileCounter:
         body = decode_letter(msgspec.json.encode(letter))
         call = call_of(body)
         bot = self._desk.bot(call.bot_id)
-        self._engine.same_as = {
-            (bot.bot_id, chat.chat): chat.same_as
-            for chat in await self._store.chats(bot.bot_id)
-            if chat.same_as is not None
-        }
+        await self._know_chats(bot)
         enclosed: list[Enclosed] = []
         try:
             for field, path in attached:
@@ -175,6 +185,13 @@ class FileCounter:
             self._spool.remove([one.blob for one in enclosed])
         view = await self._desk.letter(accepted.letter_id)
         return {"id": str(view.id), "state": view.state}
+
+    async def _know_chats(self, bot: BotRecord) -> None:
+        self._engine.same_as = {
+            (bot.bot_id, chat.chat): chat.same_as
+            for chat in await self._store.chats(bot.bot_id)
+            if chat.same_as is not None
+        }
 
     async def _enclose(self, field: str, path: Path, on_bytes: Callable[[int], None]) -> Enclosed:
         async def chunks() -> AsyncIterator[bytes]:

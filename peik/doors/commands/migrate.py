@@ -84,7 +84,7 @@ def _refuse_both(*given: object) -> None:
 def _move_archive(visit: Visit, named: tuple[str, str], *, while_in_use: bool, dry_run: bool) -> None:
     from peik.doors.commands.migrate_archive import count_archive, move_archive
 
-    origin, target = (_address(one) for one in named)
+    origin, target = (address(one) for one in named)
     if dry_run:
         count_archive(visit, origin, target)
     else:
@@ -101,14 +101,14 @@ def _ends(origin: str, target: str, from_files: Path | None, to_files: Path | No
     from peik.store.moving.opening import end_of
 
     return Ends(
-        origin=end_of(_address(origin)),
-        target=end_of(_address(target), seals_of(load().secret_keys)),
+        origin=end_of(address(origin)),
+        target=end_of(address(target), seals_of(load().secret_keys)),
         origin_files=None if from_files is None else FolderFiles(from_files),
         target_files=None if to_files is None else FolderFiles(to_files),
     )
 
 
-def _address(given: str) -> str:
+def address(given: str) -> str:
     """What stands on a command line is no secret, so that an address with a password may stand in a file."""
     if not given.startswith("@"):
         return given

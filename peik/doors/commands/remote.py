@@ -9,6 +9,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from peik.doors.commands.counter import Attached, Document, Filters, check_files
 from peik.doors.commands.jobs_remote import RestJobs
 from peik.doors.commands.remote_inbox import RestInbox
 from peik.errors import Problem, Unavailable
+
+if TYPE_CHECKING:
+    from peik.doors.commands.imports_taker import ImportTaker
 
 HEALTH_S = 2.0
 FORGET_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
@@ -168,6 +172,11 @@ class RestCounter:
 
     def remove_key(self, key_id: str) -> None:
         self.call("DELETE", f"/v1/keys/{_quoted(key_id)}")
+
+    def taker(self, bot_id: str) -> "ImportTaker":
+        from peik.doors.commands.imports_taker import ImportTaker
+
+        return ImportTaker(self, self.call, bot_id)
 
     # ---- accounts: see accounts_counter.Way ----
 

@@ -23,6 +23,7 @@ from peik.doors.commands import (
     doctor,
     events,
     forget,
+    importing,
     jobs,
     letters,
     load,
@@ -124,6 +125,7 @@ app.add_typer(alerts.app, name="alerts", rich_help_panel=_ITSELF)
 app.command(rich_help_panel=_ITSELF)(doctor.doctor)
 app.command(rich_help_panel=_ITSELF)(load.load)
 app.command(rich_help_panel=_ITSELF)(migrate.migrate)
+importing.register(app, _ITSELF)
 app.add_typer(backup.app, name="backup", rich_help_panel=_ITSELF)
 app.add_typer(settings.app, name="config", rich_help_panel=_ITSELF)
 

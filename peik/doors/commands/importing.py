@@ -1,0 +1,278 @@
+"""`peik import`: what a bot had before Peik, from its own file, by one command."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from peik.doors.commands.counter import Document
+from peik.doors.commands.exits import Exit
+from peik.doors.commands.filters import Yes
+from peik.doors.commands.migrate import address
+from peik.doors.commands.visit import Visit, asks
+from peik.doors.commands.words import moment, pair
+from peik.errors import BadInput, NotFound, Problem
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.importing.bringing import Part, Plan, Wanted
+    from peik.importing.sources import Source
+
+_WHAT = "What to bring"
+_STAY = {  # by how a message stood
+    "sent": "they were sent",
+    "failed": "they had failed; --pending failed brings those, and nothing else",
+    "in doubt": "somebody was sending them, and whether they arrived nobody knows",
+    "unknown": "their status is none that Peik knows",
+    "old": "they are older than --since",
+}
+_TOLD = 10  # troubles that are shown; `--json` has more
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    asks(app, "import", may_create=True, rich_help_panel=panel)(bring_over)
+
+
+def bring_over(
+    visit: Visit,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL", help="A SQLite file, CSV, JSON lines, or postgresql://…, or @FILE with that."
+        ),
+    ],
+    bot: Annotated[str | None, typer.Option(metavar="BOT", help="Whose it was, if there are several bots.")] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLE", help="The messages to send, if they are not found by themselves.", rich_help_panel=_WHAT
+        ),
+    ] = None,
+    people: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="The bot's users, likewise.", rich_help_panel=_WHAT)
+    ] = None,
+    mapped: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="ROLE=COLUMN",
+            help="Which column is chat, text, status, user …; repeat it.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    pending: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="The status of messages to send; repeat it. Others then are not.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Leave out messages written before: 7d, 2026-11-15.", rich_help_panel=_WHAT),
+    ] = None,
+    last_update: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ID",
+            min=1,
+            help="The last update that the bot handled, if the file does not say.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="letters, people or offset; repeat it.", rich_help_panel=_WHAT),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the source, in idempotency keys. By default the file's.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be brought, and bring nothing.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Bring over what a bot had before Peik: messages that are not sent yet, its users, its place in Telegram's updates.
+
+    The file is only read. Stop the old program first. Running it again doubles nothing."""
+    from peik.importing.bringing import look
+    from peik.importing.sources import source_of
+
+    wanted = _wanted(table, people, mapped, pending, since, last_update, only, name)
+    read = source_of(address(source))
+    try:
+        with visit.waiting("Reading"):
+            plan = look(read, wanted)
+        if not plan.parts and plan.last_update_id is None:
+            raise BadInput(code="nothing_found", detail=_nothing(plan))
+        if dry_run:
+            visit.show(_document(plan, [], is_dry=True), lambda: _drawn(plan, is_done=False))
+            return
+        bot_id = _bot_id(visit, bot)
+        if not (yes or visit.is_json):
+            _print(plan)
+        visit.confirm(f"Bring this to bot {bot_id} at {visit.counter.place}?", is_sure=yes)
+        told = _bring(visit, read, plan, wanted, bot_id)
+    finally:
+        read.close()
+    visit.show(_document(plan, told, is_dry=False), lambda: _drawn(plan, is_done=True))
+    for sentence in told:
+        visit.note(sentence)
+    if any(part.troubled for part in plan.parts):
+        raise typer.Exit(Exit.PROBLEM)
+
+
+def _wanted(
+    table: str | None,
+    people: str | None,
+    mapped: list[str] | None,
+    pending: list[str] | None,
+    since: str | None,
+    last_update: int | None,
+    only: list[str] | None,
+    name: str | None,
+) -> "Wanted":
+    from peik.importing.bringing import Wanted
+    from peik.importing.making import instant_ms_of, word_of
+    from peik.importing.shapes import ROLES, Kind
+
+    kinds = frozenset({Kind.LETTERS, Kind.PEOPLE, Kind.OFFSET})
+    if only:
+        names = {str(kind) for kind in kinds}
+        if wrong := sorted(set(only) - names):
+            raise typer.BadParameter(f"{', '.join(wrong)} is none of {', '.join(sorted(names))}.", param_hint="--only")
+        kinds = frozenset(Kind(one) for one in only)
+    columns = dict(pair(one, "--map") for one in mapped or [])
+    if wrong := sorted(set(columns) - ROLES):
+        raise typer.BadParameter(
+            f"{', '.join(wrong)} is no role of a column. There are: {', '.join(sorted(ROLES))}.", param_hint="--map"
+        )
+    return Wanted(
+        name=name,
+        table=table,
+        people_table=people,
+        columns=columns,
+        pending=frozenset(word_of(word) for word in pending or []),
+        since_ms=instant_ms_of(moment(since, "--since", is_past=True)),
+        last_update_id=last_update,
+        kinds=kinds,
+    )
+
+
+def _nothing(plan: "Plan") -> str:
+    found = "".join(f"\n  {sentence}" for sentence in plan.left)
+    return f"There is nothing in {plan.name} that Peik can bring over.{found}"
+
+
+def _bot_id(visit: Visit, asked: str | None) -> str:
+    """The bot that is meant. In a store that is new, the bots of the settings are added as `peik serve` would."""
+    counter, config = visit.counter, visit.config
+    known = _bots(counter.bots())
+    if not known and not counter.is_running:
+        for token in config.tokens():
+            counter.add_bot(token, config.inbound)
+        known = _bots(counter.bots())
+    if asked is not None:
+        if asked not in known:
+            raise NotFound(code="unknown_bot", detail=f"Bot {asked} is not known here.")
+        return asked
+    if not known:
+        raise NotFound(code="no_bot", detail="No bot is known yet. Set BOT_TOKEN, or add one: peik bots add")
+    if len(known) > 1:
+        raise BadInput(code="which_bot", detail="There are several bots: say which with --bot.")
+    return known[0]
+
+
+def _bots(page: Document) -> list[str]:
+    found = page["bots"]
+    assert isinstance(found, list)
+    return [str(bot["bot_id"]) for bot in found]
+
+
+def _bring(visit: Visit, read: "Source", plan: "Plan", wanted: "Wanted", bot_id: str) -> list[str]:
+    from peik.importing.bringing import bring
+
+    total = sum(part.ready for part in plan.parts)
+    try:
+        with visit.progress("Bringing", total, is_bytes=False) as advance:
+            return bring(read, plan, wanted, visit.counter.taker(bot_id), advance)
+    except KeyboardInterrupt:
+        visit.note("What was brought stays. Start again to go on; nothing is doubled.")
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except Problem:
+        visit.note("What was brought stays. Start again to go on; nothing is doubled.")
+        raise
+
+
+# ---- telling ----
+
+
+def _document(plan: "Plan", told: list[str], *, is_dry: bool) -> Document:
+    return {
+        "name": plan.name,
+        "dry_run": is_dry,
+        "tables": [
+            {
+                "table": part.shape.table,
+                "kind": str(part.shape.kind),
+                "columns": dict(part.shape.columns),
+                "rows": part.rows,
+                "ready": part.ready,
+                "left": {str(standing): count for standing, count in part.standings.items()},
+                "unknown_words": dict(part.words),
+                "errors": part.troubled,
+                "error_rows": list(part.troubles),
+                **({} if is_dry else {"brought": part.brought, "known": part.known}),
+            }
+            for part in plan.parts
+        ],
+        "last_update_id": plan.last_update_id,
+        "not_brought": list(plan.left),
+        "notes": told,
+    }
+
+
+def _print(plan: "Plan") -> None:
+    from peik.doors.commands.printing import console
+
+    console(stderr=True).print(_drawn(plan, is_done=False))
+
+
+def _drawn(plan: "Plan", *, is_done: bool) -> "RenderableType":
+    from rich.console import Group
+
+    from peik.doors.commands.printing import plain
+
+    lines = [line for part in plan.parts for line in _told(part, is_done=is_done)]
+    if plan.last_update_id is not None and not is_done:
+        lines.append(f"The bot handled updates up to {plan.last_update_id}. Peik would go on behind it.")
+    lines += [f"Not brought: {sentence}" for sentence in plan.left]
+    return Group(*map(plain, lines))
+
+
+def _told(part: "Part", *, is_done: bool) -> list[str]:
+    from peik.importing.shapes import Kind
+
+    is_letters = part.shape.kind is Kind.LETTERS
+    what = "messages" if is_letters else "people"
+    table = part.shape.table
+    if is_done:
+        lines = [f"{table}: {part.brought:,} {what} brought, {part.known:,} that Peik had already."]
+    else:
+        read = ", ".join(f"{role} from {column}" for role, column in part.shape.columns.items())
+        lines = [f"{table}: {part.ready:,} of {part.rows:,} rows are {what} to bring ({read})."]
+        if part.oldest_ms is not None:
+            from peik.shown import rfc3339
+
+            lines.append(f"- the oldest was written {rfc3339(part.oldest_ms)}; --since leaves old ones out")
+        if part.first is not None:
+            lines.append(f"- the first goes {part.first}")
+    lines += [f"- {count:,} stay: {_STAY[standing]}" for standing, count in part.standings.items()]
+    if part.words:
+        words = ", ".join(f"{word or 'nothing'} ({count:,})" for word, count in sorted(part.words.items()))
+        lines.append(f"- what they are called: {words}. Say --pending with what means 'to be sent'.")
+    if part.troubled:
+        lines.append(f"- {part.troubled:,} cannot be brought:")
+        lines += [f"  {sentence}" for sentence in part.troubles[:_TOLD]]
+        if part.troubled > _TOLD:
+            lines.append(f"  and {part.troubled - _TOLD:,} more")
+    return lines

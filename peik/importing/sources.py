@@ -1,0 +1,219 @@
+"""Where a bot kept its things before: a SQLite file, CSV, lines of JSON, PostgreSQL. Only ever read, a page at a time."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import apsw
+import msgspec
+
+from peik.errors import BadInput, Unavailable
+
+PAGE = 1000
+BUSY_MS = 10_000  # a bot that still writes to its file lets us in between two commits
+_SQLITE = b"SQLite format 3\x00"
+_Stored = None | int | float | str | bytes  # what SQLite has in a cell
+_OURS = frozenset({"letters", "marks", "inboxes", "papers"})  # tables that only Peik has side by side
+
+
+class Row(msgspec.Struct, frozen=True):
+    """`place` rises within a table, and is the row's own for ever. `trouble`: why its values cannot be read."""
+
+    place: int
+    values: Mapping[str, object]
+    trouble: str | None = None
+
+
+class Source(Protocol):
+    name: str  # of the file without its ending, or of the database
+
+    def tables(self) -> dict[str, Sequence[str]]:
+        """Each with its columns."""
+
+    def rows(self, table: str) -> Iterator[Row]:
+        """In the order in which they were written."""
+
+    def close(self) -> None: ...
+
+
+def source_of(named: str) -> Source:
+    """Raises BadInput if it is nothing that can be read, Unavailable if it cannot be read now."""
+    if named.startswith(("postgresql://", "postgres://")):
+        try:
+            from peik.importing.postgres import PostgresSource
+        except ImportError:
+            raise BadInput(
+                code="no_extra", detail="PostgreSQL needs a package more: pip install 'peik[postgres]'."
+            ) from None
+        return PostgresSource(named)
+    path = Path(named)
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise BadInput(code="no_file", detail=f"{path} cannot be read: {error.strerror or error}.") from None
+    if head == _SQLITE:
+        return SqliteSource(path)
+    if path.suffix.lower() in {".jsonl", ".ndjson"} or head.lstrip()[:1] == b"{":
+        return LinesSource(path)
+    if path.suffix.lower() in {".csv", ".tsv", ".txt"}:
+        return CsvSource(path)
+    raise BadInput(
+        code="bad_source", detail=f"{path} is neither a SQLite file nor CSV (.csv, .tsv) nor lines of JSON (.jsonl)."
+    )
+
+
+class SqliteSource:
+    """Opened for reading only, and never held for longer than a page, so that the bot that owns it is not kept waiting."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.stem
+        self._path = path
+        self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        self._connection.set_busy_timeout(BUSY_MS)
+        if set(self.tables()) >= _OURS:
+            self.close()
+            raise BadInput(
+                code="bad_source",
+                detail=f"{path} is a store of Peik itself. `peik migrate` moves one to another store.",
+            )
+
+    def tables(self) -> dict[str, Sequence[str]]:
+        names = self._ask(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        )
+        return {
+            str(name): [str(row[1]) for row in self._ask(f"PRAGMA table_info({_quoted(str(name))})")]
+            for (name,) in names
+        }
+
+    def rows(self, table: str) -> Iterator[Row]:
+        columns = self.tables()[table]
+        # As bytes: text that is not UTF-8 spoils one row, not the page.
+        wanted = ", ".join(f"CAST({_quoted(column)} AS BLOB)" for column in columns)
+        place = _place_of(columns)
+        if not self._has_places(table):
+            yield from self._all_at_once(table, columns, wanted)
+            return
+        query = f"SELECT {place}, {wanted} FROM {_quoted(table)} WHERE {place} > ? ORDER BY {place} LIMIT {PAGE}"  # noqa: S608  names are quoted
+        last = -(2**63)
+        while page := self._ask(query, last):
+            for number, *values in page:
+                assert isinstance(number, int)
+                last = number
+                yield _row(number, columns, values)
+
+    def _has_places(self, table: str) -> bool:
+        found = self._ask("SELECT wr FROM pragma_table_list(?) WHERE schema = 'main'", table)
+        return not (found and found[0][0])
+
+    def _all_at_once(self, table: str, columns: Sequence[str], wanted: str) -> Iterator[Row]:
+        """A table WITHOUT ROWID lies in the order of its key, and has no other."""
+        cursor = self._connection.execute(f"SELECT {wanted} FROM {_quoted(table)}")  # noqa: S608  names are quoted
+        for number, values in enumerate(cursor, start=1):
+            yield _row(number, columns, values)
+
+    def _ask(self, query: str, *values: _Stored) -> list[tuple[_Stored, ...]]:
+        try:
+            return list(self._connection.execute(query, values))
+        except apsw.Error as error:
+            raise Unavailable(code="bad_source", detail=f"{self._path} cannot be read: {error}.") from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class CsvSource:
+    """One table, named as the file is. Its first line names the columns."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.stem
+        self._path = path
+        csv.field_size_limit(1 << 20)
+
+    def tables(self) -> dict[str, Sequence[str]]:
+        with self._path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            return {self.name: next(self._reader(file), [])}
+
+    def rows(self, table: str) -> Iterator[Row]:
+        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            reader = self._reader(file)
+            columns: list[str] = next(reader, [])
+            while True:
+                try:
+                    values = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    yield Row(reader.line_num, {}, f"it is no CSV: {error}")
+                    continue
+                if values:
+                    yield _line(reader.line_num, columns, values)
+
+    def _reader(self, file: Iterator[str]) -> "csv._reader":  # type: ignore[name-defined]  # it has no public name
+        return csv.reader(file, delimiter="\t" if self._path.suffix.lower() == ".tsv" else ",")
+
+    def close(self) -> None:
+        pass  # a file is open as long as its rows are read
+
+
+class LinesSource:
+    """One JSON object to a line. The first hundred say which columns there are."""
+
+    LOOKED_AT = 100
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.stem
+        self._path = path
+
+    def tables(self) -> dict[str, Sequence[str]]:
+        columns: dict[str, None] = {}
+        for number, row in enumerate(self.rows(self.name)):
+            if number >= self.LOOKED_AT:
+                break
+            columns |= dict.fromkeys(row.values)
+        return {self.name: list(columns)}
+
+    def rows(self, table: str) -> Iterator[Row]:
+        with self._path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    yield Row(number, msgspec.json.decode(line, type=dict[str, object]))
+                except (msgspec.DecodeError, RecursionError):
+                    yield Row(number, {}, "it is no JSON object")
+
+    def close(self) -> None:
+        pass
+
+
+def _row(place: int, columns: Sequence[str], values: Sequence[_Stored]) -> Row:
+    try:
+        return Row(place, {name: _decoded(value) for name, value in zip(columns, values, strict=True)})
+    except UnicodeDecodeError:
+        return Row(place, {}, "it is not text in UTF-8")
+
+
+def _decoded(value: _Stored) -> str | None:
+    assert value is None or isinstance(value, bytes)
+    return None if value is None else value.decode()
+
+
+def _line(place: int, columns: Sequence[str], values: Sequence[str]) -> Row:
+    if len(values) > len(columns):
+        return Row(place, {}, f"it has {len(values)} fields, and the first line names {len(columns)}")
+    if any("\ud800" <= letter <= "\udfff" for value in values for letter in value):
+        return Row(place, {}, "it is not text in UTF-8")
+    return Row(place, dict(zip(columns, values, strict=False)))
+
+
+def _place_of(columns: Sequence[str]) -> str:
+    """SQLite's own number of a row, under the one of its names that no column has taken."""
+    taken = {column.lower() for column in columns}
+    return next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), "rowid")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
