@@ -230,7 +230,7 @@ OPERATIONS: dict[str, Operation] = {
                 "name": "Idempotency-Key",
                 "in": "header",
                 "required": False,
-                "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
                 "description": "A repeat with the same key within 48 hours is the same letter.",
             },
             {

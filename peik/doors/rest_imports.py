@@ -21,7 +21,7 @@ _Time = int | float | str | None
 _SUPERGROUP = -1_000_000_000_000
 
 
-class ContactBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PersonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chat_id: int | str
     name: str | None = None
     username: str | None = None
@@ -32,21 +32,21 @@ class ContactBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     campaign: str | None = None
 
 
-class ContactsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PeopleBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`POST /v1/imports/contacts`."""
 
-    contacts: list[ContactBody]
+    contacts: list[PersonBody]
     bot_id: int | str | None = None
 
 
-class OffsetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LastUpdateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`POST /v1/imports/offset`: the last update that was handled before Peik."""
 
     last_update_id: int
     bot_id: int | str | None = None
 
 
-class NoteBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ImportBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`PUT /v1/imports`."""
 
     name: str
@@ -79,7 +79,7 @@ class ImportRoutes:
     async def put_note(self, request: Request) -> Response:
         """Keep how far an import is. `peik import` does, after every batch."""
         caller = self._access.admit(request, "admin")
-        body = decode(NoteBody, await read_body(request, bytes_max=_SMALL_BODY))
+        body = decode(ImportBody, await read_body(request, bytes_max=_SMALL_BODY))
         bot_id = self._desk.bot(caller.bot_id_of(_number(body.bot_id))).bot_id
         note = note_of(bot_id, body)
         await self._imports.keep_note(note)
@@ -88,7 +88,7 @@ class ImportRoutes:
     async def post_contacts(self, request: Request) -> Response:
         """Take up people whom the bot knew before Peik. Those whom Peik knows stay as they are."""
         caller = self._access.admit(request, "admin")
-        body = decode(ContactsBody, await read_body(request, bytes_max=_BODY))
+        body = decode(PeopleBody, await read_body(request, bytes_max=_BODY))
         bot_id = self._desk.bot(caller.bot_id_of(_number(body.bot_id))).bot_id
         people = contacts_of(bot_id, body, now_ms=self._imports.now_ms())
         new = await self._imports.add_contacts(bot_id, people)
@@ -97,7 +97,7 @@ class ImportRoutes:
     async def post_offset(self, request: Request) -> Response:
         """Say which update was handled last, before Peik has received any: it goes on behind that one."""
         caller = self._access.admit(request, "admin")
-        body = decode(OffsetBody, await read_body(request, bytes_max=_SMALL_BODY))
+        body = decode(LastUpdateBody, await read_body(request, bytes_max=_SMALL_BODY))
         bot = self._desk.bot(caller.bot_id_of(_number(body.bot_id)))
         await self._imports.set_last_update(bot.bot_id, last_update_of(body), is_received=bot.inbound != "off")
         return json_response({"bot_id": str(bot.bot_id), "last_update_id": body.last_update_id})
@@ -115,13 +115,13 @@ def _number(asked: int | str | None) -> int | None:
     return parse_id(asked, "bot_id") if isinstance(asked, str) else asked
 
 
-def contacts_of(bot_id: int, body: ContactsBody, *, now_ms: int) -> list[Contact]:
+def contacts_of(bot_id: int, body: PeopleBody, *, now_ms: int) -> list[Contact]:
     if not 0 < len(body.contacts) <= CONTACTS_MAX:
         raise BadInput(code="bad_contacts", detail=f"contacts has 1 to {CONTACTS_MAX} entries.")
     return [_contact(bot_id, one, now_ms) for one in body.contacts]
 
 
-def _contact(bot_id: int, body: ContactBody, now_ms: int) -> Contact:
+def _contact(bot_id: int, body: PersonBody, now_ms: int) -> Contact:
     chat_id = _chat_id(body.chat_id)
     for name, most in (("name", 256), ("username", 64), ("language", 32), ("campaign", 64)):
         if len(getattr(body, name) or "") > most:
@@ -152,13 +152,13 @@ def _chat_id(given: int | str) -> int:
     return int(text)
 
 
-def last_update_of(body: OffsetBody) -> int:
+def last_update_of(body: LastUpdateBody) -> int:
     if not 0 < body.last_update_id < 2**31:
         raise BadInput(code="bad_last_update_id", detail="last_update_id is a number from 1 to 2147483647.")
     return body.last_update_id
 
 
-def note_of(bot_id: int, body: NoteBody) -> ImportNote:
+def note_of(bot_id: int, body: ImportBody) -> ImportNote:
     for name, words in (("name", body.name), ("table", body.table)):
         if not 0 < len(words) <= NAME_CHARS_MAX:
             raise BadInput(code=f"bad_{name}", detail=f"{name} has 1 to {NAME_CHARS_MAX} characters.")

@@ -84,9 +84,9 @@ def asking_store(
     from peik.building_importing import import_desk_of
     from peik.doors.bodies import call_of, decode, decode_batch, parse_id
     from peik.doors.rest_imports import (
-        ContactsBody,
-        NoteBody,
-        OffsetBody,
+        ImportBody,
+        LastUpdateBody,
+        PeopleBody,
         contacts_of,
         last_update_of,
         note_of,
@@ -105,21 +105,21 @@ def asking_store(
         return {"ids": [str(one.letter_id) for one in await desk.accept(calls)]}
 
     async def contacts(raw: bytes) -> Document:
-        body = decode(ContactsBody, raw)
+        body = decode(PeopleBody, raw)
         bot_id = bot_of(body.bot_id).bot_id
         people = contacts_of(bot_id, body, now_ms=clock.wall_ms())
         new = await imports.add_contacts(bot_id, people)
         return {"new": new, "known": len(people) - new}
 
     async def offset(raw: bytes) -> Document:
-        body = decode(OffsetBody, raw)
+        body = decode(LastUpdateBody, raw)
         bot = bot_of(body.bot_id)
         is_received = is_running and bot.inbound != "off"
         await imports.set_last_update(bot.bot_id, last_update_of(body), is_received=is_received)
         return {"bot_id": str(bot.bot_id), "last_update_id": body.last_update_id}
 
     async def keep(raw: bytes) -> Document:
-        body = decode(NoteBody, raw)
+        body = decode(ImportBody, raw)
         note = note_of(bot_of(body.bot_id).bot_id, body)
         await imports.keep_note(note)
         return note_view(note)
