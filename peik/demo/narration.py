@@ -16,7 +16,7 @@ FLOW_END = "{accepted} letters accepted, {delivered} arrived. A quiet day."
 DARK = "Telegram goes dark"
 DARK_LEAD = "Connections are cut and refused. The shop does not know, and does not need to."
 DARK_QUESTION = "Are you there?"
-DARK_FOUND = "Peik noticed: the route is [red]closed[/], and only getMe knocks, never a letter."
+DARK_FOUND = "Peik noticed: the route is [red]down[/], and only getMe knocks, never a letter."
 DARK_STILL = (
     "{count} more letters accepted, each on disk before the shop heard “accepted”. Arrived at Telegram: {arrived}."
 )

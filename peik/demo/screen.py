@@ -120,7 +120,7 @@ def _write(line: str) -> None:
 def _route(look: Look) -> str:
     if not look.is_peik_up:
         return "unknown"
-    return "closed" if look.is_route_open else "free"
+    return "down" if look.is_route_open else "free"
 
 
 def _light(name: str, state: str, *, is_good: bool) -> Text:

@@ -9,20 +9,33 @@ from peik.config import Config
 # Shown for as long as there is no bot: whoever starts Peik for the first time has nothing set.
 _FIRST_STEPS = """\
 No bot yet. What next?
-  Watch it work, without a token:  peik demo
+  Watch it work, without a token:  {peik} demo
   Serve your bot:                  {how}
-`peik doctor` looks whether all is well.
+`{peik} doctor` looks whether all is well.
 """
 _OPEN = "start it with {url} in place of https://api.telegram.org; Peik learns its token from it"
-_CLOSED = "put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again; or: peik bots add"
+_CLOSED = "put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again; or: {peik} bots add"
 
 
-def greeting(url: str, *, key_path: Path | None, bots: int, is_open: bool) -> str:
-    """`key_path` is where the admin key is kept, unless it was set; `is_open`: the gateway takes bots that it does not know."""
-    told = f"Peik listens on {url} (dashboard at /admin, API at /docs), {bots} bot(s).\n"
+def greeting(url: str, *, key_path: Path | None, bots: int, is_open: bool, peik: str = "peik") -> str:
+    """`key_path` is where the admin key is kept, unless it was set; `is_open`: the gateway takes bots that it does not know;
+    `peik`: how to call the command here."""
+    many = "1 bot" if bots == 1 else f"{bots} bots"
+    told = f"Peik listens on {url} (dashboard at /admin, API at /docs), {many}.\n"
     if key_path is not None:
         told += f"The admin key is in {key_path}.\n"
-    return told if bots else told + _FIRST_STEPS.format(how=_OPEN.format(url=url) if is_open else _CLOSED)
+    if bots:
+        return told
+    how = _OPEN.format(url=url) if is_open else _CLOSED.format(peik=peik)
+    return told + _FIRST_STEPS.format(how=how, peik=peik)
+
+
+def own_command(called: str, *, folder: Path, on_path: str | None) -> str:
+    """What to type for `peik` here. In a checkout it stands in .venv, and is not on the path of who has just run `make setup`."""
+    if on_path is not None or Path(called).name != "peik":
+        return "peik"
+    whole = Path(called).absolute()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
 
 
 def cannot_listen(config: Config, error: OSError) -> str:

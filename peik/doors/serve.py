@@ -5,10 +5,12 @@ import contextlib
 import gc
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 import uvloop
@@ -20,7 +22,7 @@ from peik.doors import rest
 from peik.doors.dashboard.opening import Dashboard
 from peik.doors.doorkeeper import Doorkeeper
 from peik.doors.gateway import Gateway
-from peik.doors.greeting import cannot_listen, greeting
+from peik.doors.greeting import cannot_listen, greeting, own_command
 from peik.doors.listening import ADDRESS_SHARE, KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
 from peik.doors.supervisor import Supervisor
 from peik.doors.tls import LOOK_S, Certificate, certificate_of
@@ -120,7 +122,15 @@ async def _serve(config: Config) -> int:
         server.certificate = certificate
         server.renewed = lambda: events.tell(CertificateRenewed())
         url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
-        sys.stderr.write(greeting(url, key_path=key_path, bots=len(peik.desk.bots()), is_open=config.gateway_open))
+        sys.stderr.write(
+            greeting(
+                url,
+                key_path=key_path,
+                bots=len(peik.desk.bots()),
+                is_open=config.gateway_open,
+                peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+            )
+        )
         sys.stderr.flush()
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         _let_the_collector_rest()

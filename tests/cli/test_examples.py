@@ -38,7 +38,7 @@ def test_an_example_is_taken_by_the_parser_of_its_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in ("token.txt", "cat.jpg", "people.csv", "old.session", "peik-backup.tar"):
+    for file in ("token.txt", "cat.jpg", "people.csv", "old.session", "peik-20261116T083000Z-1d23.backup"):
         (tmp_path / file).touch()
     for line in lines_of(name):
         arguments = [shielded(one) for one in shlex.split(line)][1 + len(name.split()) :]

@@ -9,7 +9,7 @@ import pytest
 
 from peik import __version__
 from peik.config import load
-from peik.doors.greeting import greeting
+from peik.doors.greeting import greeting, own_command
 from peik.errors import StartError
 from tests.cli.shell import Shell, started
 
@@ -31,9 +31,20 @@ def test_with_nothing_set_it_says_what_comes_next(shell: Shell) -> None:
     for words in ("peik demo", "BOT_TOKEN=", "peik bots add", "`peik doctor`"):
         assert words in said
     assert greeting("http://[::1]:1", key_path=Path("peik.db.key"), bots=2, is_open=True).splitlines() == [
-        "Peik listens on http://[::1]:1 (dashboard at /admin, API at /docs), 2 bot(s).",
+        "Peik listens on http://[::1]:1 (dashboard at /admin, API at /docs), 2 bots.",
         "The admin key is in peik.db.key.",
     ]
+
+
+def test_a_checkout_is_told_the_command_that_it_has() -> None:
+    here = Path("/home/sara/peik")
+    assert own_command("/home/sara/peik/.venv/bin/peik", folder=here, on_path=None) == ".venv/bin/peik"
+    assert own_command("/opt/peik/bin/peik", folder=here, on_path=None) == "/opt/peik/bin/peik"
+    assert own_command("/usr/bin/peik", folder=here, on_path="/usr/bin/peik") == "peik"
+    assert own_command("/somewhere/peik/__main__.py", folder=here, on_path=None) == "peik"
+    said = greeting("http://127.0.0.1:8081", key_path=None, bots=0, is_open=False, peik=".venv/bin/peik")
+    assert ".venv/bin/peik demo" in said
+    assert "`.venv/bin/peik doctor`" in said
 
 
 @pytest.mark.parametrize(
