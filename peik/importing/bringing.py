@@ -62,6 +62,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     pending: frozenset[str] = frozenset()
     since_ms: int | None = None
     last_update_id: int | None = None
+    bot_id: str | None = None  # whose place it is, where a table has those of several bots
     kinds: frozenset[Kind] = frozenset({Kind.LETTERS, Kind.PEOPLE, Kind.OFFSET})
 
 
@@ -99,7 +100,7 @@ def look(source: Source, wanted: Wanted, step: Callable[[int], None] = lambda do
     for shape in _shapes(source, wanted, plan.left):
         if shape.kind is Kind.OFFSET:
             if plan.last_update_id is None:
-                plan.last_update_id = _last_update(source, shape)
+                plan.last_update_id = _last_update(source, shape, wanted.bot_id, plan.left)
             continue
         part = Part(shape=shape)
         for _ in _made(source, part, wanted, plan.name):
@@ -198,9 +199,17 @@ def _shapes(source: Source, wanted: Wanted, left: list[str]) -> Iterator[Shape]:
             yield shape
 
 
-def _last_update(source: Source, shape: Shape) -> int | None:
-    found = [last_update_of(shape, row.values) for row in source.rows(shape.table) if row.trouble is None]
-    return max((number for number in found if number is not None), default=None)
+def _last_update(source: Source, shape: Shape, bot_id: str | None, left: list[str]) -> int | None:
+    """The lowest, if a row says one thing and another row another: prefer twice to never."""
+    rows = [row.values for row in source.rows(shape.table) if row.trouble is None]
+    if "bot" in shape.columns and len(rows) > 1:
+        column = shape.columns["bot"]
+        if bot_id is None:
+            left.append(f"{shape.table}: the places of several bots. Say whose is meant: --bot, or --last-update.")
+            return None
+        rows = [row for row in rows if str(row.get(column)) == bot_id]
+    found = [number for row in rows if (number := last_update_of(shape, row)) is not None]
+    return min(found, default=None)
 
 
 def _made(source: Source, part: Part, wanted: Wanted, name: str) -> Iterator[tuple[Row, Document]]:

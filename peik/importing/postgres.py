@@ -8,13 +8,15 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 
 from peik.errors import Unavailable
-from peik.importing.sources import PAGE, Row
+from peik.importing.shapes import LETTER_COLUMNS, snake
+from peik.importing.sources import PAGE, Row, refuse_own
 
 CONNECT_S = 15.0
 
 _COLUMNS = """
-SELECT table_name, column_name FROM information_schema.columns
-WHERE table_schema = current_schema() ORDER BY table_name, ordinal_position
+SELECT table_name, column_name
+FROM information_schema.columns JOIN information_schema.tables USING (table_catalog, table_schema, table_name)
+WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' ORDER BY table_name, ordinal_position
 """
 _KEY = """
 SELECT a.attname, format_type(a.atttypid, NULL) IN ('integer', 'bigint', 'smallint')
@@ -33,6 +35,11 @@ class PostgresSource:
         except BaseException:
             self._runner.close()
             raise
+        try:
+            refuse_own(self)
+        except BaseException:
+            self.close()
+            raise
 
     async def _open(self, url: str) -> Any:
         connection = await asyncpg.connect(url, timeout=CONNECT_S)
@@ -49,8 +56,11 @@ class PostgresSource:
         columns = self.tables()[table]
         key = self._run(self._connection.fetch(_KEY, _quoted(table)))
         is_place = len(key) == 1 and bool(key[0][1])
-        # Without a key of whole numbers there is no order to be had but that of the table itself.
-        place = f"{_quoted(key[0][0])}::bigint" if is_place else "row_number() OVER ()"
+        # Without a key of whole numbers, the time when they were written; else as they lie there.
+        written = LETTER_COLUMNS["created_at"]
+        orders = [_quoted(column) for name in written for column in columns if snake(column) == name]
+        counted = f"row_number() OVER (ORDER BY {', '.join([*orders[:1], 'ctid'])})"
+        place = f"{_quoted(key[0][0])}::bigint" if is_place else counted
         wanted = ", ".join(f"{_quoted(column)}::text" for column in columns)
         query = f"SELECT {place}, {wanted} FROM {_quoted(table)} ORDER BY 1"  # noqa: S608  names are quoted
         pages = self._pages(query)

@@ -64,20 +64,30 @@ def source_of(named: str) -> Source:
     )
 
 
+def refuse_own(source: Source) -> None:
+    """Raises BadInput for a store of Peik: what waits there is not to be sent a second time by another one."""
+    if set(source.tables()) >= _OURS:
+        detail = f"{source.name} is a store of Peik itself. `peik migrate` moves one to another store."
+        raise BadInput(code="bad_source", detail=detail)
+
+
 class SqliteSource:
     """Opened for reading only, and never held for longer than a page, so that the bot that owns it is not kept waiting."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.stem
         self._path = path
-        self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        try:
+            self._connection = apsw.Connection(_uri(path), flags=flags)
+        except apsw.Error as error:
+            raise Unavailable(code="bad_source", detail=f"{path} cannot be opened: {error}.") from None
         self._connection.set_busy_timeout(BUSY_MS)
-        if set(self.tables()) >= _OURS:
+        try:
+            refuse_own(self)
+        except BaseException:
             self.close()
-            raise BadInput(
-                code="bad_source",
-                detail=f"{path} is a store of Peik itself. `peik migrate` moves one to another store.",
-            )
+            raise
 
     def tables(self) -> dict[str, Sequence[str]]:
         names = self._ask(
@@ -213,6 +223,15 @@ def _place_of(columns: Sequence[str]) -> str:
     """SQLite's own number of a row, under the one of its names that no column has taken."""
     taken = {column.lower() for column in columns}
     return next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), "rowid")
+
+
+def _uri(path: Path) -> str:
+    """For reading. A file in WAL mode that nobody has open is read as one that does not change: else SQLite would put two
+    files beside it, or fail where it may not."""
+    with path.open("rb") as file:
+        is_wal = file.read(20)[18:] == b"\x02\x02"
+    is_closed = is_wal and not path.with_name(path.name + "-wal").exists()
+    return path.absolute().as_uri() + ("?immutable=1" if is_closed else "")
 
 
 def _quoted(name: str) -> str:

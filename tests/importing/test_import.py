@@ -168,6 +168,33 @@ def test_a_table_without_numbers_of_its_own_is_read_in_the_order_of_its_key(shel
     assert texts(shell, 5) == ["one", "two"]
 
 
+def test_a_file_in_wal_mode_gets_no_files_beside_it_and_one_in_use_is_read_all_the_same(shell: Shell) -> None:
+    base = sqlite3.connect(shell.folder / "bot.db")
+    base.executescript(
+        "PRAGMA journal_mode = WAL; CREATE TABLE outbox (id INTEGER PRIMARY KEY, chat_id INT, text TEXT)"
+    )
+    base.execute("INSERT INTO outbox VALUES (1, 5, 'one')")
+    base.commit()
+    assert shell.asked("import", "bot.db", "--dry-run")["tables"][0]["ready"] == 1  # what is in the log counts
+    base.close()
+    assert shell.asked("import", "bot.db", "--dry-run")["tables"][0]["ready"] == 1
+    assert [path.name for path in shell.folder.iterdir()] == ["bot.db"]
+
+
+def test_of_several_bots_the_one_that_is_meant_has_its_own_place(shell: Shell) -> None:
+    sql = "CREATE TABLE bot_state (bot_id TEXT, last_update_id INT)"
+    make(shell.folder / "bots.db", sql, ("bot_state", [("5", 1000), (BOT, 105), ("6", 7)]))
+    assert shell.asked("import", "bots.db", "--dry-run")["last_update_id"] == 105  # of the token in the settings
+    assert shell.asked("import", "bots.db", "--dry-run", "--bot", "6")["last_update_id"] == 7
+    nobody = Shell(shell.folder).peik("import", "bots.db", "--dry-run")
+    assert nobody.code == 2
+    assert "--bot, or --last-update" in nobody.err
+    (shell.folder / "broken.db").write_bytes(b"SQLite format 3\x00" + b"x" * 4000)
+    broken = shell.peik("import", "broken.db", "--yes")
+    assert broken.code == 5
+    assert "cannot be read" in broken.err
+
+
 def test_a_running_peik_takes_it_and_goes_on_behind_the_last_update(shell: Shell) -> None:
     with telegram(shell) as sim:
         sim.post("bots", token=TOKEN, username="old_bot")

@@ -97,7 +97,7 @@ def bring_over(
     from peik.importing.bringing import look
     from peik.importing.sources import source_of
 
-    wanted = _wanted(table, people, mapped, pending, since, last_update, only, name)
+    wanted = _wanted(table, people, mapped, pending, since, last_update, only, name, bot or _only_token(visit))
     read = source_of(address(source))
     try:
         with visit.waiting("Reading"):
@@ -130,6 +130,7 @@ def _wanted(
     last_update: int | None,
     only: list[str] | None,
     name: str | None,
+    bot_id: str | None,
 ) -> "Wanted":
     from peik.importing.bringing import Wanted
     from peik.importing.making import instant_ms_of, word_of
@@ -154,8 +155,15 @@ def _wanted(
         pending=frozenset(word_of(word) for word in pending or []),
         since_ms=instant_ms_of(moment(since, "--since", is_past=True)),
         last_update_id=last_update,
+        bot_id=bot_id,
         kinds=kinds,
     )
+
+
+def _only_token(visit: Visit) -> str | None:
+    """The bot of the settings, if there is one."""
+    tokens = visit.config.tokens()
+    return tokens[0].partition(":")[0] if len(tokens) == 1 else None
 
 
 def _nothing(plan: "Plan") -> str:
