@@ -39,7 +39,7 @@ def test_the_overview_shows_what_was_delivered_and_where_peik_stands(tmp_path: P
             page = await browser.get("/admin")
             assert page.status == 200
             assert "Delivered 3 Last hour" in page.text
-            assert "direct in use closed" in page.text
+            assert "direct in use connected" in page.text
             assert str(BOT) in page.text
             titles = [tag for tag, values in page.tags if tag == "svg" and values.get("class") == "chart"]
             assert len(titles) == 2
