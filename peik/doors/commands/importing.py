@@ -15,7 +15,7 @@ from peik.errors import BadInput, NotFound, Problem
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peik.importing.bringing import Part, Plan, Wanted
+    from peik.importing.looking import Part, Plan, Wanted
     from peik.importing.sources import Source
 
 _WHAT = "What to bring"
@@ -94,7 +94,7 @@ def bring_over(
     """Bring over what a bot had before Peik: messages that are not sent yet, its users, its place in Telegram's updates.
 
     The file is only read. Stop the old program first. Running it again doubles nothing."""
-    from peik.importing.bringing import look
+    from peik.importing.looking import look
     from peik.importing.sources import source_of
 
     wanted = _wanted(table, people, mapped, pending, since, last_update, only, name, bot or _only_token(visit))
@@ -132,7 +132,7 @@ def _wanted(
     name: str | None,
     bot_id: str | None,
 ) -> "Wanted":
-    from peik.importing.bringing import Wanted
+    from peik.importing.looking import Wanted
     from peik.importing.making import instant_ms_of, word_of
     from peik.importing.shapes import ROLES, Kind
 
