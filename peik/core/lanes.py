@@ -37,12 +37,25 @@ class Place(enum.Enum):
 class Lane:
     """One lane's window. `window` is always the front of the lane: nothing in the store goes before its last letter."""
 
-    __slots__ = ("beyond", "has_gone", "key", "place", "queued", "rank", "stamp", "unsettled", "wants_load", "window")
+    __slots__ = (
+        "beyond",
+        "came",
+        "has_gone",
+        "key",
+        "place",
+        "queued",
+        "rank",
+        "stamp",
+        "unsettled",
+        "wants_load",
+        "window",
+    )
 
     def __init__(self, key: LaneKey) -> None:
         self.key = key
         self.window: list[Letter] = []
         self.beyond = False
+        self.came: list[Letter] = []  # while its front is being read, which may miss them: the first of these, in order
         self.has_gone = False  # it has had a turn since it was loaded
         self.place = Place.RESTING
         self.rank = 0
@@ -102,7 +115,10 @@ class Lanes:
 
     def _offer_to(self, lane: Lane, letter: Letter) -> None:
         if lane.place is Place.LOADING:
-            lane.wants_load = True  # the read under way may have missed it
+            # The read under way may have missed it. To read again would never end while letters come faster than that.
+            insort(lane.came, letter, key=_order)
+            if len(lane.came) > self._room.letters_per_lane:
+                lane.came.pop()  # what goes before it fills a window, so that `_with_newcomers` sees that there are more
             return
         window = lane.window
         if window and lane.beyond and _order(letter) > _order(window[-1]):
@@ -261,6 +277,7 @@ class Lanes:
         keys = [lane.key for lane in self._loads if lane.place is Place.LOADING and lane.unsettled == 0]
         for lane in self._loads:
             lane.wants_load = False
+            lane.came.clear()  # what came until now will be found
         self._loads.clear()
         return keys
 
@@ -326,7 +343,20 @@ class Lanes:
         if lane.wants_load:  # something came while the store was being read
             self._want_load(lane)
             return
-        self._fill(lane, letters, more)
+        self._fill(lane, *self._with_newcomers(lane, letters, more))
+
+    def _with_newcomers(self, lane: Lane, letters: list[Letter], more: bool) -> tuple[list[Letter], bool]:
+        """The front that was read, with what came into the lane meanwhile; and whether the store has more than that."""
+        if not lane.came:
+            return letters, more
+        came, lane.came = lane.came, []
+        known = {letter.id for letter in letters}
+        fresh = [letter for letter in came if letter.id not in known]
+        if more:  # what comes behind the front stays where others are before it
+            fresh = [letter for letter in fresh if letters and _order(letter) < _order(letters[-1])]
+        most = self._room.letters_per_lane
+        front = sorted([*letters, *fresh], key=_order)
+        return front[:most], more or len(front) > most or len(came) >= most
 
     def _fill(self, lane: Lane, letters: list[Letter], more: bool) -> None:
         lane.window = letters

@@ -145,6 +145,48 @@ def test_a_higher_priority_that_comes_while_the_head_flies_over_an_unread_lane_g
     assert take(lanes) == 3
 
 
+def test_letters_that_come_while_a_front_is_read_need_no_second_read() -> None:
+    lanes = Lanes(Room())
+    lanes.offer(letter(1))
+    assert lanes.loads() == [(1, 0)]
+    lanes.offer(letter(2))  # the read saw it
+    lanes.offer(letter(3))  # and missed these
+    lanes.offer(letter(4, rank=HIGH))
+    lanes.loaded((1, 0), [letter(1), letter(2)], more=False)
+    gone = []
+    while (number := take(lanes)) is not None:
+        gone.append(number)
+        lanes.leave((1, 0))
+    assert gone == [4, 1, 2, 3]
+    assert lanes.loads() == []
+
+
+def test_what_comes_behind_a_front_that_is_read_waits_for_those_before_it() -> None:
+    lanes = Lanes(Room(letters_per_lane=2))
+    lanes.offer(letter(1))
+    lanes.loads()
+    lanes.offer(letter(4))
+    lanes.loaded((1, 0), [letter(1), letter(2)], more=True)  # and 3, which is only in the store
+    for number in (1, 2):
+        assert take(lanes) == number
+        lanes.leave((1, 0))
+    assert take(lanes) is None
+    assert lanes.loads() == [(1, 0)]
+
+
+def test_more_letters_than_a_window_holds_may_come_while_a_front_is_read() -> None:
+    lanes = Lanes(Room(letters_per_lane=2))
+    lanes.offer(letter(1))
+    lanes.loads()
+    for number in (2, 3, 4):
+        lanes.offer(letter(number))
+    lanes.loaded((1, 0), [], more=False)  # somebody ended the first one; the read missed the others
+    for number in (2, 3):
+        assert take(lanes) == number
+        lanes.leave((1, 0))
+    assert lanes.loads() == [(1, 0)], "the fourth is in the store"
+
+
 def test_a_lane_that_waits_for_its_time_does_not_delay_another() -> None:
     lanes = empty_lanes()
     lanes.offer(letter(1, chat=1))
