@@ -82,7 +82,7 @@ class AccountWays:
         self._ways: dict[int, Routes] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        events.listen(self._listen)
+        events.listen(self._listen, SessionUp)
 
     def open(self, group: asyncio.TaskGroup) -> None:
         self._group = group

@@ -357,14 +357,24 @@ class Events:
     """Hands events to those who listen, in order. A listener must be quick and must not raise."""
 
     def __init__(self) -> None:
-        self._listeners: list[Listener] = []
+        self._listeners: list[tuple[Listener, tuple[type[Event], ...]]] = []
+        self._hearing: dict[frozenset[type[Event]], tuple[Listener, ...]] = {}  # by what is told together: a few dozen
 
-    def listen(self, listener: Listener) -> None:
-        self._listeners.append(listener)
+    def listen(self, listener: Listener, *kinds: type[Event]) -> None:
+        """Hear all events; or, if kinds are given, only what is told with one of these among it."""
+        self._listeners.append((listener, kinds or (Event,)))
+        self._hearing.clear()
 
     def tell(self, *events: Event) -> None:
         self.tell_all(events)
 
     def tell_all(self, events: Sequence[Event]) -> None:
-        for listener in self._listeners:
+        # Most of those who listen want one or two kinds of sixty, and letters are told tens of thousands of times a second.
+        told = frozenset(map(type, events))
+        hearing = self._hearing.get(told)
+        if hearing is None:
+            hearing = self._hearing[told] = tuple(
+                listener for listener, kinds in self._listeners if any(issubclass(kind, kinds) for kind in told)
+            )
+        for listener in hearing:
             listener(events)

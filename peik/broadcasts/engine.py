@@ -65,7 +65,7 @@ class Broadcaster:
         self._looked_at: dict[str, float] = {}
         self._rests_until: dict[str, float] = {}
         self._swept_at = float("-inf")
-        events.listen(self._listen)
+        events.listen(self._listen, Settled)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Begin, under the lease of the chores."""

@@ -81,7 +81,7 @@ class Hooks:
         self._task: asyncio.Task[None] | None = None
         self._came_back: asyncio.Future[None] | None = None
         self._secret: str | None = None
-        events.listen(self._listen)
+        events.listen(self._listen, Settled)
 
     def _listen(self, events: Sequence[Event]) -> None:
         """A letter ended, perhaps with a hook: only the store knows, and is asked soon."""

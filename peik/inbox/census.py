@@ -43,7 +43,7 @@ class Census:
         self._bell = Bell()
         self._waiting: set[int] = set()  # bots to which something came that was not looked at
         self._task: asyncio.Task[None] | None = None
-        events.listen(self._listen)
+        events.listen(self._listen, Arrived)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         self._task = group.create_task(self._run(), name="census")

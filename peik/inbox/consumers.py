@@ -114,7 +114,7 @@ class Consumers:
         self._handlings: dict[Key, Handling] = {}
         self._handlers: dict[Key, asyncio.Task[None]] = {}
         self._runners: dict[int, Runner] = {}  # by consumer id
-        events.listen(self._listen)
+        events.listen(self._listen, Arrived)
         self._outages.when_released(self._released)
 
     # ---- what others ask ----

@@ -82,7 +82,7 @@ class InboxDesk:
         self._urls_may_be_private = urls_may_be_private
         self._waiting = Waiting(events=events)
         self.handed = Handed(clock=clock, likely_s=likely_s)
-        events.listen(self.handed.listen)
+        events.listen(self.handed.listen, HandedOn)
         self._readers = Readers(
             store=store,
             clock=clock,

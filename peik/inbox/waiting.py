@@ -46,7 +46,7 @@ class Waiting:
         self._seats: dict[int, set[Seat]] = defaultdict(set)
         self._holders: dict[int, Seat] = {}
         self._is_ended = False
-        events.listen(self._listen)
+        events.listen(self._listen, Arrived, OutageSettled)
 
     @contextmanager
     def seat(self, bot_id: int, consumer_id: int | None) -> Iterator[Seat]:

@@ -96,7 +96,7 @@ class JobsDesk:
         self._on_queued = on_queued
         self._on_cancel = on_cancel
         self._waiters: defaultdict[int, list[asyncio.Future[None]]] = defaultdict(list)
-        events.listen(self._listen)
+        events.listen(self._listen, JobRan)
 
     # ---- queueing ----
 

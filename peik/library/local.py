@@ -25,6 +25,7 @@ from peik.library.outreach import LocalOutreach
 from peik.library.stopping import until_stopped
 from peik.ops.log import EventLog, plain_log
 from peik.ports import Accepted, LetterFilter, LetterView
+from peik.session_events import ArchiveAway, ArchiveBack
 from peik.shown import letter_view
 from peik.shown_forgetting import report_view
 
@@ -64,7 +65,7 @@ class LocalCounter:
             config = load(self._settings)
             events = Events()
             events.listen(EventLog(level=config.log_level, log=plain_log()))
-            events.listen(self.accounts.heard)
+            events.listen(self.accounts.heard, ArchiveAway, ArchiveBack)
             kinds = self.jobs.settle(config)
             async with (
                 lone_group() as group,

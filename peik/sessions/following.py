@@ -41,7 +41,7 @@ class Feeds:
         self._clock = clock
         self._followers: set[Follower] = set()
         self.is_over = False
-        events.listen(self._listen)
+        events.listen(self._listen, SessionFed)
 
     async def follow(self, wanted: Wanted, *, after: Mapping[str, int] | None, reader: str | None) -> "Follower":
         if reader is not None:

@@ -84,7 +84,7 @@ class Lettering:
         self._known_at = float("-inf")
         self._ours: set[int] = set()  # accounts whose last hour was looked through
         self._take_up_at = 0.0
-        events.listen(self._listen)
+        events.listen(self._listen, Settled)
 
     def _listen(self, told: Sequence[Event]) -> None:
         for event in told:
