@@ -116,7 +116,7 @@ class Desk:
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
         self._changing = asyncio.Lock()  # a record is read, changed and saved as a whole
-        events.listen(self._listen)
+        events.listen(self._listen, Settled)
 
     def open(self, bots: Sequence[BotRecord]) -> None:
         self._bots = {bot.bot_id: bot for bot in bots}
@@ -149,27 +149,33 @@ class Desk:
                 code="batch_too_large", detail=f"A batch holds at most {BATCH_LETTERS_MAX} letters; send several."
             )
         at_ms = self._clock.wall_ms()
-        drafts = [self._draft(call, index, len(calls), at_ms) for index, call in enumerate(calls)]
-        await self._check_references(drafts)
+        drafts = self._drafts(calls, at_ms)
+        referring = [draft for draft in drafts if draft.awaits is not None]
+        if referring:
+            await self._check_references(referring)
         is_single = len(drafts) == 1 and self._store.marks_at_once
         express = self._engine.express(drafts[0]) if is_single else None
         accepted = await self._store.accept(drafts, at_ms=at_ms, express=express)
         self._events.tell(AcceptedEvent(count=len(accepted), traced=_traced(drafts, accepted)))
         for draft in drafts:
-            for at in (draft.send_at_ms, draft.expires_at_ms):
-                if at is not None:
-                    self._expect(at)
+            if draft.send_at_ms is not None:
+                self._expect(draft.send_at_ms)
+            if draft.expires_at_ms is not None:
+                self._expect(draft.expires_at_ms)
         return accepted
 
-    def _draft(self, call: Call, index: int, of: int, at_ms: int) -> Draft:
+    def _drafts(self, calls: Sequence[Call], at_ms: int) -> list[Draft]:
+        drafts: list[Draft] = []
         try:
-            return self._checked_draft(call, at_ms)
+            for call in calls:
+                drafts.append(self._draft(call, at_ms))  # noqa: PERF401  how many there are says which one is wrong
         except BadInput as problem:
-            if of == 1:
+            if len(calls) == 1:
                 raise
-            raise BadInput(code=problem.code, detail=f"Letter {index} of the batch: {problem.detail}") from None
+            raise BadInput(code=problem.code, detail=f"Letter {len(drafts)} of the batch: {problem.detail}") from None
+        return drafts
 
-    def _checked_draft(self, call: Call, at_ms: int) -> Draft:
+    def _draft(self, call: Call, at_ms: int) -> Draft:
         bot_id = self.bot(call.bot_id).bot_id
         reading = read_call(call.method, call.params)
         rank = _rank(call.priority)
@@ -222,8 +228,7 @@ class Desk:
 
     async def _check_references(self, drafts: Sequence[Draft]) -> None:
         for draft in drafts:
-            if draft.awaits is None:
-                continue
+            assert draft.awaits is not None
             other = await self._store.letter(draft.awaits)
             if other is None or other.bot_id != draft.bot_id:
                 raise BadInput(
@@ -456,6 +461,10 @@ class Desk:
         if known is not None:
             return known
         if bot_id is None:
+            if len(self._bots) == 1:  # nearly always, and asked for every letter
+                (only,) = self._bots.values()
+                if not only.token.is_account:
+                    return only
             bots = [bot for bot in self._bots.values() if not bot.token.is_account]  # who means an account says so
             if len(bots) == 1:
                 return bots[0]
@@ -604,6 +613,9 @@ def _rank(priority: int) -> int:
 
 
 def _traced(drafts: Sequence[Draft], accepted: Sequence[Accepted]) -> tuple[tuple[int, str], ...]:
+    # In two steps: most letters answer nothing, and then there is nothing to pair.
+    if not any(draft.trace for draft in drafts):
+        return ()
     return tuple(
         (one.letter_id, draft.trace)
         for draft, one in zip(drafts, accepted, strict=True)

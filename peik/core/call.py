@@ -1,6 +1,7 @@
 """Reading a call: its lane, its weight, its merge target and its letter references, found in the parameters as they came."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -65,22 +66,12 @@ _CHATLESS_SENDS = frozenset({"postStory", "repostStory"})
 
 def read_call(method: str, params: bytes) -> Reading:
     """Understand a call well enough to queue it. Raises BadInput with what to mend if it cannot be a letter."""
-    if not is_method_name(method):
-        raise BadInput(code="bad_method", detail=f"{method[:80]!r} is not the name of a Bot API method.")
-    name, kind = classify(method)
-    if kind is None or not kind.is_queued:
-        what = kind.value if kind else "unknown"
-        raise BadInput(
-            code="not_queueable",
-            detail=f"{name} is not sent by letter (its class is {what}): it cannot wait in a queue. Call it directly.",
-        )
+    name, kind = _queued(method)
     if len(params) > PARAMS_BYTES_MAX:
         raise BadInput(
             code="params_too_large", detail="Telegram takes at most 1 MiB of parameters; send files as files."
         )
-    # The whole first: what is accepted here will be read again when a chat moves or a reference is filled.
-    given = _decode(params, _decode_object)
-    fields = _decode(params, _decode_params)
+    given, fields = _decode(params, _decode_whole)
     chat = _chat_key(fields)
     if chat == "bot" and kind is MethodClass.SEND and name not in _CHATLESS_SENDS:
         raise BadInput(code="missing_chat_id", detail=f"{name} needs a chat_id: a number, or @name of a public chat.")
@@ -94,6 +85,25 @@ def read_call(method: str, params: bytes) -> Reading:
         target=_target(name, given),
         awaits=_reference_in(given) if b"letter" in params else None,  # rare, and cheap to see
     )
+
+
+@lru_cache(maxsize=1024)  # more than the Bot API has, however they are spelled
+def _queued(method: str) -> tuple[str, MethodClass]:
+    if not is_method_name(method):
+        raise BadInput(code="bad_method", detail=f"{method[:80]!r} is not the name of a Bot API method.")
+    name, kind = classify(method)
+    if kind is None or not kind.is_queued:
+        what = kind.value if kind else "unknown"
+        raise BadInput(
+            code="not_queueable",
+            detail=f"{name} is not sent by letter (its class is {what}): it cannot wait in a queue. Call it directly.",
+        )
+    return name, kind
+
+
+def _decode_whole(params: bytes) -> tuple[dict[str, object], _Params]:
+    # The whole first: what is accepted here will be read again when a chat moves or a reference is filled.
+    return _decode_object(params), _decode_params(params)
 
 
 def _decode(params: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
@@ -122,6 +132,8 @@ def chat_key(chat_id: int | str) -> Chat:
 
 
 def _chat_key(fields: _Params) -> Chat:
+    if type(fields.chat_id) is int and abs(fields.chat_id) <= _NUMBER_MAX:
+        return fields.chat_id  # nearly all
     key = _addressee(fields)
     if isinstance(key, str) and not (key.isprintable() and len(key) <= KEY_CHARS_MAX):
         raise BadInput(code="bad_params", detail="chat_id, or what stands for it, is not a name that Telegram gives.")
@@ -195,7 +207,7 @@ def _weight(method: str, kind: MethodClass, fields: _Params) -> int:
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
-    return bytes(raw) == b"null"
+    return raw is _NOTHING or bytes(raw) == b"null"
 
 
 def _length(raw: msgspec.Raw) -> int:

@@ -25,10 +25,13 @@ _SQL = load("sqlite.sql")
 IDEMPOTENCY_MS = 48 * 3600 * 1000  # DESIGN.md: a key is kept for 48 hours
 
 
+_NO_RUN: "list[Slot]" = []
+
+
 class Slot:
     """One draft on its way into the store; its id and number are known once the batch is flushed."""
 
-    __slots__ = ("at_ms", "draft", "epoch", "is_superseded", "letter_id", "number", "repeat_of")
+    __slots__ = ("at_ms", "draft", "epoch", "is_superseded", "letter_id", "number", "repeat_of", "run")
 
     def __init__(self, draft: Draft, at_ms: int, epoch: int = 0) -> None:
         self.draft = draft
@@ -38,6 +41,7 @@ class Slot:
         self.number = 0
         self.repeat_of: Slot | None = None  # another draft of this batch under the same key
         self.is_superseded = False  # by a newer edit in the very same commit
+        self.run: list[Slot] = _NO_RUN
 
     @property
     def is_apart(self) -> bool:
@@ -160,6 +164,7 @@ class Batch:
         """Write what was added until now. Done before other work of the same commit, and at its end."""
         if self._slots:
             self._write_letters()
+            self._join_runs()
             self._slots, self._keys = [], {}
         if self._steps:
             for epoch, steps in self._steps.items():
@@ -204,6 +209,16 @@ class Batch:
         ]
         if keys:
             run_many(self.connection, _SQL["keep_keys"], keys)
+
+    def _join_runs(self) -> None:
+        """Letters that go to their lanes one after another, whoever brought them, are told together: by whom is told first."""
+        run: list[Slot] = []
+        for slot in self._slots:
+            if slot.epoch:
+                run = []
+            else:
+                slot.run = run
+                run.append(slot)
 
     def _is_first(self, slot: Slot) -> bool:
         """Whether no older letter waits in its lane, be it of another process that nobody has heard of yet."""

@@ -38,6 +38,7 @@ from peik.ports import (
 )
 from peik.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
 from peik.store import changing, contacts, hooks, inbox_upkeep, keys, looking, paging, people, reading, upkeep
+from peik.store.accepting import Accepting
 from peik.store.commit import Batch, Slot
 from peik.store.contacts import SqliteContacts
 from peik.store.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
@@ -272,29 +273,13 @@ class SqliteStore(Listened):
     # ---- letters in ----
 
     async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
-        future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+        accepting = Accepting(drafts, at_ms, express, self._tell_accepted)
+        self._writer.submit(accepting)
+        return await accepting.answered
 
-        def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], Batch]]:
-            answers = batch.add_drafts(drafts, at_ms, epoch=0 if express is None else express.epoch)
-            return lambda: (answers, batch)
-
-        def done(ended: Ended[tuple[list[Slot | Accepted], Batch]]) -> None:
-            if ended.error is not None:
-                fail(future, translate(ended.error))
-                if express is not None:
-                    express.failed()
-                return
-            answers, batch = ended.value()
-            answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
-            slots = [one for one in answers if isinstance(one, Slot)]
-            if express is None:
-                self._offer(slots)
-            else:
-                express.stored(slots[0].letter, is_marked=batch.has_marked(slots[0]))
-            self._tell(batch)
-
-        self._writer.submit(Operation(prepare, done, weight=len(drafts)))
-        return await future
+    def _tell_accepted(self, batch: Batch, slots: Sequence[Slot]) -> None:
+        self._offer(slots)
+        self._tell(batch)
 
     # ---- the sender's ----
 

@@ -7,7 +7,7 @@ one bad row never fails its neighbours. If the store itself has failed, all of t
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import apsw
 
@@ -22,8 +22,22 @@ _BATCHES_AHEAD = 2  # one runs, one is ready: the writer never idles while there
 _TROUBLE_S = 10.0  # longer than any engine waits before it tries again
 
 
+class Work(Protocol):
+    """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit. What that is
+    only the operation itself knows: many kinds wait in one list."""
+
+    @property
+    def weight(self) -> int: ...
+
+    @property
+    def prepare(self) -> Callable[[Batch], Callable[[], Any]]: ...
+
+    @property
+    def done(self) -> Callable[[Ended[Any]], None]: ...
+
+
 class Operation(Generic[T]):
-    """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit."""
+    """The same, made of functions."""
 
     __slots__ = ("done", "prepare", "weight")
 
@@ -50,7 +64,7 @@ class Writer:
         self._make_batch = make_batch
         self._ahead = ahead
         self.use(connection)
-        self._waiting: list[Operation[object]] = []
+        self._waiting: list[Work] = []
         self._running = 0
         self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
         self._loop = asyncio.get_running_loop()
@@ -68,8 +82,8 @@ class Writer:
             return None
         return self._trouble[0]
 
-    def submit(self, operation: Operation[T]) -> None:
-        self._waiting.append(operation)  # type: ignore[arg-type]
+    def submit(self, operation: Work) -> None:
+        self._waiting.append(operation)
         if self._running < self._ahead and len(self._waiting) == 1:
             # Not at once: what else is written in this turn of the event loop shall come along.
             self._loop.call_soon(self._start)
@@ -87,7 +101,7 @@ class Writer:
         self._running += 1
         self._executor.run(lambda: self._commit(operations), lambda ended: self._finish(operations, ended))
 
-    def _cut(self) -> list[Operation[object]]:
+    def _cut(self) -> list[Work]:
         weight = 0
         for index, operation in enumerate(self._waiting):
             weight += operation.weight
@@ -97,7 +111,7 @@ class Writer:
         operations, self._waiting = self._waiting, []
         return operations
 
-    def _finish(self, operations: list[Operation[object]], ended: Ended[list[Ended[object]]]) -> None:
+    def _finish(self, operations: list[Work], ended: Ended[list[Ended[object]]]) -> None:
         self._running -= 1
         # The next batch first: the disk works while the answers are given out.
         self._start()
@@ -114,7 +128,7 @@ class Writer:
 
     # ---- on the writer's thread ----
 
-    def _commit(self, operations: list[Operation[object]]) -> list[Ended[object]]:
+    def _commit(self, operations: list[Work]) -> list[Ended[object]]:
         try:
             answers = self._transaction(operations)
         except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
@@ -127,7 +141,7 @@ class Writer:
             return self._commit(operations[:middle]) + self._commit(operations[middle:])
         return [Ended(answer, None) for answer in answers]
 
-    def _transaction(self, operations: list[Operation[object]]) -> list[object]:
+    def _transaction(self, operations: list[Work]) -> list[object]:
         connection = self._connection
         batch = self._make_batch(connection)
         changes = connection.total_changes()
