@@ -12,6 +12,7 @@ import apsw
 
 from peik.core.cause import cause_of
 from peik.errors import Problem, StartError, StoreUnavailable
+from peik.store.footing import LOG_PAGES
 
 APPLICATION_ID = 0x5045494B  # "PEIK"
 BUSY_MS = 5000
@@ -31,7 +32,7 @@ def connect(path: Path, *, for_reading: bool = False, busy_ms: int = BUSY_MS) ->
         connection.execute("PRAGMA temp_store = MEMORY")
         # 2 MiB each: memory must not grow with the file. The system has the file in memory, too; with 8 MiB nothing was faster.
         connection.execute("PRAGMA cache_size = -2048")
-        connection.execute("PRAGMA wal_autocheckpoint = 4096")  # 16 MiB of log between checkpoints
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         connection.create_scalar_function("cause_of", _cause_of, 1, deterministic=True)
         if for_reading:
@@ -65,18 +66,6 @@ def _turn_on_wal(connection: apsw.Connection, busy_ms: int) -> None:
 def data_version(connection: apsw.Connection) -> int:
     """Changes when another connection has written to the file, and never by this one's own commits."""
     return _number(connection, "PRAGMA data_version")
-
-
-def places(connection: apsw.Connection) -> list[tuple[int, int]]:
-    """Which files stand where the database and its log were opened. Raises CantOpenError if one is gone.
-
-    An open file lives on after it was moved, removed or replaced, and SQLite does not look in WAL mode.
-    """
-    try:
-        stats = [os.stat(name) for name in (connection.filename, connection.filename_wal)]  # noqa: PTH116  on every commit
-    except OSError as error:
-        raise apsw.CantOpenError(f"{Path(error.filename).name} is gone: put it back, or start Peik anew") from error
-    return [(stat.st_dev, stat.st_ino) for stat in stats]
 
 
 def check(path: Path, *, busy_ms: int = BUSY_MS) -> None:

@@ -12,8 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import apsw
 
 from peik.store.commit import Batch
-from peik.store.database import is_unavailable, places, translate
+from peik.store.database import is_unavailable, translate
 from peik.store.executor import Ended, Executor
+from peik.store.footing import Footing
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class Writer:
     def use(self, connection: apsw.Connection) -> None:
         """From the next commit on."""
         self._connection = connection
-        self._places = places(connection)
+        self._footing = Footing(connection)
 
     @property
     def trouble(self) -> BaseException | None:
@@ -149,8 +150,7 @@ class Writer:
         try:
             readers = [operation.prepare(batch) for operation in operations]
             batch.flush()
-            if places(connection) != self._places:
-                raise apsw.CantOpenError("the file was replaced while it was open: put it back, or start Peik anew")
+            self._footing.check()
             connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
