@@ -48,7 +48,7 @@ INBOUND = ("polling", "webhook", "off")
 MISSED = ("process", "notify", "both", "drop")
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call as a door hands it in: a method, its parameters as JSON, and the terms of its delivery."""
 
     method: str

@@ -89,7 +89,7 @@ class Spool(Protocol):
 # ---- the store ----
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call that is durable now. `is_repeat`: the same idempotency key had been accepted before."""
 
     letter_id: int

@@ -24,7 +24,7 @@ _NUMBER_MAX = 2**63 - 1  # what Telegram and every store can hold
 _Decoded = TypeVar("_Decoded")
 
 
-class _Params(msgspec.Struct):
+class _Params(msgspec.Struct, gc=False):
     """The few parameters that matter to a courier. All others pass untouched, whatever they are called."""
 
     chat_id: _Number = None
@@ -42,7 +42,7 @@ class _Params(msgspec.Struct):
     message_ids: msgspec.Raw = _NOTHING
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a call says about its own delivery."""
 
     method: str

@@ -62,7 +62,7 @@ class Enclosed(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call with its delivery terms, checked and addressed, about to become durable."""
 
     bot_id: int
@@ -106,7 +106,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A durable letter as engines carry it: what is needed to send and to judge, no more."""
 
     id: int
