@@ -92,7 +92,7 @@ class Courier:
     # ---- the store's listener ----
 
     def on_accepted(self, letters: Sequence[Letter]) -> None:
-        if len(letters) == 1:
+        if len({letter.bot_id for letter in letters}) == 1:
             sender = self._senders.get(letters[0].bot_id)
             if sender is not None:
                 sender.offer(letters)

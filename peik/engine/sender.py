@@ -135,9 +135,11 @@ class Sender:
     def offer(self, letters: Sequence[Letter]) -> None:
         """Letters of this bot that have just become durable, in the order of their numbers."""
         for letter in letters:
-            if self._next_number is not None and letter.number < self._next_number:
-                continue  # a later one came first, and what went before that is read from the store
-            self._note(letter)
+            if letter.number != self._next_number:
+                if self._next_number is not None and letter.number < self._next_number:
+                    continue  # a later one came first, and what went before that is read from the store
+                self._note(letter)
+            self._next_number = letter.number + 1
             self._lanes.offer(letter)
         if letters:
             self._ages.came(letters[0].number, letters[-1].number, self._clock.mono())
@@ -152,14 +154,13 @@ class Sender:
     def reserve(self, draft: Draft) -> float | None:
         """Keep a place for a letter that is about to be accepted, so that one commit accepts and marks it. None: there is
         somebody before it, or it cannot go now. When it may go, for `express`."""
-        now, at_ms = self._clock.mono(), self._clock.wall_ms()
         key, is_interactive = (draft.chat, draft.thread), draft.rank <= INTERACTIVE_RANK_MAX
+        if self.is_over or self._next_number is None or not self._lanes.is_free(key, draft.rank):
+            return None  # first, because under load it is the answer to nearly all
+        now, at_ms = self._clock.mono(), self._clock.wall_ms()
         can_go = (
-            not self.is_over
-            and self._next_number is not None
-            and self._can_send(now)
+            self._can_send(now)
             and self._has_slot(_INTERACTIVE if is_interactive else _BULK)
-            and self._lanes.is_free(key, draft.rank)
             and not self._chats.is_moving(draft.chat)
             and not self._chats.is_shut(draft.chat, at_ms)
             and self._pace.bot_ready_at(now, interactive=is_interactive) <= now

@@ -31,21 +31,18 @@ _NO_RUN: "list[Slot]" = []
 class Slot:
     """One draft on its way into the store; its id and number are known once the batch is flushed."""
 
-    __slots__ = ("at_ms", "draft", "epoch", "is_superseded", "letter_id", "number", "repeat_of", "run")
+    __slots__ = ("at_ms", "draft", "epoch", "is_apart", "is_superseded", "letter_id", "number", "repeat_of", "run")
 
     def __init__(self, draft: Draft, at_ms: int, epoch: int = 0) -> None:
         self.draft = draft
         self.at_ms = at_ms
         self.epoch = epoch  # of the sender that waits for it; 0: it goes to its lane
+        self.is_apart = draft.send_at_ms is not None and draft.send_at_ms > at_ms  # scheduled
         self.letter_id = 0
         self.number = 0
         self.repeat_of: Slot | None = None  # another draft of this batch under the same key
         self.is_superseded = False  # by a newer edit in the very same commit
         self.run: list[Slot] = _NO_RUN
-
-    @property
-    def is_apart(self) -> bool:
-        return self.draft.send_at_ms is not None and self.draft.send_at_ms > self.at_ms
 
     @property
     def letter(self) -> Letter:
@@ -190,10 +187,14 @@ class Batch:
         full: list[Slot] = []
         for slot in self._slots:
             (full if not is_plain(slot) else plain if slot.draft.trace is None else traced).append(slot)
-        ids = insert_many(self.connection, _SQL["accept_plain"], [_plain_row(slot) for slot in plain])
-        traced_rows = [(*_plain_row(slot), slot.draft.trace) for slot in traced]
-        ids += insert_many(self.connection, _SQL["accept_traced"], traced_rows)
-        ids += insert_many(self.connection, _SQL["accept_full"], [_full_row(slot) for slot in full])
+        ids: list[int] = []
+        if plain:
+            ids += insert_many(self.connection, _SQL["accept_plain"], [_plain_row(slot) for slot in plain])
+        if traced:
+            traced_rows = [(*_plain_row(slot), slot.draft.trace) for slot in traced]
+            ids += insert_many(self.connection, _SQL["accept_traced"], traced_rows)
+        if full:
+            ids += insert_many(self.connection, _SQL["accept_full"], [_full_row(slot) for slot in full])
         for slot, letter_id in zip(plain + traced + full, ids, strict=True):
             slot.letter_id = letter_id
         fresh = {slot.letter_id: slot for slot in full if slot.draft.target is not None}
