@@ -31,13 +31,25 @@ _NO_RUN: "list[Slot]" = []
 class Slot:
     """One draft on its way into the store; its id and number are known once the batch is flushed."""
 
-    __slots__ = ("at_ms", "draft", "epoch", "is_apart", "is_superseded", "letter_id", "number", "repeat_of", "run")
+    __slots__ = (
+        "at_ms",
+        "draft",
+        "epoch",
+        "is_apart",
+        "is_plain",
+        "is_superseded",
+        "letter_id",
+        "number",
+        "repeat_of",
+        "run",
+    )
 
     def __init__(self, draft: Draft, at_ms: int, epoch: int = 0) -> None:
         self.draft = draft
         self.at_ms = at_ms
         self.epoch = epoch  # of the sender that waits for it; 0: it goes to its lane
         self.is_apart = draft.send_at_ms is not None and draft.send_at_ms > at_ms  # scheduled
+        self.is_plain = False  # until it is known
         self.letter_id = 0
         self.number = 0
         self.repeat_of: Slot | None = None  # another draft of this batch under the same key
@@ -46,7 +58,7 @@ class Slot:
 
     @property
     def letter(self) -> Letter:
-        return letter_of_draft(self.draft, letter_id=self.letter_id, number=self.number)
+        return letter_of_draft(self.draft, letter_id=self.letter_id, number=self.number, is_plain=self.is_plain)
 
     @property
     def accepted(self) -> Accepted:
@@ -186,7 +198,8 @@ class Batch:
         traced: list[Slot] = []
         full: list[Slot] = []
         for slot in self._slots:
-            (full if not is_plain(slot) else plain if slot.draft.trace is None else traced).append(slot)
+            slot.is_plain = is_plain(slot)
+            (full if not slot.is_plain else plain if slot.draft.trace is None else traced).append(slot)
         ids: list[int] = []
         if plain:
             ids += insert_many(self.connection, _SQL["accept_plain"], [_plain_row(slot) for slot in plain])

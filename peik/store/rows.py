@@ -92,8 +92,24 @@ def _letter(row: _LetterRow) -> Letter:
     )
 
 
-def letter_of_draft(draft: Draft, *, letter_id: int, number: int) -> Letter:
-    """A draft that has just become durable, as the engines carry it."""
+def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool = False) -> Letter:
+    """A draft that has just become durable, as the engines carry it. `is_plain`: it has the usual terms (`commit.is_plain`)."""
+    if is_plain:
+        # What is as usual is left out: a field that is named costs more the more there are (1.3 µs for all, 0.4 for these).
+        return Letter(
+            id=letter_id,
+            bot_id=draft.bot_id,
+            number=number,
+            method=draft.method,
+            params=draft.params,
+            chat=draft.chat,
+            thread=draft.thread,
+            weight=draft.weight,
+            rank=draft.rank,
+            attempts=draft.attempts,
+            backoff_ms=draft.backoff_ms,
+            trace=draft.trace,
+        )
     return Letter(
         id=letter_id,
         bot_id=draft.bot_id,
