@@ -358,7 +358,8 @@ class Events:
 
     def __init__(self) -> None:
         self._listeners: list[tuple[Listener, tuple[type[Event], ...]]] = []
-        self._hearing: dict[frozenset[type[Event]], tuple[Listener, ...]] = {}  # by what is told together: a few dozen
+        # Who hears, by the kinds that are told together, or the one that is told alone: a few dozen.
+        self._hearing: dict[frozenset[type[Event]] | type[Event], tuple[Listener, ...]] = {}
 
     def listen(self, listener: Listener, *kinds: type[Event]) -> None:
         """Hear all events; or, if kinds are given, only what is told with one of these among it."""
@@ -370,11 +371,16 @@ class Events:
 
     def tell_all(self, events: Sequence[Event]) -> None:
         # Most of those who listen want one or two kinds of sixty, and letters are told tens of thousands of times a second.
-        told = frozenset(map(type, events))
+        told: frozenset[type[Event]] | type[Event] = (
+            type(events[0]) if len(events) == 1 else frozenset(map(type, events))
+        )
         hearing = self._hearing.get(told)
         if hearing is None:
-            hearing = self._hearing[told] = tuple(
-                listener for listener, kinds in self._listeners if any(issubclass(kind, kinds) for kind in told)
-            )
+            hearing = self._hearing[told] = self._who_hears(events)
         for listener in hearing:
             listener(events)
+
+    def _who_hears(self, events: Sequence[Event]) -> tuple[Listener, ...]:
+        return tuple(
+            listener for listener, kinds in self._listeners if any(isinstance(event, kinds) for event in events)
+        )

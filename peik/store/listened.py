@@ -69,6 +69,8 @@ class Listened:
 
     def _tell(self, batch: Committed) -> None:
         """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
+        if not (batch.superseded or batch.joined or batch.blobs_freed):
+            return
         if self._listener is not None:
             if batch.superseded:
                 self._listener.on_removed(batch.superseded)

@@ -278,7 +278,8 @@ class SqliteStore(Listened):
         return await accepting.answered
 
     def _tell_accepted(self, batch: Batch, slots: Sequence[Slot]) -> None:
-        self._offer(slots)
+        if slots:
+            self._offer(slots)
         self._tell(batch)
 
     # ---- the sender's ----
