@@ -13,6 +13,7 @@ from collections.abc import Callable
 from peik.carrier.dialling import Connect, detail_of, direct, fault_of
 from peik.carrier.http import Connection, Exchange
 from peik.carrier.multipart import Form, Spoiled, Upload
+from peik.carrier.stirring import Stirring
 from peik.core.problem import BadInput
 from peik.core.reply import Fault, Reply
 from peik.ports import Request
@@ -56,6 +57,7 @@ class BotApiCarrier:
 
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []  # the most recently used last
+        self._stirring: Stirring[Connection] = Stirring()
         self._waiting: deque[Exchange] = deque()
         self._attempts: set[asyncio.Task[None]] = set()
         self._uploads: set[asyncio.Task[None]] = set()
@@ -114,6 +116,7 @@ class BotApiCarrier:
         if self._connections:
             self._all_lost = self._all_lost or self._loop.create_future()
             await self._all_lost
+        self._stirring.close()
         await asyncio.sleep(0)  # every `done` was handed to the loop before this
 
     def _head(self, request: Request) -> bytes:
@@ -154,7 +157,7 @@ class BotApiCarrier:
         idle = self._idle
         while idle:
             connection = idle.pop()
-            if connection.is_usable(now):
+            if connection.is_usable(now) if connection in self._stirring else connection.is_alive(now):
                 connection.send(exchange, now)
                 return
             connection.abort()
@@ -171,6 +174,7 @@ class BotApiCarrier:
         now = self._answered_at = self._now()
         if not self._waiting:
             self._idle.append(connection)
+            self._stirring.forget()
         elif connection.is_usable(now):
             connection.send(self._waiting.popleft(), now)
         else:
@@ -178,6 +182,7 @@ class BotApiCarrier:
 
     def lost(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._stirring.discard(connection)
         with contextlib.suppress(ValueError):  # it was busy
             self._idle.remove(connection)
         if self._all_lost is not None and not self._connections and not self._all_lost.done():
@@ -210,6 +215,7 @@ class BotApiCarrier:
             return
         # Only now is it ours: uvloop drops a connect that is cancelled late without a word to the protocol.
         self._connections.add(found)
+        self._stirring.add(found, found.number)
         self._has_failed = False
         if self._waiting:
             found.send(self._waiting.popleft(), self._now())

@@ -69,6 +69,7 @@ class Connection(asyncio.Protocol):
         "_is_paused",
         "_is_tls",
         "_loop",
+        "_number",
         "_poll",
         "_pool",
         "_socket",
@@ -76,6 +77,7 @@ class Connection(asyncio.Protocol):
     )
     _transport: asyncio.Transport
     _socket: socket.socket
+    _number: int
     _poll: Callable[[int], list[tuple[int, int]]]
 
     def __init__(
@@ -101,13 +103,22 @@ class Connection(asyncio.Protocol):
     def exchange(self) -> Exchange | None:
         return self._exchange
 
+    @property
+    def number(self) -> int:
+        """Of its file, as the system knows it."""
+        return self._number
+
+    def is_alive(self, now: float) -> bool:
+        """Whether it may still be used, as far as the loop knows."""
+        return now < self._idle_until and not self._transport.is_closing()
+
     def is_usable(self, now: float) -> bool:
         """Whether a request may be written now, as far as anyone on this machine can know.
 
         The loop may not have read a FIN yet that the kernel already holds, so the socket itself is asked. A request
         written after that FIN would be uncertain for no reason.
         """
-        if now >= self._idle_until or self._transport.is_closing():
+        if not self.is_alive(now):
             return False
         events = self._poll(0)
         if not events:
@@ -183,8 +194,9 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         self._socket = transport.get_extra_info("socket")
         self._is_tls = transport.get_extra_info("sslcontext") is not None
+        self._number = self._socket.fileno()
         poller = select.poll()
-        poller.register(self._socket.fileno(), select.POLLIN | _POLL_HANGUP)
+        poller.register(self._number, select.POLLIN | _POLL_HANGUP)
         self._poll = poller.poll
 
     def data_received(self, data: bytes) -> None:

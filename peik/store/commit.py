@@ -6,7 +6,7 @@ sees all that was asked for before it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import apsw
 import msgspec
@@ -18,7 +18,7 @@ from peik.ports import Accepted, Stub
 from peik.store import reading
 from peik.store.inbox_intake import Intake
 from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed, letter_of_draft
-from peik.store.statements import Row, Value, insert_many, load, run_many
+from peik.store.statements import Row, Value, insert_many, load, run_many, run_padded
 
 _SQL = load("sqlite.sql")
 
@@ -287,9 +287,14 @@ class Batch:
         self.free_blobs([(row[0],) for row in found])
 
     def _write_settlements(self, settlements: list[Settlement], epoch: int) -> None:
-        tried = [one for one in settlements if one.move not in UNTRIED]
+        tried: dict[int, Settlement] = {}
+        for one in settlements:
+            if one.move not in UNTRIED:
+                tried.setdefault(one.letter_id, one)
         if tried:
-            self._write_tried(self._only_ours(tried, epoch), epoch)
+            self._write_tried(tried, epoch)
+        if len(tried) == len(settlements):
+            return
         untried: list[Row] = [
             (one.letter_id, PHASE_OF[one.state], one.at_ms, one.failed_reason, one.entry)
             for one in settlements
@@ -302,38 +307,39 @@ class Batch:
         """Whether who acts under this epoch may end letters that were never tried. On a file he holds its lock."""
         return True
 
-    def _only_ours(self, tried: list[Settlement], epoch: int) -> list[Settlement]:
-        """A zombie's late settlement is refused: only what was marked under this epoch may be settled."""
-        ids = [one.letter_id for one in tried]
-        asked = (epoch, msgspec.json.encode(ids).decode())
-        rows = list(self.connection.execute(_SQL["count_marked"], asked))
-        if len(rows) == len(ids):
-            return tried
-        ours = {row[0] for row in rows}
-        first = {one.letter_id: one for one in reversed(tried)}  # one mark allows one settlement
-        return [one for one in first.values() if one.letter_id in ours]
-
-    def _write_tried(self, tried: list[Settlement], epoch: int) -> None:
+    def _write_tried(self, tried: Mapping[int, Settlement], epoch: int) -> None:
+        """By letter, since one mark allows one settlement: the first."""
         rows: list[Row] = []
-        results: list[Row] = []
-        for one in tried:
+        for one in tried.values():
             phase = PHASE_OF[one.state]
-            settled_at = one.at_ms if one.state.is_final else None
+            settled_at = one.at_ms if phase > PHASE_APART else None
             due_at = one.due_at_ms or None
             counts = (one.attempts_made, one.uncertain_tries)
             rows.append((one.letter_id, phase, settled_at, due_at, *counts, one.failed_reason, one.entry, epoch))
-            if one.result is not None:
-                results.append((one.letter_id, one.result))
-            self.count(one.bot_id, PHASE_IN_LANE, phase)
-        if rows:
-            run_many(self.connection, _SQL["settle"], rows)
-            run_many(self.connection, _SQL["unmark"], [(row[0],) for row in rows])
+        if run_padded(self.connection, _SQL["settle"], rows) != len(rows):
+            # A zombie's late settlement is refused: only what was marked under this epoch has been settled.
+            asked = (epoch, msgspec.json.encode(list(tried)).decode())
+            ours = {row[0] for row in self.connection.execute(_SQL["only_marked"], asked)}
+            tried = {letter_id: one for letter_id, one in tried.items() if letter_id in ours}
+            if not tried:
+                return
+        run_padded(self.connection, _SQL["unmark"], [(letter_id,) for letter_id in tried])
+        results: list[Row] = [(one.letter_id, one.result) for one in tried.values() if one.result is not None]
         if results:
-            run_many(self.connection, _SQL["keep_results"], results)
-        ended = [one for one in tried if one.state.is_final]
-        if ended:
-            self.release_dependents([one.letter_id for one in ended])
-            self.free_blobs([(one.letter_id,) for one in ended if one.state is State.COMPLETED])
+            run_padded(self.connection, _SQL["keep_results"], results)
+        self._count_tried(tried.values())
+
+    def _count_tried(self, tried: Collection[Settlement]) -> None:
+        moved = Counter((one.bot_id, PHASE_OF[one.state]) for one in tried)
+        for (bot_id, phase), letters in moved.items():
+            self.count(bot_id, PHASE_IN_LANE, phase, letters)
+        if all(phase == PHASE_IN_LANE for _, phase in moved):
+            return
+        ((has_dependents, has_files),) = self.connection.execute(_SQL["has_company"])
+        if has_dependents:
+            self.release_dependents([one.letter_id for one in tried if one.state.is_final])
+        if has_files:
+            self.free_blobs([(one.letter_id,) for one in tried if one.state is State.COMPLETED])
 
     def end_untried(self, rows: list[Row]) -> None:
         """End letters that still wait and are not in flight: (id, phase, at, reason, line of history)."""
@@ -366,9 +372,7 @@ class Batch:
             for letter, at_ms in marks
         ]
         self.connection.execute("SAVEPOINT mark")
-        before = self.connection.total_changes()
-        run_many(self.connection, self.mark_sql, rows)
-        if self.connection.total_changes() - before == len(rows):
+        if run_padded(self.connection, self.mark_sql, rows) == len(rows):
             self._taken.update(letter.id for letter, _ in marks)
         else:
             # Rare: somebody ended one of them a moment ago. Which ones took is asked only then: every row that a

@@ -1,6 +1,7 @@
 """The named queries of a `.sql` file, and bulk execution of those that take many rows at once."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -15,6 +16,9 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 # Exact statements up to SMALL rows and blocks of LARGE above: few texts to prepare, few steps to run.
 _SMALL = 64
 _LARGE = 256
+# What comes in any number, hundreds of times a second, goes in these sizes: as many texts as there are numbers would push each
+# other out of the connection's cache, and to prepare one takes longer than to run it.
+_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 
 
 @cache
@@ -40,6 +44,21 @@ def run_many(connection: apsw.Connection, sql: str, rows: Sequence[Row]) -> list
             flat.extend(row)
         answers.extend(connection.execute(_many(sql, len(block[0]), len(block)), flat))
     return answers
+
+
+def run_padded(connection: apsw.Connection, sql: str, rows: Sequence[Row]) -> int:
+    """Run a query with {rows} that changes something and passes over a row of nothing but NULL; how many rows it changed."""
+    changed = 0
+    for block in _blocks(rows):
+        width, count = len(block[0]), len(block)
+        size = count if count >= _SMALL else _SIZES[bisect_left(_SIZES, count)]
+        flat: list[Value] = []
+        for row in block:
+            flat.extend(row)
+        flat.extend([None] * (width * (size - count)))
+        connection.execute(_many(sql, width, size), flat)
+        changed += connection.changes()
+    return changed
 
 
 def insert_many(connection: apsw.Connection, sql: str, rows: Sequence[Row]) -> list[int]:

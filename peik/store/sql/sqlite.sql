@@ -103,12 +103,20 @@ RETURNING id
 -- name: phases
 SELECT id, bot_id, phase FROM letters WHERE id IN (VALUES {rows}) AND phase < 2
 
--- name: count_marked
--- How many of these this owner has in flight: all of them, unless it is a zombie.
+-- name: only_marked
+-- Which of these this owner has in flight. Asked only if it was not all of them: then it is a zombie.
 SELECT letter_id FROM marks WHERE epoch = ? AND letter_id IN (SELECT value FROM json_each(?))
 
 -- name: keep_results
-INSERT OR REPLACE INTO results (letter_id, result) VALUES {rows}
+INSERT OR REPLACE INTO results (letter_id, result)
+SELECT v.column1, v.column2 FROM (VALUES {rows}) AS v WHERE v.column1 IS NOT NULL
+
+-- name: has_company
+-- Whether there is a letter at all that stands apart for another, and one with files: most stores have neither, and then nobody
+-- need look for those of each letter that ends.
+SELECT
+    EXISTS (SELECT 1 FROM letters WHERE awaits IS NOT NULL AND phase = 1),
+    EXISTS (SELECT 1 FROM letters INDEXED BY letters_enclosed WHERE enclosed IS NOT NULL)
 
 -- name: unmark
 DELETE FROM marks WHERE letter_id IN (VALUES {rows})
