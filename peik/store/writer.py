@@ -6,6 +6,7 @@ one bad row never fails its neighbours. If the store itself has failed, all of t
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -65,7 +66,9 @@ class Writer:
         self._make_batch = make_batch
         self._ahead = ahead
         self.use(connection)
-        self._waiting: list[Work] = []
+        # Both are touched by the writer's thread as well: it takes from the left what the loop puts on the right.
+        self._waiting: deque[Work] = deque()
+        self._is_called = False  # a piece of work is asked for that will take all that waits when it begins
         self._running = 0
         self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
         self._loop = asyncio.get_running_loop()
@@ -84,8 +87,9 @@ class Writer:
         return self._trouble[0]
 
     def submit(self, operation: Work) -> None:
-        self._waiting.append(operation)
-        if self._running < self._ahead and len(self._waiting) == 1:
+        self._waiting.append(operation)  # and only then looks whether it will be fetched: see `_take`
+        if not self._is_called and self._running < self._ahead:
+            self._is_called = True
             # Not at once: what else is written in this turn of the event loop shall come along.
             self._loop.call_soon(self._start)
 
@@ -96,26 +100,30 @@ class Writer:
         await answered
 
     def _start(self) -> None:
-        if not self._waiting or self._running >= self._ahead:
-            return
-        operations = self._cut()
+        taken: list[Work] = []
         self._running += 1
-        self._executor.run(lambda: self._commit(operations), lambda ended: self._finish(operations, ended))
+        if self._ahead == 1:
+            self._take(taken)  # the thread is another machine: what comes later cannot come along
+        self._executor.run(lambda: self._commit(self._take(taken)), lambda ended: self._finish(taken, ended))
 
-    def _cut(self) -> list[Work]:
-        weight = 0
-        for index, operation in enumerate(self._waiting):
-            weight += operation.weight
-            if weight >= _LETTERS_PER_COMMIT_MAX:
-                operations, self._waiting = self._waiting[: index + 1], self._waiting[index + 1 :]
-                return operations
-        operations, self._waiting = self._waiting, []
-        return operations
+    def _take(self, taken: list[Work]) -> list[Work]:
+        """All that waits by now, if nothing is taken yet. As late as this, because whatever comes while the commit before is
+        under way costs no commit of its own then."""
+        if not taken:
+            self._is_called = False  # first: what comes from here on may be too late, and calls again
+            weight = 0
+            with contextlib.suppress(IndexError):  # it is empty
+                while weight < _LETTERS_PER_COMMIT_MAX:
+                    taken.append(self._waiting.popleft())
+                    weight += taken[-1].weight
+        return taken
 
     def _finish(self, operations: list[Work], ended: Ended[list[Ended[object]]]) -> None:
         self._running -= 1
-        # The next batch first: the disk works while the answers are given out.
-        self._start()
+        if self._waiting and not self._is_called:
+            # The next batch first: the disk works while the answers are given out.
+            self._is_called = True
+            self._start()
         if ended.error is not None:  # where the work is done cannot be reached: see the seeded world's server
             self._trouble = (ended.error, self._loop.time())
             answers: list[Ended[object]] = [Ended(None, ended.error) for _ in operations]
@@ -130,6 +138,8 @@ class Writer:
     # ---- on the writer's thread ----
 
     def _commit(self, operations: list[Work]) -> list[Ended[object]]:
+        if not operations:
+            return []  # somebody before has taken all of it along
         try:
             answers = self._transaction(operations)
         except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
