@@ -300,12 +300,15 @@ class Lanes:
         return self._has_room(rank)
 
     def sweep_room(self, rank: int) -> int:
-        """How many lanes to ask for: what there is room for, and enough to get past those that are here already."""
-        return max(64, self._room.lanes_per_rank - self._loaded[rank])
+        """How many lanes to ask for: what there is room for; and unless there is a crowd, enough to get past those that are here
+        already. Else one sweep could never see that all of them are here."""
+        wanted = self._room.lanes_per_rank
+        return max(64, wanted - self._loaded[rank]) if self._is_crowded[rank] else wanted
 
     def sweep_letters(self, rank: int) -> int:
-        """How much of each lane to read: in a crowd no more than a short turn needs."""
-        return min(2, self._room.letters_per_lane) if self._is_crowded[rank] else self._room.letters_per_lane
+        """How much of each lane to read: in a crowd no more than a short turn needs, nor if most of them are here already."""
+        is_brief = self._is_crowded[rank] or self._loaded[rank] > self._room.lanes_per_rank // 4
+        return min(2, self._room.letters_per_lane) if is_brief else self._room.letters_per_lane
 
     def sweep_begins(self) -> None:
         """The store is about to be read: what was offered until now is in it."""
@@ -319,11 +322,14 @@ class Lanes:
         for key, (letters, more) in found.items():
             if key in self._lanes or not letters:
                 continue
-            if letters[0].rank != rank and not self._has_room(letters[0].rank):
-                # Its turn is that of its head, so the sweep of that rank will bring it.
-                self._beyond[letters[0].rank] = self._has_missed = True
+            own = letters[0].rank
+            # In a crowd exactly those were asked for that may come in.
+            if not self._has_room(own) and not (own == rank and self._is_crowded[rank]):
+                # Its turn is that of its head, so a sweep of that rank will bring it.
+                self._beyond[own] = self._has_missed = True
+                is_whole = is_whole and own != rank
                 continue
-            lane = self._add(key, letters[0].rank)
+            lane = self._add(key, own)
             if self._is_sweep_stale or key in self._missed_lanes:
                 self._want_load(lane)  # what was found is its front no more
             else:
