@@ -113,6 +113,7 @@ class Sender:
         self._stored: list[tuple[_Step, Marked]] = []
         self._settlements: list[_Settling] = []
         self._refused: list[Letter] = []  # whose marks did not take
+        self._surprise: Exception | None = None  # what went wrong outside of a turn
         self._unstored = 0
         self._storing: Counter[int] = Counter()  # letters that wait on, and the store has not said so yet
         self._store_retry_at = 0.0
@@ -187,10 +188,13 @@ class Sender:
         self._flying[letter.id] = letter
         self._note(letter)
         self._ages.came(letter.number, letter.number, self._clock.mono())
-        # By the next turn, as every mark: what goes wrong there ends the sender, and the next one takes it up.
-        self._unstored += 1
-        self._stored.append((_Step([], [letter], reserved_at), Marked()))
-        self._bell.ring()
+        # At once: a turn of its own would come a round of the loop later. But it is the store that calls: what goes wrong
+        # here must end this sender, as in a turn, so that the next one takes up what is marked.
+        try:
+            self._send_marked(letter, reserved_at, self._clock.mono())
+        except Exception as error:  # noqa: BLE001  it is raised by the next turn
+            self._surprise = error
+            self._bell.ring()
 
     def remove(self, key: LaneKey, letter_id: int) -> None:
         """Somebody ended this letter; it must not be tried from memory."""
@@ -357,6 +361,8 @@ class Sender:
             self._pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
 
     def _turn(self, now: float) -> None:
+        if self._surprise is not None:
+            raise self._surprise
         self._take_in_stored(now)
         self._take_in_replies(now)
         self._lanes.wake(now)
