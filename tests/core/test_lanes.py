@@ -324,3 +324,32 @@ def test_a_lane_that_has_no_room_gets_its_turn_long_before_the_others_are_draine
         del world.store[taken.id]
         world.lanes.settled(taken.lane)
     assert max(order.index(chat) for chat in range(8)) < 40
+
+
+def test_a_sweep_sees_that_all_lanes_are_here_though_they_were_before_it_began() -> None:
+    # Lanes that came before the store was read once: most places are taken when the sweep begins.
+    lanes = Lanes(Room(lanes_per_rank=200, letters_per_lane=4))
+    front = {(chat, 0): ([letter(chat + 1, chat)], False) for chat in range(150)}
+    for chat in range(150):
+        lanes.offer(letter(chat + 1, chat))
+    for key in lanes.loads():
+        lanes.loaded(key, *front[key][:1], more=False)
+    for rank in ALL:
+        lanes.sweep_begins()
+        assert lanes.sweep_room(rank) > len(front)
+        lanes.swept(rank, front if rank == NORMAL else {}, is_whole=True)
+
+    assert not any(lanes.may_be_beyond(rank) for rank in ALL)
+    assert lanes.sweep_letters(BULK) == 4
+
+
+def test_a_sweep_that_finds_more_than_there_is_room_for_does_not_end_the_search() -> None:
+    lanes = Lanes(Room(lanes_per_rank=4, letters_per_lane=4))
+    for chat in range(3):
+        lanes.offer(letter(chat + 1, chat))
+    lanes.sweep_begins()
+    found = {(chat, 0): ([letter(chat + 1, chat)], False) for chat in range(2, 6)}
+    assert lanes.swept(NORMAL, found, is_whole=True) == 1
+
+    assert len(lanes) == 4
+    assert lanes.may_be_beyond(NORMAL)

@@ -145,6 +145,20 @@ async def test_a_zombie_neither_marks_nor_settles(place: Place) -> None:
             assert await tally(owner) == Tally(active=1, delayed=1)
 
 
+@pytest.mark.parametrize("count", [2, 5, 33, 64, 65, 70])
+async def test_a_step_of_any_size_settles_what_was_marked_and_nothing_else(place: Place, count: int) -> None:
+    async with place.open() as store:
+        letters = [
+            await find(store, one) for one in await accept(store, *(draft(chat) for chat in range(1, count + 1)))
+        ]
+        assert await mark(store, *letters[1:]) == [letter.id for letter in letters[1:]]
+        await advance(store, [settle(letter, SENT, at_ms=NOW) for letter in letters], [])
+        assert await tally(store) == Tally(waiting=1, completed=count - 1)
+        views = [await store.letter(letter.id) for letter in letters]
+        assert [view is not None and view.result for view in views] == [None] + [SENT.result.decode()] * (count - 1)
+        assert await left_in_flight(store) == []
+
+
 async def test_who_is_not_the_owner_marks_nothing(place: Place) -> None:
     async with place.open() as owner, place.open(is_owner=False) as other:
         (letter_id,) = await accept(owner, draft(1))
