@@ -8,7 +8,7 @@ import enum
 import heapq
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -209,12 +209,12 @@ class Lanes:
         lane.place = Place.FLYING
         lane.has_gone = True
 
-    def take(self, now: float, *, ranks: Iterable[int], ready_at: Callable[[Letter], float]) -> Letter | None:
+    def take(self, now: float, *, ranks: Sequence[int], ready_at: Callable[[Letter], float]) -> Letter | None:
         """The next letter to try, of the given ranks. `ready_at` says when a head may go; -inf or the past is now."""
-        self.wake(now)
-        wanted = tuple(ranks)
+        if self._timers:
+            self.wake(now)
         while True:
-            rank = self._pick_rank(wanted)
+            rank = self._pick_rank(ranks)
             if rank is None:
                 return None
             lane = self._ready[rank].popleft()
@@ -427,10 +427,10 @@ class Lanes:
         busy = [self._passes[rank] for rank in range(RANKS) if self._ready[rank]]
         return min(busy) if busy else max(self._passes)
 
-    def _pick_rank(self, ranks: tuple[int, ...]) -> int | None:
-        best = None
+    def _pick_rank(self, ranks: Sequence[int]) -> int | None:
+        ready, passes, best = self._ready, self._passes, None
         for rank in ranks:
-            if self._ready[rank] and (best is None or self._passes[rank] < self._passes[best]):
+            if ready[rank] and (best is None or passes[rank] < passes[best]):
                 best = rank
         return best
 

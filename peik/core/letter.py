@@ -20,7 +20,10 @@ class State(enum.StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self in (State.COMPLETED, State.FAILED, State.CANCELLED)
+        return self in _FINAL
+
+
+_FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 
 class Priority(enum.IntEnum):

@@ -55,9 +55,7 @@ class Enclosing:
         return self._spoiled.get(letter.id)
 
     def fill(self, letter: Letter) -> tuple[str, Sequence[Enclosure]]:
-        """The parameters and files to send."""
-        if not letter.enclosed:
-            return letter.params, ()
+        """The parameters and files to send, of a letter that has files."""
         file_id = self._known.get(letter.id)
         if file_id is not None:
             params = msgspec.json.decode(letter.params)

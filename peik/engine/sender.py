@@ -28,7 +28,7 @@ from peik.engine.waiting import why
 from peik.engine.windows import Windows
 from peik.errors import StoreUnavailable
 from peik.events import Event, Events, Recovered, Settled, StoreFailed, StoreRecovered
-from peik.ports import BotRecord, LetterView, Marked, Request, Spool, Store
+from peik.ports import BotRecord, Enclosure, LetterView, Marked, Request, Spool, Store
 
 LATE_S = 0.5  # a store that takes longer than this must not make sends come closer together than the pace wants
 STORE_RETRY_S = 1.0
@@ -397,12 +397,13 @@ class Sender:
         return ranks is _INTERACTIVE or self._flying_bulk < limit - limit // 8
 
     def _open_ranks(self, now: float) -> tuple[int, ...]:
-        ranks: tuple[int, ...] = ()
-        if self._has_slot(_INTERACTIVE) and self._pace.bot_ready_at(now, interactive=True) <= now:
-            ranks += _INTERACTIVE
-        if self._has_slot(_BULK) and self._pace.bot_ready_at(now, interactive=False) <= now:
-            ranks += _BULK
-        return ranks
+        if not self._has_slot(_INTERACTIVE):
+            return ()
+        pace = self._consequences.pace
+        is_interactive = pace.bot_ready_at(now, interactive=True) <= now
+        if self._has_slot(_BULK) and pace.bot_ready_at(now, interactive=False) <= now:
+            return _RANKS if is_interactive else _BULK
+        return _INTERACTIVE if is_interactive else ()
 
     def _take(self, now: float) -> list[Letter]:
         """As many letters as lanes, pace and places allow. What must end without a try is settled on the way."""
@@ -411,6 +412,7 @@ class Sender:
             return marks
         at_ms = self._clock.wall_ms()
         ended = 0
+        spend = self._consequences.pace.spend
 
         def ready_at(letter: Letter) -> float:
             return self._ready_at(letter, now, at_ms)
@@ -422,9 +424,10 @@ class Sender:
             if self._end_early(letter, at_ms):
                 ended += 1
                 continue
-            self._pace.spend(letter.chat, now, weight=letter.weight, interactive=letter.is_interactive)
+            is_interactive = letter.rank <= INTERACTIVE_RANK_MAX
+            spend(letter.chat, now, weight=letter.weight, interactive=is_interactive)
             self._flying[letter.id] = letter
-            self._flying_bulk += not letter.is_interactive
+            self._flying_bulk += not is_interactive
             if letter.awaits is not None or letter.enclosed:
                 self._group.create_task(self._prepare(letter, now))
             else:
@@ -593,11 +596,14 @@ class Sender:
         if self._is_draining or began_at >= self.lease.ends_at:
             replied(_STOPPING)
             return
-        spoiled = self._enclosing.spoiled(letter)
-        if spoiled is not None:
-            replied(Reply(fault=Fault.SPOILED, left=False, detail=spoiled))
-            return
-        params, enclosures = self._enclosing.fill(letter)
+        params: str = letter.params
+        enclosures: Sequence[Enclosure] = ()
+        if letter.enclosed:
+            spoiled = self._enclosing.spoiled(letter)
+            if spoiled is not None:
+                replied(Reply(fault=Fault.SPOILED, left=False, detail=spoiled))
+                return
+            params, enclosures = self._enclosing.fill(letter)
         own_s = letter.timeout_ms / 1000
         request = Request(
             token=self.bot.token,
@@ -623,7 +629,8 @@ class Sender:
             )
             route.observe(letter.id, outcome, reply, began_at=began_at)
             outcome = self._consequences.apply(letter, outcome, now, at_ms)
-            self._enclosing.landed(letter)
+            if letter.enclosed:
+                self._enclosing.landed(letter)
             if letter.id in self._eager and isinstance(outcome, Delivered):
                 self._eager.pop(letter.id)(outcome.result)
             came_at = self._ages.at(letter.number)
@@ -631,12 +638,12 @@ class Sender:
             self._settle(letter, _settling(letter, outcome, at_ms, took_s=now - began_at, waited_s=waited_s))
 
     def _settle(self, letter: Letter, settling: _Settling) -> None:
-        settlement = settling[0]
+        settlement, lane = settling[0], letter.lane
         self._land(letter)
-        self._lanes.settling(letter.lane)
+        self._lanes.settling(lane)
         self._settlements.append(settling)
         if settlement.state.is_final:
-            self._lanes.leave(letter.lane)
+            self._lanes.leave(lane)
         else:
             self._lanes.put_back(carried_on(letter, settlement))
 
