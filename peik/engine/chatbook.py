@@ -7,6 +7,7 @@ import msgspec
 
 from peik.core.call import readdress
 from peik.core.letter import Chat, Letter
+from peik.core.pace import Pace
 from peik.ports import Store
 
 PROBE_MS = 24 * 3600 * 1000  # DESIGN.md: one letter a day after the last refusal is let through
@@ -44,9 +45,10 @@ class ChatBook:
             if record.held_until_ms is not None:
                 self._held.append((record.chat, record.held_until_ms))
 
-    def holds(self) -> list[tuple[Chat, int]]:
-        """The holds that are stored, until when, as they were when last read."""
-        return self._held
+    def hold(self, pace: Pace, now: float, at_ms: int) -> None:
+        """Let the pace know of the holds that are stored, as they were when last read."""
+        for chat, until_ms in self._held:
+            pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
 
     # ---- one chat, several names ----
 

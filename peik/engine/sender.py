@@ -11,12 +11,11 @@ from peik.clock import Clock
 from peik.core.ages import Ages
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter
-from peik.core.lifecycle import EXPIRED, Move, Settlement, carried_on, end_unsent, settle
-from peik.core.outcome import Delivered, Outcome, Uncertain, Unsent, judge
+from peik.core.lifecycle import EXPIRED, Move, carried_on, end_unsent, settle
+from peik.core.outcome import Delivered, Unsent, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.core.retry import BACKOFF_MS_MAX
-from peik.core.trace import message_ids_in
 from peik.engine.chatbook import ChatBook
 from peik.engine.consequences import Consequences
 from peik.engine.enclosing import Enclosing
@@ -24,14 +23,15 @@ from peik.engine.leases import Lease
 from peik.engine.references import Orphaned, Parked, resolve
 from peik.engine.route import Route
 from peik.engine.routes import Routes
+from peik.engine.steps import Settling, Step, going_on, settled, settling
+from peik.engine.taking_up import STORE_RETRY_S, TakingUp
 from peik.engine.waiting import why
 from peik.engine.windows import Windows
 from peik.errors import StoreUnavailable
-from peik.events import Event, Events, Recovered, Settled, StoreFailed, StoreRecovered
+from peik.events import Event, Events, StoreFailed, StoreRecovered
 from peik.ports import BotRecord, Enclosure, LetterView, Marked, Request, Spool, Store
 
 LATE_S = 0.5  # a store that takes longer than this must not make sends come closer together than the pace wants
-STORE_RETRY_S = 1.0
 ENDED_PER_TURN_MAX = 512  # letters of a shut chat that may end in one turn, so that others are not kept waiting
 FLYING_S = 0.5
 STORING_S = 0.02
@@ -42,7 +42,6 @@ _STOPPING = Reply(
     fault=Fault.NOT_TRIED, left=False, detail="this Peik is about to stop, or to leave the bot to another"
 )
 _NEVER_LEFT = Unsent(why="the store did not say that it was marked")
-_CRASHED = Uncertain(why="Peik ended while it was in flight")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,18 +52,6 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     upload_timeout_s: float = 500.0
     is_paced: bool = True
     room: Room = Room()
-
-
-_Settling = tuple[Settlement, Letter, Settled]  # and what is told once it is stored
-
-
-class _Step(msgspec.Struct, frozen=True):
-    """What one turn gave to the store together."""
-
-    settlements: Sequence[_Settling]
-    marks: Sequence[Letter]
-    taken_at: float  # when the pace allowed the tries
-    reclaimed: Sequence[Letter] = ()
 
 
 class Sender:
@@ -110,8 +97,8 @@ class Sender:
         self._reserved = 0  # places of letters that are not durable yet
         self.is_over = False
         self._replies: list[tuple[Letter, Reply, Route, float]] = []  # by which route, begun when
-        self._stored: list[tuple[_Step, Marked]] = []
-        self._settlements: list[_Settling] = []
+        self._stored: list[tuple[Step, Marked]] = []
+        self._settlements: list[Settling] = []
         self._refused: list[Letter] = []  # whose marks did not take
         self._surprise: Exception | None = None  # what went wrong outside of a turn
         self._unstored = 0
@@ -219,7 +206,7 @@ class Sender:
     async def reread_chats(self) -> None:
         """Another node held, shut or opened chats."""
         await self._chats.load()
-        self._hold_chats(self._clock.mono(), self._clock.wall_ms())
+        self._chats.hold(self._pace, self._clock.mono(), self._clock.wall_ms())
         self._lanes.forget_all()
         self._bell.ring()
 
@@ -295,7 +282,15 @@ class Sender:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._consequences.begin(group)
-            await self._begin()
+            await TakingUp(
+                self._bot_id,
+                self.lease,
+                store=self._store,
+                clock=self._clock,
+                events=self._events,
+                chats=self._chats,
+                pace=lambda: self._pace,
+            ).run()
             while True:
                 # One look at the clock for both: an instant that passed in between would be neither acted on nor waited for.
                 now = self._clock.mono()
@@ -303,62 +298,6 @@ class Sender:
                 if self._is_draining and not (self._flying or self._reserved or self._settlements or self._unstored):
                     self._is_idle.set()
                 await self._bell.wait(self._wake_at(now))
-
-    async def _begin(self) -> None:
-        """Take up what an owner before us left behind. A store that fails just now is asked until it answers."""
-        while True:
-            try:
-                await self._take_up()
-            except StoreUnavailable as error:
-                self._events.tell(StoreFailed(bot_id=self._bot_id, what="what was left behind", why=error.detail))
-                await asyncio.sleep(STORE_RETRY_S)
-            else:
-                return
-
-    async def _take_up(self) -> None:
-        """Holds, the last minute's sends, and what was in flight. All is read before any of it counts."""
-        await self._chats.load()
-        bot_held_until = await self._store.bot_held_until(self._bot_id)
-        recent = await self._store.recent_tries(self._bot_id, since_ms=self._clock.wall_ms() - 60_000)
-        left = await self._store.left_in_flight(self._bot_id, epoch=self.lease.epoch)
-        now, at_ms = self._clock.mono(), self._clock.wall_ms()
-        self._hold_chats(now, at_ms)
-        self._pace.hold_bot(now + (bot_held_until - at_ms) / 1000)
-        for sent in recent:
-            # A clock that was put back shows sends of the future: they count as of now, and never hold a chat for longer.
-            ago_s = max(0.0, (at_ms - sent.at_ms) / 1000)
-            self._pace.remember(sent.chat, now - ago_s, weight=sent.weight)
-        for letter in left:
-            self._pace.remember(letter.chat, now, weight=letter.weight)
-        if left:
-            # Marked and never settled: it may have arrived. Lanes are read only after this is stored.
-            await self._store_surely([_settling(letter, _CRASHED, at_ms) for letter in left])
-            self._events.tell(Recovered(bot_id=self._bot_id, count=len(left)))
-
-    async def _store_surely(self, settlements: Sequence[_Settling]) -> None:
-        while True:
-            error = (await self._settled_now([settlement for settlement, _, _ in settlements])).error
-            if error is None:
-                self._events.tell_all([told for _, _, told in settlements])
-                return
-            if not isinstance(error, StoreUnavailable):
-                raise error
-            self._events.tell(StoreFailed(bot_id=self._bot_id, what="what was in flight", why=error.detail))
-            await asyncio.sleep(STORE_RETRY_S)
-
-    async def _settled_now(self, settlements: Sequence[Settlement]) -> Marked:
-        stored: asyncio.Future[Marked] = asyncio.get_running_loop().create_future()
-
-        def done(marked: Marked) -> None:
-            if not stored.done():  # the lease was lost meanwhile, and nobody is here to hear it
-                stored.set_result(marked)
-
-        self._store.advance(settlements, [], epoch=self.lease.epoch, at_ms=self._clock.wall_ms(), done=done)
-        return await stored
-
-    def _hold_chats(self, now: float, at_ms: int) -> None:
-        for chat, until_ms in self._chats.holds():
-            self._pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
 
     def _turn(self, now: float) -> None:
         if self._surprise is not None:
@@ -468,7 +407,7 @@ class Sender:
     def _end(self, letter: Letter, move: Move, reason: str, at_ms: int) -> None:
         self._lanes.settling(letter.lane)
         settlement = end_unsent(letter, move, reason, at_ms=at_ms)
-        self._settlements.append((settlement, letter, _settled(settlement, letter)))
+        self._settlements.append((settlement, letter, settled(settlement, letter)))
         self._lanes.leave(letter.lane)
 
     async def _prepare(self, letter: Letter, taken_at: float) -> None:
@@ -482,7 +421,7 @@ class Sender:
             ready = None
         if ready is not None:
             self._flying[ready.id] = ready
-            self._write(_Step([], [ready], taken_at))
+            self._write(Step([], [ready], taken_at))
         self._bell.ring()
 
     async def _prepared(self, letter: Letter) -> Letter | None:
@@ -516,17 +455,17 @@ class Sender:
     # ---- mark and settle ----
 
     def _flush(self, marks: Sequence[Letter], now: float) -> None:
-        settlements: Sequence[_Settling] = ()
+        settlements: Sequence[Settling] = ()
         reclaimed: Sequence[Letter] = ()
         if now >= self._store_retry_at:
             settlements, self._settlements = self._settlements, []
             reclaimed, self._refused = self._refused, []
         if settlements or marks or reclaimed:
-            self._write(_Step(settlements, marks, now, reclaimed))
+            self._write(Step(settlements, marks, now, reclaimed))
 
-    def _write(self, step: _Step) -> None:
+    def _write(self, step: Step) -> None:
         self._unstored += 1
-        self._storing.update(_going_on(step))
+        self._storing.update(going_on(step))
 
         def stored(marked: Marked) -> None:
             self._stored.append((step, marked))
@@ -545,7 +484,7 @@ class Sender:
         for step, marked in stored:
             self._unstored -= 1
             if self._storing:
-                self._storing.subtract(_going_on(step))
+                self._storing.subtract(going_on(step))
                 self._storing = +self._storing  # those that are stored are forgotten
             if marked.error is not None:
                 self._store_failed(step, marked.error, now)
@@ -566,7 +505,7 @@ class Sender:
         if told:
             self._events.tell_all(told)
 
-    def _store_failed(self, step: _Step, error: BaseException, now: float) -> None:
+    def _store_failed(self, step: Step, error: BaseException, now: float) -> None:
         """Nothing of the step is stored: keep the settlements to store them later, and try no letter meanwhile."""
         if not isinstance(error, StoreUnavailable):
             raise error
@@ -635,56 +574,14 @@ class Sender:
                 self._eager.pop(letter.id)(outcome.result)
             came_at = self._ages.at(letter.number)
             waited_s = None if came_at is None else now - came_at
-            self._settle(letter, _settling(letter, outcome, at_ms, took_s=now - began_at, waited_s=waited_s))
+            self._settle(letter, settling(letter, outcome, at_ms, took_s=now - began_at, waited_s=waited_s))
 
-    def _settle(self, letter: Letter, settling: _Settling) -> None:
-        settlement, lane = settling[0], letter.lane
+    def _settle(self, letter: Letter, settled_as: Settling) -> None:
+        settlement, lane = settled_as[0], letter.lane
         self._land(letter)
         self._lanes.settling(lane)
-        self._settlements.append(settling)
+        self._settlements.append(settled_as)
         if settlement.state.is_final:
             self._lanes.leave(lane)
         else:
             self._lanes.put_back(carried_on(letter, settlement))
-
-
-def _going_on(step: _Step) -> list[int]:
-    return [letter.id for settlement, letter, _ in step.settlements if not settlement.state.is_final]
-
-
-def _settling(
-    letter: Letter, outcome: Outcome, at_ms: int, *, took_s: float | None = None, waited_s: float | None = None
-) -> _Settling:
-    settlement = settle(letter, outcome, at_ms=at_ms)
-    return settlement, letter, _settled(settlement, letter, outcome, took_s, waited_s)
-
-
-def _settled(
-    settlement: Settlement,
-    letter: Letter,
-    outcome: Outcome | None = None,
-    took_s: float | None = None,
-    waited_s: float | None = None,
-) -> Settled:
-    return Settled(
-        bot_id=letter.bot_id,
-        letter_id=letter.id,
-        method=letter.method,
-        chat=letter.chat,
-        move=settlement.move,
-        state=settlement.state,
-        reason=settlement.failed_reason,
-        uncertain_tries=settlement.uncertain_tries,
-        outcome=outcome,
-        took_s=took_s,
-        waited_s=waited_s,
-        trace=letter.trace,
-        message_ids=_message_ids(letter, outcome),
-    )
-
-
-def _message_ids(letter: Letter, outcome: Outcome | None) -> tuple[int, ...]:
-    """Only of what somebody may want to follow: the rest of the letters shall not pay for it."""
-    if letter.trace is None or not isinstance(outcome, Delivered):
-        return ()
-    return message_ids_in(outcome.result)
