@@ -113,10 +113,10 @@ SELECT v.column1, v.column2 FROM (VALUES {rows}) AS v WHERE v.column1 IS NOT NUL
 
 -- name: has_company
 -- Whether there is a letter at all that stands apart for another, and one with files: most stores have neither, and then nobody
--- need look for those of each letter that ends.
+-- need look for those of each letter that ends. One step each: both are the first of an index that holds only such letters.
 SELECT
-    EXISTS (SELECT 1 FROM letters WHERE awaits IS NOT NULL AND phase = 1),
-    EXISTS (SELECT 1 FROM letters INDEXED BY letters_enclosed WHERE enclosed IS NOT NULL)
+    EXISTS (SELECT 1 FROM letters INDEXED BY letters_awaits WHERE awaits IS NOT NULL AND phase = 1 AND awaits > 0),
+    EXISTS (SELECT 1 FROM letters INDEXED BY letters_enclosed WHERE enclosed IS NOT NULL AND phase >= 0)
 
 -- name: unmark
 DELETE FROM marks WHERE letter_id IN (VALUES {rows})
