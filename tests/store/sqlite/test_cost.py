@@ -59,7 +59,7 @@ def _plan(connection: apsw.Connection, name: str) -> list[str]:
 
 
 def _is_scan(step: str) -> bool:
-    """Not of rows that we bring along, of no table at all, of our own recursive tables, or of a subquery that has its own line."""
+    """Not of rows that we bring along, of no table, of our own recursive tables, or of a subquery that has its own line."""
     return re.match(r"SCAN (?!\d+-ROW|CONSTANT ROW|\w+ VIRTUAL|\(subquery|lane\b|other\b|o\b)", step) is not None
 
 
