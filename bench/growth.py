@@ -33,7 +33,7 @@ PAGE = 100  # updates come in pages
 BOTS_MOST = 2_000
 ROUNDS = 3
 MINUTES = 15.0
-ROWS_TOLD = 10_000  # fewer take no time but a process's own start
+SHARES = {"backlog": 2, "chats": 5, "bots": 2, "arrivals": 2}  # of the time; every point of chats is a full one
 POINTS_LEAST = 3  # a line has that many, whatever the time says
 _UNITS = {"memory_mb": "MB"}
 TITLES = {
@@ -77,9 +77,10 @@ def main() -> int:
     wanted = {axis: points for axis, points in axes(options.most).items() if not options.only or axis in options.only}
     found: Lines = {}
     left_out: dict[str, list[int]] = {}
-    for place, (axis, points) in enumerate(wanted.items()):
+    for axis, points in wanted.items():
         left_s = began + options.minutes * 60 - time.monotonic()
-        run = _Run(axis, options.rounds, measured_letters(options.most), within_s=left_s / (len(wanted) - place))
+        share = SHARES[axis] / sum(SHARES[one] for one in wanted if one not in found)
+        run = _Run(axis, options.rounds, measured_letters(options.most), within_s=left_s * share)
         found[axis] = run.measured(points, console)
         left_out[axis] = run.left_out
     growths = {axis: {name: Growth.of(line) for name, line in figures.items()} for axis, figures in found.items()}
@@ -103,7 +104,7 @@ class _Run:
         self._rounds = rounds
         self._letters = letters
         self._deadline = time.monotonic() + within_s
-        self._s_per_row = 0.0  # of the slowest point so far
+        self._s_per_row = 0.0  # of the last point
         self.left_out: list[int] = []
 
     def measured(
@@ -128,9 +129,7 @@ class _Run:
         began = time.monotonic()
         tell(f"{self._axis}: filling {point.letters or point.arrivals:,}")
         _asked("fill", point)
-        rows = max(point.letters, point.arrivals)
-        if rows >= ROWS_TOLD:
-            self._s_per_row = max(self._s_per_row, (time.monotonic() - began) / rows)
+        self._s_per_row = (time.monotonic() - began) / max(point.letters, point.arrivals)
         figures: dict[str, list[float]] = defaultdict(list)
         for number in range(self._rounds):
             tell(f"{self._axis}: measuring, {number + 1} of {self._rounds}")

@@ -155,10 +155,12 @@ def _memory_mb() -> float:
 
 
 async def _arrivals(peik: Office, point: Point) -> dict[str, float]:
+    await _quiet()
     began = time.process_time()
     await _take_in(peik, point.arrivals, point.measured)
     take_in_us = (time.process_time() - began) / point.measured * 1e6
     (consumer,) = await peik.store.inbox.consumers(FIRST_BOT)
+    await _quiet()
     began = time.process_time()
     for _ in range(PAGES):
         page = await peik.store.inbox.arrivals_after(
