@@ -192,13 +192,17 @@ def keep(
     *,
     taken_s: float,
 ) -> None:
+    """Axes that were not wanted this time stay as the run before found them."""
     place.mkdir(parents=True, exist_ok=True)
+    file = place / "growth.json"
+    before = msgspec.json.decode(file.read_bytes()) if file.is_file() else {"axes": {}, "left_out": {}}
     result = {
         "cores": os.cpu_count(),
         "load_after": os.getloadavg()[0],
         "taken_s": round(taken_s, 1),
-        "left_out": {axis: points for axis, points in left_out.items() if points},
-        "axes": {
+        "left_out": {axis: points for axis, points in {**before["left_out"], **left_out}.items() if points},
+        "axes": before["axes"]
+        | {
             axis: {
                 name: {
                     "title": TITLES[name],
@@ -211,7 +215,7 @@ def keep(
             for axis, figures in found.items()
         },
     }
-    (place / "growth.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
     for axis, figures in found.items():
         series = [
             Series(f"{TITLES[name]}, {_UNITS.get(name, 'µs')}: {growths[axis][name].exponent:+.2f}", tuple(line))
