@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from peik.errors import StoreUnavailable
 from tests.alerts.alarm import Alarm, Hearing, alarm_closed
 from tests.faults.disks import SmallDisk, can_mount, mounted
 
@@ -24,6 +25,8 @@ def test_a_store_on_a_full_disk_is_told_by_the_pager_at_once_and_in_the_chat_whe
             stage.telegram.faults.add("error", method="sendMessage", status=500, count=3)
             letters = [await stage.text(5, f"{number}") for number in range(3)]
             await disk.fill()
+            with pytest.raises(StoreUnavailable):
+                await _use_up(stage)
             assert "disk" in await hearing.begins("store", within_s=600)
             assert not stage.texts(99)
             await asyncio.sleep(HOUR_S)
@@ -34,6 +37,12 @@ def test_a_store_on_a_full_disk_is_told_by_the_pager_at_once_and_in_the_chat_whe
 
     with mounted(tmp_path / "disk"):
         alarm_closed(story, home=tmp_path / "disk")
+
+
+async def _use_up(stage: Alarm) -> None:
+    """The log has some room of its own on a disk that is full: nothing fails before that is gone."""
+    while True:
+        await stage.text(6, "x" * 4000)
 
 
 @pytest.mark.raises_alert("store-locked")
