@@ -48,7 +48,7 @@ class Warm:
 
     def leave(self, connection: Connection, asked: Asked) -> None:
         """Nobody waits any more: a connection whose answer is still to come carries nothing else."""
-        if not asked.answered.done() or asked.answered.cancelled():
+        if connection.exchange is asked:  # else the connection may be another's by now
             connection.abort()
 
     async def dial(self, protocol: Callable[[], Spoken]) -> tuple[asyncio.BaseTransport, Spoken]:
