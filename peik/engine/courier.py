@@ -100,10 +100,16 @@ class Courier:
         per_bot: dict[int, list[Letter]] = defaultdict(list)
         for letter in letters:
             per_bot[letter.bot_id].append(letter)
+        surprises: list[Exception] = []
         for bot_id, own in per_bot.items():
             sender = self._senders.get(bot_id)
             if sender is not None:
-                sender.offer(own)
+                try:
+                    sender.offer(own)
+                except Exception as error:  # noqa: BLE001  it is raised when the other bots have theirs
+                    surprises.append(error)
+        if surprises:
+            raise surprises[0]
 
     def on_removed(self, stubs: Sequence[Stub]) -> None:
         told: list[Event] = []
