@@ -72,7 +72,7 @@ class Company(Generic[T]):
         except asyncio.CancelledError:
             if own in self._waiting:
                 self._waiting.remove(own)
-            elif not own.told.cancelled() and own.told.result() is _Word.LEAD:
+            elif not own.told.cancelled() and own.told.exception() is None and own.told.result() is _Word.LEAD:
                 self._name_leader()
             raise
 
@@ -108,7 +108,10 @@ class Company(Generic[T]):
         return behind
 
     def _name_leader(self) -> None:
-        if self._waiting:
-            self._waiting.pop(0).told.set_result(_Word.LEAD)
-        else:
-            self._has_leader = False
+        while self._waiting:
+            told = self._waiting.pop(0).told
+            if not told.done():
+                told.set_result(_Word.LEAD)
+                return
+            # It was cancelled in this turn of the loop, and does not know it yet.
+        self._has_leader = False

@@ -177,6 +177,38 @@ def test_one_who_is_cancelled_just_as_he_is_to_lead_lets_the_next_one_lead() -> 
     told(story)
 
 
+def test_one_who_is_cancelled_in_the_moment_in_which_he_would_be_named_is_passed_by() -> None:
+    async def story(road: Road) -> None:
+        first, second = road.send(*"ab")
+        await settle()
+        waits, _ = road.send(*"cd")
+        await settle()
+        road.ends[0].set_result(None)
+        waits.cancel()  # `a` comes back before `c` hears of it
+        await settle()
+        assert first.exception() is None
+        assert second.done()
+        assert road.seen[1:] == [["d"]]
+        await road.end(1)
+        await nobody_leads(road)
+
+    told(story)
+
+
+def test_one_who_is_cancelled_as_he_hears_that_the_store_is_away_stays_cancelled() -> None:
+    async def story(road: Road) -> None:
+        _, second = road.send(*"ab")
+        await settle()
+        road.ends[0].set_exception(StoreUnavailable(code="store_full", detail="Full."))
+        await asyncio.sleep(0)  # `b` is told, and has not heard it yet
+        second.cancel()
+        await settle()
+        assert second.cancelled()
+        await nobody_leads(road)
+
+    told(story)
+
+
 async def nobody_leads(road: Road) -> None:
     """Else whoever comes next would wait for ever."""
     before = len(road.seen)
