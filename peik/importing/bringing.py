@@ -75,7 +75,8 @@ def _bring_letters(
         fresh = [(row, letter) for row, letter in batch if skip_to is None or row.place > skip_to]
         skipped += len(batch) - len(fresh)
         ids = _accept(taker, part, fresh)
-        new = sum(1 for number in ids if number > highest)
+        new = len({number for number in ids if number > highest})
+        highest = max([highest, *ids])  # a row with the key of one before it is not new
         part.brought += new
         part.known += len(ids) - new + len(batch) - len(fresh)
         if fresh:

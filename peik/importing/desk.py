@@ -45,17 +45,19 @@ class ImportDesk:
 
     async def add_contacts(self, bot_id: int, people: Sequence[Contact]) -> int:
         """Take up those that are not known. Of the others Peik's own knowledge is newer. How many were new."""
-        new = {
-            one.chat_id: one for one in people if await self._contacts.contact(bot_id, one.chat_id) is None
-        }  # of several rows of one person the last counts
-        place = -1
-        while new:
-            before, place = place, await self._contacts.contacts_place(bot_id)
-            if place == before:
-                break
-            # The census may go on meanwhile, and what comes with a place that is over changes nothing: then once more.
+        new = {one.chat_id: one for one in people}  # of several rows of one person the last counts
+        found: int | None = None
+        while True:
+            # The census may go on meanwhile. What comes with a place that is over changes nothing: then once more, without
+            # those whom it has met.
+            place = await self._contacts.contacts_place(bot_id)
+            new = {chat: one for chat, one in new.items() if await self._contacts.contact(bot_id, chat) is None}
+            found = len(new) if found is None else found
+            if not new:
+                return found
             await self._contacts.save_contacts(bot_id, list(new.values()), place=place)
-        return len(new)
+            if await self._contacts.contacts_place(bot_id) == place:
+                return found
 
     async def set_last_update(self, bot_id: int, last_update_id: int, *, is_received: bool) -> None:
         """The next poll asks for what comes after this update. Raises Conflict (`inbox_begun`) if Peik has a place of its own.

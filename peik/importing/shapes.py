@@ -18,7 +18,8 @@ class Kind(enum.StrEnum):
 
 # By role: how people call such a column, the surest name first.
 LETTER_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "id": ("id", "uuid", "pk", "msg_id", "queue_id", "job_id"),
+    # Not the id of a job, a queue or a message: many rows may have the same, and of those all but one would be lost.
+    "id": ("id", "uuid", "pk"),
     "chat": (
         *(
             "chat_id",

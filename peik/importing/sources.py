@@ -169,19 +169,16 @@ class CsvSource:
 
 
 class LinesSource:
-    """One JSON object to a line. The first hundred say which columns there are."""
-
-    LOOKED_AT = 100
+    """One JSON object to a line."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.stem
         self._path = path
 
     def tables(self) -> dict[str, Sequence[str]]:
+        # All of them: where only messages that were sent have a `sent_at`, it may stand far below, and is not to be missed.
         columns: dict[str, None] = {}
-        for number, row in enumerate(self.rows(self.name)):
-            if number >= self.LOOKED_AT:
-                break
+        for row in self.rows(self.name):
             columns |= dict.fromkeys(row.values)
         return {self.name: list(columns)}
 

@@ -150,6 +150,25 @@ def test_csv_and_lines_of_json_are_sources_too(shell: Shell) -> None:
     assert shell.peik("import", "notes.pdf").code == 2
 
 
+def test_a_column_that_only_later_lines_have_is_not_missed(shell: Shell) -> None:
+    """Else what was sent before is sent again."""
+    lines = [{"chat_id": 5, "text": "waits"}] * 150 + [{"chat_id": 5, "text": "was sent", "sent_at": "2026-01-01"}] * 3
+    (shell.folder / "queue.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (done,) = shell.asked("import", "queue.jsonl", "--dry-run")["tables"]
+    assert (done["ready"], done["left"]) == (150, {"sent": 3})
+
+
+def test_rows_of_one_job_are_all_brought_and_those_of_one_id_are_one(shell: Shell) -> None:
+    (shell.folder / "outbox.csv").write_text("job_id,chat_id,text\n7,5,one\n7,5,two\n7,5,one\n", encoding="utf-8")
+    (done,) = shell.asked("import", "outbox.csv", "--yes")["tables"]
+    assert (done["brought"], done["known"], done["errors"]) == (3, 0, 0)
+    assert texts(shell, 5) == ["one", "two", "one"]
+    (shell.folder / "queue.csv").write_text("id,chat_id,text\n7,6,one\n8,6,two\n7,6,one\n", encoding="utf-8")
+    (done,) = shell.asked("import", "queue.csv", "--yes")["tables"]
+    assert (done["brought"], done["known"], done["errors"]) == (2, 1, 0)
+    assert texts(shell, 6) == ["one", "two"]
+
+
 def test_only_what_is_asked_for_and_not_too_old(shell: Shell) -> None:
     make_bot_db(shell.folder)
     done = shell.asked("import", "bot.db", "--only", "people", "--yes")

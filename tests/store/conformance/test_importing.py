@@ -1,5 +1,6 @@
 """The desk of imports on every store: people who are new, a first place in Telegram's updates, notes of how far it is."""
 
+import msgspec
 import pytest
 
 from peik.clock import SystemClock
@@ -34,6 +35,29 @@ async def test_people_who_are_known_stay_as_peik_knows_them(place: Place) -> Non
             names[chat] = known.name
         assert names == {5: "Sara", 6: "Ali B"}
         assert await store.contacts.contacts_place(BOT) == 40  # the census goes on where it was
+
+
+async def test_whom_the_census_meets_meanwhile_stays_as_it_saw_them(place: Place) -> None:
+    async with place.open() as store:
+        desk = desk_of(store)
+        asked, contact = store.contacts.contact, 0
+
+        async def contact_and_census(bot_id: int, chat_id: int) -> Contact | None:
+            """Just after it was said that nobody knows her, she writes."""
+            nonlocal contact
+            known = await asked(bot_id, chat_id)
+            contact += 1
+            if contact == 1:
+                await store.contacts.save_contacts(BOT, [person(5, "Sara")], place=40)
+            return known
+
+        store.contacts.contact = contact_and_census  # type: ignore[method-assign]
+        gone = msgspec.structs.replace(person(5, "an old name"), is_gone=True)
+        await desk.add_contacts(BOT, [gone, person(6, "Ali")])
+        sara, ali = await asked(BOT, 5), await asked(BOT, 6)
+        assert sara is not None
+        assert (sara.name, sara.is_gone) == ("Sara", False)
+        assert ali is not None
 
 
 async def test_the_place_of_the_old_program_is_taken_once_and_only_before_any_update_came(place: Place) -> None:
