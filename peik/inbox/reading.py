@@ -98,6 +98,7 @@ class Readers:
                     break
                 # Only now: at Telegram, too, a poll that finds something sends nobody away.
                 self._waiting.hold(seat, _other_poll())
+                await self.tell_seen(until=deadline)
                 await seat.wait(deadline)
                 if self._waiting.is_ended():  # ten thousand that look once more would keep Peik from ending
                     break
@@ -212,11 +213,15 @@ class Readers:
             self._outages.expect(consumer.bot_id, "consumer", seen)
             self._outages.over(consumer.bot_id, "consumer")
 
-    async def tell_seen(self, *, is_last: bool = False) -> None:
-        """Store when consumers were last here: one write for all of them, at most every forty seconds."""
-        if not is_last and self._clock.mono() < self._told_at + TOUCH_S:
+    async def tell_seen(self, *, is_last: bool = False, until: float | None = None) -> None:
+        """Store when consumers were last here: one write for all of them, about every forty seconds. `until`: when somebody who
+        begins to wait comes by again, if nobody else does; what was told then may be older than a message may wait."""
+        now = self._clock.mono()
+        told_s = now - self._told_at
+        is_soon_late = until is not None and told_s >= TOUCH_S / 2 and until - self._told_at > POLL_S_MAX
+        if not is_last and told_s < TOUCH_S and not is_soon_late:
             return
-        self._told_at = self._clock.mono()
+        self._told_at = now
         for consumer_id in self._waiting.held():
             self.saw(consumer_id)
         seen = {consumer_id: self._seen[consumer_id] for consumer_id in self._untold}

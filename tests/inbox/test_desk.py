@@ -364,6 +364,31 @@ def test_when_a_consumer_was_seen_is_stored_at_most_every_forty_seconds() -> Non
     play(story)
 
 
+@pytest.mark.parametrize("poll_s", [10, 25, 30, 39, 50])
+def test_what_is_stored_of_a_long_poller_is_never_older_than_a_message_may_wait(poll_s: int) -> None:
+    """Else every crash in a quiet hour would count as an outage."""
+
+    async def story(stage: Stage) -> None:
+        inbox = stage.peik.inbox
+
+        async def poll() -> None:
+            while True:
+                await inbox.updates(BOT, timeout_s=poll_s)
+
+        polling = asyncio.create_task(poll())
+        oldest = 0
+        await asyncio.sleep(1)
+        for _ in range(160):
+            await asyncio.sleep(1)
+            (consumer,) = await inbox.consumers(BOT)
+            assert consumer.seen_at_ms is not None
+            oldest = max(oldest, stage.clock.wall_ms() - consumer.seen_at_ms)
+        polling.cancel()
+        assert oldest < 55_000
+
+    play(story)
+
+
 # ---- again ----
 
 
