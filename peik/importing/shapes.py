@@ -64,7 +64,8 @@ PEOPLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
 ROLES = frozenset(LETTER_COLUMNS) | frozenset(PEOPLE_COLUMNS)
 
 # A name that says "last" is of an update that was handled; any other is what the program would ask for next.
-LAST_NAMES = ("last_update_id", "last_update", "update_id", "last_processed_update_id", "last_id")
+# Not `last_id`: what else may be called so, and a number too high would make Telegram forget updates that nobody had.
+LAST_NAMES = ("last_update_id", "last_update", "update_id", "last_processed_update_id")
 NEXT_NAMES = ("offset", "update_offset", "next_offset", "updates_offset", "last_offset", "next_update_id")
 _KEYS = ("key", "name", "param", "setting", "k")
 _VALUES = ("value", "val", "v")

@@ -2,7 +2,7 @@
 
 A sync that makes a file longer has to store its new length and where its blocks lie as well, which on a journalling file
 system takes as long again as the bytes themselves. SQLite's log gets its full length only by and by after every start, one
-commit at a time. So zeros are written ahead, in few steps, and commits go into room that the file has already. Zeros are no
+commit at a time. So zeros are written ahead, step by step, and commits go into room that the file has already. Zeros are no
 frames to SQLite: it stops reading its log there, as it does at what is left of an older round.
 """
 
@@ -12,10 +12,12 @@ from pathlib import Path
 import apsw
 
 LOG_PAGES = 4096  # 16 MiB of log between checkpoints
-_LOG_BYTES = LOG_PAGES * (4096 + 24) + (
-    1 << 20
-)  # pages with their headers, and what the commit before a checkpoint may add
-_STEP_BYTES_MIN = 1 << 18
+# Pages with their headers, and what the commit before a checkpoint may add.
+_LOG_BYTES = LOG_PAGES * (4096 + 24) + (1 << 20)
+_STEP_BYTES_MIN, _STEP_BYTES_MAX = (
+    1 << 18,
+    1 << 20,
+)  # a card that writes 10 MB a second holds a commit up for a tenth of one
 _PIECE = bytes(1 << 16)  # SQLite's own functions write less than 128 KiB at once
 
 
@@ -49,8 +51,9 @@ class Footing:
         return [(stat.st_dev, stat.st_ino) for stat in stats], stats[1].st_size
 
     def _make_room(self, log_bytes: int) -> int:
-        """Twice as long, up to what a log needs: a few steps, none of which keeps a commit waiting for long. Its length then."""
-        wanted = min(log_bytes + max(log_bytes, _STEP_BYTES_MIN), _LOG_BYTES)
+        """Longer by a step, up to what a log needs; no step keeps a commit waiting for long. Its length then."""
+        step = min(max(log_bytes, _STEP_BYTES_MIN), _STEP_BYTES_MAX)
+        wanted = min(log_bytes + step, _LOG_BYTES)
         made = log_bytes
         try:
             # Through SQLite's own functions, so that whatever stands below them stands below this too.
