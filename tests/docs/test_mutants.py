@@ -1,5 +1,7 @@
 """The mutants still fit the source, and the last run caught them all. If one of these fails: python -m proofs.mutants"""
 
+import re
+
 import pytest
 
 from proofs.mutants.planting import ROOT, Mutant, read_mutants
@@ -39,3 +41,10 @@ def test_there_are_enough_of_them_over_enough_of_the_code() -> None:
 
 def test_every_suite_that_is_named_is_there() -> None:
     assert {suite for mutant in MUTANTS for suite in mutant.suites if not (ROOT / suite).exists()} == set()
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.fa.md"])
+def test_the_readme_says_how_many_there_are(readme: str) -> None:
+    said = re.search(r"\[(\d+) [^\]]+\]\(docs/reference/proof\.md\)", (ROOT / readme).read_text(encoding="utf-8"))
+    assert said is not None
+    assert int(said[1]) == len(MUTANTS)
