@@ -2,10 +2,14 @@
 
 import asyncio
 import contextlib
+import shutil
+import sys
+from pathlib import Path
 
 from peik.demo import narration
 from peik.demo.calls import Unanswered
 from peik.demo.scene import Scene
+from peik.doors.greeting import own_command
 
 _TALK_S = (0.6, 2.5)  # between two deeds of the town
 _QUIET_S = (25.0, 40.0)  # between two troubles
@@ -22,7 +26,8 @@ async def encore(scene: Scene) -> None:
     scene.screen.note(narration.ENCORE_API, url=peik.url, key=peik.key)
     scene.screen.note(narration.ENCORE_SIM, url=scene.stage.sim.control_url)
     scene.screen.note(narration.ENCORE_TRY, url=peik.url, key=peik.key)
-    scene.screen.note(narration.ENCORE_NEXT)
+    command = own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik"))
+    scene.screen.note(narration.ENCORE_NEXT, peik=command)
     async with asyncio.TaskGroup() as group:
         group.create_task(_traffic(scene))
         group.create_task(_trouble(scene))

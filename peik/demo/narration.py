@@ -84,7 +84,7 @@ ENCORE_DARK = "Telegram is dark for {seconds} s …"
 ENCORE_LIT = "… and back. {waiting} letters had waited, and have arrived."
 ENCORE_KILL = "kill -9 {pid}, and a new Peik after {seconds} s."
 ENCORE_NEXT = (
-    "With a bot of your own: [bold]BOT_TOKEN=… peik serve[/]; then let the bot use http://127.0.0.1:8081"
+    "With a bot of your own: [bold]BOT_TOKEN=… {peik} serve[/]; then let the bot use http://127.0.0.1:8081"
     " in place of https://api.telegram.org."
 )
 
