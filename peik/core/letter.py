@@ -147,3 +147,44 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_interactive(self) -> bool:
         return self.rank <= INTERACTIVE_RANK_MAX
+
+
+def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool = False) -> Letter:
+    """A draft that has just become durable, as the engines carry it. `is_plain`: it is known to have the usual terms."""
+    if is_plain:
+        # What is as usual is left out: a field that is named costs more the more there are (1.3 µs for all, 0.4 for these).
+        return Letter(
+            id=letter_id,
+            bot_id=draft.bot_id,
+            number=number,
+            method=draft.method,
+            params=draft.params,
+            chat=draft.chat,
+            thread=draft.thread,
+            weight=draft.weight,
+            rank=draft.rank,
+            attempts=draft.attempts,
+            backoff_ms=draft.backoff_ms,
+            trace=draft.trace,
+        )
+    return Letter(
+        id=letter_id,
+        bot_id=draft.bot_id,
+        number=number,
+        method=draft.method,
+        params=draft.params,
+        chat=draft.chat,
+        thread=draft.thread,
+        weight=draft.weight,
+        rank=draft.rank,
+        attempts=draft.attempts,
+        backoff_ms=draft.backoff_ms,
+        backoff=draft.backoff,
+        timeout_ms=draft.timeout_ms,
+        on_uncertain=draft.on_uncertain,
+        expires_at_ms=draft.expires_at_ms or 0,
+        awaits=draft.awaits,
+        is_moved=draft.is_moved,
+        enclosed=draft.enclosed,
+        trace=draft.trace,
+    )

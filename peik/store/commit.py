@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 import apsw
 import msgspec
 
-from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State
+from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State, letter_of_draft
 from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput, Conflict, NotFound
 from peik.ports import Accepted, Stub
 from peik.store import reading
 from peik.store.inbox_intake import Intake
-from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed, letter_of_draft
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed
 from peik.store.statements import Row, Value, insert_many, load, run_many, run_padded
 
 _SQL = load("sqlite.sql")

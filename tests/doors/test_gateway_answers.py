@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from aiogram.types import Message, MessageId
 
-from peik.core.letter import Chat, OnUncertain, State
+from peik.core.letter import Chat, OnUncertain, State, letter_of_draft
 from peik.core.lifecycle import settle
 from peik.core.methods import MethodClass, known_methods
 from peik.core.outcome import judge
@@ -15,7 +15,6 @@ from peik.core.reply import Fault, Reply
 from peik.core.token import Token
 from peik.doors.gateway_answers import AWAY, LATE, Answer, Shape, failure, of_letter, of_reply, shape_of, stand_in
 from peik.ports import BotRecord, LetterView
-from peik.store.rows import letter_of_draft
 from tests.store.acts import draft
 
 BOT = BotRecord(bot_id=42, token=Token("42:secret"), me='{"id":42,"is_bot":true,"first_name":"Peik","can_join":true}')

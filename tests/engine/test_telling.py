@@ -5,9 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from peik.core.letter import Letter
+from peik.core.letter import Letter, letter_of_draft
 from peik.engine.courier import Courier
-from peik.store.rows import letter_of_draft
 from tests.store.acts import draft
 
 

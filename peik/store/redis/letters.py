@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from peik.core.letter import Chat, Draft, LaneKey, Letter, State
+from peik.core.letter import Chat, Draft, LaneKey, Letter, State, letter_of_draft
 from peik.core.lifecycle import UNTRIED, Move, Settlement, Try
 from peik.ports import Accepted, Found, LaneView, LetterView, Sent, Stub, Sweep, Tally
 from peik.store.change_rules import Changed
@@ -19,7 +19,6 @@ from peik.store.redis.records import (
     lane_of,
     letter_at,
     letter_numbered,
-    letter_of_draft,
     record_of,
     record_with_rank,
     stub_of,

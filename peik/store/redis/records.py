@@ -191,31 +191,6 @@ def _letter(letter_id: int, number: int, one: _Record, state: _State) -> Letter:
     )
 
 
-def letter_of_draft(draft: Draft, *, letter_id: int, number: int) -> Letter:
-    """A draft that has just become durable, as the engines carry it."""
-    return Letter(
-        id=letter_id,
-        bot_id=draft.bot_id,
-        number=number,
-        method=draft.method,
-        params=draft.params,
-        chat=draft.chat,
-        thread=draft.thread,
-        weight=draft.weight,
-        rank=draft.rank,
-        attempts=draft.attempts,
-        backoff_ms=draft.backoff_ms,
-        backoff=draft.backoff,
-        timeout_ms=draft.timeout_ms,
-        on_uncertain=draft.on_uncertain,
-        expires_at_ms=draft.expires_at_ms or 0,
-        awaits=draft.awaits,
-        is_moved=draft.is_moved,
-        enclosed=draft.enclosed,
-        trace=draft.trace,
-    )
-
-
 def view_of(letter_id: int, row: Sequence[bytes | None], *, at_ms: int) -> LetterView:
     """A letter as people see it, from {record, state, mark}."""
     record, raw_state, mark = row

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.letter import Backoff, Draft, OnUncertain
+from peik.core.letter import Backoff, Draft, OnUncertain, letter_of_draft
 from peik.store.commit import Slot, is_plain
-from peik.store.rows import letter_of_draft
 from tests.store.acts import NOW, draft, enclosed
 
 # One unusual value for each term, so that a new one cannot be forgotten here.
