@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from peik.building import Office as Office
-from peik.building import build, carrier_to, custodian_of, poster_of, pusher_of
-from peik.building_inbox import token_of
+from peik.building import build, custodian_of
+from peik.building_ground import Ground
+from peik.building_outbox import tokens_of
+from peik.building_routes import carrier_to, poster_of, pusher_of
 from peik.building_sessions import MakeArchive, MakeClients, kit_of
 from peik.clock import Clock, SystemClock
 from peik.config import Config
@@ -21,6 +22,7 @@ from peik.inbox.desk import Recovery
 from peik.inbox_ports import Pusher
 from peik.jobs.kinds import Kinds
 from peik.node import Node
+from peik.office import Office as Office
 from peik.ports import BotRecord, Carrier, Poster
 from peik.seals import BAD_KEY
 from peik.settings_values import RouteAddress, StoreKind
@@ -80,15 +82,10 @@ async def running(
         custodian = custodian_of(config, store, clock=clock, events=events)
         await custodian.begin()
         office = build(
-            config,
-            events=events,
-            clock=clock,
+            Ground(config=config, clock=clock, chance=chance, events=events, store=store, spool=spool),
             carriers=carriers,
-            chance=chance,
             poster=poster or poster_of(config),
             pusher=pusher,
-            store=store,
-            spool=spool,
             kit=kit,
             job_kinds=job_kinds,
             custodian=custodian,
@@ -121,17 +118,8 @@ async def recover_once(
     spool = files.open(store)
     carriers = [carrier or carrier_to(address, config) for address in config.routes]
     try:
-        office = build(
-            config,
-            events=Events(),
-            clock=clock,
-            carriers=carriers,
-            chance=random.Random(),
-            poster=poster_of(config),
-            pusher=pusher_of(config),
-            store=store,
-            spool=spool,
-        )
+        ground = Ground(config=config, clock=clock, chance=random.Random(), events=Events(), store=store, spool=spool)
+        office = build(ground, carriers=carriers, poster=poster_of(config), pusher=pusher_of(config))
         office.desk.open(await _bots(store))
         async with asyncio.TaskGroup() as group:
             # An outage that ends with this pass is noted, so that the next start settles it.
@@ -248,7 +236,7 @@ async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
 
 async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
     bots = await _bots(office.store)
-    tokens = [token_of(text) for text in office.config.tokens()]
+    tokens = tokens_of(office.config)
     office.desk.open(bots)
     office.courier.open(group)
     office.ways.open(group)

@@ -106,7 +106,7 @@ class AccountWays:
         return self._ways[bot.bot_id]
 
     def add(self, bot: BotRecord) -> None:
-        """See `peik.building.Hand`."""
+        """See `peik.building_outbox.Hand`."""
 
     def remove(self, bot_id: int) -> None:
         self._ways.pop(bot_id, None)

@@ -1,27 +1,21 @@
 """How the inbox is put together: what it needs of the desk and the routes comes in as small functions."""
 
-import difflib
-import random
-import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from peik.clock import Clock
+from peik.building_ground import Ground
+from peik.building_outbox import Outbox
 from peik.config import Config
 from peik.core.letter import Chat
 from peik.core.methods import classify
 from peik.core.notice import limited_text
 from peik.core.outcome import Delivered, judge
-from peik.core.problem import Problem
-from peik.core.token import Token
-from peik.desk import Call, Desk
-from peik.engine.courier import Courier
-from peik.engine.routes import Routes
-from peik.errors import Conflict, NotFound, StartError
-from peik.events import Events
+from peik.desk import Call
+from peik.engine.leases import Leases
+from peik.errors import Conflict, NotFound
 from peik.inbox.consumers import Consumers, Limits
-from peik.inbox.desk import Recovery
+from peik.inbox.desk import InboxDesk, Recovery
 from peik.inbox.intake import Intake
 from peik.inbox.outages import Outages
 from peik.inbox.poller import Poller, PollTerms
@@ -32,99 +26,45 @@ from peik.inbox.texts import load_texts
 from peik.inbox.upkeep import Upkeep
 from peik.inbox.webhook_keeper import WebhookKeeper
 from peik.inbox_ports import ArrivalRetention, Outgoing, Pusher
-from peik.ops.alert_apprise import ways_of
-from peik.ops.alert_papers import AlertPapers
-from peik.ops.alert_rules import BY_NAME
-from peik.ops.alerts import Alerts
 from peik.ports import BotRecord, Request
 from peik.settings_values import RouteKind
-from peik.store.choosing import AnyStore
 
 ANSWER_S = 10.0  # for an answer to a button press; Telegram takes none that comes much later
 HOUR_MS = 3600 * 1000
 
 
-def numbering_of(config: Config) -> str:
-    """Whose numbers updates have: those of a local server of ours, if one is among the routes."""
-    local = next((address.api_root for address in config.routes if address.kind is RouteKind.LOCAL), None)
-    return local or config.api_root
+class Inbox(msgspec.Struct, frozen=True, kw_only=True):
+    desk: InboxDesk
+    receiver: Receiver
+    outages: Outages
+    consumers: Consumers
+    upkeep: Upkeep
 
 
-def receiver_of(
-    config: Config,
-    *,
-    events: Events,
-    clock: Clock,
-    chance: random.Random,
-    store: AnyStore,
-    desk: Desk,
-    courier: Courier,
-    outages: Outages,
-    is_served: Callable[[int], bool],
-) -> Receiver:
-    async def spoke(bot_id: int, chats: Collection[Chat]) -> None:
-        """A chat that could not be reached can be, if it is heard of: nearly always there is none such, and no cost."""
-        for chat in chats:
-            if courier.is_chat_shut(bot_id, chat):
-                await desk.open_chat(bot_id, courier.chat_of(bot_id, chat))
-
-    terms = PollTerms(
-        server=numbering_of(config),
-        timeout_s=config.poll_timeout,
-        update_types=config.update_types,
-        public_url=config.public_url,
-        missed_after_s=config.missed_after,
-    )
-    intake = Intake(store=store.inbox, clock=clock, events=events, spoke=spoke)
-    pushed = Pushed(store=store.inbox, secret_store=store, intake=intake, events=events)
-
-    def make_poller(bot: BotRecord, is_visitor: bool) -> Poller:
-        return Poller(
-            bot,
-            way=courier.routes,
-            store=store.inbox,
-            intake=intake,
-            outages=outages,
-            clock=clock,
-            events=events,
-            chance=chance,
-            terms=terms,
-            is_visitor=is_visitor,
-        )
-
-    def make_keeper(bot: BotRecord) -> WebhookKeeper:
-        return WebhookKeeper(
-            bot,
-            way=courier.routes,
-            store=store.inbox,
-            outages=outages,
-            clock=clock,
-            events=events,
-            chance=chance,
-            terms=terms,
-            secret=pushed.secret,
-        )
-
-    receiver = Receiver(
-        events=events,
+def inbox_of(ground: Ground, outbox: Outbox, pusher: Pusher) -> Inbox:
+    outages = _outages(ground, outbox)
+    consumers = _consumers(ground, outbox, outages, pusher)
+    receiver = _receiver(ground, outbox, outages)
+    outbox.hands.join(receiver)
+    outbox.hands.join(consumers)
+    inbox = InboxDesk(
+        store=ground.store.inbox,
+        clock=ground.clock,
+        events=ground.events,
+        missed_after_s=ground.config.missed_after,
+        runners=consumers,
         outages=outages,
-        pushed=pushed,
-        is_served=is_served,
-        make_poller=make_poller,
-        make_keeper=make_keeper,
+        recover=lambda bot_id: _recover(outbox.leases, receiver, outbox.desk.bot(bot_id)),
+        likely_s=ground.config.trace_likely,
+        urls_may_be_private=ground.config.pushes_may_be_private,
     )
-    courier.routes.when_back(receiver.wake_all)
-    return receiver
+    return Inbox(desk=inbox, receiver=receiver, outages=outages, consumers=consumers, upkeep=_upkeep(ground))
 
 
-async def recover_by(is_served: Callable[[int], bool], receiver: Receiver, bot: BotRecord) -> Recovery:
-    if not is_served(bot.bot_id):
-        detail = "Another process fetches the updates of this bot. Ask that one (GET /v1/nodes says which it is)."
-        raise Conflict(code="not_owner", detail=detail)
-    return await receiver.recover(bot)
+def _outages(ground: Ground, outbox: Outbox) -> Outages:
+    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    desk, routes = outbox.desk, outbox.routes
 
-
-def outages_of(config: Config, *, events: Events, clock: Clock, store: AnyStore, desk: Desk, routes: Routes) -> Outages:
     def bot(bot_id: int) -> BotRecord | None:
         try:
             return desk.bot(bot_id)
@@ -150,19 +90,19 @@ def outages_of(config: Config, *, events: Events, clock: Clock, store: AnyStore,
     )
 
 
-def consumers_of(
-    config: Config,
-    *,
-    events: Events,
-    clock: Clock,
-    store: AnyStore,
-    desk: Desk,
-    routes: Routes,
-    outages: Outages,
-    pusher: Pusher,
-    is_served: Callable[[int], bool],
-    is_live: Callable[[int], bool],
-) -> Consumers:
+def _call(bot_id: int, call: Outgoing) -> Call:
+    return Call(
+        bot_id=bot_id,
+        method=call.method,
+        params=call.params,
+        idempotency_key=call.idempotency_key,
+        metadata=call.metadata,
+    )
+
+
+def _consumers(ground: Ground, outbox: Outbox, outages: Outages, pusher: Pusher) -> Consumers:
+    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    desk, routes = outbox.desk, outbox.routes
     texts = load_texts(config.texts)
 
     async def accept(bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None:
@@ -195,81 +135,90 @@ def consumers_of(
         pusher=pusher,
         accept=accept,
         locks=store.nodes,
-        is_served=is_served,
-        is_live=is_live,
+        is_served=outbox.leases.holds,
+        is_live=outbox.leases.is_live,
         outages=outages,
         tell_limited=tell_limited,
     )
 
 
-def upkeep_of(config: Config, *, events: Events, clock: Clock, store: AnyStore) -> Upkeep:
+def _receiver(ground: Ground, outbox: Outbox, outages: Outages) -> Receiver:
+    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    desk, courier = outbox.desk, outbox.courier
+
+    async def spoke(bot_id: int, chats: Collection[Chat]) -> None:
+        """A chat that could not be reached can be, if it is heard of: nearly always there is none such, and no cost."""
+        for chat in chats:
+            if courier.is_chat_shut(bot_id, chat):
+                await desk.open_chat(bot_id, courier.chat_of(bot_id, chat))
+
+    terms = PollTerms(
+        server=numbering_of(config),
+        timeout_s=config.poll_timeout,
+        update_types=config.update_types,
+        public_url=config.public_url,
+        missed_after_s=config.missed_after,
+    )
+    intake = Intake(store=store.inbox, clock=clock, events=events, spoke=spoke)
+    pushed = Pushed(store=store.inbox, secret_store=store, intake=intake, events=events)
+
+    def make_poller(bot: BotRecord, is_visitor: bool) -> Poller:
+        return Poller(
+            bot,
+            way=courier.routes,
+            store=store.inbox,
+            intake=intake,
+            outages=outages,
+            clock=clock,
+            events=events,
+            chance=ground.chance,
+            terms=terms,
+            is_visitor=is_visitor,
+        )
+
+    def make_keeper(bot: BotRecord) -> WebhookKeeper:
+        return WebhookKeeper(
+            bot,
+            way=courier.routes,
+            store=store.inbox,
+            outages=outages,
+            clock=clock,
+            events=events,
+            chance=ground.chance,
+            terms=terms,
+            secret=pushed.secret,
+        )
+
+    receiver = Receiver(
+        events=events,
+        outages=outages,
+        pushed=pushed,
+        is_served=outbox.leases.holds,
+        make_poller=make_poller,
+        make_keeper=make_keeper,
+    )
+    courier.routes.when_back(receiver.wake_all)
+    return receiver
+
+
+def numbering_of(config: Config) -> str:
+    """Whose numbers updates have: those of a local server of ours, if one is among the routes."""
+    local = next((address.api_root for address in config.routes if address.kind is RouteKind.LOCAL), None)
+    return local or config.api_root
+
+
+async def _recover(leases: Leases, receiver: Receiver, bot: BotRecord) -> Recovery:
+    if not leases.holds(bot.bot_id):
+        detail = "Another process fetches the updates of this bot. Ask that one (GET /v1/nodes says which it is)."
+        raise Conflict(code="not_owner", detail=detail)
+    return await receiver.recover(bot)
+
+
+def _upkeep(ground: Ground) -> Upkeep:
+    config = ground.config
     retention = ArrivalRetention(
         read_ms=int(config.keep_arrivals * 1000),
         unread_ms=int(config.keep_unread * 1000),
         idle_ms=int(config.consumer_idle * 1000),
     )
-    return Upkeep(store=store.inbox, clock=clock, events=events, retention=retention)
-
-
-def alerts_of(
-    config: Config,
-    *,
-    clock: Clock,
-    desk: Desk,
-    store: AnyStore,
-    is_served: Callable[[int], bool],
-    has_chores: Callable[[], bool],
-) -> Alerts:
-    """Raises StartError for a rule that is none, or an address that Apprise does not know."""
-    for name in config.alerts_off:
-        if name not in BY_NAME:
-            near = difflib.get_close_matches(name, BY_NAME, n=1)
-            hint = f" Did you mean {near[0]}?" if near else " docs/reference/alerts.md names all."
-            raise StartError(f"PEIK_ALERTS_OFF: there is no rule {name}.{hint}")
-    first = [token_of(text).bot_id for text in config.tokens()]
-
-    def messenger() -> int | None:
-        """The first bot of the settings that may send; failing that, any. None: let the desk say what is wrong."""
-        able = [bot.bot_id for bot in desk.bots() if bot.paused is None and not bot.token.is_account]
-        return next((bot_id for bot_id in [*first, *able] if bot_id in able), None)
-
-    async def send(chat: str, text: str, idempotency_key: str) -> None:
-        chat_id = int(chat) if chat.removeprefix("-").isdecimal() else chat
-        params = msgspec.json.encode({"chat_id": chat_id, "text": text, "link_preview_options": {"is_disabled": True}})
-        outgoing = Outgoing(
-            method="sendMessage", params=params, idempotency_key=idempotency_key, metadata=b'{"message_type":"alert"}'
-        )
-        await desk.accept([_call(messenger() or 0, outgoing)])
-
-    async def living() -> set[str]:
-        return {one.name for one in await store.nodes.nodes()}
-
-    return Alerts(
-        chats=config.admin_chats,
-        clock=clock,
-        send=send,
-        is_served=is_served,
-        more_ways=ways_of(config.alert_urls),
-        papers=AlertPapers(store.papers, node=store.nodes.node),
-        machine="" if store.nodes.lease_s is None else socket.gethostname(),
-        off=config.alerts_off,
-        has_chores=has_chores,
-        living=None if store.nodes.lease_s is None else living,
-    )
-
-
-def _call(bot_id: int, call: Outgoing) -> Call:
-    return Call(
-        bot_id=bot_id,
-        method=call.method,
-        params=call.params,
-        idempotency_key=call.idempotency_key,
-        metadata=call.metadata,
-    )
-
-
-def token_of(text: str) -> Token:
-    try:
-        return Token(text)
-    except Problem as problem:
-        raise StartError(f"BOT_TOKEN or PEIK_BOT_TOKENS: {problem.detail}") from None
+    return Upkeep(store=ground.store.inbox, clock=ground.clock, events=ground.events, retention=retention)

@@ -2,20 +2,17 @@
 
 import asyncio
 import mimetypes
-import random
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from peik.clock import Clock
-from peik.config import Config
+from peik.building_ground import Ground
+from peik.building_outbox import Outbox
 from peik.core.letter import Enclosed, State
 from peik.desk import Call, Desk
-from peik.engine.leases import Leases
 from peik.errors import BadInput, InDoubt, NotFound
-from peik.events import Events
 from peik.inbox.texts import load_texts
 from peik.job_events import JobSaid
 from peik.job_ports import JobRetention
@@ -30,7 +27,6 @@ from peik.jobs.telling import Telling
 from peik.jobs.upkeep import Upkeep
 from peik.jobs.workers import Workers
 from peik.node_ports import CHORES
-from peik.store.choosing import AnyStore
 from peik.store.spool import Spool
 
 CHUNK_BYTES = 256 * 1024
@@ -62,20 +58,16 @@ class JobHands(msgspec.Struct, frozen=True, kw_only=True):
         await self.telling.stop(min(grace_s, 2.0))
 
 
-def jobs_of(
-    config: Config,
-    kinds: Kinds,
-    *,
-    clock: Clock,
-    events: Events,
-    chance: random.Random,
-    desk: Desk,
-    spool: Spool,
-    store: AnyStore,
-    leases: Leases,
-) -> tuple[JobsDesk, JobHands, Hosts]:
-    letters = JobLetters(desk, spool, size_bytes_max=config.upload_bytes_max)
-    hosts = Hosts(clock=clock, events=events, chance=chance)
+class Jobs(msgspec.Struct, frozen=True, kw_only=True):
+    desk: JobsDesk
+    hands: JobHands
+    hosts: Hosts
+
+
+def jobs_of(ground: Ground, outbox: Outbox, kinds: Kinds) -> Jobs:
+    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    letters = JobLetters(outbox.desk, ground.spool, size_bytes_max=config.upload_bytes_max)
+    hosts = Hosts(clock=clock, events=events, chance=ground.chance)
     telling = Telling(
         store=store.jobs, letters=letters, kinds=kinds, texts=load_texts(config.texts), clock=clock, events=events
     )
@@ -101,7 +93,7 @@ def jobs_of(
         folder_bytes=config.work_max,
     )
     workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools)
-    jobs = JobsDesk(
+    desk = JobsDesk(
         store=store.jobs,
         kinds=kinds,
         teller=telling,
@@ -112,9 +104,10 @@ def jobs_of(
     )
     retention = JobRetention(completed_ms=int(config.keep_jobs * 1000), failed_ms=int(config.keep_failed_jobs * 1000))
     upkeep = Upkeep(
-        store=store.jobs, retention=retention, is_ours=lambda: leases.is_live(CHORES), clock=clock, events=events
+        store=store.jobs, retention=retention, is_ours=lambda: outbox.leases.is_live(CHORES), clock=clock, events=events
     )
-    return jobs, JobHands(workers=workers, telling=telling, folders=folders, upkeep=upkeep, kinds=kinds), hosts
+    hands = JobHands(workers=workers, telling=telling, folders=folders, upkeep=upkeep, kinds=kinds)
+    return Jobs(desk=desk, hands=hands, hosts=hosts)
 
 
 class JobLetters:

@@ -1,6 +1,5 @@
 """How broadcasts are put together: what they need of the desk comes in as a small port."""
 
-import random
 from collections.abc import Sequence
 
 import msgspec
@@ -8,37 +7,27 @@ import msgspec
 from peik.broadcasts.desk import BroadcastsDesk
 from peik.broadcasts.engine import Broadcaster
 from peik.broadcasts.ports import Outgoing
-from peik.clock import Clock
-from peik.config import Config
+from peik.building_ground import Ground
+from peik.building_outbox import Outbox
 from peik.core.letter import Chat
 from peik.core.pace import Limits
 from peik.desk import Call, Desk
-from peik.engine.leases import Leases
-from peik.events import Events
 from peik.node_ports import CHORES
 from peik.ports import LetterFilter, LetterView
 from peik.store.choosing import AnyStore
 
 
-def broadcasts_of(
-    config: Config,
-    *,
-    clock: Clock,
-    events: Events,
-    chance: random.Random,
-    desk: Desk,
-    store: AnyStore,
-    leases: Leases,
-) -> tuple[BroadcastsDesk, Broadcaster]:
-    letters = BroadcastLetters(desk, store, is_paced=config.pace)
+def broadcasts_of(ground: Ground, outbox: Outbox) -> tuple[BroadcastsDesk, Broadcaster]:
+    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    letters = BroadcastLetters(outbox.desk, store, is_paced=config.pace)
     broadcaster = Broadcaster(
         papers=store.papers,
         contacts=store.contacts,
         letters=letters,
         clock=clock,
         events=events,
-        chance=chance,
-        is_ours=lambda: leases.is_live(CHORES),
+        chance=ground.chance,
+        is_ours=lambda: outbox.leases.is_live(CHORES),
         keep_ms=int(config.keep_log * 1000),
         is_shared=store.nodes.lease_s is not None,
     )
@@ -48,7 +37,7 @@ def broadcasts_of(
         letters=letters,
         clock=clock,
         events=events,
-        chance=chance,
+        chance=ground.chance,
         look=broadcaster.look,
     )
     return broadcasts, broadcaster

@@ -2,13 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from peik.archive_ports import SessionFilter
-from peik.backups.ledger import last_good_ms
 from peik.clock import Clock
-from peik.config import Config
 from peik.core.host_breaker import HostState
 from peik.desk import Desk
 from peik.engine.leases import Leases
@@ -19,16 +16,13 @@ from peik.inbox_ports import InboxState, InboxTally
 from peik.job_ports import JobTally
 from peik.jobs.desk import JobsDesk
 from peik.jobs.hosts import Hosts, HostView
-from peik.node_ports import CHORES, NodeRecord
-from peik.ops.alert_looks import Thresholds
+from peik.node_ports import NodeRecord
 from peik.ops.alerts import Alerts
-from peik.ops.answering import Answering
 from peik.ops.counting import Counting
 from peik.ops.figures import Figures
 from peik.ops.overview import Overview
 from peik.ops.overview_values import HostLine, RouteLine
 from peik.ops.standing import Standing, Standings
-from peik.ops.watching import Watching, machine_of
 from peik.ports import BotRecord, Tally
 from peik.store.choosing import AnyStore
 
@@ -78,46 +72,6 @@ def overview_of(
         clock=clock,
     )
     return Overview(asked, figures=figures, standings=standings, clock=clock), standings
-
-
-def watching_of(
-    config: Config,
-    *,
-    alerts: Alerts,
-    overview: Overview,
-    store: AnyStore,
-    clock: Clock,
-    leases: Leases,
-    answering: Answering,
-) -> Watching:
-    places = [
-        config.beside(""),
-        config.files,
-        config.work or config.beside(".work"),
-        config.sessions_dir,
-        config.backups,
-    ]
-    return Watching(
-        alerts=alerts,
-        overview=overview.now,
-        answering=answering,
-        machine=machine_of([place.absolute() for place in places if place is not None]),
-        clock=clock,
-        node=store.nodes.node,
-        has_chores=lambda: leases.holds(CHORES),
-        is_shared=store.nodes.lease_s is not None,
-        thresholds=Thresholds(
-            disk_percent=config.alert_disk,
-            memory_percent=config.alert_memory,
-            slow_s=config.alert_slow,
-            dead=config.alert_dead,
-            wait_s=config.alert_wait,
-            failures_percent=config.alert_failures,
-        ),
-        backup_every_s=config.backup_every,
-        last_backup_ms=partial(last_good_ms, store.papers),
-        durability=store.nodes.durability,
-    )
 
 
 class Asked:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ import msgspec
 from peik.archive.choosing import archive_of
 from peik.archive_ports import Archive, ArchiveRetention, Session
 from peik.building_accounts import LeaseRights, LetterAccounts
+from peik.building_ground import Ground
+from peik.building_outbox import Outbox
 from peik.clock import Clock
 from peik.config import Config
 from peik.core.address import read_address
-from peik.desk import Desk
-from peik.engine.leases import Leases
 from peik.errors import BadInput, Problem, StartError
 from peik.events import Events
-from peik.node_ports import CHORES, NodeStore
+from peik.node_ports import CHORES
 from peik.ports import Poster
 from peik.session_events import SessionNotice
 from peik.settings_values import StoreKind
@@ -96,20 +96,8 @@ def missing(error: ImportError) -> StartError:
     return StartError(f"Accounts need a package that is not installed ({error.name}): pip install 'peik[sessions]'.")
 
 
-def sessions_of(
-    config: Config,
-    kit: Kit,
-    *,
-    clock: Clock,
-    events: Events,
-    chance: random.Random,
-    desk: Desk,
-    leases: Leases,
-    locks: NodeStore,
-    poster: Poster,
-    own_secret: Callable[[], Awaitable[str]] | None = None,
-) -> "SessionsDesk":
-    """`own_secret`: what messages to PEIK_SESSIONS_WEBHOOK are signed with."""
+def sessions_of(ground: Ground, outbox: Outbox, kit: Kit, poster: Poster) -> "SessionsDesk":
+    """Raises StartError."""
     from peik.sessions.crew import Crew
     from peik.sessions.desk import SessionsDesk
     from peik.sessions.following import Feeds
@@ -117,18 +105,19 @@ def sessions_of(
     from peik.sessions.registry import Registry
     from peik.sessions.signing_in import SigningIn
 
+    config, clock, events = ground.config, ground.clock, ground.events
     if kit.notice is not None:
         events.tell(SessionNotice(words=kit.notice))
     registry = Registry(kit.archive, clock)
     feeds = Feeds(kit.archive, clock, events)
-    accounts = LetterAccounts(desk)
+    accounts = LetterAccounts(outbox.desk)
     crew: Crew | None = None
     signing_in: SigningIn | None = None
     if kit.clients is not None:
-        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=chance)
-        crew = Crew(tools, locks, LeaseRights(desk, leases, accounts))
+        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=ground.chance)
+        crew = Crew(tools, ground.store.nodes, LeaseRights(outbox.desk, outbox.leases, accounts))
         signing_in = SigningIn(registry, kit.vault, kit.clients, clock, on_signed_in=partial(_enlisted, accounts, crew))
-    return SessionsDesk(
+    sessions = SessionsDesk(
         archive=kit.archive,
         registry=registry,
         signing_in=signing_in,
@@ -141,20 +130,10 @@ def sessions_of(
         vault=kit.vault,
         clock=clock,
         events=events,
-        chores=chores_of(
-            config,
-            kit,
-            clock=clock,
-            events=events,
-            desk=desk,
-            leases=leases,
-            poster=poster,
-            registry=registry,
-            feeds=feeds,
-            node=locks.node,
-            own_secret=own_secret,
-        ),
+        chores=_chores(ground, outbox, kit, poster, registry=registry, feeds=feeds),
     )
+    outbox.leases.when_beaten(sessions.beaten)
+    return sessions
 
 
 def tools_of(
@@ -182,19 +161,8 @@ async def _enlisted(accounts: LetterAccounts, crew: "Crew", session: Session) ->
     crew.ring()
 
 
-def chores_of(
-    config: Config,
-    kit: Kit,
-    *,
-    clock: Clock,
-    events: Events,
-    desk: Desk,
-    leases: Leases,
-    poster: Poster,
-    registry: "Registry",
-    feeds: "Feeds",
-    node: str,
-    own_secret: Callable[[], Awaitable[str]] | None,
+def _chores(
+    ground: Ground, outbox: Outbox, kit: Kit, poster: Poster, *, registry: "Registry", feeds: "Feeds"
 ) -> "list[Chore]":
     """What is done beside it all."""
     from peik.ops.archived_log import ArchivedLog
@@ -203,7 +171,8 @@ def chores_of(
     from peik.sessions.resealing import Renewal
     from peik.sessions.upkeep import ArchiveWatch, Upkeep
 
-    archive = kit.archive
+    config, clock, events, archive = ground.config, ground.clock, ground.events, kit.archive
+    desk, leases = outbox.desk, outbox.leases
     chores: list[Chore] = [
         Upkeep(
             archive=archive,
@@ -223,14 +192,13 @@ def chores_of(
             url = read_address(config.sessions_webhook, may_be_private=config.hooks_allow_private)
         except BadInput as error:
             raise StartError(f"PEIK_SESSIONS_WEBHOOK: {error.detail}") from None
-        assert own_secret is not None, "who posts has to sign"
         chores.append(
             Pushing(
                 url=url,
                 archive=archive,
                 feeds=feeds,
                 poster=poster,
-                secret=own_secret,
+                secret=outbox.hooks.own_secret,
                 may_push=lambda: leases.is_live(CHORES),
                 clock=clock,
                 events=events,
@@ -239,7 +207,11 @@ def chores_of(
     if config.secret_key_old is not None:
         chores.append(Renewal(registry, kit.vault, events))
     if config.log_in_archive:
-        chores.append(ArchivedLog(archive=archive, node=node, level=config.log_level, clock=clock, events=events))
+        chores.append(
+            ArchivedLog(
+                archive=archive, node=ground.store.nodes.node, level=config.log_level, clock=clock, events=events
+            )
+        )
     return chores
 
 

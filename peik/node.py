@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
-from peik.building import Office
 from peik.errors import StoreUnavailable
 from peik.events import StoreFailed
 from peik.node_ports import CHORES, News
+from peik.office import Office
 from peik.ports import BotRecord
 
 RETRY_S = 2.0

@@ -18,8 +18,8 @@ from typing import Any
 
 from peik import events
 from peik.app import running
-from peik.building import Office
 from peik.jobs.kinds import Kinds
+from peik.office import Office
 from peik.ops.alert_papers import Told
 from peik.ops.alert_rules import BY_NAME
 from peik.store.choosing import AnyStore, store_of

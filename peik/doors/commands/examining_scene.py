@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from peik.building import carrier_to
+from peik.building_routes import carrier_to
 from peik.clock import SystemClock
 from peik.config import Config
 from peik.core.outcome import Outcome, Uncertain, Unsent, judge

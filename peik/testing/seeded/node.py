@@ -11,7 +11,6 @@ import structlog
 
 from peik import events
 from peik.app import running
-from peik.building import Office
 from peik.config import Config
 from peik.core.arrival import Arrival
 from peik.doors import rest
@@ -20,6 +19,7 @@ from peik.errors import StartError, Unavailable
 from peik.inbox.consumers import Handling
 from peik.inbox.handling import Absent
 from peik.inbox_ports import Pushed
+from peik.office import Office
 from peik.ops.log import EventLog
 from peik.ports import Posted
 from peik.store.choosing import AnyStore, store_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from peik.building import Office
 from peik.config import Config
 from peik.node_ports import CHORES
+from peik.office import Office
 from peik.store.choosing import AnyStore
 from peik.testing.seeded.lease_rules import LeaseRules
 from peik.testing.seeded.model_store import ModelStore

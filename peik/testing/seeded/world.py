@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from peik import events
-from peik.building import Office
 from peik.config import Config, load
 from peik.inbox_ports import Pushed
+from peik.office import Office
 from peik.ports import Posted
 from peik.testing.deliveries import PushResult
 from peik.testing.options import Options

@@ -1,0 +1,22 @@
+"""What all of Peik stands on. It is there before anything is built, and open already."""
+
+import random
+
+import msgspec
+
+from peik.clock import Clock
+from peik.config import Config
+from peik.events import Events
+from peik.store.choosing import AnyStore
+from peik.store.spool import Spool
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """Handed to every step of `peik.building.build`."""
+
+    config: Config
+    clock: Clock
+    chance: random.Random
+    events: Events
+    store: AnyStore
+    spool: Spool
