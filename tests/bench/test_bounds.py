@@ -1,12 +1,9 @@
 """What is said of rows that miss a goal: of rows that there are, and shown where it is missed only."""
 
-import runpy
 import tomllib
-from pathlib import Path
 
 from bench.budget import LINES
-
-GENERATOR = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "generate.py"))
+from docs.pages.bench import BOUNDS, missed_goals
 
 
 def figure(name: str, *, reached: bool) -> dict[str, object]:
@@ -15,11 +12,11 @@ def figure(name: str, *, reached: bool) -> dict[str, object]:
 
 
 def missed(*figures: dict[str, object]) -> list[str]:
-    return list(GENERATOR["_missed_goals"](figures))
+    return list(missed_goals(figures))
 
 
 def test_each_text_is_of_a_row_with_a_goal() -> None:
-    known = tomllib.loads(GENERATOR["BOUNDS"].read_text(encoding="utf-8"))
+    known = tomllib.loads(BOUNDS.read_text(encoding="utf-8"))
     assert known.keys() <= {line.name for line in LINES if line.goals}
     assert all(one.keys() <= {"bound", "tried"} and all(map(str.strip, one.values())) for one in known.values())
 

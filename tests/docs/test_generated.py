@@ -1,15 +1,15 @@
 """The reference pages say what the code says. If one of these fails: .venv/bin/python docs/generate.py"""
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
+from docs.pages.writing import pages
 from peik.doors.openapi import OPERATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES: dict[str, str] = runpy.run_path(str(DOCS / "generate.py"))["pages"]()
+PAGES = pages()
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))

@@ -1,0 +1,31 @@
+"""Every call of REST, from the tables that the doors answer by."""
+
+from collections.abc import Iterator
+
+from docs.pages.markdown import code, table
+from peik.doors import rest
+from peik.doors.openapi import OPERATIONS
+
+
+def rest_parts() -> Iterator[str]:
+    yield (
+        "Every call, from the table that Peik itself answers by. A running Peik has all of it with bodies, answers and examples "
+        "at `/docs`, and as OpenAPI 3.1 at `/openapi.json`. Each wants a key (`Authorization: Bearer …` or `X-Api-Key`) but "
+        "`/health` and `/ready`. Problems are RFC 9457 JSON with a stable `code`; lists page by `cursor`; ids are strings."
+    )
+    makers = [one for one in vars(rest).values() if isinstance(one, type) and hasattr(one, "table")]
+    # A table of routes knows nothing of what its routes will ask: it can be read of one that was never built.
+    routes = [route for maker in makers for route in maker.table(maker.__new__(maker))]  # type: ignore[call-overload]
+    for tag in dict.fromkeys(tag for *_, tag in routes):
+        rows = [_call(*route) for route in routes if route[4] == tag]
+        yield f"## {tag[0].upper()}{tag[1:]}"
+        yield table(("call", "what it does", "parameters"), rows)
+
+
+def _call(verb: str, path: str, endpoint: object, operation_id: str, _: str) -> tuple[str, str, str]:
+    operation = OPERATIONS[operation_id]
+    asked = [code(str(one["name"])) for one in operation.parameters if one["in"] != "path"]
+    fields = [] if operation.body is None else [code(name) for name in operation.body.__struct_fields__]  # type: ignore[attr-defined]
+    parts = [*([" ".join(asked)] if asked else []), *(["body: " + " ".join(fields)] if fields else [])]
+    says = " ".join((endpoint.__doc__ or "").split("\n\n")[0].split())
+    return code(f"{verb} {path}"), says.replace("|", "\\|"), "; ".join(parts)
