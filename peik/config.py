@@ -208,17 +208,6 @@ def load(
     return read(find(flags, environment=environment, folder=folder))
 
 
-def load_traced(
-    flags: Mapping[str, str | None] | None = None,
-    *,
-    environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-) -> tuple[Config, dict[str, str]]:
-    """The same, and for every setting where its value was found."""
-    found = find(flags, environment=environment, folder=folder)
-    return read(found), {name: given.source for name, given in found.items()}
-
-
 def find(
     flags: Mapping[str, str | None] | None = None,
     *,

@@ -233,8 +233,6 @@ class InboxStore(Protocol):
     async def arrivals_from(self, bot_id: int, number: int, *, limit: int) -> list[Arrival]:
         """What came to a bot, above a number, in order, whoever has read it; replays are left out."""
 
-    async def arrivals_numbered(self, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]: ...
-
     async def deferrals(self, consumer_id: int) -> list[Deferral]:
         """What is put off for this consumer, in the order of numbers."""
 

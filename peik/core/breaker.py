@@ -30,12 +30,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FAILURES_TO_OPEN = 4  # in a row, over more than one letter: one letter that breaks the server must not close the route
-CLOSED = Breaker()
-
-
-def after_answer(breaker: Breaker) -> Breaker:
-    """Telegram itself answered something, whatever it was: the route works."""
-    return CLOSED
+CLOSED = Breaker()  # so it is after each answer of Telegram itself, whatever it was: the route works
 
 
 def after_unsent(breaker: Breaker, *, now: float, chance: float, why: str) -> Breaker:

@@ -252,14 +252,8 @@ def opened(value: object) -> object:
 # ---- letter references: {"letter": "<id>"} where a message id is due ----
 
 
-def find_reference(params: bytes) -> int | None:
-    """The letter that this call refers to, if any. Raises BadInput if it refers to several."""
-    if b"letter" not in params:  # nearly every call, and cheap to see
-        return None
-    return _reference_in(_decode(params, _decode_object))
-
-
 def _reference_in(given: dict[str, object]) -> int | None:
+    """The letter that this call refers to, if any. Raises BadInput if it refers to several."""
     found: set[int] = set()
     _walk(given, found)
     if len(found) > 1:

@@ -1,4 +1,4 @@
-"""QR codes as pictures, for a browser and for a terminal. What is in one may be a secret: it is drawn, and never logged."""
+"""QR codes as pictures for a browser. What is in one may be a secret: it is drawn, and never logged."""
 
 import io
 
@@ -16,14 +16,3 @@ def svg(text: str) -> str | None:
     code = segno.make(text, micro=False, error="m")
     code.save(drawn, kind="svg", scale=6, border=4, light="#fff", title=TITLE, xmldecl=False, nl=False)
     return drawn.getvalue().decode()
-
-
-def in_terminal(text: str) -> str | None:
-    """The same of half blocks, two rows of the picture to a line."""
-    try:
-        import segno
-    except ImportError:
-        return None
-    drawn = io.StringIO()
-    segno.make(text, micro=False, error="l").terminal(out=drawn, border=2, compact=True)
-    return drawn.getvalue()

@@ -128,9 +128,6 @@ class SqliteInbox:
     async def arrivals_from(self, bot_id: int, number: int, *, limit: int) -> list[Arrival]:
         return await self._read(lambda one: inbox_consumers.page_of_bot(one, bot_id, number, limit=limit))
 
-    async def arrivals_numbered(self, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:
-        return await self._read(lambda connection: inbox_consumers.numbered(connection, consumer_id, numbers))
-
     async def deferrals(self, consumer_id: int) -> list[Deferral]:
         return await self._read(lambda connection: inbox_consumers.deferrals(connection, consumer_id))
 

@@ -23,7 +23,6 @@ _SQL = load("sqlite_inbox.sql")
 PAGE = _SQL["page"].replace("{arrival}", ARRIVAL)
 LANE_PAGE = _SQL["lane_page"].replace("{arrival}", ARRIVAL)
 PAGE_OF_BOT = _SQL["page_of_bot"].replace("{arrival}", ARRIVAL)
-NUMBERED = _SQL["numbered"].replace("{arrival}", ARRIVAL)
 
 CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then; see `id_at`
 
@@ -112,10 +111,6 @@ def page(
 
 def page_of_bot(connection: apsw.Connection, bot_id: int, after: int, *, limit: int) -> list[Arrival]:
     return _arrivals(connection, PAGE_OF_BOT, {"bot": bot_id, "after": after, "limit": limit})
-
-
-def numbered(connection: apsw.Connection, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:
-    return _arrivals(connection, NUMBERED, {"consumer": consumer_id, "numbers": encode_numbers(numbers)})
 
 
 def _arrivals(connection: apsw.Connection, sql: str, bound: dict[str, Value]) -> list[Arrival]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages.cli import cli_page
-from peik.config import load, load_traced
+from peik.config import find, load, read
 from peik.doors.commands.env_files import env_example
 from peik.errors import StartError
 from peik.settings import REDIS, SETTINGS, Group
@@ -25,7 +25,8 @@ def test_every_value_tells_where_it_comes_from(tmp_path: Path) -> None:
         "QUEUE_MAX_CONCURRENT_JOBS": "5",
         "BOT_TOKEN": "1:a",
     }
-    config, sources = load_traced({"port": "4"}, environment=environment, folder=tmp_path)
+    given = find({"port": "4"}, environment=environment, folder=tmp_path)
+    config, sources = read(given), {name: one.source for name, one in given.items()}
     found = [(config.port, sources["port"]), (config.host, sources["host"]), (config.attempts, sources["attempts"])]
     assert found == [(4, "flag"), ("h2", ".env"), (3, "peik.toml")]
     assert (config.in_flight, sources["in_flight"]) == (5, "environment QUEUE_MAX_CONCURRENT_JOBS")
@@ -66,8 +67,9 @@ def test_what_cannot_be_meant_is_refused_with_the_way_out(where: str, text: str,
 def test_redis_by_its_own_names_is_the_store_unless_one_is_named(
     environment: dict[str, str], store: str, tmp_path: Path
 ) -> None:
-    config, sources = load_traced(environment=environment, folder=tmp_path)
-    assert (config.store, sources["store"]) == (store, "environment REDIS_HOST")
+    given = find(environment=environment, folder=tmp_path)
+    config = read(given)
+    assert (config.store, given["store"].source) == (store, "environment REDIS_HOST")
     assert "p@ss" not in config.store_shown
     assert "p%40ss" not in config.store_shown
     assert load(environment=environment | {"PEIK_STORE": "sqlite:///a.db"}, folder=tmp_path).store == "sqlite:///a.db"

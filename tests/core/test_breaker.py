@@ -10,7 +10,6 @@ from peik.core.breaker import (
     PROBE_S_FIRST,
     PROBE_S_MAX,
     Breaker,
-    after_answer,
     after_doubt,
     after_failed_probe,
     after_unsent,
@@ -32,12 +31,6 @@ def test_a_row_of_failures_over_several_letters_opens_it() -> None:
     assert doubts(1, 2, 3, 4).is_open
     assert doubts(1, 1, 1, 2).is_open
     assert FAILURES_TO_OPEN == 4
-
-
-def test_an_answer_ends_the_row() -> None:
-    breaker = after_answer(doubts(1, 2, 3))
-    assert breaker == CLOSED
-    assert not doubts(4, 5, 6, breaker=breaker).is_open
 
 
 def test_a_connection_that_cannot_be_made_opens_it_at_once() -> None:

@@ -12,7 +12,6 @@ from peik.core.call import (
     _Params,
     chat_key,
     fill_reference,
-    find_reference,
     read_call,
     readdress,
 )
@@ -156,7 +155,6 @@ def test_a_reference_is_found_where_a_message_id_is_due_and_nowhere_else(
     params: dict[str, object], awaits: int | None
 ) -> None:
     assert read(chat_id=1, **params).awaits == awaits
-    assert find_reference(msgspec.json.encode(params)) == awaits
 
 
 def test_references_to_several_letters_are_refused() -> None:
@@ -305,7 +303,7 @@ def test_arbitrary_json_is_read_or_refused_and_what_is_read_can_be_moved_and_fil
         assert abs(reading.thread) < 2**63
         assert msgspec.json.decode(readdress(text.decode(), -7))["chat_id"] == -7
         if reading.awaits is not None:
-            assert find_reference(fill_reference(text.decode(), 5).encode()) is None
+            assert read_call(method, fill_reference(text.decode(), 5).encode()).awaits is None
 
 
 @given(st.integers(min_value=-(10**17), max_value=10**17))

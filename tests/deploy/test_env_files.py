@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from peik.config import load_traced
+from peik.config import find, read
 from peik.core.units import parse_duration_s
 from peik.doors.commands.env_files import CHOSEN, MUST, env_production
 from peik.doors.commands.settings import app
@@ -35,8 +35,9 @@ def test_every_setting_is_in_it_once(name: str) -> None:
 
 def test_production_loads_as_it_is_and_sets_what_it_says(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(PRODUCTION.read_bytes())
-    config, sources = load_traced(environment={}, folder=tmp_path)
-    assert {name for name, source in sources.items() if source == ".env"} == set(CHOSEN)
+    found = find(environment={}, folder=tmp_path)
+    config = read(found)
+    assert {name for name, one in found.items() if one.source == ".env"} == set(CHOSEN)
     assert (config.backup_every, config.gateway_open, config.log_format) == (parse_duration_s("24h"), False, "json")
     assert set(given(PRODUCTION.read_text(encoding="utf-8"))) == {f"PEIK_{name.upper()}" for name in (*MUST, *CHOSEN)}
 
@@ -46,8 +47,9 @@ def test_production_filled_in_is_what_was_filled_in(tmp_path: Path) -> None:
     for name in MUST:
         text = text.replace(f"PEIK_{name.upper()}=\n", f"PEIK_{name.upper()}=mine\n")
     (tmp_path / ".env").write_text(text, encoding="utf-8")
-    config, sources = load_traced(environment={}, folder=tmp_path)
-    assert {name for name, source in sources.items() if source == ".env"} == set(CHOSEN) | set(MUST)
+    found = find(environment={}, folder=tmp_path)
+    config = read(found)
+    assert {name for name, one in found.items() if one.source == ".env"} == set(CHOSEN) | set(MUST)
     assert (config.admin_key, config.admin_chats) == ("mine", ("mine",))
 
 

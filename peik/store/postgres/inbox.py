@@ -140,9 +140,6 @@ class PostgresInbox:
     async def arrivals_from(self, bot_id: int, number: int, *, limit: int) -> list[Arrival]:
         return await self._read(lambda one: inbox_consumers.page_of_bot(one, bot_id, number, limit=limit))
 
-    async def arrivals_numbered(self, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:
-        return await self._read(lambda session: inbox_consumers.numbered(session, consumer_id, numbers))
-
     async def deferrals(self, consumer_id: int) -> list[Deferral]:
         return await self._read(lambda session: inbox_consumers.deferrals(session, consumer_id))
 

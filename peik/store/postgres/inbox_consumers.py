@@ -20,7 +20,6 @@ _SQL = load("inbox.sql")
 PAGE = filled(_SQL["page"], arrival=ARRIVAL)
 LANE_PAGE = filled(_SQL["lane_page"], arrival=ARRIVAL)
 PAGE_OF_BOT = filled(_SQL["page_of_bot"], arrival=ARRIVAL)
-NUMBERED = filled(_SQL["numbered"], arrival=ARRIVAL)
 
 
 # ---- who ----
@@ -111,10 +110,6 @@ async def page(
 
 async def page_of_bot(session: Session, bot_id: int, after: int, *, limit: int) -> list[Arrival]:
     return arrivals_of(await session.rows(PAGE_OF_BOT, bot=bot_id, after=after, limit=limit))
-
-
-async def numbered(session: Session, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:
-    return arrivals_of(await session.rows(NUMBERED, consumer=consumer_id, numbers=list(numbers)))
 
 
 async def deferrals(session: Session, consumer_id: int) -> list[Deferral]:

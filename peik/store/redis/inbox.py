@@ -145,10 +145,6 @@ class RedisInbox:
         (rows,) = await self._client.read(["page_of_bot", str(bot_id), number, limit])
         return arrivals_of(rows)
 
-    async def arrivals_numbered(self, consumer_id: int, numbers: Sequence[int]) -> list[Arrival]:
-        (rows,) = await self._client.read(["numbered", str(consumer_id), list(dict.fromkeys(numbers))])
-        return arrivals_of(rows)
-
     async def deferrals(self, consumer_id: int) -> list[Deferral]:
         (rows,) = await self._client.read(["deferrals", str(consumer_id)])
         return sorted((deferral_of(row) for row in rows), key=lambda deferral: deferral.number)

@@ -203,11 +203,6 @@ SELECT json_group_array(json_array({arrival})) FROM (
 ) AS p
 CROSS JOIN arrivals AS a ON a.id = p.id
 
--- name: numbered
-SELECT json_group_array(json_array({arrival})) FROM arrivals AS a
-WHERE a.bot_id = (SELECT c.bot_id FROM consumers AS c WHERE c.id = :consumer)
-    AND a.only_for IN (0, :consumer) AND a.number IN (SELECT value FROM json_each(:numbers))
-
 -- name: bot_of
 SELECT bot_id FROM consumers WHERE id = ?
 

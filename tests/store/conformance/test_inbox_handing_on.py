@@ -200,10 +200,6 @@ async def test_a_consumer_sees_only_its_own_bot_and_its_own_replays(place: Place
         assert await numbers(store.inbox, default) == [1, 2, 3, 4, 7]
         assert await numbers(store.inbox, other) == [1, 2, 3, 4, 5, 6, 7]
         assert await numbers(store.inbox, other, 4, limit=2) == [5, 6]
-        for consumer, expected in ((default, [2, 7]), (other, [2, 5, 7])):
-            found = await store.inbox.arrivals_numbered(consumer.id, [7, 5, 2, 99])
-            assert [arrival.number for arrival in found] == expected
-        assert await store.inbox.arrivals_numbered(default.id, []) == []
 
 
 # ---- settling ----

@@ -222,12 +222,6 @@ SELECT {arrival} FROM arrivals AS a
 WHERE a.bot_id = :bot AND a.only_for = 0 AND a.number > :after
 ORDER BY a.number LIMIT :limit
 
--- name: numbered
-SELECT {arrival} FROM arrivals AS a
-WHERE a.bot_id = (SELECT c.bot_id FROM consumers AS c WHERE c.id = :consumer)
-    AND a.only_for IN (0, :consumer) AND a.number = ANY (:numbers::bigint[])
-ORDER BY a.id
-
 -- name: bot_of
 SELECT bot_id FROM consumers WHERE id = :consumer
 

@@ -104,18 +104,6 @@ function ops.lane_page(consumer, lane, after, limit, bytes_max)
     return found
 end
 
--- numbered(consumer, numbers) -> {id, arrival} …
-function ops.numbered(consumer, numbers)
-    local bot, found = bot_of(consumer), {}
-    for _, number in ipairs(bot and numbers or {}) do
-        local id = id_of_number(bot, consumer, number)
-        if id then
-            found[#found + 1] = {id, call('HGET', P .. 'arrivals', id)}
-        end
-    end
-    return found
-end
-
 -- deferrals(consumer) -> {number, story, arrival} …
 function ops.deferrals(consumer)
     local bot, found = bot_of(consumer), {}
