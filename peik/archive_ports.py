@@ -185,7 +185,7 @@ class ReaderPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of Peik's own log. It holds no secret: see `peik.ops.log`."""
+    """A line of Peik's own log. It holds no secret: see `peik.ops.logger`."""
 
     at_ms: int
     level: str  # debug, info, warning, error

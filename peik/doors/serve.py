@@ -28,8 +28,9 @@ from peik.doors.supervisor import Supervisor
 from peik.doors.tls import LOOK_S, Certificate, certificate_of
 from peik.errors import StartError
 from peik.events import CertificateRenewed, DoorsWeak, Events
-from peik.ops.log import EventLog, set_up
+from peik.ops.log import EventLog
 from peik.ops.log_file import LogFile
+from peik.ops.logger import set_up
 
 # The writer's thread must not wait 5 ms for the interpreter whenever a statement is done (measured: ten times faster
 # commits beside a busy event loop).

@@ -24,7 +24,7 @@ from peik.integrations.notes import Message, Notes, Watch
 from peik.integrations.tl import TRANSLATED, Json
 from peik.library.front import Peik
 from peik.library.local import LocalCounter
-from peik.ops.log import plain_log
+from peik.ops.logger import plain_log
 
 HANDOVER_S = 3.0  # for the run before us to end, if it has not quite
 OWNER_LOOK_S = 0.1

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from peik.errors import Unavailable
-from peik.ops.log import plain_log
+from peik.ops.logger import plain_log
 
 BATCH = 100
 PENDING_MAX = 10_000  # beyond this the oldest notes are dropped: their messages may be handed over again

@@ -22,7 +22,7 @@ from peik.integrations import mtproto
 from peik.integrations.notes import Item, Watch
 from peik.integrations.tl import Json, Parcel, Schema, translate
 from peik.library.front import Peik
-from peik.ops.log import plain_log
+from peik.ops.logger import plain_log
 
 CATCH_UP_S = 60.0  # for Telethon's own catching up; what it brings later is noted as anything else
 _LOOK_S = 0.05

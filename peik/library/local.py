@@ -23,7 +23,8 @@ from peik.library.jobs_local import LateWork, LocalJobs, lone_group
 from peik.library.letters import Counts, Letter, Page, QueueStats, Receipt, decode_receipt
 from peik.library.outreach import LocalOutreach
 from peik.library.stopping import until_stopped
-from peik.ops.log import EventLog, plain_log
+from peik.ops.log import EventLog
+from peik.ops.logger import plain_log
 from peik.ports import Accepted, LetterFilter, LetterView
 from peik.session_events import ArchiveAway, ArchiveBack
 from peik.shown import letter_view

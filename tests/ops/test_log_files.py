@@ -15,8 +15,8 @@ import structlog
 
 from peik.config import load
 from peik.errors import StartError
-from peik.ops.log import set_up
 from peik.ops.log_file import QUEUE_MAX, LogFile
+from peik.ops.logger import set_up
 from peik.testing import Limits, Options, SimServer
 from tests.processes.programs import TOKEN, served
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peik.events import Surprise
-from peik.ops.log import EventLog, plain_log, set_up
+from peik.ops.log import EventLog
 from peik.ops.log_file import LogFile
+from peik.ops.logger import plain_log, set_up
 
 SECRET = "AAF4x-9_zQeRtYuIoPaSdFgHjKlZxCvBnM0"
 TOKEN = f"7000001:{SECRET}"
