@@ -59,8 +59,8 @@ def fastapi_app() -> Any:
 def lean_relay(root: str) -> Any:
     """Any method passed on by Peik's own HTTP client, and nothing else of Peik."""
     from peik.carrier.botapi import BotApiCarrier
+    from peik.carrier_ports import Request
     from peik.core.token import Token
-    from peik.ports import Request
 
     carrier: list[BotApiCarrier] = []
     token = Token(TOKEN)

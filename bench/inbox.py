@@ -15,12 +15,13 @@ from bench.loop import run
 from bench.updates_stub import FIRST_ID, UPDATES, running_updates_stub, updates
 from peik.app import running
 from peik.carrier.botapi import BotApiCarrier
+from peik.carrier_ports import Request
 from peik.clock import SystemClock
 from peik.config import load
 from peik.core.arrival import UPDATE_TYPES, read_update
 from peik.core.token import Token
 from peik.events import Event, Events, InboxRecovered
-from peik.ports import BotRecord, Request
+from peik.ports import BotRecord
 from peik.store.sqlite import SqliteStore
 
 PATIENCE_S = 300.0

@@ -23,11 +23,11 @@ import msgspec
 from bench.load import BOT_ID, TOKEN, call
 from bench.updates_stub import updates
 from peik.app import Office, running
+from peik.carrier_ports import Request
 from peik.config import load
 from peik.core.arrival import read_update
 from peik.core.reply import Reply
 from peik.events import Event, Settled
-from peik.ports import Request
 from peik.store.executor import InlineExecutor
 from peik.testing.virtual import VirtualClock, run_virtual
 

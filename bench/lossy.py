@@ -12,11 +12,11 @@ import msgspec
 from bench.figures import Figures
 from bench.ground import Ground
 from peik.app import running
+from peik.carrier_ports import Request
 from peik.config import load
 from peik.core.reply import Reply
 from peik.core.token import Token
 from peik.desk import Call
-from peik.ports import Request
 from peik.store.executor import InlineExecutor
 from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier

@@ -14,16 +14,18 @@ from peik.building_ground import Ground
 from peik.building_outbox import tokens_of
 from peik.building_routes import carrier_to, poster_of, pusher_of
 from peik.building_sessions import MakeArchive, MakeClients, kit_of
+from peik.carrier_ports import Carrier
 from peik.clock import Clock, SystemClock
 from peik.config import Config
 from peik.errors import StartError, StoreUnavailable
 from peik.events import Events
+from peik.hook_ports import Poster
 from peik.inbox.desk import Recovery
 from peik.inbox_ports import Pusher
 from peik.jobs.kinds import Kinds
 from peik.node import Node
 from peik.office import Office as Office
-from peik.ports import BotRecord, Carrier, Poster
+from peik.ports import BotRecord
 from peik.seals import BAD_KEY
 from peik.settings_values import RouteAddress, StoreKind
 from peik.store.choosing import AnyStore, store_of

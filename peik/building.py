@@ -16,6 +16,7 @@ from peik.building_overview import figures_of
 from peik.building_routes import passage_of
 from peik.building_sessions import Kit, sessions_of
 from peik.building_watch import watch_of
+from peik.carrier_ports import Carrier
 from peik.clock import Clock
 from peik.config import Config
 from peik.core.gate import Gate
@@ -23,11 +24,11 @@ from peik.custody.custodian import Custodian
 from peik.errors import StartError
 from peik.events import Events
 from peik.forgetting.desk import Forgetter
+from peik.hook_ports import Poster
 from peik.inbox_ports import Pusher
 from peik.jobs.kinds import Kinds
 from peik.keyring import Keyring
 from peik.office import Office
-from peik.ports import Carrier, Poster
 from peik.store.choosing import AnyStore
 
 if TYPE_CHECKING:

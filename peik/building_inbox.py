@@ -6,6 +6,7 @@ import msgspec
 
 from peik.building_ground import Ground
 from peik.building_outbox import Outbox
+from peik.carrier_ports import Request
 from peik.config import Config
 from peik.core.letter import Chat
 from peik.core.methods import classify
@@ -26,7 +27,7 @@ from peik.inbox.texts import load_texts
 from peik.inbox.upkeep import Upkeep
 from peik.inbox.webhook_keeper import WebhookKeeper
 from peik.inbox_ports import ArrivalRetention, Outgoing, Pusher
-from peik.ports import BotRecord, Request
+from peik.ports import BotRecord
 from peik.settings_values import RouteKind
 
 ANSWER_S = 10.0  # for an answer to a button press; Telegram takes none that comes much later

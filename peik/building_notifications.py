@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from peik.carrier_ports import Request
 from peik.clock import Clock
 from peik.config import Config
 from peik.core.letter import Priority
@@ -25,7 +26,7 @@ from peik.notifications.releasing import Releasing
 from peik.notifications.templates import Templates
 from peik.notifications.texts import load_outreach
 from peik.notifications.values import Parcel
-from peik.ports import LetterFilter, LetterView, Request
+from peik.ports import LetterFilter, LetterView
 from peik.store.choosing import AnyStore
 from peik.zones import zone_of
 

@@ -8,6 +8,7 @@ import msgspec
 from peik.building_accounts import AccountWays
 from peik.building_ground import Ground
 from peik.building_routes import routes_of
+from peik.carrier_ports import Carrier
 from peik.config import Config
 from peik.core.problem import Problem
 from peik.core.token import Token
@@ -19,7 +20,8 @@ from peik.engine.routes import Routes
 from peik.engine.sender import Sender, Terms
 from peik.engine.timekeeper import Timekeeper
 from peik.errors import StartError
-from peik.ports import BotRecord, Carrier, Poster, Retention
+from peik.hook_ports import Poster
+from peik.ports import BotRecord, Retention
 from peik.sessions.ports import Line
 
 

@@ -13,12 +13,12 @@ from peik.carrier.poster import HttpPoster
 from peik.carrier.proxy import Proxy, through_http, through_socks5
 from peik.carrier.pusher import HttpPusher
 from peik.carrier.trust import client_context
+from peik.carrier_ports import Carrier
 from peik.config import Config
 from peik.core.token import Token
 from peik.engine.passage import Passage
 from peik.engine.route import Route
 from peik.engine.routes import Routes
-from peik.ports import Carrier
 from peik.settings_values import RouteAddress, RouteKind
 
 POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound

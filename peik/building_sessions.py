@@ -19,8 +19,8 @@ from peik.config import Config
 from peik.core.address import read_address
 from peik.errors import BadInput, Problem, StartError
 from peik.events import Events
+from peik.hook_ports import Poster
 from peik.node_ports import CHORES
-from peik.ports import Poster
 from peik.session_events import SessionNotice
 from peik.settings_values import StoreKind
 

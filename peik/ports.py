@@ -1,92 +1,15 @@
-"""What the layers may ask of each other. Small protocols; the concrete classes are known to `peik.app` alone."""
+"""What is asked of the store of letters and keys, and the values that they exchange. Which store it is `peik.building` knows."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from peik.core.key import Key
-from peik.core.letter import Chat, Draft, Enclosed, LaneKey, Letter, OnUncertain, State
+from peik.core.letter import Chat, Draft, LaneKey, Letter, OnUncertain, State
 from peik.core.lifecycle import Settlement
 from peik.core.pace import Limits
-from peik.core.reply import Reply
 from peik.core.token import Token
-
-
-class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
-    """One file that travels with a call. It lies in the spool until its letter has ended."""
-
-    field: str  # the multipart field: "photo", or the name after attach://
-    path: Path
-    filename: str
-    content_type: str
-    size_bytes: int
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One try on its way out: everything the carrier needs, and nothing else."""
-
-    token: Token
-    method: str
-    params: bytes  # a JSON object
-    enclosures: Sequence[Enclosure] = ()
-    timeout_s: float
-    letter: tuple[int, int] | None = (
-        None  # (id, number): the same for each try of a letter; one that is sent anew has another
-    )
-
-
-class Carrier(Protocol):
-    """Takes calls to Telegram. It answers with facts and never raises for the network."""
-
-    def start(self, request: Request, done: Callable[[Reply], None]) -> None:
-        """Begin one try; `done` is called exactly once, from the event loop, never from within this call."""
-
-    async def carry(self, request: Request) -> Reply:
-        """The same for callers that wait."""
-
-    async def close(self) -> None:
-        """End idle connections, and fail what is still in flight with what is known of it."""
-
-
-class Interrupted(Exception):
-    """A download ended before its end. What came so far is right."""
-
-
-class Download(Protocol):
-    """A file on its way here. Nothing is read ahead of its reader by more than a bound."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """Names in lower case."""
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Its content. Raises Interrupted."""
-
-    def close(self) -> None: ...
-
-
-class Downloader(Protocol):
-    """Fetches files from a Bot API server. Like a carrier it answers with facts: no answer at all is a Reply."""
-
-    async def open(self, token: Token, path: str, *, headers: Mapping[str, str]) -> Download | Reply: ...
-
-
-class Spool(Protocol):
-    """Where the files of letters lie until their letters have ended."""
-
-    def path_of(self, blob: str) -> Path: ...
-
-    async def bring(self, file: Enclosed) -> None:
-        """See that the file can be read at its path on this node. Raises StoreUnavailable if that cannot be said or done
-        now, and NotFound if it never can: the file is gone, or is not what was accepted."""
-
-
-# ---- the store ----
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -444,74 +367,3 @@ class KeyStore(Protocol):
 
     async def note_key_use(self, used: Mapping[int, int]) -> None:
         """When these keys were last used."""
-
-
-# ---- webhooks that hear of ended letters ----
-
-
-class Hook(msgspec.Struct, frozen=True, kw_only=True):
-    """An end of a letter that somebody still has to be told."""
-
-    id: int
-    endpoint: str  # what waits and fails together; it may be shown, an address may not: it can hold a secret
-    url: str
-    secret: str | None  # of its key; None: signed with Peik's own
-    letter_id: int
-    state: State  # how the letter ended; it may have been retried since
-    at_ms: int
-    tries: int
-
-    def __repr__(self) -> str:
-        return f"Hook({self.id} to {self.endpoint})"
-
-
-class HookContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be said: the body of the first try, or before that the letter. Neither: the letter is gone."""
-
-    body: str | None = None
-    letter: LetterView | None = None
-
-
-class HookDeferred(msgspec.Struct, frozen=True, kw_only=True):
-    """A hook whose try failed."""
-
-    hook_id: int
-    due_at_ms: int
-    tries: int
-    body: str
-
-
-class HooksDue(msgspec.Struct, frozen=True, kw_only=True):
-    """A look at endpoints in the order of their names. `last` None: the end was reached."""
-
-    hooks: list[Hook]
-    last: str | None
-    next_at_ms: int | None  # when the next hook is due, at any endpoint
-
-
-class HookStore(Protocol):
-    """Where hooks wait. One is stored in the very commit that ends its letter, and stays until `settle_hooks`."""
-
-    async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        """What is due at the endpoints after this one; of each endpoint the oldest."""
-
-    async def hook_content(self, hook: Hook) -> HookContent: ...
-
-    async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
-        """Forget those that are over, delivered or given up, and put off the others."""
-
-    async def secret(self, name: str, candidate: str) -> str:
-        """What was kept under this name; the candidate, kept from now on, if there was nothing."""
-
-
-class Posted(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a POST: a status, or 0 and why there is none."""
-
-    status: int = 0
-    why: str = ""
-
-
-class Poster(Protocol):
-    """Takes messages to webhooks. It answers with facts and never raises for the network."""
-
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> Posted: ...

@@ -14,9 +14,9 @@ from peik.carrier.dialling import Connect, detail_of, direct, fault_of
 from peik.carrier.http import Connection, Exchange
 from peik.carrier.multipart import Form, Spoiled, Upload
 from peik.carrier.stirring import Stirring
+from peik.carrier_ports import Request
 from peik.core.problem import BadInput
 from peik.core.reply import Fault, Reply
-from peik.ports import Request
 
 # How often time is looked at: every deadline here may be late by this much, and no request has a timer of its own.
 SWEEP_S = 0.25

@@ -11,9 +11,9 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from peik.carrier.answers import HEAD_BYTES_MAX
 from peik.carrier.botapi import Root
 from peik.carrier.dialling import Connect, detail_of, direct, fault_of
+from peik.carrier_ports import Interrupted
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.ports import Interrupted
 
 CONNECT_S_MAX = 10.0
 HEAD_S_MAX = 60.0
@@ -22,7 +22,7 @@ AHEAD_BYTES_MAX = 256 * 1024
 
 
 class HttpDownloader:
-    """See `peik.ports.Downloader`."""
+    """See `peik.carrier_ports.Downloader`."""
 
     def __init__(
         self, api_root: str, *, connect: Connect | None = None, ssl_context: ssl.SSLContext | None = None
@@ -65,7 +65,7 @@ def _lines(headers: Mapping[str, str]) -> bytes:
 
 
 class HttpDownload(asyncio.Protocol):
-    """One answer as it comes in. See `peik.ports.Download`."""
+    """One answer as it comes in. See `peik.carrier_ports.Download`."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()

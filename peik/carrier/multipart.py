@@ -10,8 +10,8 @@ from typing import BinaryIO, Self
 import msgspec
 
 from peik.carrier.http import Connection, Exchange
+from peik.carrier_ports import Enclosure
 from peik.core.reply import Fault, Reply
-from peik.ports import Enclosure
 
 CHUNK_BYTES = 256 * 1024
 # A healthy but slow uplink moves some bytes every few seconds; a minute without one is a dead path.

@@ -5,8 +5,8 @@ connect at once after an outage, never keep a letter waiting for a connection.
 import asyncio
 from collections.abc import Callable
 
+from peik.carrier_ports import Carrier, Request
 from peik.core.reply import Reply
-from peik.ports import Carrier, Request
 
 _POLL = "getUpdates"
 

@@ -21,13 +21,13 @@ from peik.carrier.dialling import (
     only_public,
     system_resolve,
 )
-from peik.ports import Posted
+from peik.hook_ports import Posted
 
 ANSWER_BYTES_MAX = 64 * 1024  # of head and body; what a receiver says beyond its status is read for politeness only
 
 
 class HttpPoster:
-    """See `peik.ports.Poster`."""
+    """See `peik.hook_ports.Poster`."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from peik.app import Office
+from peik.carrier_ports import Enclosure
 from peik.core.letter import Enclosed, Priority
 from peik.core.methods import MethodClass, classify, is_method_name
 from peik.desk import Call
@@ -36,7 +37,7 @@ from peik.doors.gateway_traces import trace_in
 from peik.engine.passage import patience_with
 from peik.errors import InDoubt, Problem
 from peik.events import Answered, Surprise
-from peik.ports import BotRecord, Enclosure
+from peik.ports import BotRecord
 
 REAL_WAIT_S = 60.0  # DESIGN.md: what cannot be stood in for waits so long for its answer
 

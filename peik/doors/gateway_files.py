@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from peik.app import Office
+from peik.carrier_ports import Download, Interrupted
 from peik.core.reply import Reply
 from peik.core.token import Token
 from peik.doors.access import host_of
@@ -21,7 +22,7 @@ from peik.doors.gateway_answers import AWAY, NOT_FOUND, SURPRISE, Answer, of_rep
 from peik.doors.gateway_tokens import Tokens, Turned
 from peik.events import Surprise
 from peik.forgetting.file_cache import FileCachePart
-from peik.ports import BotRecord, Download, Interrupted
+from peik.ports import BotRecord
 
 CHUNK_BYTES = 256 * 1024
 FRESH_S = 3600.0  # Telegram promises that a path leads to its file for an hour at least (TELEGRAM.md §3.5)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from peik.carrier_ports import Request
 from peik.clock import Clock
 from peik.core.catalogue import Scope
 from peik.core.lanes import Lanes
@@ -16,7 +17,7 @@ from peik.engine.enclosing import Enclosing
 from peik.engine.routes import Routes
 from peik.errors import StoreUnavailable
 from peik.events import BotPaused, BotResumed, ChatMoved, ChatShut, Events, Held, StoreFailed
-from peik.ports import BotRecord, Request, Store
+from peik.ports import BotRecord, Store
 
 SERVER_ERROR_S = 30.0  # DESIGN.md: a 429 so soon after a 5xx may hide a send that went through
 HOLD_KEPT_S = 5.0  # shorter holds are over before a restart would matter

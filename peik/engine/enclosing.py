@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from peik.carrier_ports import Enclosure, Spool
 from peik.clock import Clock
 from peik.core.letter import Enclosed, Letter
 from peik.errors import NotFound
-from peik.ports import Enclosure, Spool, Store
+from peik.ports import Store
 
 # The parameter that carries the one file of these methods, and the field of the answer that tells its id.
 _FILE_FIELD = {

@@ -17,7 +17,8 @@ from peik.clock import Clock
 from peik.core.hook import SECRET_BYTES, Verdict, judge, next_try_ms, secret_of, signed_headers
 from peik.errors import StoreUnavailable
 from peik.events import Event, Events, HookDropped, HookFailed, HookTold, Settled, StoreFailed, Surprise
-from peik.ports import Hook, HookDeferred, HookStore, LetterView, Posted, Poster
+from peik.hook_ports import Hook, HookDeferred, HookStore, Posted, Poster
+from peik.ports import LetterView
 from peik.shown import letter_view, rfc3339
 
 TRY_S = 15.0  # Standard Webhooks recommends 15 to 30 s

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from peik.carrier_ports import Download, Downloader, Enclosure, Request
 from peik.clock import Clock
 from peik.core.methods import MethodClass
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent, judge
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
 from peik.engine.routes import Routes
-from peik.ports import Download, Downloader, Enclosure, Request
 
 _AWAY = Reply(fault=Fault.NOT_TRIED, left=False, detail="Telegram cannot be reached")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from peik.bell import Bell
+from peik.carrier_ports import Carrier, Request
 from peik.clock import Clock
 from peik.core import breaker as rules
 from peik.core.breaker import Breaker, RouteState
@@ -14,7 +15,6 @@ from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncer
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
 from peik.events import Events, RouteClosed, RouteOpened
-from peik.ports import Carrier, Request
 
 PROBE_TIMEOUT_S = 10.0
 SILENCE_S = 10.0  # with calls in flight and no answer to any of them for so long, the route itself is asked

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from peik.bell import Bell
+from peik.carrier_ports import Request
 from peik.clock import Clock
 from peik.core.outcome import judge
 from peik.core.reply import Reply
 from peik.engine.route import Route, RouteStatus
 from peik.events import Events, RouteChosen
-from peik.ports import Request
 
 
 class Routes:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from peik.bell import Bell
+from peik.carrier_ports import Enclosure, Request, Spool
 from peik.clock import Clock
 from peik.core.ages import Ages
 from peik.core.lanes import Lanes, Room
@@ -29,7 +30,7 @@ from peik.engine.waiting import why
 from peik.engine.windows import Windows
 from peik.errors import StoreUnavailable
 from peik.events import Event, Events, StoreFailed, StoreRecovered
-from peik.ports import BotRecord, Enclosure, LetterView, Marked, Request, Spool, Store
+from peik.ports import BotRecord, LetterView, Marked, Store
 
 LATE_S = 0.5  # a store that takes longer than this must not make sends come closer together than the pace wants
 ENDED_PER_TURN_MAX = 512  # letters of a shut chat that may end in one turn, so that others are not kept waiting

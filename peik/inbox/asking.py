@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from peik.carrier_ports import Request
 from peik.core.arrival import mended
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent, judge
 from peik.core.reply import Reply
 from peik.core.token import Token
-from peik.ports import Request
 
 CALL_TIMEOUT_S = 20.0
 

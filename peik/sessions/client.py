@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 
 from peik.archive_ports import Happening, Message
+from peik.carrier_ports import Request
 from peik.core.reply import Reply
-from peik.ports import Request
 
 
 class Trouble(enum.StrEnum):

@@ -17,7 +17,7 @@ from peik.clock import Clock
 from peik.core.hook import Verdict, judge, signed_headers
 from peik.errors import StoreUnavailable
 from peik.events import Events, StoreFailed
-from peik.ports import Posted, Poster
+from peik.hook_ports import Posted, Poster
 from peik.session_events import PushBack, PushFailed, PushRefused
 from peik.sessions.following import Feeds, Follower, Wanted
 from peik.shown import rfc3339

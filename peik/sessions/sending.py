@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from peik.carrier_ports import Request
 from peik.core.pace import Limits
 from peik.core.reply import Fault, Reply
 from peik.errors import described
-from peik.ports import Request
 from peik.sessions.client import Me
 from peik.sessions.ports import Line
 

@@ -15,10 +15,10 @@ from telethon.password import compute_check
 from telethon.sessions import SQLiteSession, StringSession
 
 from peik.archive_ports import Message
+from peik.carrier_ports import Request
 from peik.clock import Clock
 from peik.core.reply import Fault, Reply
 from peik.errors import described
-from peik.ports import Request
 from peik.sessions.client import Client, ClientError, CodeSent, Dialog, Listener, Me, Qr, Trouble
 from peik.sessions.telethon_answers import Impossible
 from peik.sessions.telethon_errors import client_error, name_of, translated

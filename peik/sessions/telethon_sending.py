@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from telethon import functions, types, utils
 
+from peik.carrier_ports import Enclosure, Request
 from peik.core.reply import Fault, Reply
-from peik.ports import Enclosure, Request
 from peik.sessions.formatting import Entity, parse
 from peik.sessions.telethon_answers import Impossible, NotLeft, refusal, reply_of
 from peik.sessions.telethon_params import ENTITIES, decoded, flag, following, given_entity, number, reaction

@@ -7,11 +7,12 @@ from peik.clock import Clock
 from peik.config import Config
 from peik.errors import StartError, StoreUnavailable
 from peik.forgetting_ports import Forgetting
+from peik.hook_ports import HookStore
 from peik.inbox_ports import InboxStore
 from peik.job_ports import JobStore
 from peik.node_ports import FileStore, NodeStore
 from peik.paper_ports import ContactStore, PaperStore
-from peik.ports import HookStore, KeyStore, Store
+from peik.ports import KeyStore, Store
 from peik.seals import Seals, SealStore, seals_of
 from peik.settings_values import StoreKind
 from peik.store.executor import Executor, ThreadExecutor

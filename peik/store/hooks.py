@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from peik.ports import Hook, HookContent, HookDeferred, HooksDue
+from peik.hook_ports import Hook, HookContent, HookDeferred, HooksDue
 from peik.seals import Seals, place_of_key
 from peik.store import reading
 from peik.store.commit import Batch

@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from peik import ports
+from peik import carrier_ports
 from peik.core.letter import Enclosed
 from peik.errors import NotFound, StoreUnavailable, TooLarge
 from peik.store.folders import make_folder, sync_folder
@@ -40,7 +40,7 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Spool(ports.Spool, Protocol):
+class Spool(carrier_ports.Spool, Protocol):
     """Where doors leave the files of letters, besides what engines ask of it."""
 
     async def keep(self, chunks: AsyncIterator[bytes], *, size_bytes_max: int) -> Spooled:

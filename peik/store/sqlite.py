@@ -13,6 +13,7 @@ from peik.core.key import Key
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
 from peik.errors import Conflict, StartError, StoreUnavailable
+from peik.hook_ports import Hook, HookContent, HookDeferred, HooksDue
 from peik.ports import (
     Accepted,
     BotRecord,
@@ -21,10 +22,6 @@ from peik.ports import (
     Counted,
     Express,
     Found,
-    Hook,
-    HookContent,
-    HookDeferred,
-    HooksDue,
     LaneView,
     LetterFilter,
     LetterPage,

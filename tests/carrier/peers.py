@@ -8,8 +8,8 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from peik.carrier.botapi import BotApiCarrier
+from peik.carrier_ports import Enclosure, Request
 from peik.core.token import Token
-from peik.ports import Enclosure, Request
 
 SECRET = "AAE-a_secret"
 TOKEN = Token(f"42:{SECRET}")

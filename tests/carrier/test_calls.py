@@ -7,10 +7,10 @@ import pytest
 from aiohttp import web
 
 from peik.carrier.botapi import BotApiCarrier
+from peik.carrier_ports import Carrier, Request
 from peik.core.problem import BadInput
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.ports import Carrier, Request
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, SECRET, TOKEN, answering, call, carrier_to, peer, read_request
 

@@ -6,8 +6,8 @@ import msgspec
 
 from peik.carrier.botapi import BotApiCarrier
 from peik.carrier.parted import PartedCarrier
+from peik.carrier_ports import Request
 from peik.core.token import Token
-from peik.ports import Request
 from peik.testing import SimServer
 
 BOTS = 40

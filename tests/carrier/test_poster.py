@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from peik.carrier.poster import HttpPoster
-from peik.ports import Posted
+from peik.hook_ports import Posted
 from tests.carrier.conftest import Run
 from tests.carrier.peers import Talk, answering, peer, read_request
 

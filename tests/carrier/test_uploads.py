@@ -12,8 +12,8 @@ from aiohttp import BodyPartReader, web
 
 from peik.carrier.botapi import BotApiCarrier
 from peik.carrier.multipart import STALL_S_MAX, Form, Spoiled
+from peik.carrier_ports import Enclosure
 from peik.core.reply import Fault, Reply
-from peik.ports import Enclosure
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, read_request, until
 

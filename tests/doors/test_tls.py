@@ -19,7 +19,7 @@ from peik.config import load
 from peik.doors.listening import GuardedProtocol, GuardedServer
 from peik.doors.tls import Certificate, certificate_of
 from peik.errors import StartError
-from peik.ports import Posted
+from peik.hook_ports import Posted
 from tests.doors.certificates import Authority
 from tests.doors.test_listening import read_all
 from tests.processes.programs import KEY, TOKEN, served

@@ -14,8 +14,9 @@ from peik import events
 from peik.app import Office, running
 from peik.config import Config, load
 from peik.desk import Call
+from peik.hook_ports import Poster
 from peik.inbox_ports import Pusher
-from peik.ports import LetterView, Poster
+from peik.ports import LetterView
 from peik.store.executor import InlineExecutor
 from peik.testing import Options, Telegram
 from peik.testing.simcarrier import SimCarrier

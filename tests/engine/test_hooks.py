@@ -10,7 +10,7 @@ import pytest
 from peik import events
 from peik.desk import Call
 from peik.engine.hooks import Hooks
-from peik.ports import HooksDue, HookStore
+from peik.hook_ports import HooksDue, HookStore
 from tests.engine.receivers import HANGS, Heard, Receivers, verified
 from tests.engine.story import BOT, Stage, call, play_closed
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from peik.app import Office, running
+from peik.carrier_ports import Request
 from peik.core.letter import State
 from peik.core.token import Token
 from peik.events import Events
-from peik.ports import Request
 from peik.store.executor import InlineExecutor
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import BOT, Stage, call, play_closed

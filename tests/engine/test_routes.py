@@ -12,11 +12,11 @@ import pytest
 
 from peik import events
 from peik.app import running
+from peik.carrier_ports import Request
 from peik.config import Config
 from peik.core.letter import OnUncertain, State
 from peik.core.reply import Fault, Reply
 from peik.engine.route import PROBE_TIMEOUT_S, SILENCE_S, WATCH_S
-from peik.ports import Request
 from peik.settings_values import RouteAddress
 from peik.store.executor import InlineExecutor
 from peik.testing import Telegram

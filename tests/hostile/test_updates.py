@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peik import events
+from peik.carrier_ports import Request
 from peik.core.reply import Fault, Reply
-from peik.ports import Request
 from tests.engine.story import BOT, Stage, play_closed
 from tests.hostile.offices import Heard, Resident, resident
 from tests.inbox.sources import Bench, stored_in

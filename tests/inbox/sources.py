@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from peik import events
+from peik.carrier_ports import Request
 from peik.core.arrival import Arrival
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
@@ -16,7 +17,7 @@ from peik.inbox.away import NoOutages, Outages
 from peik.inbox.intake import Intake
 from peik.inbox.poller import Poller, PollTerms
 from peik.inbox_ports import ArrivalFilter, InboxState
-from peik.ports import BotRecord, Request
+from peik.ports import BotRecord
 from peik.store.executor import InlineExecutor
 from peik.store.sqlite import SqliteStore
 from peik.testing.simcarrier import SimCarrier

@@ -7,9 +7,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from peik.carrier_ports import Enclosure, Request
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.ports import BotRecord, Enclosure, Request
+from peik.ports import BotRecord
 from peik.store.executor import InlineExecutor
 from peik.store.sqlite import SqliteStore
 from peik.testing.ledger import Delivery

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from peik.carrier_ports import Request
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.ports import Request
 from peik.testing.options import Options
 from peik.testing.seeded.network import CONNECT_S, LATENCY_S, Answered, Doors, Lost, Tally, Try, Weather, WeatherCarrier
 from peik.testing.seeded.processes import Process, WorldLoop, current, run_world

@@ -16,7 +16,8 @@ from peik.archive_ports import FeedLine, Message, MessageFilter, Session
 from peik.config import Config, load
 from peik.desk import Call
 from peik.errors import StartError
-from peik.ports import LetterView, Poster
+from peik.hook_ports import Poster
+from peik.ports import LetterView
 from peik.sessions.desk import SessionsDesk
 from peik.store.executor import Executor, InlineExecutor
 from peik.testing import Telegram

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from peik.carrier_ports import Request
 from peik.core.outcome import Delivered, Limited, Refused, Unsent, judge
 from peik.core.token import Token
-from peik.ports import Request
 from peik.sessions.client import Client, ClientError, ClientFactory, Gap, Trouble
 from peik.sessions.telethon_client import TelethonClients
 from peik.testing.accounts import Accounts

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from peik.archive_ports import Direction
+from peik.carrier_ports import Request
 from peik.core.outcome import Refused, Uncertain, judge
 from peik.core.token import Token
-from peik.ports import Request
 from peik.sessions.client import ClientError, Gap, Trouble
 from peik.testing.accounts import Accounts, Person, SimClient
 from peik.testing.virtual import VirtualClock, run_virtual

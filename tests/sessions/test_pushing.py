@@ -13,7 +13,7 @@ from peik.archive_ports import ArchiveRetention, FeedLine, LineKind
 from peik.carrier.poster import HttpPoster
 from peik.errors import StartError
 from peik.events import Event, Events, StoreFailed, Surprise
-from peik.ports import Poster
+from peik.hook_ports import Poster
 from peik.session_events import PushBack, PushFailed, PushRefused, SessionFed
 from peik.sessions.following import Feeds
 from peik.sessions.pushing import BATCH_BYTES, BATCH_LINES, PAUSE_S_MAX, READER, Pushing

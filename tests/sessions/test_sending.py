@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from peik.carrier_ports import Request
 from peik.core.outcome import Delivered, Limited, Refused, Uncertain, Unsent, judge
 from peik.core.pace import Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.ports import Request
 from peik.sessions.sending import ACCOUNT_LIMITS, AccountCarrier, random_id_of
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage

@@ -14,6 +14,7 @@ from peik.core.job import End
 from peik.core.notification import Said
 from peik.events import Events
 from peik.forgetting.desk import Forgetter
+from peik.hook_ports import HookDeferred
 from peik.inbox_ports import Burial, Deferral
 from peik.notifications.values import (
     CODES,
@@ -34,7 +35,7 @@ from peik.notifications.values import (
     waiting_key,
 )  # fmt: skip
 from peik.paper_ports import Contact, Filing
-from peik.ports import HookDeferred, LetterFilter, Retention
+from peik.ports import LetterFilter, Retention
 from peik.store.choosing import AnyStore
 from peik.store.redis.contacts import name_of
 from tests.store import inbox_acts, job_acts

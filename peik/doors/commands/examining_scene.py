@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from peik.building_routes import carrier_to
+from peik.carrier_ports import Carrier, Request
 from peik.clock import SystemClock
 from peik.config import Config
 from peik.core.outcome import Outcome, Uncertain, Unsent, judge
@@ -21,7 +22,7 @@ from peik.doors.commands.visit import context_to
 from peik.errors import Problem, StartError
 from peik.ops.capacity import ROOM_BYTES
 from peik.ops.doctor import Finding, Grade
-from peik.ports import BotRecord, Carrier, Request
+from peik.ports import BotRecord
 from peik.seals import BAD_KEY
 from peik.settings_values import RouteAddress, StoreKind
 from peik.store.choosing import AnyStore, store_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from peik.ports import Hook, HookContent, HookDeferred, HooksDue
+from peik.hook_ports import Hook, HookContent, HookDeferred, HooksDue
 from peik.seals import Seals, place_of_key
 from peik.store.postgres import reading
 from peik.store.postgres.queries import load

@@ -3,7 +3,7 @@
 import msgspec
 
 from peik.core.key import Key, Scope
-from peik.ports import Hook, HooksDue
+from peik.hook_ports import Hook, HooksDue
 from peik.seals import Seals, place_of_key
 from peik.store.redis.client import Client
 from peik.store.redis.records import STATE_OF_PHASE, encode

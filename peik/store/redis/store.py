@@ -12,6 +12,7 @@ from peik.core.key import Key
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import EXPIRED, Move, Settlement, Try
 from peik.errors import StoreUnavailable
+from peik.hook_ports import Hook, HookContent, HookDeferred, HooksDue
 from peik.ports import (
     Accepted,
     BotRecord,
@@ -20,10 +21,6 @@ from peik.ports import (
     Counted,
     Express,
     Found,
-    Hook,
-    HookContent,
-    HookDeferred,
-    HooksDue,
     LaneView,
     LetterFilter,
     LetterPage,

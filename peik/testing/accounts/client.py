@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from peik.archive_ports import Direction, Happening, Message
+from peik.carrier_ports import Request
 from peik.clock import Clock
 from peik.core.reply import Fault, Reply
 from peik.errors import described
-from peik.ports import Request
 from peik.sessions.client import ClientError, CodeSent, Dialog, Gap, Listener, Me, Qr, Trouble
 from peik.testing.accounts.boxes import Chat, Event, Happened, Person, Post, Removed
 from peik.testing.accounts.keys import Key

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from peik.carrier_ports import Request
 from peik.core.reply import Reply
-from peik.ports import Request
 from peik.sessions.client import ClientError
 from peik.sessions.formatting import BadMarkup, parse, units
 from peik.testing.accounts.boxes import Chat, Person, Post

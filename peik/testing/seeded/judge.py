@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from peik.carrier_ports import Request
 from peik.core.methods import classify
 from peik.core.reply import Reply
-from peik.ports import Request
 from peik.testing.ledger import Delivery, Ledger
 from peik.testing.seeded.network import Try
 from peik.testing.seeded.promises import Promise, Promises

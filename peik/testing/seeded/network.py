@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from peik.carrier_ports import Request
 from peik.core.reply import Fault, Reply
-from peik.ports import Request
 from peik.testing.seeded.processes import OUTSIDE, Process
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.telegram import Telegram

@@ -16,12 +16,12 @@ from peik.core.arrival import Arrival
 from peik.doors import rest
 from peik.doors.gateway import Gateway
 from peik.errors import StartError, Unavailable
+from peik.hook_ports import Posted
 from peik.inbox.consumers import Handling
 from peik.inbox.handling import Absent
 from peik.inbox_ports import Pushed
 from peik.office import Office
 from peik.ops.log import EventLog
-from peik.ports import Posted
 from peik.store.choosing import AnyStore, store_of
 from peik.store.executor import Ended
 from peik.testing.seeded.network import App, WeatherCarrier

@@ -12,9 +12,9 @@ import msgspec
 
 from peik import events
 from peik.config import Config, load
+from peik.hook_ports import Posted
 from peik.inbox_ports import Pushed
 from peik.office import Office
-from peik.ports import Posted
 from peik.testing.deliveries import PushResult
 from peik.testing.options import Options
 from peik.testing.pushes import Push

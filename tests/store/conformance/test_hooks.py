@@ -5,7 +5,8 @@ import pytest
 from peik.core.key import Key
 from peik.core.letter import OnUncertain, State
 from peik.core.lifecycle import Move, end_unsent, settle
-from peik.ports import Hook, HookContent, HookDeferred, HooksDue, Retention, Store
+from peik.hook_ports import Hook, HookContent, HookDeferred, HooksDue
+from peik.ports import Retention, Store
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,

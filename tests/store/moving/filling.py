@@ -10,10 +10,11 @@ from peik.core.key import Key, digest_of
 from peik.core.letter import Backoff, OnUncertain
 from peik.core.pace import Limits
 from peik.core.token import Token
+from peik.hook_ports import HookDeferred
 from peik.inbox_ports import ArrivalFilter, ConsumerKind
 from peik.job_ports import JobRetention, JobStore, RunNews
 from peik.paper_ports import Contact, Filing
-from peik.ports import BotRecord, HookDeferred, Retention, Store
+from peik.ports import BotRecord, Retention, Store
 from peik.store.choosing import AnyStore
 from peik.store.moving.ends import End
 from peik.store.moving.move import Ends, Moved, Watch, move
