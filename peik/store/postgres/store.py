@@ -1,16 +1,12 @@
 """The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, and each bot is one node's."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
-from peik.clock import Clock
 from peik.core.key import Key
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
-from peik.errors import Conflict, Problem, StartError, StoreUnavailable
 from peik.hook_ports import Hook, HookContent, HookDeferred, HooksDue
 from peik.ports import (
     Accepted,
@@ -31,250 +27,27 @@ from peik.ports import (
     Sweep,
     Tally,
 )
-from peik.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
+from peik.seals import place_of_key, place_of_secret
 from peik.store import paging
 from peik.store.commit import Slot
 from peik.store.executor import Ended
-from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail, node_name
-from peik.store.moving import marker
-from peik.store.postgres import (
-    changing,
-    chats,
-    contacts,
-    hooks,
-    inbox_upkeep,
-    keys,
-    looking,
-    outbox,
-    people,
-    reading,
-    schema,
-    session,
-    upkeep,
-)
-from peik.store.postgres.address import read_address
+from peik.store.listened import LANE_COUNTED_MAX, answer, fail
+from peik.store.postgres import bots, changing, hooks, keys, looking, people, reading, upkeep
 from peik.store.postgres.commit import Batch
-from peik.store.postgres.contacts import PostgresContacts
-from peik.store.postgres.failures import at_start, is_gone, is_refusal, may_repeat, translate
-from peik.store.postgres.files import PostgresFiles
-from peik.store.postgres.forgetting import PostgresForgetting
-from peik.store.postgres.inbox import PostgresInbox
-from peik.store.postgres.job_writer import JobWriter
-from peik.store.postgres.jobs import PostgresJobs
-from peik.store.postgres.neighbourhood import Neighbourhood
-from peik.store.postgres.nodes import LEASE_S, PostgresNodes
-from peik.store.postgres.paper_writer import PaperWriter
-from peik.store.postgres.papers import PostgresPapers
+from peik.store.postgres.failures import translate
+from peik.store.postgres.opened import OpenedStore
 from peik.store.postgres.queries import load
-from peik.store.postgres.sealed import PostgresSealed
-from peik.store.postgres.session import Pool, Session
-from peik.store.postgres.writer import Operation, Writer
+from peik.store.postgres.session import Session
+from peik.store.postgres.writer import Operation
 
 T = TypeVar("T")
-PATIENCE_S_MIN = 1.0  # else a third of a lease: there is time for a new connection, and for a beat on it
 _SQL = load("letters.sql")
 
 
-class PostgresStore(Listened):
-    """See `peik.ports.Store`. Any number of nodes may open one schema."""
+class PostgresStore(OpenedStore):
+    """See `peik.ports.Store`."""
 
     marks_at_once = False
-    inbox: PostgresInbox  # from `open` on
-    jobs: PostgresJobs
-    papers: PostgresPapers
-    contacts: PostgresContacts
-    nodes: PostgresNodes
-    files: PostgresFiles
-    forgetting: PostgresForgetting
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        clock: Clock,
-        lease_s: float = LEASE_S,
-        address: str | None = None,
-        on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
-        seals: Seals = PLAIN,
-    ) -> None:
-        """`address`: where this node's doors are, for the other nodes and for people."""
-        super().__init__(on_blobs_freed)
-        self.seals = seals  # what it seals with
-        self._address = read_address(url)
-        self._clock = clock
-        self._lease_s = lease_s
-        self._doors = address
-        self._node = node_name()
-        self._pools: list[Pool] = []
-
-    # ---- opening and closing ----
-
-    async def open(self) -> None:
-        """Raises StartError with what to do if the database cannot be used."""
-        self._neighbourhood = Neighbourhood(
-            self._connect,
-            channel=f"peik_{self._address.schema}",
-            node=self._node,
-            patience_s=max(self._lease_s / 3, PATIENCE_S_MIN),
-        )
-        self._writer = Writer(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
-        self._job_writer = JobWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
-        self._paper_writer = PaperWriter(
-            self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring
-        )
-        try:
-            await self._open()
-        except StartError:
-            await self.abandon()
-            raise
-        except BaseException as error:
-            await self.abandon()
-            if not is_refusal(error):
-                raise
-            raise StartError(f"Cannot open {self._address.shown}: {at_start(error)}") from error
-        self.inbox = PostgresInbox(
-            write=self._write,
-            collect=self._collect,
-            read=self._read,
-            look=self._look,
-            clock=self._clock,
-            seals=self.seals,
-        )
-        self.nodes = PostgresNodes(
-            self._neighbourhood, read=self._read, node=self._node, lease_s=self._lease_s, address=self._doors
-        )
-        self.files = PostgresFiles(self._file)
-        self.jobs = PostgresJobs(self._job_writer, read=self._read, node=self._node)
-        self.papers = PostgresPapers(self._paper_writer, read=self._read)
-        self.contacts = PostgresContacts(self._paper_writer, read=self._read)
-        self.forgetting = PostgresForgetting(
-            write=self._write, read=self._read, papers=self._paper_writer, jobs=self.jobs, connect=self._connect
-        )
-
-    async def _open(self) -> None:
-        first = await self._connect()
-        try:
-            await schema.migrate(first, self._address)
-            await marker.check_postgres(first.connection)
-            await outbox.keep_rules(first)
-        finally:
-            await session.end(first)
-        for size in (session.READERS_MAX, session.FILERS_MAX):
-            self._pools.append(await session.connect_pool(self._address, size))
-        await self._neighbourhood.open()
-
-    async def _connect(self) -> Session:
-        return await session.connect(self._address)
-
-    async def abandon(self) -> None:
-        """End at once, as a process does that is killed: what was not committed is lost, and the leases run out."""
-        self._writer.abandon()
-        self._job_writer.abandon()
-        self._paper_writer.abandon()
-        await self._neighbourhood.abandon()
-        for pool in self._pools:
-            pool.end()
-
-    async def close(self) -> None:
-        """Waits for what is being written, and gives the leases back. Safe to kill instead: nothing acknowledged is lost."""
-        try:
-            await self._writer.close()
-            await self._job_writer.close()
-            await self._paper_writer.close()
-            await self.nodes.leave()
-            await self._neighbourhood.close()
-        finally:
-            for pool in self._pools:
-                pool.end()
-
-    def trouble(self) -> StoreUnavailable | None:
-        """Why nothing can be stored now, as far as the last commit tells."""
-        error = self._writer.trouble
-        return error if isinstance(error, StoreUnavailable) else None
-
-    @property
-    def sealed(self) -> PostgresSealed:
-        """What is secret here, as it is stored."""
-        return PostgresSealed(write=self._write, connect=self._connect)
-
-    @property
-    def commits(self) -> int:
-        """How many transactions this node has committed."""
-        return self._writer.commits + self._job_writer.commits + self._paper_writer.commits
-
-    # ---- the ways in ----
-
-    async def _write(
-        self,
-        work: Callable[[Batch], Awaitable[T]],
-        tell: Callable[[T], None] = lambda value: None,
-        *,
-        tallies: Iterable[int] = (),
-        inboxes: Iterable[int] = (),
-    ) -> T:
-        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        async def prepare(batch: Batch) -> Callable[[], tuple[T, Batch]]:
-            await batch.flush()  # what was asked for before comes before, within one commit too
-            value = await work(batch)
-            return lambda: (value, batch)
-
-        def done(ended: Ended[tuple[T, Batch]]) -> None:
-            if ended.error is not None:
-                fail(future, translate(ended.error))
-                return
-            value, batch = ended.value()
-            answer(future, value)
-            tell(value)
-            self._tell(batch)
-
-        self._writer.submit(Operation(prepare, done, tallies=tallies, inboxes=inboxes))
-        return await future
-
-    async def _collect(
-        self, add: Callable[[Batch], Awaitable[Callable[[], T]]], *, weight: int, inboxes: Iterable[int]
-    ) -> T:
-        """Add something that is written together with all of its kind in the next commit; its answer after that."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def done(ended: Ended[T]) -> None:
-            if ended.error is not None:
-                fail(future, translate(ended.error))
-            else:
-                answer(future, ended.value())
-
-        self._writer.submit(Operation(add, done, weight=weight, inboxes=inboxes))
-        return await future
-
-    async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        return await self._ask(self._pools[0], work, outcome="Nothing was read.")
-
-    async def _file(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        return await self._ask(self._pools[1], work, outcome="The file was not kept.")
-
-    async def _ask(self, pool: Pool, work: Callable[[Session], Awaitable[T]], *, outcome: str) -> T:
-        """Asked once more if the connection turns out to be gone, or out of date: all of this may be done twice."""
-        for is_last in (False, True):
-            try:
-                async with pool.one() as one:
-                    return await work(one)
-            except Problem:
-                raise
-            except Exception as error:
-                is_worth_it = (is_gone(error) or may_repeat(error)) and not isinstance(error, TimeoutError)
-                if is_last or not is_worth_it:
-                    raise translate(error, outcome=outcome) from error
-        raise AssertionError("unreachable")
-
-    async def _look(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Read something that takes several queries, all of one snapshot."""
-
-        async def whole(reader: Session) -> T:
-            async with reader.connection.transaction(isolation="repeatable_read", readonly=True):
-                return await work(reader)
-
-        return await self._read(whole)
 
     # ---- letters in ----
 
@@ -346,13 +119,7 @@ class PostgresStore(Listened):
         await self._write(lambda batch: upkeep.park(batch, letter), tallies=[letter.bot_id])
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
-        async def work(batch: Batch) -> None:
-            for name in ("keep_alias", "flatten_aliases", "readdress"):
-                await batch.session.run(_SQL[name], bot=bot_id, old=chats.encode(old), new=new)
-            batch.telling.chats(bot_id)
-            batch.telling.lanes(bot_id)
-
-        await self._write(work, tallies=[bot_id])
+        await self._write(lambda batch: bots.readdress(batch, bot_id, old, new), tallies=[bot_id])
 
     async def file_id(self, bot_id: int, digest: str, kind: str) -> str | None:
         return await self._read(lambda one: one.text(_SQL["file_id"], bot=bot_id, digest=digest, kind=kind))
@@ -457,70 +224,21 @@ class PostgresStore(Listened):
         return await self._read(lambda one: reading.bots(one, self.seals))
 
     async def save_bot(self, record: BotRecord) -> None:
-        limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
-        row = (
-            record.bot_id,
-            self.seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
-            record.username,
-            record.inbound,
-            record.paused,
-            limits,
-            record.missed,
-            record.me,
-            record.created_at_ms,
-        )
-
-        async def work(batch: Batch) -> None:
-            await batch.session.run(_SQL["save_bot"], *row)
-            await batch.session.run(_SQL["save_tally"], bot=record.bot_id)
-            batch.telling.records()
-
-        await self._write(work)
+        await self._write(lambda batch: bots.save(batch, record, self.seals))
 
     async def remove_bot(self, bot_id: int) -> None:
         """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
         here."""
-
-        async def work(batch: Batch) -> None:
-            waiting = await batch.session.number(_SQL["waiting_of_bot"], bot=bot_id)
-            if waiting:
-                raise Conflict(
-                    code="letters_waiting",
-                    detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
-                )
-            await batch.session.run(_SQL["remove_bot"], bot=bot_id)
-            await inbox_upkeep.forget_bot(batch.session, bot_id)
-            await contacts.forget_bot(batch.session, bot_id)
-            batch.telling.records()
-            batch.telling.consumers()
-
-        await self._write(work, tallies=[bot_id], inboxes=[bot_id])
+        await self._write(lambda batch: bots.remove(batch, bot_id), tallies=[bot_id], inboxes=[bot_id])
 
     async def chats(self, bot_id: int) -> list[ChatRecord]:
         return await self._read(lambda one: reading.known(one, bot_id))
 
     async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
-        bound = {
-            "bot": bot_id,
-            "chat": chats.encode(chat),
-            "reason": chats.clean(reason),
-            "at": None if reason is None else at_ms,
-        }
-        await self._change_chat(bot_id, "shut_chat", bound)
+        await self._write(lambda batch: bots.shut_chat(batch, bot_id, chat, reason, at_ms=at_ms))
 
     async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
-        if chat is None:
-            await self._change_chat(bot_id, "hold_bot", {"bot": bot_id, "until": until_ms})
-        else:
-            bound = {"bot": bot_id, "chat": chats.encode(chat), "until": until_ms}
-            await self._change_chat(bot_id, "hold_chat", bound)
-
-    async def _change_chat(self, bot_id: int, name: str, bound: Mapping[str, object]) -> None:
-        async def work(batch: Batch) -> None:
-            await batch.session.run(_SQL[name], **bound)
-            batch.telling.chats(bot_id)
-
-        await self._write(work)
+        await self._write(lambda batch: bots.hold(batch, bot_id, chat, until_ms))
 
     async def bot_held_until(self, bot_id: int) -> int:
         return await self._read(lambda one: one.number(_SQL["bot_held_until"], bot=bot_id))
