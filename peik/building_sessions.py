@@ -27,8 +27,9 @@ from peik.settings_values import StoreKind
 if TYPE_CHECKING:
     from peik.sessions.client import ClientFactory
     from peik.sessions.crew import Crew
-    from peik.sessions.desk import Chore, SessionsDesk
+    from peik.sessions.desk import SessionsDesk
     from peik.sessions.following import Feeds
+    from peik.sessions.opened import Chore
     from peik.sessions.registry import Registry
     from peik.sessions.running import Tools
     from peik.vault import Vault

@@ -21,9 +21,9 @@ from peik.errors import Conflict, StoreUnavailable, Unavailable, described
 from peik.events import StoreFailed, Surprise
 from peik.session_events import SessionLockLost
 from peik.sessions.client import ClientError, Trouble
+from peik.sessions.contexts import secret_context
 from peik.sessions.ports import Locks, Rights
 from peik.sessions.running import CONNECT_S, LEAVE_S, RUNNING, Runner, Tools, Unfit, client_for, is_to_run
-from peik.sessions.signing_in import secret_context
 
 LOOK_S = 15.0  # between two looks at who came, changed or went, if no bell rings
 SAFE = 0.8  # of a lock's time, from before it was proved

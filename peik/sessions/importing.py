@@ -20,8 +20,8 @@ from telethon.sessions import StringSession
 from peik.archive_ports import Session, SessionFilter, SessionState
 from peik.core.problem import BadInput, Problem
 from peik.sessions.client import ClientError, ClientFactory, Me, Trouble
+from peik.sessions.contexts import secret_context
 from peik.sessions.registry import Registry
-from peik.sessions.signing_in import secret_context
 from peik.sessions.telethon_making import proxy_of, session_path
 from peik.vault import Vault
 

@@ -8,8 +8,8 @@ from peik.archive_ports import Session, SessionFilter
 from peik.errors import Unavailable
 from peik.events import Events
 from peik.session_events import SessionNotice
+from peik.sessions.contexts import half_context, proxy_context, secret_context
 from peik.sessions.registry import Registry
-from peik.sessions.signing_in import half_context, proxy_context, secret_context
 from peik.vault import Vault
 
 

@@ -24,12 +24,12 @@ from peik.sessions.asking import Asking
 from peik.sessions.budget import Budget
 from peik.sessions.chats import ChatStates
 from peik.sessions.client import Client, ClientError, ClientFactory, Me, Trouble
+from peik.sessions.contexts import proxy_context, secret_context
 from peik.sessions.crawling import Crawl
 from peik.sessions.ports import SeenBook
 from peik.sessions.reconciling import Reconciler
 from peik.sessions.registry import Registry
 from peik.sessions.seeing import Seeing
-from peik.sessions.signing_in import proxy_context, secret_context
 from peik.vault import Vault
 
 CONNECT_S = 60.0

@@ -16,43 +16,17 @@ from peik.clock import Clock
 from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, Unavailable
 from peik.sessions.client import Client, ClientError, ClientFactory, Me, Qr, Trouble
+from peik.sessions.contexts import proxy_context, secret_context
+from peik.sessions.halves import SIGNED_IN, Half, Halves
 from peik.sessions.registry import Registry, normal_phone
 from peik.vault import Vault
 
 CODE_S = 300.0
 CODE_TRIES_MAX = 5
 PASSWORD_TRIES_MAX = 5
-CODES_AN_HOUR_MAX = 3
-STEP_S = 90.0  # a step takes a few seconds; a node that died in one holds up the others no longer than this
 QR_S = 300.0  # a person gets this long to scan one of the pictures
-_HOUR_MS = 3_600_000
 
-_SIGNED_IN = frozenset({SessionState.ACTIVE, SessionState.PAUSED})
 _FATAL = frozenset({Trouble.PHONE_BANNED, Trouble.NOT_REGISTERED, Trouble.BAD_PHONE, Trouble.REVOKED})
-
-
-class _Half(msgspec.Struct, kw_only=True):
-    """What lies in the record while somebody is being signed in, sealed."""
-
-    key: str
-    phone: str | None = None
-    code_hash: str | None = None
-    tries: int = 0
-    codes_at_ms: list[int] = []
-    busy_until_ms: int = 0  # some node is at a step: another on the same key at once would cost the session
-
-
-def secret_context(session_id: str) -> str:
-    """What the key of a session is bound to."""
-    return f"session:{session_id}:secret"
-
-
-def proxy_context(session_id: str) -> str:
-    return f"session:{session_id}:proxy"
-
-
-def half_context(session_id: str) -> str:
-    return f"session:{session_id}:signing in"
 
 
 class SigningIn:
@@ -72,25 +46,23 @@ class SigningIn:
         self._vault = vault
         self._clients = clients
         self._clock = clock
-        self._codes_at_ms: dict[str, list[int]] = {}  # by phone, over all its sessions
-        self._at_work: set[str] = set()
-        self._claimed: set[str] = set()
+        self._halves = Halves(registry, vault, clock)
         self._scans: dict[str, _Scan] = {}
         self._on_signed_in = on_signed_in
 
     async def begin(self, session_id: str, phone: str | None = None, *, by_sms: bool = False) -> Session:
         """Telegram sends a code to this phone, or to that of the session."""
-        async with self._alone(session_id):
+        async with self._halves.alone(session_id):
             session = await self._to_be_signed_in(session_id)
             number = normal_phone(phone) if phone is not None else session.phone
             if number is None:
                 raise BadInput(code="no_phone", detail="Give the phone number to sign in with.")
             if number != session.phone:
                 session = await self._registry.update_session_phone(session_id, number)
-            half = self._half(session)
-            half = half if half is not None and half.phone == number else _Half(key="", phone=number)
-            self._count_code(number, half)
-            session = await self._claim(session, half)
+            half = self._halves.of(session)
+            half = half if half is not None and half.phone == number else Half(key="", phone=number)
+            self._halves.count_code(number, half)
+            session = await self._halves.claim(session, half)
             client, me = await self._connected(session, half.key or None)
             try:
                 if me is not None:
@@ -102,7 +74,7 @@ class SigningIn:
                 raise problem_of(error) from None
             finally:
                 await _leave(client)
-            return await self._put(
+            return await self._halves.put(
                 session_id,
                 half,
                 state=SessionState.CODE_SENT,
@@ -113,21 +85,21 @@ class SigningIn:
     async def give_code(self, session_id: str, code: str) -> Session:
         """Active, or PASSWORD_NEEDED if the account has one."""
         digits = normal_code(code)
-        async with self._alone(session_id):
-            session, half = await self._due(session_id, SessionState.CODE_SENT)
+        async with self._halves.alone(session_id):
+            session, half = await self._halves.due(session_id, SessionState.CODE_SENT)
             if half.phone is None or half.code_hash is None or self._is_late(session):
-                await self._back_to_new(session_id, "The code was not given in time.")
+                await self._halves.empty(session_id, "The code was not given in time.")
                 raise BadInput(code="code_expired", detail="The code is too old; ask for another.")
-            half = await self._count_try(session, half, CODE_TRIES_MAX, "Too many wrong codes.")
+            half = await self._halves.count_try(session, half, CODE_TRIES_MAX, "Too many wrong codes.")
             phone, code_hash = half.phone, half.code_hash
             assert phone is not None, "looked at above"
             assert code_hash is not None, "looked at above"
             return await self._step(session, half, lambda client: client.sign_in(phone, digits, code_hash))
 
     async def give_password(self, session_id: str, password: str) -> Session:
-        async with self._alone(session_id):
-            session, half = await self._due(session_id, SessionState.PASSWORD_NEEDED)
-            half = await self._count_try(session, half, PASSWORD_TRIES_MAX, "Too many wrong passwords.")
+        async with self._halves.alone(session_id):
+            session, half = await self._halves.due(session_id, SessionState.PASSWORD_NEEDED)
+            half = await self._halves.count_try(session, half, PASSWORD_TRIES_MAX, "Too many wrong passwords.")
             return await self._step(session, half, lambda client: client.give_password(password))
 
     async def qr(self, session_id: str) -> Qr:
@@ -136,7 +108,7 @@ class SigningIn:
         await self._scanned(session_id)
         scan = self._scans.get(session_id)
         if scan is None:
-            async with self._alone(session_id):
+            async with self._halves.alone(session_id):
                 session = await self._to_be_signed_in(session_id)
                 client, _ = await self._connected(session, None)
                 scan = self._scans[session_id] = _Scan(client)
@@ -154,9 +126,9 @@ class SigningIn:
     async def cancel(self, session_id: str) -> Session:
         """Nothing of a sign-in that was begun stays. Raises Conflict if somebody is signed in."""
         await self._end_scan(session_id)
-        async with self._alone(session_id):
+        async with self._halves.alone(session_id):
             await self._to_be_signed_in(session_id)
-            return await self._back_to_new(session_id, None)
+            return await self._halves.empty(session_id, None)
 
     async def close(self) -> None:
         for session_id in tuple(self._scans):
@@ -164,7 +136,7 @@ class SigningIn:
 
     # One step.
 
-    async def _step(self, session: Session, half: _Half, act: Callable[[Client], Awaitable[Me]]) -> Session:
+    async def _step(self, session: Session, half: Half, act: Callable[[Client], Awaitable[Me]]) -> Session:
         client, me = await self._connected(session, half.key)
         try:
             # Somebody there already: Telegram said yes to an earlier try, and Peik died before it was stored.
@@ -173,7 +145,7 @@ class SigningIn:
         except ClientError as error:
             if error.trouble is Trouble.PASSWORD_NEEDED:
                 half.key, half.tries = client.secret(), 0
-                return await self._put(
+                return await self._halves.put(
                     session.session_id,
                     half,
                     state=SessionState.PASSWORD_NEEDED,
@@ -221,27 +193,13 @@ class SigningIn:
         elif error.trouble in _FATAL:
             await self._set_state(session.session_id, SessionState.FAILED, error.words, None)
         elif error.trouble is Trouble.CODE_EXPIRED:
-            await self._back_to_new(session.session_id, error.words)
+            await self._halves.empty(session.session_id, error.words)
 
     async def _set_state(self, session_id: str, state: SessionState, reason: str, until_ms: int | None) -> Session:
         return await self._registry.change(
             session_id,
             lambda old: msgspec.structs.replace(old, state=state, state_reason=reason, state_until_ms=until_ms),
         )
-
-    async def _back_to_new(self, session_id: str, reason: str | None) -> Session:
-        """Nothing stays but how often a code was asked for."""
-
-        def emptied(old: Session) -> Session:
-            half = self._half(old)
-            sealed = None
-            if half is not None and half.codes_at_ms:
-                sealed = self._sealed(session_id, _Half(key="", phone=half.phone, codes_at_ms=half.codes_at_ms))
-            return msgspec.structs.replace(
-                old, state=SessionState.NEW, state_reason=reason, state_until_ms=None, secret=sealed
-            )
-
-        return await self._registry.change(session_id, emptied)
 
     # By QR.
 
@@ -254,8 +212,8 @@ class SigningIn:
         except ClientError as error:
             if error.trouble is Trouble.PASSWORD_NEEDED:
                 scan.is_scanned = True
-                half = _Half(key=scan.client.secret())
-                await self._put(
+                half = Half(key=scan.client.secret())
+                await self._halves.put(
                     session_id, half, state=SessionState.PASSWORD_NEEDED, state_reason=error.words, state_until_ms=None
                 )
             else:
@@ -283,75 +241,9 @@ class SigningIn:
             await asyncio.gather(scan.task, return_exceptions=True)
         await _leave(scan.client)
 
-    # What is kept between steps.
-
-    def _half(self, session: Session) -> _Half | None:
-        if session.secret is None or session.state in _SIGNED_IN:
-            return None
-        try:
-            text = self._vault.open(session.secret, context=half_context(session.session_id))
-        except Unavailable:
-            return None  # of an earlier life of this session, or sealed with a key that is gone
-        return msgspec.json.decode(text, type=_Half)
-
-    async def _put(
-        self, session_id: str, half: _Half, *, state: SessionState, state_reason: str, state_until_ms: int | None
-    ) -> Session:
-        half.busy_until_ms = 0
-        sealed = self._sealed(session_id, half)
-        return await self._registry.change(
-            session_id,
-            lambda old: msgspec.structs.replace(
-                old, secret=sealed, state=state, state_reason=state_reason, state_until_ms=state_until_ms
-            ),
-        )
-
-    async def _claim(self, seen: Session, half: _Half) -> Session:
-        """Store the half before it is used, if nobody changed the session since: of two nodes one goes on. Raises Conflict.
-        It is let go of at the end of the step, see `_Alone`."""
-        now_ms = self._clock.wall_ms()
-        if half.busy_until_ms > now_ms:
-            raise Conflict(code="session_busy", detail="Another step of this sign-in is under way.")
-        half.busy_until_ms = now_ms + int(STEP_S * 1000)
-        sealed = self._sealed(seen.session_id, half)
-
-        def claimed(old: Session) -> Session:
-            if old.version != seen.version:
-                raise Conflict(code="session_busy", detail="Another step of this sign-in is under way.")
-            return msgspec.structs.replace(old, secret=sealed)
-
-        session = await self._registry.change(seen.session_id, claimed)
-        self._claimed.add(seen.session_id)
-        return session
-
-    async def _let_go(self, session_id: str) -> None:
-        if session_id not in self._claimed:
-            return
-        self._claimed.discard(session_id)
-
-        def freed(old: Session) -> Session:
-            half = self._half(old)
-            if half is None or not half.busy_until_ms:
-                return old
-            half.busy_until_ms = 0
-            return msgspec.structs.replace(old, secret=self._sealed(session_id, half))
-
-        with suppress(Problem):  # then its time runs out
-            await self._registry.change(session_id, freed)
-
-    def _sealed(self, session_id: str, half: _Half) -> bytes:
-        return self._vault.seal(msgspec.json.encode(half).decode(), context=half_context(session_id))
-
-    async def _due(self, session_id: str, state: SessionState) -> tuple[Session, _Half]:
-        session = await self._registry.need(session_id)
-        half = self._half(session)
-        if session.state is not state or half is None:
-            raise Conflict(code="not_due", detail=f"The session is {session.state}: nothing of the kind is waited for.")
-        return session, half
-
     async def _to_be_signed_in(self, session_id: str) -> Session:
         session = await self._registry.need(session_id)
-        if session.state in _SIGNED_IN:
+        if session.state in SIGNED_IN:
             raise Conflict(code="signed_in", detail="Somebody is signed in already. Sign out first.")
         if session.state is SessionState.FLOOD_WAIT and (session.state_until_ms or 0) > self._clock.wall_ms():
             raise Conflict(code="flood", detail=session.state_reason or "Telegram asks to wait.")
@@ -359,25 +251,6 @@ class SigningIn:
 
     def _is_late(self, session: Session) -> bool:
         return session.state_until_ms is not None and self._clock.wall_ms() >= session.state_until_ms
-
-    async def _count_try(self, session: Session, half: _Half, tries_max: int, words: str) -> _Half:
-        """Counted before it is made: a crash in between gives nobody another try. Raises BadInput after the last."""
-        if half.tries >= tries_max:
-            await self._back_to_new(session.session_id, words)
-            raise BadInput(code="too_many_tries", detail=f"{words} Begin again.")
-        half.tries += 1
-        await self._claim(session, half)
-        return half
-
-    def _count_code(self, phone: str, half: _Half) -> None:
-        """Telegram bans who asks for many codes; we stop long before."""
-        now_ms = self._clock.wall_ms()
-        known = {*self._codes_at_ms.get(phone, ()), *half.codes_at_ms}
-        recent = sorted(at_ms for at_ms in known if now_ms - at_ms < _HOUR_MS)
-        if len(recent) >= CODES_AN_HOUR_MAX:
-            wait_s = (recent[0] + _HOUR_MS - now_ms) // 1000
-            raise Conflict(code="too_many_codes", detail=f"{len(recent)} codes within an hour; the next in {wait_s} s.")
-        half.codes_at_ms = self._codes_at_ms[phone] = [*recent, now_ms]
 
     async def _connected(self, session: Session, key: str | None) -> tuple[Client, Me | None]:
         proxy = None
@@ -391,9 +264,6 @@ class SigningIn:
         except ClientError as error:
             raise problem_of(error) from None
 
-    def _alone(self, session_id: str) -> "_Alone":
-        return _Alone(self._at_work, session_id, self._let_go)
-
 
 class _Scan:
     """A QR code that somebody may be looking at."""
@@ -402,26 +272,6 @@ class _Scan:
         self.client = client
         self.task: asyncio.Task[None] | None = None
         self.is_scanned = False
-
-
-class _Alone:
-    """One step at a time in this process; what was claimed against other nodes is let go of at its end."""
-
-    def __init__(self, at_work: set[str], session_id: str, let_go: Callable[[str], Awaitable[None]]) -> None:
-        self._at_work = at_work
-        self._session_id = session_id
-        self._let_go = let_go
-
-    async def __aenter__(self) -> None:
-        if self._session_id in self._at_work:
-            raise Conflict(code="session_busy", detail="Another step of this sign-in is under way.")
-        self._at_work.add(self._session_id)
-
-    async def __aexit__(self, *error: object) -> None:
-        try:
-            await self._let_go(self._session_id)
-        finally:
-            self._at_work.discard(self._session_id)
 
 
 async def _leave(client: Client) -> None:

@@ -9,9 +9,9 @@ import msgspec
 from peik.archive_ports import Message, MessageFilter, Session, SessionState
 from peik.events import Event, Events
 from peik.sessions.budget import Budget
+from peik.sessions.contexts import secret_context
 from peik.sessions.registry import Registry
 from peik.sessions.running import Tools
-from peik.sessions.signing_in import secret_context
 from peik.testing.accounts import Accounts, Person
 from peik.testing.virtual import VirtualClock
 from peik.vault import Vault

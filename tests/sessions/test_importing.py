@@ -11,9 +11,9 @@ from telethon.crypto import AuthKey
 from telethon.sessions import SQLiteSession, StringSession
 
 from peik.archive_ports import SessionState
+from peik.sessions.contexts import secret_context
 from peik.sessions.importing import Found, Importing, Looked, Verdict, read_session_file, session_files
 from peik.sessions.registry import Registry
-from peik.sessions.signing_in import secret_context
 from peik.sessions.telethon_client import TelethonClients
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual

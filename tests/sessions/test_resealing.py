@@ -4,9 +4,10 @@ import msgspec
 
 from peik.events import Event, Events
 from peik.session_events import SessionNotice
+from peik.sessions.contexts import proxy_context, secret_context
 from peik.sessions.registry import Registry
 from peik.sessions.resealing import Renewal, reseal, unseal
-from peik.sessions.signing_in import SigningIn, proxy_context, secret_context
+from peik.sessions.signing_in import SigningIn
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
 from peik.vault import Vault

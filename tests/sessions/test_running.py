@@ -12,8 +12,8 @@ import pytest
 from peik.archive_ports import SessionState
 from peik.events import Surprise
 from peik.session_events import ArchiveGap, SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
+from peik.sessions.contexts import secret_context
 from peik.sessions.running import Ended, Runner
-from peik.sessions.signing_in import secret_context
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage

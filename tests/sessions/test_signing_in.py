@@ -9,8 +9,10 @@ import pytest
 from peik.archive_ports import Session, SessionState
 from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, NotFound, StoreUnavailable, Unavailable
+from peik.sessions.contexts import secret_context
+from peik.sessions.halves import Halves
 from peik.sessions.registry import Registry
-from peik.sessions.signing_in import SigningIn, secret_context
+from peik.sessions.signing_in import SigningIn
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
 from peik.vault import Vault
@@ -289,9 +291,10 @@ def test_a_node_that_died_in_a_step_holds_up_the_others_for_a_while_only() -> No
         session_id = await stage.new(PHONE)
         await stage.signing.begin(session_id)
         session = await stage.registry.need(session_id)
-        half = stage.signing._half(session)
+        halves = Halves(stage.registry, stage.vault, stage.clock)
+        half = halves.of(session)
         assert half is not None
-        await stage.signing._claim(session, half)  # and nothing more is heard of that node
+        await halves.claim(session, half)  # and nothing more is heard of that node
         stage.restart()
         code = stage.telegram.code_of(PHONE)
         await refused(stage.signing.give_code(session_id, code), Conflict, "session_busy")
