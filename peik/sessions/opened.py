@@ -4,10 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from peik.archive_ports import (
-    Archive,
-    Tallied,
-)
+from peik.archive_ports import Archive, Tallied
 from peik.clock import Clock
 from peik.errors import Conflict, StartError, StoreUnavailable, Unavailable, described
 from peik.events import Events, Surprise

@@ -4,15 +4,9 @@ import msgspec
 
 from peik.core.letter import Chat
 from peik.errors import Conflict
-from peik.ports import (
-    BotRecord,
-)
+from peik.ports import BotRecord
 from peik.seals import Seals, place_of_bot
-from peik.store.postgres import (
-    chats,
-    contacts,
-    inbox_upkeep,
-)
+from peik.store.postgres import chats, contacts, inbox_upkeep
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.queries import load
 
