@@ -1,40 +1,29 @@
-"""Opens Peik, drains it and closes it. What it is built of is in `building`."""
+"""Opens Peik and closes it. What it is built of is in `building`, what it does meanwhile in `lifetime`."""
 
 import asyncio
-import contextlib
-import os
 import random
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from peik.building import build, custodian_of
 from peik.building_ground import Ground
-from peik.building_outbox import tokens_of
 from peik.building_routes import carrier_to, poster_of, pusher_of
 from peik.building_sessions import MakeArchive, MakeClients, kit_of
 from peik.carrier_ports import Carrier
 from peik.clock import Clock, SystemClock
 from peik.config import Config
-from peik.errors import StartError, StoreUnavailable
 from peik.events import Events
 from peik.hook_ports import Poster
 from peik.inbox.desk import Recovery
 from peik.inbox_ports import Pusher
 from peik.jobs.kinds import Kinds
-from peik.node import Node
+from peik.lifetime import alive, bots_of
 from peik.office import Office as Office
-from peik.ports import BotRecord
-from peik.seals import BAD_KEY
-from peik.settings_values import RouteAddress, StoreKind
+from peik.settings_values import RouteAddress
 from peik.store.choosing import AnyStore, store_of
-from peik.store.database import OwnerLock
 from peik.store.executor import Executor, ThreadExecutor
 from peik.store.shared_spool import SharedSpool
 from peik.store.spool import FolderSpool, Spool
-
-HOOKS_GRACE_S = 5.0  # for webhooks on their way when Peik ends; what does not come back is told again
 
 
 @asynccontextmanager
@@ -92,7 +81,7 @@ async def running(
             job_kinds=job_kinds,
             custodian=custodian,
         )
-        async with _engine(office, is_alone=is_alone):
+        async with alive(office, is_alone=is_alone):
             yield office
     finally:
         if office is not None:
@@ -122,7 +111,7 @@ async def recover_once(
     try:
         ground = Ground(config=config, clock=clock, chance=random.Random(), events=Events(), store=store, spool=spool)
         office = build(ground, carriers=carriers, poster=poster_of(config), pusher=pusher_of(config))
-        office.desk.open(await _bots(store))
+        office.desk.open(await bots_of(store))
         async with asyncio.TaskGroup() as group:
             # An outage that ends with this pass is noted, so that the next start settles it.
             office.outages.open(group, list)
@@ -140,137 +129,6 @@ async def recover_once(
         await asyncio.gather(*(each.close() for each in carriers))
         await spool.close()
         await store.close()
-
-
-@contextmanager
-def only_server(config: Config) -> Iterator[None]:
-    """The right to be the server of a store. Raises StartError, with the process that has it.
-
-    It is not the right to send: a program on `Peik.open` may have taken that over while the server was down. The server
-    then starts all the same, accepts, and sends again when that program ends.
-    """
-    if config.store_kind is not StoreKind.SQLITE:
-        yield
-        return
-    path = config.sqlite_path.absolute()
-    lock = OwnerLock(path, suffix=".server")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise StartError(
-            f"{path.parent} cannot be written: {error.strerror}. Name another file in PEIK_STORE."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@asynccontextmanager
-async def _engine(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
-    try:
-        async with asyncio.TaskGroup() as group:
-            node = Node(office, group)
-            await _start(office, node, group)
-            beating = group.create_task(office.leases.run())
-            following = None if is_alone else group.create_task(node.follow())
-            noting = group.create_task(office.keyring.run())
-            sealing = group.create_task(office.custodian.run()) if office.custodian.is_waiting else None
-            alerting = group.create_task(office.alerts.run())
-            counting = [group.create_task(office.figures.run()), group.create_task(office.standings.run())]
-            if not is_alone:  # looks four times a minute, for all of a virtual month
-                counting.append(group.create_task(office.watching.run()))
-            chores = await office.job_hands.start(group)
-            office.census.start(group)
-            office.census.look()
-            try:
-                yield
-            finally:
-                if following is not None:
-                    following.cancel()
-                await office.job_hands.stop(office.config.grace)  # while what they send is still taken
-                for chore in chores:
-                    chore.cancel()
-                await office.leases.drain(office.config.grace)
-                beating.cancel()  # before the drain of a whole store: nothing may be taken over now
-                office.leases.stop()
-                noting.cancel()
-                if sealing is not None:
-                    sealing.cancel()
-                office.census.stop()
-                office.releasing.stop()
-                office.broadcaster.stop()
-                if office.backups is not None:
-                    office.backups.stop()
-                office.forgetter.stop()
-                await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
-                office.outages.stop()
-                office.upkeep.stop()
-                node.stop()
-                office.inbox.end()
-                # Handlers may still send while they end, so the courier is the last to stop.
-                began_at = office.clock.mono()
-                await office.consumers.drain(office.config.grace)
-                left_s = office.config.grace - (office.clock.mono() - began_at)
-                await office.courier.drain(max(left_s, min(office.config.grace, HOOKS_GRACE_S)))
-                if office.sessions is not None:
-                    await office.sessions.end()  # their letters have had their time
-                office.ways.stop()
-                await office.hooks.drain(min(office.config.grace, HOOKS_GRACE_S))
-                office.hooks.stop()
-                office.timekeeper.stop()
-                office.courier.stop()
-                office.consumers.stop()
-                alerting.cancel()
-                for one in counting:
-                    one.cancel()
-                await office.figures.close()
-                await office.standings.close()
-                await _note_keys(office)
-                await office.inbox.close()
-    except BaseExceptionGroup as errors:
-        # Whoever opened Peik wants to see the one thing that went wrong, as itself.
-        if len(errors.exceptions) == 1:
-            raise errors.exceptions[0] from None
-        raise
-
-
-async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
-    bots = await _bots(office.store)
-    tokens = tokens_of(office.config)
-    office.desk.open(bots)
-    office.courier.open(group)
-    office.ways.open(group)
-    office.receiver.open(group)
-    office.outages.open(group, node.served)
-    await office.keyring.refresh()
-    await office.leases.open(node, group)
-    if tokens and office.config.inbound == "webhook" and office.config.public_url is None:
-        raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
-    for token in tokens:
-        if all(bot.token != token for bot in bots):
-            known = office.desk.known(token.bot_id)  # under another token: how its updates come in stays
-            await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
-    office.consumers.start(group)
-    if office.sessions is not None:
-        office.sessions.begin(group)
-
-
-async def _bots(store: AnyStore) -> list[BotRecord]:
-    """Raises StartError if their tokens are sealed and there is no key for them."""
-    try:
-        return await store.bots()
-    except StoreUnavailable as problem:
-        if problem.code not in BAD_KEY:
-            raise
-        raise StartError(problem.detail) from None
-
-
-async def _note_keys(office: Office) -> None:
-    """When keys were last used is known to about a minute; a store that does not answer must not keep us from ending."""
-    with contextlib.suppress(StoreUnavailable):
-        await office.keyring.note()
 
 
 class Files:
@@ -291,36 +149,3 @@ class Files:
     def remove(self, blobs: Sequence[str]) -> None:
         if self._spool is not None:
             self._spool.remove(blobs)
-
-
-async def admin_key(config: Config, store: AnyStore) -> tuple[str, Path | None]:
-    """The key of the REST API, and the file that it was kept in unless it was set. All nodes of a server have the same."""
-    if config.admin_key:
-        return config.admin_key, None
-    path = config.beside(".key")
-    made = f"peik_{secrets.token_urlsafe(32)}"
-    if config.store_kind is not StoreKind.SQLITE:
-        made = await store.secret("admin_key", made)
-    if path.is_file():
-        key = _kept_key(path)
-        if key == made or config.store_kind is StoreKind.SQLITE:
-            return key, path
-        path.unlink()  # of another store
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise StartError(f"The admin key cannot be kept in {path}: {error.strerror}. Set PEIK_ADMIN_KEY.") from None
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(made + "\n")
-    return made, path
-
-
-def _kept_key(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise StartError(
-            f"The admin key in {path} cannot be read: {why}. Start Peik as the user it belongs to, or set PEIK_ADMIN_KEY."
-        ) from None

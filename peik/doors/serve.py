@@ -15,7 +15,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from peik.app import admin_key, only_server, running
+from peik.app import running
 from peik.config import Config
 from peik.core.key_strength import weakness_of
 from peik.doors import rest
@@ -31,6 +31,7 @@ from peik.events import CertificateRenewed, DoorsWeak, Events
 from peik.ops.log import EventLog
 from peik.ops.log_file import LogFile
 from peik.ops.logger import set_up
+from peik.serving import admin_key, only_server
 
 # The writer's thread must not wait 5 ms for the interpreter whenever a statement is done (measured: ten times faster
 # commits beside a busy event loop).

@@ -7,7 +7,7 @@ from pathlib import Path
 from peik.store.folders import sync_folder
 from peik.store.moving.records import Secret
 
-NAME = "admin_key"  # as `peik.app.admin_key` names it in a store
+NAME = "admin_key"  # as `peik.serving.admin_key` names it in a store
 
 
 def read(database: Path) -> Secret | None:
