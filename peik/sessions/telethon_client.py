@@ -4,7 +4,6 @@ Nothing sleeps in here because Telegram said so: a flood wait is told. Nothing t
 """
 
 import asyncio
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from peik.sessions.telethon_errors import client_error, name_of, translated
 from peik.sessions.telethon_hooks import WatchedTelegram, check_telethon
 from peik.sessions.telethon_intake import Intake, read_place
 from peik.sessions.telethon_making import Device, proxy_of, session_of
+from peik.sessions.telethon_peers import access_to, kind_of, peer_behind
 from peik.sessions.telethon_reading import Deleted, Reader
 from peik.sessions.telethon_sending import Sending
 
@@ -33,7 +33,6 @@ DIALOGS_MAX = 10_000
 HISTORY_MAX = 100  # Telegram gives no more at once
 QR_LOOK_S = 5.0  # Telegram tells of a scan; should that get lost we ask
 
-_ACCESS = struct.Struct("<cqq")
 _WAYS = {
     types.auth.SentCodeTypeApp: "app",
     types.auth.SentCodeTypeSms: "sms",
@@ -291,9 +290,9 @@ class TelethonClient:
             Dialog(
                 chat_id=utils.get_peer_id(one.dialog.peer),
                 title=one.name or "",
-                kind=_kind(one),
+                kind=kind_of(one),
                 top_message_id=one.dialog.top_message,
-                access=_access(one.input_entity),
+                access=access_to(one.input_entity),
             )
             for one in found
         ]
@@ -303,7 +302,7 @@ class TelethonClient:
     ) -> list[Message]:
         with translated():
             try:
-                peer = await self._peer(chat_id) if access is None else _opened(access)
+                peer = await self._peer(chat_id) if access is None else peer_behind(access)
             except Impossible as error:
                 raise ClientError(Trouble.REFUSED, str(error)) from None
             found: list[Message] = []
@@ -373,37 +372,3 @@ def _put_key(telegram: Any, secret: str) -> None:
 
 def _qr_url(token: bytes) -> str:
     return f"tg://login?token={StringSession.encode(token).rstrip('=')}"
-
-
-def _kind(dialog: Any) -> str:
-    if dialog.is_user:
-        return "private"
-    if not dialog.is_channel:
-        return "group"
-    return "supergroup" if dialog.is_group else "channel"
-
-
-def _access(peer: Any) -> bytes:
-    match peer:
-        case types.InputPeerUser():
-            return _ACCESS.pack(b"U", peer.user_id, peer.access_hash)
-        case types.InputPeerChannel():
-            return _ACCESS.pack(b"C", peer.channel_id, peer.access_hash)
-        case types.InputPeerChat():
-            return _ACCESS.pack(b"G", peer.chat_id, 0)
-    return _ACCESS.pack(b"S", 0, 0)  # saved messages
-
-
-def _opened(access: bytes) -> Any:
-    try:
-        kind, number, access_hash = _ACCESS.unpack(access)
-    except struct.error:
-        raise ClientError(Trouble.REFUSED, "What is kept to open this chat cannot be read.") from None
-    match kind:
-        case b"U":
-            return types.InputPeerUser(number, access_hash)
-        case b"C":
-            return types.InputPeerChannel(number, access_hash)
-        case b"G":
-            return types.InputPeerChat(number)
-    return types.InputPeerSelf()

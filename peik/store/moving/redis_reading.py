@@ -1,11 +1,11 @@
 """Records out of a Redis store, page by page.
 
 Letters, arrivals and jobs are walked by their ids, which are counted in blocks; what has an index is walked along it; the rest is
-little, and read whole.
+little, and read whole: see `redis_rest`.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -14,34 +14,19 @@ from peik.store.moving import redis_inbox_rows as inbox_rows
 from peik.store.moving import redis_rows as rows
 from peik.store.moving.ends import Page
 from peik.store.moving.records import (
-    NUMBERED,
     PHASE_APART,
     PHASE_IN_LANE,
-    Absence,
-    BotHold,
-    Checkpoint,
-    FileId,
     Handled,
     IdempotencyKey,
-    Inbox,
     KnownChat,
-    Reader,
     Record,
-    Secret,
-    Tally,
 )
-from peik.store.moving.records import Sequence as LastId
 from peik.store.moving.redis_jobs import RedisJobReading
 from peik.store.moving.redis_papers import RedisPaperReading
-from peik.store.moving.redis_writing import COUNTER_OF
+from peik.store.moving.redis_rest import RedisRest
 from peik.store.redis.records import chat_of
 
 _BLOCK = 1000
-_INBOX = (
-    "epoch", "epoch_at", "server", "last_update_id", "started_at", "seen_at", "received_at", "next_number", "expired",
-)  # fmt: skip
-_TALLY = ("numbers", "in_lane", "apart", "completed", "failed", "cancelled")
-_PER_BOT = ("tally", "chat_index", "files")
 
 
 class RedisReading:
@@ -52,11 +37,11 @@ class RedisReading:
         self._prefix = prefix
         self._blocks: dict[str, list[int]] = {}
         self._small: dict[str, list[Record]] = {}
-        self._bots: dict[str, list[int]] | None = None
         self._gone: set[int] | None = None
         self._job_reading = RedisJobReading(redis, prefix)
         self.job_states = self._job_reading.states
         self._paper_reading = RedisPaperReading(redis, prefix)
+        self._rest = RedisRest(redis, prefix)
         self._walks: dict[str, Callable[[str | None, int], Awaitable[Page]]] = {
             "letters": self._letters,
             "arrivals": self._arrivals,
@@ -69,23 +54,23 @@ class RedisReading:
             "handled": self._handled,
         }
         self._whole: dict[str, Callable[[], Awaitable[list[Record]]]] = {
-            "tallies": self._tallies,
-            "bots": self._all_bots,
-            "secrets": self._secrets,
-            "keys": self._keys,
-            "bot_holds": self._holds,
-            "file_ids": self._file_ids,
-            "hooks": self._hooks,
-            "inboxes": self._inboxes,
-            "consumers": self._consumers,
-            "watermarks": self._checkpoints,
-            "deliveries": self._stories,
-            "outages": self._outages,
+            "tallies": self._rest.tallies,
+            "bots": self._rest.all_bots,
+            "secrets": self._rest.secrets,
+            "keys": self._rest.keys,
+            "bot_holds": self._rest.holds,
+            "file_ids": self._rest.file_ids,
+            "hooks": self._rest.hooks,
+            "inboxes": self._rest.inboxes,
+            "consumers": self._rest.consumers,
+            "watermarks": self._rest.checkpoints,
+            "deliveries": self._rest.stories,
+            "outages": self._rest.outages,
             "job_lines": self._job_reading.lines,
             "job_days": self._job_reading.days,
             "job_means": self._job_reading.means,
             "contact_places": self._paper_reading.places,
-            "sequences": self._last_ids,
+            "sequences": self._rest.last_ids,
         }
 
     async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
@@ -101,7 +86,7 @@ class RedisReading:
 
     async def counts(self) -> dict[str, int]:
         found = {kind: len(await read()) for kind, read in self._whole.items()}
-        bots = await self._bots_of("chat_index")
+        bots = await self._rest.bots_of("chat_index")
         found["chats"] = sum([await self._redis.zcard(self._key(f"chat_index:{bot}")) for bot in bots])
         found["letters"] = await self._redis.hlen(self._key("letters"))
         found["arrivals"] = await self._redis.hlen(self._key("arrivals")) - len(await self._gone_ids())
@@ -111,7 +96,7 @@ class RedisReading:
         found["idempotency"] = await self._redis.hlen(self._key("idempotency"))
         found["message_log"] = await self._redis.hlen(self._key("log"))
         found["handled"] = sum(
-            [await self._redis.hlen(self._key(f"handled:{one.bot_id}")) for one in await self._inbox_records()]
+            [await self._redis.hlen(self._key(f"handled:{one.bot_id}")) for one in await self._rest.inbox_records()]
         )
         return found
 
@@ -258,7 +243,7 @@ class RedisReading:
         return Page(records, next_cursor)
 
     async def _chats(self, cursor: str | None, limit: int) -> Page:
-        bots = await self._bots_of("chat_index")
+        bots = await self._rest.bots_of("chat_index")
         if not bots:
             return Page([], None)
         bot, start = msgspec.json.decode(cursor, type=tuple[int, int]) if cursor else (bots[0], 0)
@@ -273,140 +258,3 @@ class RedisReading:
             records.append(KnownChat(bot, chat_of(name), same_as, row.r, row.t, row.h))
         following = (bot, int(rest)) if rest else next(((one, 0) for one in bots if one > bot), None)
         return Page(records, None if following is None else msgspec.json.encode(following).decode())
-
-    async def _bots_of(self, family: str) -> list[int]:
-        """Bots that have a key of this family, those that were removed too. One walk through all keys finds all of them."""
-        if self._bots is None:
-            found: dict[str, set[int]] = {family: set() for family in _PER_BOT}
-            async for key in self._redis.scan_iter(match=_escaped(self._prefix) + "*", count=5000):
-                name, _, bot = key.decode(errors="replace").removeprefix(self._prefix).partition(":")
-                if name in found and bot.isdigit():
-                    found[name].add(int(bot))
-            self._bots = {name: sorted(bots) for name, bots in found.items()}
-        return self._bots[family]
-
-    # ---- read whole ----
-
-    async def _hash(self, key: str) -> list[tuple[int, bytes]]:
-        """A hash by ids, in their order."""
-        found = await self._redis.hgetall(self._key(key))
-        return sorted((int(one), value) for one, value in found.items())
-
-    async def _tallies(self) -> list[Record]:
-        records: list[Record] = []
-        for bot in await self._bots_of("tally"):
-            last, *counts = (int(cell or 0) for cell in await self._redis.hmget(self._key(f"tally:{bot}"), _TALLY))
-            if last or any(counts):
-                records.append(Tally(bot, last + 1, *counts))
-        return records
-
-    async def _all_bots(self) -> list[Record]:
-        return [rows.bot_of(bot, raw) for bot, raw in await self._hash("bots")]
-
-    async def _secrets(self) -> list[Record]:
-        found = await self._redis.hgetall(self._key("secrets"))
-        return [Secret(name.decode(), value.decode()) for name, value in sorted(found.items())]
-
-    async def _keys(self) -> list[Record]:
-        live = {int(one) for one in await self._redis.smembers(self._key("keys_live"))}
-        used = dict(await self._hash("keys_used"))
-        return [
-            rows.key_of(one, raw, is_live=one in live, used_at=int(used[one]) if one in used else None)
-            for one, raw in await self._hash("keys")
-        ]
-
-    async def _holds(self) -> list[Record]:
-        return [BotHold(bot, int(until)) for bot, until in await self._hash("holds")]
-
-    async def _file_ids(self) -> list[Record]:
-        records: list[Record] = []
-        for bot in await self._bots_of("files"):
-            found = await self._redis.hgetall(self._key(f"files:{bot}"))
-            for field, file_id in sorted(found.items()):
-                digest, _, kind = field.decode().partition(" ")
-                records.append(FileId(bot, digest, kind, file_id.decode(), 0))
-        return records
-
-    async def _hooks(self) -> list[Record]:
-        due = {
-            int(one): int(at) for one, at in await self._redis.zrange(self._key("hooks_due"), 0, -1, withscores=True)
-        }
-        bodies = dict(await self._hash("hook_bodies"))
-        return [
-            rows.hook_of(one, raw, due_at=due.get(one, 0), body=bodies[one].decode() if one in bodies else None)
-            for one, raw in await self._hash("hooks")
-        ]
-
-    async def _inbox_records(self) -> list[Inbox]:
-        bots = sorted(int(bot) for bot in await self._redis.smembers(self._key("inboxes")))
-        records = []
-        for bot in bots:
-            row = dict(zip(_INBOX, await self._redis.hmget(self._key(f"inbox:{bot}"), _INBOX), strict=True))
-            server = row.pop("server")
-            numbers = {field: None if cell is None else int(cell) for field, cell in row.items()}
-            expired = numbers.pop("expired") or 0
-            make: Callable[..., Inbox] = Inbox
-            records.append(make(bot_id=bot, server=server.decode(), expired=expired, updated_at=None, **numbers))
-        return records
-
-    async def _inboxes(self) -> list[Record]:
-        return list(await self._inbox_records())
-
-    async def _consumers(self) -> list[Record]:
-        seen = dict(await self._hash("consumers_seen"))
-        progress = dict(await self._hash("progress"))
-        records: list[Record] = []
-        for one, raw in await self._hash("consumers"):
-            row = inbox_rows.decode_reader(raw)
-            watermark, spans = inbox_rows.decode_progress(progress[one]) if one in progress else (0, ())
-            records.append(
-                Reader(
-                    id=one,
-                    bot_id=int(row.bot),
-                    name=row.name,
-                    kind=row.kind,
-                    url=row.url,
-                    secret=row.secret,
-                    allowed=row.allowed,
-                    connections_max=row.connections,
-                    watermark=watermark,
-                    seen_at=int(seen[one]) if one in seen else None,
-                    created_at=row.at,
-                    spans=spans,
-                )
-            )
-        return records
-
-    async def _consumer_ids(self) -> Iterable[int]:
-        return [one for one, _ in await self._hash("consumers")]
-
-    async def _checkpoints(self) -> list[Record]:
-        records: list[Record] = []
-        for one in await self._consumer_ids():
-            for member, at in await self._redis.zrange(self._key(f"watermarks:{one}"), 0, -1, withscores=True):
-                records.append(Checkpoint(one, int(at), int(member.partition(b":")[2])))
-        return records
-
-    async def _stories(self) -> list[Record]:
-        return [
-            inbox_rows.story_of(one, number, raw)
-            for one in await self._consumer_ids()
-            for number, raw in await self._hash(f"stories:{one}")
-        ]
-
-    async def _outages(self) -> list[Record]:
-        records: list[Record] = []
-        for one, raw in await self._hash("outages"):
-            row = inbox_rows.decode_outage(raw)
-            records.append(Absence(one, int(row.bot), row.began, row.ended, row.last, row.settled))
-        return records
-
-    async def _last_ids(self) -> list[Record]:
-        found = await self._redis.mget([self._key(COUNTER_OF[name]) for name in NUMBERED])
-        given = sorted((name, int(last)) for name, last in zip(NUMBERED, found, strict=True) if last)
-        return [LastId(name, last) for name, last in given]
-
-
-def _escaped(prefix: str) -> str:
-    """A prefix may hold no sign that stands for others, but its hash tag is in braces."""
-    return "".join(f"\\{sign}" if sign in "*?[]\\{}" else sign for sign in prefix)
