@@ -51,7 +51,7 @@ def watch_of(
 ) -> Watch:
     """Raises StartError."""
     alerts = _alerts(ground, outbox)
-    ground.events.listen(alerts)
+    ground.events.listen(alerts, *alerts.kinds)
     overview, standings = overview_of(
         figures=figures,
         store=ground.store,

@@ -23,11 +23,11 @@ class MethodClass(enum.Enum):
     @property
     def is_repeatable(self) -> bool:
         """Whether a try that may have arrived can be repeated without a second effect."""
-        return self in (MethodClass.WRITE, MethodClass.READ)
+        return self is MethodClass.WRITE or self is MethodClass.READ
 
     @property
     def is_at_most_once(self) -> bool:
-        return self in (MethodClass.MONEY, MethodClass.CREATION)
+        return self is MethodClass.MONEY or self is MethodClass.CREATION
 
 
 _QUEUED = frozenset({MethodClass.SEND, MethodClass.MONEY, MethodClass.CREATION, MethodClass.WRITE})

@@ -37,6 +37,12 @@ _decode = msgspec.json.Decoder(dict[str, Known]).decode
 
 
 class Errors:
+    kinds: tuple[type[events.Event], ...] = (
+        events.Surprise,
+        events.ArrivalSettled,
+        job_events.JobRan,
+    )  # that tell of errors
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, Known] = {}

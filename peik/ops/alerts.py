@@ -84,6 +84,12 @@ class Alerts:
         self._tests = 0
         self._bell = Bell()
 
+    @property
+    def kinds(self) -> tuple[type[events.Event], ...]:
+        """The events that may be worth an alert. Letters that go as they should are none of them, and there are thousands of
+        these a second."""
+        return (*self._matters.kinds, *Errors.kinds)
+
     def __call__(self, told: Sequence[events.Event]) -> None:
         for event in told:
             is_new = self._matters.hear(event)

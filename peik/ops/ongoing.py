@@ -46,6 +46,11 @@ class Matters:
         self.known: dict[str, Matter] = {}
         self._over: list[Telling] = []
 
+    @property
+    def kinds(self) -> Collection[type[events.Event]]:
+        """What begins a matter, and what ends one."""
+        return self._by_event.keys()
+
     # ---- what happens ----
 
     def hear(self, event: events.Event) -> bool:

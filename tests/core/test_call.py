@@ -309,3 +309,29 @@ def test_arbitrary_json_is_read_or_refused_and_what_is_read_can_be_moved_and_fil
 @given(st.integers(min_value=-(10**17), max_value=10**17))
 def test_a_chats_number_is_one_key_as_number_and_as_text(number: int) -> None:
     assert chat_key(number) == chat_key(str(number)) == chat_key(f" {number} ") == number
+
+
+_texts = st.text(max_size=4) | st.sampled_from(["  ", "x" * 4096, "x" * 4097])
+_usual = st.fixed_dictionaries(
+    {"chat_id": st.integers(min_value=-(2**64), max_value=2**64), "text": _texts},
+    optional={
+        "parse_mode": st.sampled_from(["HTML", "", None, 5]),
+        "reply_markup": st.just({"force_reply": True}),
+        "reply_parameters": st.just({"message_id": {"letter": "7"}}),
+        "message_thread_id": st.sampled_from([None, 3, "3"]),
+        "entities": st.just([]),
+    },
+)
+
+
+@given(_usual)
+def test_a_plain_text_is_read_the_short_way_as_it_would_be_the_long_way(params: dict[str, object]) -> None:
+    # A caption, and be it none, makes it go the long way.
+    assert _read_or_code(params) == _read_or_code(params | {"caption": None})
+
+
+def _read_or_code(params: dict[str, object]) -> object:
+    try:
+        return read_call("sendMessage", msgspec.json.encode(params))
+    except BadInput as error:
+        return error.code
