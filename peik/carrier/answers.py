@@ -12,6 +12,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 HEAD_BYTES_MAX = 256 * 1024
 # The peer's own idle time runs from its last byte, ours from the moment that byte was read.
 _KEEP_ALIVE_MARGIN_S = 1.0
+_LENGTHS = frozenset({10, 11, 14, 16, 17})  # of the names that `on_header` knows
 _KEEP_ALIVE = re.compile(rb"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 
 
@@ -41,6 +42,7 @@ class AnswerReader:
     def __init__(self, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._parser = HttpResponseParser(self)
         self._bytes_max = bytes_max
+        self._body = b""
         self.keep_alive_s = float("inf")
         self.expect()
 
@@ -49,7 +51,6 @@ class AnswerReader:
         self._received = 0
         self._received_max = HEAD_BYTES_MAX
         self._status = 0
-        self._body = b""
         self.may_continue = True
         self._retry_after: int | None = None
         self._begin_head()
@@ -100,6 +101,8 @@ class AnswerReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Five names matter, and their lengths tell them from nearly all others: cheaper than lower-casing each.
+        if len(name) not in _LENGTHS:
+            return
         match len(name):
             case 10 if name.lower() == b"keep-alive":
                 if (found := _KEEP_ALIVE.search(value)) is not None:

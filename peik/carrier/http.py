@@ -43,6 +43,14 @@ class Exchange:
         # Through the loop, so that `done` never runs inside `start`, and its surprises never inside a transport.
         loop.call_soon(self.done, reply)
 
+    def answer(self, loop: asyncio.AbstractEventLoop, reply: Reply) -> None:
+        """The same for an answer as it is read: the loop itself has called, so that nobody is in the middle of `start`, and a
+        turn of the loop is saved for each of them."""
+        try:
+            self.done(reply)
+        except Exception as error:  # noqa: BLE001  as the loop does with what it calls
+            loop.call_exception_handler({"message": "whoever waited for an answer failed", "exception": error})
+
     def is_overdue(self, connection: "Connection", now: float) -> bool:
         return now >= self.deadline
 
@@ -169,11 +177,13 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         assert exchange is not None, "an exchange ends once"
         self._exchange = None
-        exchange.end(self._loop, reply)
-        self._wake()
+        if self._drained is not None:
+            self._wake()
         if keep and self.rest():
             self._pool.released(self)
+            exchange.answer(self._loop, reply)
         else:
+            exchange.end(self._loop, reply)
             self.abort()
 
     def _ended_by_peer(self) -> None:

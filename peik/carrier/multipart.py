@@ -129,6 +129,8 @@ class Upload(Exchange):
             self.connection.set_result(None)
         super().end(loop, reply)
 
+    answer = end  # whoever streams it has to hear first that it is over
+
     def is_overdue(self, connection: Connection, now: float) -> bool:
         """While the body is under way only a stall ends it; the answer's own time runs once the peer has it all."""
         unacknowledged = connection.unacknowledged_bytes()

@@ -20,7 +20,7 @@ class PartedCarrier:
         return f"PartedCarrier({self._letters!r})"
 
     def start(self, request: Request, done: Callable[[Reply], None]) -> None:
-        self._of(request).start(request, done)
+        (self._polls if request.method == _POLL else self._letters).start(request, done)
 
     async def carry(self, request: Request) -> Reply:
         return await self._of(request).carry(request)

@@ -213,11 +213,15 @@ class Lanes:
         """The next letter to try, of the given ranks. `ready_at` says when a head may go; -inf or the past is now."""
         if self._timers:
             self.wake(now)
+        queues, passes = self._ready, self._passes
         while True:
-            rank = self._pick_rank(ranks)
-            if rank is None:
+            rank = -1
+            for one in ranks:
+                if queues[one] and (rank < 0 or passes[one] < passes[rank]):
+                    rank = one
+            if rank < 0:
                 return None
-            lane = self._ready[rank].popleft()
+            lane = queues[rank].popleft()
             lane.queued.discard(rank)
             if lane.place is not Place.READY or lane.rank != rank or not lane.window:
                 continue  # a stale entry: the lane has been requeued since
@@ -245,6 +249,12 @@ class Lanes:
     def settling(self, key: LaneKey) -> None:
         """A settlement of this lane is on its way to the store."""
         self._lanes[key].unsettled += 1
+
+    def leave_settling(self, key: LaneKey) -> None:
+        """Both at once, as nearly every try ends."""
+        lane = self._lanes[key]
+        lane.unsettled += 1
+        self._requeue(lane)
 
     def settled(self, key: LaneKey) -> None:
         """It has been stored: the store may be read for this lane again."""
@@ -401,14 +411,16 @@ class Lanes:
             lane.window.clear()
             self._want_load(lane)
         elif lane.window:
-            self._set_rank(lane, lane.window[0].rank)
+            rank = lane.window[0].rank
+            if rank != lane.rank:
+                self._set_rank(lane, rank)
             lane.place = Place.READY
-            ready = self._ready[lane.rank]
+            ready = self._ready[rank]
             if not ready:
                 # A rank that was idle must not claim the turns that it did not use.
-                self._passes[lane.rank] = max(self._passes[lane.rank], self._least_pass())
-            if lane.rank not in lane.queued:
-                lane.queued.add(lane.rank)
+                self._passes[rank] = max(self._passes[rank], self._least_pass())
+            if rank not in lane.queued:
+                lane.queued.add(rank)
                 ready.append(lane)
         elif lane.beyond:
             self._want_load(lane)
@@ -418,21 +430,13 @@ class Lanes:
                 self._drop(lane)
 
     def _set_rank(self, lane: Lane, rank: int) -> None:
-        if rank != lane.rank:
-            self._loaded[lane.rank] -= 1
-            self._loaded[rank] += 1
-            lane.rank = rank
+        self._loaded[lane.rank] -= 1
+        self._loaded[rank] += 1
+        lane.rank = rank
 
     def _least_pass(self) -> float:
         busy = [self._passes[rank] for rank in range(RANKS) if self._ready[rank]]
         return min(busy) if busy else max(self._passes)
-
-    def _pick_rank(self, ranks: Sequence[int]) -> int | None:
-        ready, passes, best = self._ready, self._passes, None
-        for rank in ranks:
-            if ready[rank] and (best is None or passes[rank] < passes[best]):
-                best = rank
-        return best
 
     def _time(self, lane: Lane, at: float) -> None:
         self._ticket += 1

@@ -93,9 +93,17 @@ def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
     """What becomes of an active letter after this outcome (DESIGN.md, "What a try costs a letter")."""
     match outcome:
         case Delivered(result=result, note=note):
-            entry = _line(at_ms, outcome, words=note) if note else None
-            made = letter.attempts_made + 1
-            return _moved_on(letter, Move.DELIVER, at_ms, attempts_made=made, result=result.decode(), entry=entry)
+            return Settlement(  # as `_moved_on`, without what is as usual: nearly all letters end here
+                letter_id=letter.id,
+                bot_id=letter.bot_id,
+                move=Move.DELIVER,
+                state=State.COMPLETED,
+                at_ms=at_ms,
+                attempts_made=letter.attempts_made + 1,
+                uncertain_tries=letter.uncertain_tries,
+                result=result.decode(),
+                entry=_line(at_ms, outcome, words=note) if note else None,
+            )
         case Unsent(why=why):
             return _moved_on(letter, Move.RETURN, at_ms, entry=_line(at_ms, outcome, words=why))
         case Moved(to_chat_id=chat_id):

@@ -1,6 +1,6 @@
 """What one bot knows of its chats: which are one and the same, which cannot be reached, which are moving right now."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -32,6 +32,9 @@ class ChatBook:
         self._shut: dict[Chat, tuple[str, int]] = {}  # reason, last refusal
         self._held: list[tuple[Chat, int]] = []
         self._moving: set[Chat] = set()
+        # For who looks at every letter: nearly always both are empty.
+        self.shut_chats: Collection[Chat] = self._shut.keys()
+        self.moving_chats: Collection[Chat] = self._moving
 
     async def load(self) -> None:
         records = await self._store.chats(self._bot_id)

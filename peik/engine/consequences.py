@@ -54,13 +54,10 @@ class Consequences:
         self._chats = chats
         self._enclosing = enclosing
         self._ring = ring
-        self._server_error_at = float("-inf")
+        self.server_error_at = float("-inf")  # when Telegram last answered with one
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         self._group = group
-
-    def had_server_error(self, now: float) -> bool:
-        return now - self._server_error_at < SERVER_ERROR_S
 
     def apply(self, letter: Letter, outcome: Outcome, now: float, at_ms: int) -> Outcome:
         """The outcome to settle by, which is nearly always the same."""
@@ -73,7 +70,7 @@ class Consequences:
                 self._spawn(self._move(letter.chat, new))
             case Uncertain(code=code):
                 if code >= 500:
-                    self._server_error_at = now
+                    self.server_error_at = now
             case Refused(scope=Scope.BOT):
                 self._spawn(self._pause(outcome))
                 return Unsent(why=outcome.words)  # the letter is kept, and it costs nothing

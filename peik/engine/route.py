@@ -71,8 +71,9 @@ class Route:
         self._breaker = rules.CLOSED
         self._bell = Bell()
         self._on_change: Callable[[], None] = lambda: None
-        self._in_flight: dict[int, Callable[[Reply], None]] = {}
-        self._due: set[int] = set()  # of those, what should be answered soon
+        # By number: what should be answered soon, and what is parked at Telegram until something comes.
+        self._due: dict[int, Callable[[Reply], None]] = {}
+        self._parked: dict[int, Callable[[Reply], None]] = {}
         self._started = 0
         self._heard_at = clock.mono() - WATCH_S  # at the start nothing is known, so ask at once
         self._closed_at = float("-inf")
@@ -107,24 +108,21 @@ class Route:
         self._on_change = on_change
 
     def start(self, request: Request, done: Callable[[Reply], None]) -> None:
-        if self._breaker.is_open:
+        if self._breaker is not rules.CLOSED and self._breaker.is_open:
             asyncio.get_running_loop().call_soon(done, _NOT_TRIED)
             return
         # A poll is parked at Telegram until something comes: its silence says nothing, and it has its own time to end.
-        is_parked = request.method == "getUpdates"
-        if not is_parked and not self._due:
+        in_flight = self._parked if request.method == "getUpdates" else self._due
+        if not self._due and in_flight is self._due:
             self._heard_at = self._clock.mono()
             self._bell.ring()  # from now on silence counts
         self._started = number = self._started + 1
-        self._in_flight[number] = done
-        if not is_parked:
-            self._due.add(number)
+        in_flight[number] = done
 
         def answered(reply: Reply) -> None:
             if reply.status:
                 self._heard_at = self._clock.mono()
-            self._due.discard(number)
-            waiting = self._in_flight.pop(number, None)
+            waiting = in_flight.pop(number, None)
             if waiting is not None:
                 waiting(reply)
 
@@ -137,13 +135,15 @@ class Route:
         its lanes, for over a minute. Whatever answer still comes is not heard any more.
         """
         if self._breaker.is_open and self._clock.mono() >= self._heard_at + SILENCE_S:
-            given_up, self._in_flight = self._in_flight, {}
-            self._due.clear()
-            for done in given_up.values():
+            for _, done in sorted((self._due | self._parked).items()):
                 asyncio.get_running_loop().call_soon(done, _GIVEN_UP)
+            self._due.clear()
+            self._parked.clear()
 
     def observe(self, letter_id: int, outcome: Outcome, reply: Reply, *, began_at: float) -> None:
         """What a try that this route carried says about it."""
+        if self._breaker is rules.CLOSED and type(outcome) is Delivered:
+            return  # as nearly always
         match outcome:
             case Unsent() | Uncertain() if began_at < self._closed_at:
                 pass  # it went into an outage that is over; the probe that ended it knows better

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -18,7 +19,7 @@ from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.core.retry import BACKOFF_MS_MAX
 from peik.engine.chatbook import ChatBook
-from peik.engine.consequences import Consequences
+from peik.engine.consequences import SERVER_ERROR_S, Consequences
 from peik.engine.enclosing import Enclosing
 from peik.engine.leases import Lease
 from peik.engine.references import Orphaned, Parked, resolve
@@ -337,11 +338,11 @@ class Sender:
         return ranks is _INTERACTIVE or self._flying_bulk < limit - limit // 8
 
     def _open_ranks(self, now: float) -> tuple[int, ...]:
-        if not self._has_slot(_INTERACTIVE):
+        limit = self._terms.in_flight_max
+        if len(self._flying) + self._reserved >= limit:  # as `_has_slot`, which this would ask twice for each letter
             return ()
-        pace = self._consequences.pace
-        is_interactive = pace.bot_ready_at(now, interactive=True) <= now
-        if self._has_slot(_BULK) and pace.bot_ready_at(now, interactive=False) <= now:
+        is_interactive, is_bulk = self._consequences.pace.is_bot_ready(now)
+        if is_bulk and self._flying_bulk < limit - limit // 8:
             return _RANKS if is_interactive else _BULK
         return _INTERACTIVE if is_interactive else ()
 
@@ -352,21 +353,18 @@ class Sender:
             return marks
         at_ms = self._clock.wall_ms()
         ended = 0
-        spend = self._consequences.pace.spend
-
-        def ready_at(letter: Letter) -> float:
-            return self._ready_at(letter, now, at_ms)
-
+        pace, flying, shut = self._consequences.pace, self._flying, self._chats.shut_chats
+        take, ready_at = self._lanes.take, partial(self._ready_at, now, at_ms)
         while ended < ENDED_PER_TURN_MAX and (ranks := self._open_ranks(now)):
-            letter = self._lanes.take(now, ranks=ranks, ready_at=ready_at)
+            letter = take(now, ranks=ranks, ready_at=ready_at)
             if letter is None:
                 break
-            if self._end_early(letter, at_ms):
+            if (letter.expires_at_ms or letter.chat in shut) and self._end_early(letter, at_ms):
                 ended += 1
                 continue
             is_interactive = letter.rank <= INTERACTIVE_RANK_MAX
-            spend(letter.chat, now, weight=letter.weight, interactive=is_interactive)
-            self._flying[letter.id] = letter
+            pace.spend(letter.chat, now, weight=letter.weight, interactive=is_interactive)
+            flying[letter.id] = letter
             self._flying_bulk += not is_interactive
             if letter.awaits is not None or letter.enclosed:
                 self._group.create_task(self._prepare(letter, now))
@@ -376,23 +374,25 @@ class Sender:
             self._bell.ring()
         return marks
 
-    def _ready_at(self, letter: Letter, now: float, at_ms: int) -> float:
+    def _ready_at(self, now: float, at_ms: int, letter: Letter) -> float:
         if letter.expires_at_ms and letter.expires_at_ms <= at_ms:
             return now
-        if self._chats.is_moving(letter.chat):
+        chats, chat = self._chats, letter.chat
+        if chat in chats.moving_chats:
             return float("inf")  # until the move is stored and the lane is read anew
-        if self._chats.is_shut(letter.chat, at_ms):
+        if chat in chats.shut_chats and chats.is_shut(chat, at_ms):
             return now
         if letter.id in self._flying:
             return now + FLYING_S  # its chat moved while it was in flight: it stands in two lanes until it lands
         if letter.id in self._storing:
             # If the answer is lost, what became of the last try is stored again: never over the mark of the next one.
             return now + STORING_S
-        chat_at = self._pace.chat_ready_at(letter.chat, now, weight=letter.weight)
-        ahead_ms = letter.due_at_ms - at_ms
-        # No backoff is longer than this. What seems to be was set before the wall clock was put back, and is due.
-        if 0 < ahead_ms <= max(BACKOFF_MS_MAX, letter.backoff_ms):
-            return max(chat_at, now + ahead_ms / 1000)
+        chat_at = self._consequences.pace.chat_ready_at(chat, now, weight=letter.weight)
+        if letter.due_at_ms > at_ms:
+            ahead_ms = letter.due_at_ms - at_ms
+            # No backoff is longer than this. What seems to be was set before the wall clock was put back, and is due.
+            if ahead_ms <= max(BACKOFF_MS_MAX, letter.backoff_ms):
+                return max(chat_at, now + ahead_ms / 1000)
         return chat_at
 
     def _end_early(self, letter: Letter, at_ms: int) -> bool:
@@ -406,10 +406,9 @@ class Sender:
         return False
 
     def _end(self, letter: Letter, move: Move, reason: str, at_ms: int) -> None:
-        self._lanes.settling(letter.lane)
         settlement = end_unsent(letter, move, reason, at_ms=at_ms)
         self._settlements.append((settlement, letter, settled(settlement, letter)))
-        self._lanes.leave(letter.lane)
+        self._lanes.leave_settling(letter.lane)
 
     async def _prepare(self, letter: Letter, taken_at: float) -> None:
         """What cannot be done at once: find the message id that a letter refers to, or the id of a file of its."""
@@ -445,7 +444,7 @@ class Sender:
 
     def _land(self, letter: Letter) -> None:
         del self._flying[letter.id]
-        self._flying_bulk -= not letter.is_interactive
+        self._flying_bulk -= letter.rank > INTERACTIVE_RANK_MAX
 
     def _skip(self, letter: Letter) -> None:
         """The letter does not wait any more as we knew it. Read its lane anew."""
@@ -494,7 +493,7 @@ class Sender:
                 self._store_retry_at = 0.0
                 told.append(StoreRecovered(bot_id=self._bot_id))
             for _, letter, event in step.settlements:
-                self._lanes.settled(letter.lane)
+                self._lanes.settled((letter.chat, letter.thread))
                 told.append(event)
             for letter in step.marks:
                 if marked.taken is None or letter.id in marked.taken:
@@ -530,8 +529,10 @@ class Sender:
         route, began_at = self._routes.in_use, self._clock.mono()
 
         def replied(reply: Reply) -> None:
-            self._replies.append((letter, reply, route, began_at))
-            self._bell.ring()
+            replies = self._replies
+            if not replies:  # else it has been rung since the last turn took all of them
+                self._bell.ring()
+            replies.append((letter, reply, route, began_at))
 
         if self._is_draining or began_at >= self.lease.ends_at:
             replied(_STOPPING)
@@ -546,9 +547,9 @@ class Sender:
             params, enclosures = self._enclosing.fill(letter)
         own_s = letter.timeout_ms / 1000
         request = Request(
-            token=self.bot.token,
+            token=self._consequences.bot.token,
             method=letter.method,
-            params=self._chats.readdressed(letter, params),
+            params=self._chats.readdressed(letter, params) if letter.is_moved else params.encode(),
             enclosures=enclosures,
             letter=(letter.id, letter.number),
             timeout_s=own_s or (self._terms.upload_timeout_s if enclosures else self._terms.timeout_s),
@@ -560,29 +561,30 @@ class Sender:
     def _take_in_replies(self, now: float) -> None:
         replies, self._replies = self._replies, []
         at_ms = self._clock.wall_ms()
+        consequences, came_when = self._consequences, self._ages.at
         for letter, reply, route, began_at in replies:
             outcome = judge(
                 reply,
                 method=letter.method,
                 was_uncertain=letter.uncertain_tries > 0,
-                had_server_error=self._consequences.had_server_error(now),
+                had_server_error=now - consequences.server_error_at < SERVER_ERROR_S,
             )
             route.observe(letter.id, outcome, reply, began_at=began_at)
-            outcome = self._consequences.apply(letter, outcome, now, at_ms)
+            outcome = consequences.apply(letter, outcome, now, at_ms)
             if letter.enclosed:
                 self._enclosing.landed(letter)
             if letter.id in self._eager and isinstance(outcome, Delivered):
                 self._eager.pop(letter.id)(outcome.result)
-            came_at = self._ages.at(letter.number)
+            came_at = came_when(letter.number)
             waited_s = None if came_at is None else now - came_at
             self._settle(letter, settling(letter, outcome, at_ms, took_s=now - began_at, waited_s=waited_s))
 
     def _settle(self, letter: Letter, settled_as: Settling) -> None:
-        settlement, lane = settled_as[0], letter.lane
+        settlement, lane = settled_as[0], (letter.chat, letter.thread)
         self._land(letter)
-        self._lanes.settling(lane)
         self._settlements.append(settled_as)
-        if settlement.state.is_final:
-            self._lanes.leave(lane)
+        if settlement.move is Move.DELIVER or settlement.state.is_final:
+            self._lanes.leave_settling(lane)
         else:
+            self._lanes.settling(lane)
             self._lanes.put_back(carried_on(letter, settlement))

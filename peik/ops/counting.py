@@ -85,7 +85,10 @@ class Counting:
                 whole.tries.add(event.took_s)
             if event.waited_s is not None:
                 whole.end_to_end.add(event.waited_s)
-            self._try(event.method, "delivered", "")
+            try:
+                self.sent[event.method, "delivered", ""] += 1
+            except KeyError:  # the first of its method
+                self._try(event.method, "delivered", "")
             return
         if outcome is not None:
             self._not_delivered(event, outcome)
