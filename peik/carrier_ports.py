@@ -21,7 +21,7 @@ class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One try on its way out: everything the carrier needs, and nothing else."""
 
     token: Token

@@ -21,7 +21,7 @@ class Accepted(Event, frozen=True, kw_only=True):
     traced: tuple[tuple[int, str], ...] = ()  # those that answer something: letter and trace
 
 
-class Settled(Event, frozen=True, kw_only=True):
+class Settled(Event, frozen=True, kw_only=True, gc=False):
     """A letter's settlement is stored. `state` is final or not; `reason` says why it is not delivered yet, or never."""
 
     letter_id: int

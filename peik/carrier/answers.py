@@ -53,9 +53,6 @@ class AnswerReader:
         self._status = 0
         self.may_continue = True
         self._retry_after: int | None = None
-        self._begin_head()
-
-    def _begin_head(self) -> None:
         self._chunks: list[bytes] = []
         self._coding = b""
         self._is_framed = False  # by Content-Length or chunks; else the answer ends with the connection
@@ -128,7 +125,8 @@ class AnswerReader:
             return
         status = self._parser.get_status_code()
         if status < 200:  # 100 Continue, 103 Early Hints: the answer itself is still to come
-            self._begin_head()
+            self._chunks, self._coding = [], b""
+            self._is_framed = self._is_headed = False
             return
         self._status = status
         self._body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)

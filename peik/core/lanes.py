@@ -34,6 +34,10 @@ class Place(enum.Enum):
     RESTING = "resting"  # empty; stays until its last settlement is stored
 
 
+# By themselves: an enum's member costs ten times as much when it is asked of its class, and lanes ask at every step.
+_READY, _TIMED, _FLYING, _LOADING, _RESTING = Place
+
+
 class Lane:
     """One lane's window. `window` is always the front of the lane: nothing in the store goes before its last letter."""
 
@@ -57,7 +61,7 @@ class Lane:
         self.beyond = False
         self.came: list[Letter] = []  # while its front is being read, which may miss them: the first of these, in order
         self.has_gone = False  # it has had a turn since it was loaded
-        self.place = Place.RESTING
+        self.place = _RESTING
         self.rank = 0
         self.queued: set[int] = set()  # the ready queues that hold it, each once, even if it is not ready now
         self.stamp = 0  # tells a live timer from a stale one
@@ -114,7 +118,7 @@ class Lanes:
             self._requeue(lane)
 
     def _offer_to(self, lane: Lane, letter: Letter) -> None:
-        if lane.place is Place.LOADING:
+        if lane.place is _LOADING:
             # The read under way may have missed it. To read again would never end while letters come faster than that.
             insort(lane.came, letter, key=_order)
             if len(lane.came) > self._room.letters_per_lane:
@@ -125,7 +129,7 @@ class Lanes:
             return  # it is behind what the store has anyway
         if not window and lane.beyond:
             # Only the store knows the front now. While the head is in flight it must not be read: the head is in it.
-            if lane.place is Place.FLYING:
+            if lane.place is _FLYING:
                 lane.wants_load = True
             else:
                 self._want_load(lane)
@@ -137,8 +141,8 @@ class Lanes:
         if len(window) > self._room.letters_per_lane:
             window.pop()
             lane.beyond = True
-        has_new_rank = lane.place is Place.READY and window[0].rank != lane.rank
-        if lane.place in (Place.RESTING, Place.TIMED) or has_new_rank:
+        has_new_rank = lane.place is _READY and window[0].rank != lane.rank
+        if lane.place in (_RESTING, _TIMED) or has_new_rank:
             self._requeue(lane)
 
     def remove(self, key: LaneKey, letter_id: int) -> None:
@@ -146,10 +150,10 @@ class Lanes:
         lane = self._lanes.get(key)
         if lane is None:
             return
-        if lane.place is Place.LOADING:
+        if lane.place is _LOADING:
             lane.wants_load = True
         lane.window = [letter for letter in lane.window if letter.id != letter_id]
-        if lane.place in (Place.READY, Place.TIMED):
+        if lane.place in (_READY, _TIMED):
             self._requeue(lane)
 
     def forget(self, key: LaneKey) -> None:
@@ -161,7 +165,7 @@ class Lanes:
             return
         lane.window.clear()
         lane.beyond = True
-        if lane.place in (Place.LOADING, Place.FLYING):
+        if lane.place in (_LOADING, _FLYING):
             lane.wants_load = True
         else:
             self._requeue(lane)
@@ -175,7 +179,7 @@ class Lanes:
     def recheck(self, chat: Chat) -> None:
         """A hold of this chat was changed by hand: its lanes that wait for an instant ask again."""
         for key, lane in self._lanes.items():
-            if key[0] == chat and lane.place is Place.TIMED:
+            if key[0] == chat and lane.place is _TIMED:
                 self._requeue(lane)
 
     def forget_all(self) -> None:
@@ -206,7 +210,7 @@ class Lanes:
         """Its lane is in flight from now on: what comes meanwhile waits behind it. Ended by `leave`, as every try."""
         lane = self._add(key, rank)
         self._passes[rank] = max(self._passes[rank], self._least_pass()) + 1 / WEIGHTS[rank]
-        lane.place = Place.FLYING
+        lane.place = _FLYING
         lane.has_gone = True
 
     def take(self, now: float, *, ranks: Sequence[int], ready_at: Callable[[Letter], float]) -> Letter | None:
@@ -223,7 +227,7 @@ class Lanes:
                 return None
             lane = queues[rank].popleft()
             lane.queued.discard(rank)
-            if lane.place is not Place.READY or lane.rank != rank or not lane.window:
+            if lane.place is not _READY or lane.rank != rank or not lane.window:
                 continue  # a stale entry: the lane has been requeued since
             head = lane.window[0]
             at = ready_at(head)
@@ -232,7 +236,7 @@ class Lanes:
                 continue
             self._passes[rank] += 1 / WEIGHTS[rank]
             lane.window.pop(0)
-            lane.place = Place.FLYING
+            lane.place = _FLYING
             lane.has_gone = True
             return head
 
@@ -263,11 +267,11 @@ class Lanes:
             return
         lane.unsettled -= 1
         if lane.unsettled == 0:
-            if lane.place is Place.RESTING:
+            if lane.place is _RESTING:
                 self._drop(lane)
-            elif lane.place is Place.LOADING:
+            elif lane.place is _LOADING:
                 self._loads.append(lane)
-            elif lane.place is Place.READY and lane.has_gone and self._is_crowded[lane.rank]:
+            elif lane.place is _READY and lane.has_gone and self._is_crowded[lane.rank]:
                 self._give_up(lane)  # it has had its turn, and others wait in the store for theirs
 
     def next_timer(self) -> float | None:
@@ -284,7 +288,7 @@ class Lanes:
 
     def loads(self) -> list[LaneKey]:
         """The lanes whose front must be read now. Each is answered by `loaded`."""
-        keys = [lane.key for lane in self._loads if lane.place is Place.LOADING and lane.unsettled == 0]
+        keys = [lane.key for lane in self._loads if lane.place is _LOADING and lane.unsettled == 0]
         for lane in self._loads:
             lane.wants_load = False
             lane.came.clear()  # what came until now will be found
@@ -295,7 +299,7 @@ class Lanes:
         """The store did not answer: ask for these again."""
         for key in keys:
             lane = self._lanes.get(key)
-            if lane is not None and lane.place is Place.LOADING:
+            if lane is not None and lane.place is _LOADING:
                 self._want_load(lane)
 
     def may_be_beyond(self, rank: int) -> bool:
@@ -354,7 +358,7 @@ class Lanes:
 
     def loaded(self, key: LaneKey, letters: list[Letter], *, more: bool) -> None:
         lane = self._lanes.get(key)
-        if lane is None or lane.place is not Place.LOADING:
+        if lane is None or lane.place is not _LOADING:
             return
         if lane.wants_load:  # something came while the store was being read
             self._want_load(lane)
@@ -380,7 +384,7 @@ class Lanes:
         self._requeue(lane)
 
     def _want_load(self, lane: Lane) -> None:
-        lane.place = Place.LOADING
+        lane.place = _LOADING
         lane.wants_load = False
         if lane.unsettled == 0:
             self._loads.append(lane)
@@ -402,7 +406,7 @@ class Lanes:
             self._ready[rank].remove(lane)
         del self._lanes[lane.key]
         self._loaded[lane.rank] -= 1
-        lane.place = Place.RESTING
+        lane.place = _RESTING
         lane.stamp = -1
 
     def _requeue(self, lane: Lane) -> None:
@@ -414,7 +418,7 @@ class Lanes:
             rank = lane.window[0].rank
             if rank != lane.rank:
                 self._set_rank(lane, rank)
-            lane.place = Place.READY
+            lane.place = _READY
             ready = self._ready[rank]
             if not ready:
                 # A rank that was idle must not claim the turns that it did not use.
@@ -425,7 +429,7 @@ class Lanes:
         elif lane.beyond:
             self._want_load(lane)
         else:
-            lane.place = Place.RESTING
+            lane.place = _RESTING
             if lane.unsettled == 0:
                 self._drop(lane)
 
@@ -440,7 +444,7 @@ class Lanes:
 
     def _time(self, lane: Lane, at: float) -> None:
         self._ticket += 1
-        lane.place = Place.TIMED
+        lane.place = _TIMED
         lane.stamp = self._ticket
         heapq.heappush(self._timers, (at, self._ticket, self._ticket, lane))
         if len(self._timers) > 2 * len(self._lanes) + 64:
@@ -449,7 +453,7 @@ class Lanes:
             heapq.heapify(self._timers)
 
     def _is_live(self, timer: tuple[float, int, int, Lane]) -> bool:
-        return timer[3].place is Place.TIMED and timer[3].stamp == timer[2]
+        return timer[3].place is _TIMED and timer[3].stamp == timer[2]
 
     def wake(self, now: float) -> None:
         """Lanes whose instant has come are ready."""
@@ -465,7 +469,7 @@ class Lanes:
         for at, _, stamp, lane in self._timers:
             if freed >= max(1, self._room.lanes_per_rank // 2):
                 break
-            is_idle = lane.place is Place.TIMED and lane.stamp == stamp and lane.unsettled == 0
+            is_idle = lane.place is _TIMED and lane.stamp == stamp and lane.unsettled == 0
             if is_idle and lane.rank in ranks and at > now + 1.0:
                 self._give_up(lane)
                 freed += 1

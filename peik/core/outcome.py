@@ -6,7 +6,7 @@ from peik.core.catalogue import Entry, Scope, Verdict, look_up
 from peik.core.reply import Fault, Reply
 
 
-class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+class Delivered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Telegram said yes, or that it is already so."""
 
     result: bytes  # JSON as it came
@@ -75,6 +75,7 @@ class _Beside(msgspec.Struct):
     parameters: msgspec.Raw = msgspec.Raw(b"")
 
 
+_SPOILED = Fault.SPOILED
 _decode = msgspec.json.Decoder(_Envelope).decode
 _decode_beside = msgspec.json.Decoder(_Beside).decode
 
@@ -88,7 +89,7 @@ def judge(reply: Reply, *, method: str, was_uncertain: bool = False, had_server_
     `was_uncertain`: an earlier try of the same letter may have arrived, so "already deleted" proves that it did.
     `had_server_error`: the bot saw a 5xx within the last 30 s, so that a 429 may hide a send that went through.
     """
-    if reply.fault is Fault.SPOILED:
+    if reply.fault is _SPOILED:
         return Refused(code=0, words=reply.detail, advice="Send it anew.", scope=Scope.MESSAGE)
     if reply.status == 0 or not reply.left:  # an answer to nothing is no answer
         why = f"{reply.fault}: {reply.detail}" if reply.detail else str(reply.fault or Fault.RESET)

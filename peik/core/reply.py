@@ -21,7 +21,7 @@ class Fault(enum.StrEnum):
     GARBLED = "garbled"  # what came back was not HTTP
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One try, as seen from our end of the wire.
 
     `status` is 0 when no whole answer came; then `fault` says why. `left` is False only if not one byte of the request

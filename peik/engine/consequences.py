@@ -63,7 +63,9 @@ class Consequences:
         """The outcome to settle by, which is nearly always the same."""
         match outcome:
             case Delivered(result=result):
-                self._learn(letter, result)
+                chat = letter.chat
+                if letter.enclosed or isinstance(chat, str) or chat in self._chats.shut_chats:
+                    self._learn(letter, result)
             case Limited(retry_after_s=wait):
                 self._hold(letter.chat, now, wait, at_ms)
             case Moved(to_chat_id=new):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -13,7 +13,7 @@ from peik.clock import Clock
 from peik.core.ages import Ages
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter
-from peik.core.lifecycle import EXPIRED, Move, carried_on, end_unsent, settle
+from peik.core.lifecycle import DELIVER, EXPIRED, Move, carried_on, end_unsent, settle
 from peik.core.outcome import Delivered, Unsent, judge
 from peik.core.pace import NO_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
@@ -180,7 +180,7 @@ class Sender:
         # At once: a turn of its own would come a round of the loop later. But it is the store that calls: what goes wrong
         # here must end this sender, as in a turn, so that the next one takes up what is marked.
         try:
-            self._send_marked(letter, reserved_at, self._clock.mono())
+            self._send_marked(Step((), (letter,), reserved_at), None, self._clock.mono())
         except Exception as error:  # noqa: BLE001  it is raised by the next turn
             self._surprise = error
             self._bell.ring()
@@ -495,11 +495,7 @@ class Sender:
             for _, letter, event in step.settlements:
                 self._lanes.settled((letter.chat, letter.thread))
                 told.append(event)
-            for letter in step.marks:
-                if marked.taken is None or letter.id in marked.taken:
-                    self._send_marked(letter, step.taken_at, now)
-                else:
-                    self._refused.append(letter)  # its lane waits: what comes after it must not overtake it
+            self._send_marked(step, marked.taken, now)
             for letter in step.reclaimed:
                 self._skip(letter)
         if told:
@@ -520,10 +516,15 @@ class Sender:
 
     # ---- send ----
 
-    def _send_marked(self, letter: Letter, taken_at: float, now: float) -> None:
-        if now - taken_at > LATE_S:
-            self._pace.left_late(letter.chat, now, spent_at=taken_at, weight=letter.weight)
-        self._send(letter)
+    def _send_marked(self, step: Step, taken: Collection[int] | None, now: float) -> None:
+        is_late = now - step.taken_at > LATE_S
+        for letter in step.marks:
+            if taken is not None and letter.id not in taken:
+                self._refused.append(letter)  # its lane waits: what comes after it must not overtake it
+                continue
+            if is_late:
+                self._pace.left_late(letter.chat, now, spent_at=step.taken_at, weight=letter.weight)
+            self._send(letter)
 
     def _send(self, letter: Letter) -> None:
         route, began_at = self._routes.in_use, self._clock.mono()
@@ -583,7 +584,7 @@ class Sender:
         settlement, lane = settled_as[0], (letter.chat, letter.thread)
         self._land(letter)
         self._settlements.append(settled_as)
-        if settlement.move is Move.DELIVER or settlement.state.is_final:
+        if settlement.move is DELIVER or settlement.state.is_final:
             self._lanes.leave_settling(lane)
         else:
             self._lanes.settling(lane)

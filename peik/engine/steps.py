@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from peik.core.letter import Letter
-from peik.core.lifecycle import Move, Settlement, settle
+from peik.core.lifecycle import DELIVER, Settlement, settle
 from peik.core.outcome import Delivered, Outcome
 from peik.core.trace import message_ids_in
 from peik.events import Settled
@@ -27,7 +27,7 @@ def going_on(step: Step) -> list[int]:
     return [
         letter.id
         for settlement, letter, _ in step.settlements
-        if settlement.move is not Move.DELIVER and not settlement.state.is_final
+        if settlement.move is not DELIVER and not settlement.state.is_final
     ]
 
 
@@ -45,14 +45,14 @@ def settled(
     took_s: float | None = None,
     waited_s: float | None = None,
 ) -> Settled:
-    if letter.trace is None and outcome is not None and settlement.move is Move.DELIVER:
+    if letter.trace is None and outcome is not None and settlement.move is DELIVER:
         # Nearly all of them. A field that is named costs, so that what is as usual is left out.
         return Settled(
             bot_id=letter.bot_id,
             letter_id=letter.id,
             method=letter.method,
             chat=letter.chat,
-            move=Move.DELIVER,
+            move=DELIVER,
             state=settlement.state,
             uncertain_tries=settlement.uncertain_tries,
             outcome=outcome,

@@ -158,7 +158,7 @@ class Batch:
         if steps is None:
             steps = self._steps[epoch] = _Steps()
         steps.settlements.extend(settlements)
-        steps.marks.extend((letter, at_ms) for letter in marks)
+        steps.marks += [(letter, at_ms) for letter in marks]
 
     def _known_keys(self, drafts: Sequence[Draft], at_ms: int) -> dict[tuple[int, str], tuple[str, int]]:
         wanted: list[Row] = [(d.bot_id, d.idempotency_key, at_ms) for d in drafts if d.idempotency_key is not None]
@@ -309,13 +309,20 @@ class Batch:
 
     def _write_tried(self, tried: Mapping[int, Settlement], epoch: int) -> None:
         """By letter, since one mark allows one settlement: the first."""
-        rows: list[Row] = []
-        for one in tried.values():
-            phase = PHASE_OF[one.state]
-            settled_at = one.at_ms if phase > PHASE_APART else None
-            due_at = one.due_at_ms or None
-            counts = (one.attempts_made, one.uncertain_tries)
-            rows.append((one.letter_id, phase, settled_at, due_at, *counts, one.failed_reason, one.entry, epoch))
+        rows: list[Row] = [
+            (
+                one.letter_id,
+                (phase := PHASE_OF[one.state]),
+                one.at_ms if phase > PHASE_APART else None,
+                one.due_at_ms or None,
+                one.attempts_made,
+                one.uncertain_tries,
+                one.failed_reason,
+                one.entry,
+                epoch,
+            )
+            for one in tried.values()
+        ]
         if run_padded(self.connection, _SQL["settle"], rows) != len(rows):
             # A zombie's late settlement is refused: only what was marked under this epoch has been settled.
             asked = (epoch, msgspec.json.encode(list(tried)).decode())
@@ -330,10 +337,10 @@ class Batch:
         self._count_tried(tried.values())
 
     def _count_tried(self, tried: Collection[Settlement]) -> None:
-        moved = Counter((one.bot_id, PHASE_OF[one.state]) for one in tried)
-        for (bot_id, phase), letters in moved.items():
-            self.count(bot_id, PHASE_IN_LANE, phase, letters)
-        if all(phase == PHASE_IN_LANE for _, phase in moved):
+        moved = Counter([(one.bot_id, one.state) for one in tried])
+        for (bot_id, state), letters in moved.items():
+            self.count(bot_id, PHASE_IN_LANE, PHASE_OF[state], letters)
+        if all(PHASE_OF[state] == PHASE_IN_LANE for _, state in moved):
             return
         ((has_dependents, has_files),) = self.connection.execute(_SQL["has_company"])
         if has_dependents:

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 
 import apsw
 
@@ -39,9 +40,7 @@ def run_many(connection: apsw.Connection, sql: str, rows: Sequence[Row]) -> list
     """Run a query with {rows} over all rows, in as few steps as possible. What it returns, if anything."""
     answers: list[tuple[Value, ...]] = []
     for block in _blocks(rows):
-        flat: list[Value] = []
-        for row in block:
-            flat.extend(row)
+        flat = list(chain.from_iterable(block))
         answers.extend(connection.execute(_many(sql, len(block[0]), len(block)), flat))
     return answers
 
@@ -52,9 +51,7 @@ def run_padded(connection: apsw.Connection, sql: str, rows: Sequence[Row]) -> in
     for block in _blocks(rows):
         width, count = len(block[0]), len(block)
         size = count if count >= _SMALL else _SIZES[bisect_left(_SIZES, count)]
-        flat: list[Value] = []
-        for row in block:
-            flat.extend(row)
+        flat = list(chain.from_iterable(block))
         flat.extend([None] * (width * (size - count)))
         connection.execute(_many(sql, width, size), flat)
         changed += connection.changes()
