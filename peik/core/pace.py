@@ -130,6 +130,11 @@ class Pace:
         self._suspect: tuple[Chat, float] | None = None
 
     @property
+    def is_on(self) -> bool:
+        """Whether a try makes others wait. If not, only holds do."""
+        return self._limits.is_on
+
+    @property
     def bot_held_until(self) -> float:
         return self._bot_held_until
 
@@ -151,13 +156,6 @@ class Pace:
         else:
             free_at = min(self._bulk.empty_at, self._bulk_turn_at)
         return max(free_at, self._bot_held_until)
-
-    def is_bot_ready(self, now: float) -> tuple[bool, bool]:
-        """Whether it may send now: what people wait for, and bulk."""
-        if not self._limits.is_on:
-            is_ready = self._bot_held_until <= now
-            return is_ready, is_ready
-        return self.bot_ready_at(now, interactive=True) <= now, self.bot_ready_at(now, interactive=False) <= now
 
     def chat_ready_at(self, chat: Chat, now: float, *, weight: int = 1) -> float:
         """When this chat may get its next letter, of so many messages. All threads of a chat share its pace."""

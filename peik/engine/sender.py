@@ -337,14 +337,18 @@ class Sender:
             return False
         return ranks is _INTERACTIVE or self._flying_bulk < limit - limit // 8
 
-    def _open_ranks(self, now: float) -> tuple[int, ...]:
-        limit = self._terms.in_flight_max
-        if len(self._flying) + self._reserved >= limit:  # as `_has_slot`, which this would ask twice for each letter
-            return ()
-        is_interactive, is_bulk = self._consequences.pace.is_bot_ready(now)
-        if is_bulk and self._flying_bulk < limit - limit // 8:
-            return _RANKS if is_interactive else _BULK
-        return _INTERACTIVE if is_interactive else ()
+    def _open_ranks(self, now: float) -> tuple[tuple[int, ...], int]:
+        """The ranks of which a letter may go now, and after how many this has to be asked again."""
+        limit, pace = self._terms.in_flight_max, self._consequences.pace
+        places = limit - len(self._flying) - self._reserved
+        if places <= 0:
+            return (), 1
+        bulk_places = limit - limit // 8 - self._flying_bulk
+        is_interactive = pace.bot_ready_at(now, interactive=True) <= now
+        if bulk_places > 0 and pace.bot_ready_at(now, interactive=False) <= now:
+            ranks = _RANKS if is_interactive else _BULK
+            return ranks, 1 if pace.is_on else min(places, bulk_places)
+        return _INTERACTIVE if is_interactive else (), 1 if pace.is_on else places
 
     def _take(self, now: float) -> list[Letter]:
         """As many letters as lanes, pace and places allow. What must end without a try is settled on the way."""
@@ -355,7 +359,8 @@ class Sender:
         ended = 0
         pace, flying, shut = self._consequences.pace, self._flying, self._chats.shut_chats
         take, ready_at = self._lanes.take, partial(self._ready_at, now, at_ms)
-        while ended < ENDED_PER_TURN_MAX and (ranks := self._open_ranks(now)):
+        ranks, unasked = self._open_ranks(now)
+        while ended < ENDED_PER_TURN_MAX and ranks:
             letter = take(now, ranks=ranks, ready_at=ready_at)
             if letter is None:
                 break
@@ -370,6 +375,9 @@ class Sender:
                 self._group.create_task(self._prepare(letter, now))
             else:
                 marks.append(letter)
+            unasked -= 1
+            if not unasked:
+                ranks, unasked = self._open_ranks(now)
         if ended:
             self._bell.ring()
         return marks

@@ -19,7 +19,7 @@ TALLY_COLUMNS = ("in_lane", "apart", "completed", "failed", "cancelled")
 STATE_OF_PHASE = {2: State.COMPLETED, 3: State.FAILED, 4: State.CANCELLED}
 
 
-class _LetterRow(msgspec.Struct, array_like=True):
+class _LetterRow(msgspec.Struct, array_like=True, gc=False):
     id: int
     bot_id: int
     number: int
@@ -66,6 +66,33 @@ def letter_from_row(row: tuple[Value, ...]) -> Letter:
 
 
 def _letter(row: _LetterRow) -> Letter:
+    is_plain = (
+        row.backoff is None
+        and row.timeout_ms is None
+        and row.hold is None
+        and row.due_at is None
+        and row.expires_at is None
+        and row.awaits is None
+        and row.moved is None
+        and row.enclosed is None
+    )
+    if is_plain:  # as `letter_of_draft`: a field that is named costs
+        return Letter(
+            id=row.id,
+            bot_id=row.bot_id,
+            number=row.number,
+            method=row.method,
+            params=row.params,
+            chat=row.chat,
+            thread=row.thread,
+            weight=row.weight,
+            rank=row.rank,
+            attempts=row.attempts,
+            backoff_ms=row.backoff_ms,
+            attempts_made=row.attempts_made,
+            uncertain_tries=row.uncertain_tries,
+            trace=row.trace,
+        )
     return Letter(
         id=row.id,
         bot_id=row.bot_id,
