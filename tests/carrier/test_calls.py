@@ -217,3 +217,37 @@ def test_no_repr_shows_a_token(run: Run) -> None:
             assert SECRET not in repr((carrier._idle, carrier._connections))
 
     run(story())
+
+
+def test_who_fails_on_an_answer_fails_alone(run: Run) -> None:
+    async def story() -> None:
+        connections = 0
+        told: list[str] = []
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            while True:
+                await read_request(reader)
+                writer.write(OK)
+
+        def fail(reply: Reply) -> None:
+            raise RuntimeError(f"a surprise after {reply.status}")
+
+        loop = asyncio.get_running_loop()
+        async with peer(talk) as root, carrier_to(root) as carrier:
+            has_told = asyncio.Event()
+
+            def tell(_: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+                told.append(str(context["exception"]))
+                has_told.set()
+
+            before = loop.get_exception_handler()
+            loop.set_exception_handler(tell)
+            carrier.start(call(), fail)
+            await has_told.wait()
+            loop.set_exception_handler(before)
+            assert (await carrier.carry(call())).status == 200
+        assert (told, connections) == (["a surprise after 200"], 1)
+
+    run(story())

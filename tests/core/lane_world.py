@@ -148,12 +148,12 @@ class World:
 
     def _land(self, letter: Letter) -> None:
         del self.flying[letter.id]
-        self.lanes.settling(letter.lane)
         if self.chance.random() < 0.7:
             self.done.add(letter.id)
             self.settlements.append(lambda: self._store_end(letter))
-            self.lanes.leave(letter.lane)
+            self.lanes.leave_settling(letter.lane)
         else:
+            self.lanes.settling(letter.lane)
             wait_s = self.chance.choice((0.0, 0.5, 4.0))
             back = msgspec.structs.replace(
                 letter, attempts_made=letter.attempts_made + 1, due_at_ms=int((self.now + wait_s) * 1000)

@@ -171,3 +171,16 @@ def test_what_happens_on_any_node_is_kept_on_that_node() -> None:
         assert names(alerts) == ["new-error"]
 
     listening(story, served=set())
+
+
+def test_alerts_hear_all_that_they_have_rules_for_and_of_no_letter() -> None:
+    async def story(alerts: Alerts) -> None:
+        told = events.Events()
+        told.listen(alerts, *alerts.kinds)
+        told.tell(events.BotPaused(bot_id=5, reason="Unauthorized"))
+        told.tell(events.Surprise(where="sender", error="KeyError: 1"))
+        assert sorted(names(alerts)) == ["bot-paused", "new-error"]
+        assert {rule.event for rule in RULES} <= set(alerts.kinds)
+        assert events.Settled not in alerts.kinds
+
+    listening(story)
