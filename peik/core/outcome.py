@@ -99,11 +99,11 @@ def judge(reply: Reply, *, method: str, was_uncertain: bool = False, had_server_
         answer = _decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _judge_foreign(reply, had_server_error=had_server_error)
-    code = answer.error_code or reply.status
-    if not _is_consistent(reply.status, code, is_yes=answer.ok):
-        return _judge_foreign(reply, had_server_error=had_server_error)
-    if answer.ok:
+    if answer.ok and reply.status < 300:
         return Delivered(result=bytes(answer.result))
+    code = answer.error_code or reply.status
+    if answer.ok or not _is_consistent_no(reply.status, code):
+        return _judge_foreign(reply, had_server_error=had_server_error)
     entry = look_up(code=code, words=answer.description, method=method)
     outcome = _apply(entry, answer, code=code, was_uncertain=was_uncertain, had_server_error=had_server_error)
     if isinstance(outcome, Refused) and answer.parameters is not None:
@@ -111,13 +111,11 @@ def judge(reply: Reply, *, method: str, was_uncertain: bool = False, had_server_
     return outcome
 
 
-def _is_consistent(status: int, code: int, *, is_yes: bool) -> bool:
+def _is_consistent_no(status: int, code: int) -> bool:
     """Whether status and body can be of one answer. Telegram's status is its error_code; some mirrors say 200 to all.
 
     A yes or a final no that came with a 429 or a 5xx was written by somebody in between, or is half of another answer.
     """
-    if is_yes:
-        return status < 300
     return 400 <= code <= 599 and (code == status or not (status == 429 or status >= 500))
 
 

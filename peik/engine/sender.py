@@ -25,7 +25,7 @@ from peik.engine.leases import Lease
 from peik.engine.references import Orphaned, Parked, resolve
 from peik.engine.route import Route
 from peik.engine.routes import Routes
-from peik.engine.steps import Settling, Step, going_on, settled, settling
+from peik.engine.steps import Settling, Step, going_on, settled
 from peik.engine.taking_up import STORE_RETRY_S, TakingUp
 from peik.engine.waiting import why
 from peik.engine.windows import Windows
@@ -586,7 +586,9 @@ class Sender:
                 self._eager.pop(letter.id)(outcome.result)
             came_at = came_when(letter.number)
             waited_s = None if came_at is None else now - came_at
-            self._settle(letter, settling(letter, outcome, at_ms, took_s=now - began_at, waited_s=waited_s))
+            settlement = settle(letter, outcome, at_ms=at_ms)
+            event = settled(settlement, letter, outcome, now - began_at, waited_s)
+            self._settle(letter, (settlement, letter, event))
 
     def _settle(self, letter: Letter, settled_as: Settling) -> None:
         settlement, lane = settled_as[0], (letter.chat, letter.thread)

@@ -31,11 +31,9 @@ def going_on(step: Step) -> list[int]:
     ]
 
 
-def settling(
-    letter: Letter, outcome: Outcome, at_ms: int, *, took_s: float | None = None, waited_s: float | None = None
-) -> Settling:
+def settling(letter: Letter, outcome: Outcome, at_ms: int) -> Settling:
     settlement = settle(letter, outcome, at_ms=at_ms)
-    return settlement, letter, settled(settlement, letter, outcome, took_s, waited_s)
+    return settlement, letter, settled(settlement, letter, outcome)
 
 
 def settled(
