@@ -9,6 +9,7 @@ from peik.core.letter import Chat
 from peik.core.spans import Progress, Span, advanced
 from peik.errors import Conflict, NotFound
 from peik.inbox_ports import Burial, Consumer, Deferral
+from peik.store import inbox_lanes
 from peik.store.inbox_rows import (
     ARRIVAL,
     arrivals_from_json,
@@ -21,7 +22,6 @@ from peik.store.statements import Row, Value, load, run_many
 
 _SQL = load("sqlite_inbox.sql")
 PAGE = _SQL["page"].replace("{arrival}", ARRIVAL)
-LANE_PAGE = _SQL["lane_page"].replace("{arrival}", ARRIVAL)
 PAGE_OF_BOT = _SQL["page_of_bot"].replace("{arrival}", ARRIVAL)
 
 CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then; see `id_at`
@@ -101,11 +101,13 @@ def drop(connection: apsw.Connection, consumer_id: int) -> None:
 def page(
     connection: apsw.Connection, consumer_id: int, after: int, *, limit: int, bytes_max: int, lane: Chat | None
 ) -> list[Arrival]:
-    bound: dict[str, Value] = {"consumer": consumer_id, "after": after, "limit": limit, "bytes": bytes_max}
     if lane is None:
+        bound: dict[str, Value] = {"consumer": consumer_id, "after": after, "limit": limit, "bytes": bytes_max}
         return _arrivals(connection, PAGE, bound)
     for (bot_id,) in connection.execute(_SQL["bot_of"], (consumer_id,)):
-        return _arrivals(connection, LANE_PAGE, bound | {"bot": bot_id, "lane": lane})
+        return inbox_lanes.page(
+            connection, bot_id, lane, after, consumer_id=consumer_id, limit=limit, bytes_max=bytes_max
+        )
     return []
 
 

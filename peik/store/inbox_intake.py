@@ -13,7 +13,7 @@ from peik.core.letter import Chat
 from peik.core.spans import spans_of
 from peik.errors import NotFound
 from peik.inbox_ports import TakenIn
-from peik.store import inbox_consumers
+from peik.store import inbox_consumers, inbox_lanes
 from peik.store.inbox_rows import number
 from peik.store.statements import Row, load, run_many
 
@@ -168,9 +168,16 @@ class Intake:
         since_ms = at_ms - DUPLICATES_MS
         if standing.epoch == 1 or standing.epoch_at < since_ms:
             return set()
-        first = inbox_consumers.id_at(self._connection, since_ms - inbox_consumers.CLOCK_SLACK_MS)
+        slack_ms = inbox_consumers.CLOCK_SLACK_MS
+        place = inbox_lanes.first_since(self._connection, standing.bot_id, since_ms - slack_ms)
+        if place is None:
+            return set()
         lanes: dict[Chat, None] = {update.lane: None for update in updates_of(standing)}
-        asked: list[Row] = [(standing.bot_id, lane, first, standing.epoch, since_ms) for lane in lanes]
+        asked: list[Row] = [
+            (standing.bot_id, stretch, lane, place.id, standing.epoch, since_ms)
+            for stretch in place.stretches
+            for lane in lanes
+        ]
         found = run_many(self._connection, _SQL["find_digests"], asked)
         return {(_chat(lane), digest) for lane, digest in found if isinstance(digest, bytes)}
 

@@ -9,12 +9,10 @@ import msgspec
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import State
 from peik.inbox_ports import ArrivalFilter, ArrivalView, Consumer, Delivery, InboxTally
-from peik.store import inbox_consumers
+from peik.store import inbox_consumers, inbox_lanes
 from peik.store.inbox_rows import (
-    ARRIVAL,
     PHASE_DEAD,
     PHASE_PUT_OFF,
-    arrivals_from_json,
     delivery_from_row,
     encode_numbers,
     number,
@@ -24,7 +22,6 @@ from peik.store.wording import ways_of
 
 _SQL = load("sqlite_arrivals.sql")
 _INBOX = load("sqlite_inbox.sql")
-THOSE = _SQL["those"].replace("{arrival}", ARRIVAL)
 
 _OVER = _SQL["is_over"].replace("{watermark}", ":watermark").replace("{consumer}", ":consumer")
 OVER_FOR = _SQL["is_over"].replace("{watermark}", "c.watermark").replace("{consumer}", "c.id")
@@ -43,11 +40,20 @@ Ids = tuple[int, int | None]  # above this one, and below that one if any
 
 
 class _Walk(msgspec.Struct, frozen=True, kw_only=True):
-    """Ids by one walk along one index; {order} is still open."""
+    """Ids by one walk along one index, or along one lane's stretches; {order} is still open."""
 
     sql: str
     bound: dict[str, Value]
     consumer_id: int = 0
+    stretches: range | None = None
+
+    def parts(self, *, order: str) -> Iterator[dict[str, Value]]:
+        """What is bound, once for each stretch, in this order."""
+        if self.stretches is None:
+            yield self.bound
+            return
+        for stretch in self.stretches if order == "ASC" else reversed(self.stretches):
+            yield self.bound | {"stretch": stretch}
 
 
 # ---- finding ----
@@ -68,8 +74,9 @@ def count(connection: apsw.Connection, wanted: ArrivalFilter, at_ms: int) -> int
     total = 0
     for walk in _walks(connection, wanted, (0, None), at_ms):
         sql = _SQL["count"].replace("{walk}", walk.sql).replace("{order}", "ASC")
-        ((counted,),) = connection.execute(sql, walk.bound | {"limit": -1})
-        total += counted
+        for bound in walk.parts(order="ASC"):
+            ((counted,),) = connection.execute(sql, bound | {"limit": -1})
+            total += counted
     return total
 
 
@@ -89,21 +96,21 @@ def find_ids(
 
 def _follow(connection: apsw.Connection, walk: _Walk, *, order: str, limit: int) -> list[int]:
     sql = _SQL["ids"].replace("{walk}", walk.sql).replace("{order}", order)
-    ((text,),) = connection.execute(sql, walk.bound | {"limit": limit})
-    return msgspec.json.decode(text, type=list[int])
+    ids: list[int] = []
+    for bound in walk.parts(order=order):
+        ((text,),) = connection.execute(sql, bound | {"limit": limit - len(ids)})
+        ids += msgspec.json.decode(text, type=list[int])
+        if len(ids) >= limit:
+            break
+    return ids
 
 
 def _views(connection: apsw.Connection, ids: Sequence[int], consumer: str | None, at_ms: int) -> list[ArrivalView]:
     deliveries: dict[int, list[Delivery]] = defaultdict(list)
     for row in run_many(connection, DELIVERIES, [(arrival_id, consumer) for arrival_id in ids]):
         deliveries[number(row[0])].append(delivery_from_row(row[1:], at_ms=at_ms))
-    found = {arrival.id: arrival for arrival in _those(connection, ids)}
+    found = {arrival.id: arrival for arrival in inbox_lanes.those(connection, ids)}
     return [ArrivalView(arrival=found[one], deliveries=tuple(deliveries[one])) for one in ids if one in found]
-
-
-def _those(connection: apsw.Connection, ids: Sequence[int]) -> list[Arrival]:
-    ((text,),) = connection.execute(THOSE, (encode_numbers(ids),))
-    return arrivals_from_json(text)
 
 
 # ---- what a filter means ----
@@ -120,7 +127,7 @@ def _walks(connection: apsw.Connection, wanted: ArrivalFilter, between: Ids, at_
             yield from _walks_of_consumers(connection, wanted, whose, terms, bound)
     elif wanted.chat is not None:
         for (bot_id,) in list(connection.execute(_SQL["filtered_bots"], whose)):
-            yield _walk("find_in_lane", terms, bound | {"bot": bot_id})
+            yield _lane_walk(connection, wanted, terms, bound | {"bot": bot_id}, bot_id)
     else:
         # A plus keeps the planner from sorting all that a bot has: this walk ends when the page is full.
         if wanted.bot_id is not None:
@@ -146,7 +153,8 @@ def _walks_of_consumers(
             chat = [] if wanted.chat is None else ["a.lane = :chat"]
             walk = _walk("find_with_story", [*state_terms, *chat, *terms], bound | own)
         elif wanted.chat is not None:
-            walk = _walk("find_in_lane", ["a.only_for IN (0, :consumer)", *state_terms, *terms], bound | own)
+            seen = ["a.only_for IN (0, :consumer)", *state_terms, *terms]
+            walk = _lane_walk(connection, wanted, seen, bound | own, bot_id)
         else:
             own["above"] = watermark if wanted.state is State.WAITING else 0
             walk = _walk("find_for_consumer", [*state_terms, *terms], bound | own)
@@ -155,6 +163,14 @@ def _walks_of_consumers(
 
 def _walk(name: str, terms: Sequence[str], bound: dict[str, Value]) -> _Walk:
     return _Walk(sql=_SQL[name].replace("{where}", " AND ".join(terms) or "true"), bound=bound)
+
+
+def _lane_walk(
+    connection: apsw.Connection, wanted: ArrivalFilter, terms: Sequence[str], bound: dict[str, Value], bot_id: int
+) -> _Walk:
+    walk = _walk("find_in_lane", terms, bound)
+    along = inbox_lanes.stretches(connection, bot_id, first=wanted.first_number, last=wanted.last_number)
+    return msgspec.structs.replace(walk, stretches=along)
 
 
 def _where(connection: apsw.Connection, wanted: ArrivalFilter, between: Ids) -> tuple[list[str], dict[str, Value]]:
@@ -242,7 +258,7 @@ def _dead(
         ids = _follow(connection, walk, order="ASC", limit=limit)
         limit -= len(ids)
         if ids:
-            yield walk.consumer_id, _those(connection, ids)
+            yield walk.consumer_id, inbox_lanes.those(connection, ids)
 
 
 def _drop_stories(connection: apsw.Connection, consumer_id: int, arrivals: Sequence[Arrival]) -> None:

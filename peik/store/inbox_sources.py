@@ -7,7 +7,7 @@ import apsw
 from peik.core.arrival import DEFAULT_CONSUMER
 from peik.core.spans import spans_of
 from peik.inbox_ports import InboxState, Outage
-from peik.store import inbox_consumers
+from peik.store import inbox_consumers, inbox_lanes
 from peik.store.inbox_rows import number, outage_from_row, state_from_row
 from peik.store.statements import Row, load, run_many
 
@@ -58,18 +58,18 @@ def note_handled(connection: apsw.Connection, bot_id: int, messages: Sequence[tu
     rows: list[Row] = [(bot_id, chat, message_id, at_ms) for chat, message_id in noted]
     run_many(connection, _SQL["note_handled"], rows)
     default = inbox_consumers.consumer(connection, bot_id, DEFAULT_CONSUMER)
-    first = None if default is None else _first_open_id(connection, bot_id, default.progress.watermark)
-    if default is None or first is None:
+    if default is None:
         return 0
-    found = run_many(connection, _SQL["handled_here"], [(*row, first) for row in rows])
+    place = inbox_lanes.first_from(connection, bot_id, default.progress.watermark + 1)
+    if place is None:
+        return 0
+    asked: list[Row] = [
+        (bot_id, stretch, chat, place.id, message_id, at_ms)
+        for stretch in place.stretches
+        for chat, message_id in noted
+    ]
+    found = run_many(connection, _SQL["handled_here"], asked)
     open_ones = [one for (one,) in found if not default.progress.is_over(number(one))]
     over = spans_of([number(one) for one in open_ones])
     inbox_consumers.settle(connection, default.id, over=over, deferred=(), dead=(), at_ms=at_ms)
     return len(open_ones)
-
-
-def _first_open_id(connection: apsw.Connection, bot_id: int, watermark: int) -> int | None:
-    """From where to look in a lane: not through all that was read long ago."""
-    for (found,) in connection.execute(_SQL["first_open"], (bot_id, watermark)):
-        return int(found)
-    return None

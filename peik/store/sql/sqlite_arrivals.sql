@@ -8,9 +8,9 @@ WHERE {where}
 ORDER BY a.id {order} LIMIT :limit
 
 -- name: find_in_lane
--- One chat of one bot, along its own index.
+-- One chat of one bot in one stretch of its numbers, along its own index.
 SELECT a.id, a.number FROM arrivals AS a
-WHERE a.bot_id = :bot AND a.lane = :chat AND {where}
+WHERE a.bot_id = :bot AND a.number >> 12 = :stretch AND a.lane = :chat AND {where}
 ORDER BY a.id {order} LIMIT :limit
 
 -- name: find_for_consumer

@@ -46,11 +46,12 @@ CROSS JOIN arrivals AS a ON a.bot_id = v.column1 AND a.epoch = v.column2 AND a.u
 WHERE a.replay_of IS NULL
 
 -- name: find_digests
--- What these lanes got lately under an earlier epoch's ids. Not by arrivals_update, which would look at whole epochs.
+-- What these lanes got under an earlier epoch's ids, in these stretches. Not by arrivals_update, which would look at whole epochs.
 SELECT a.lane, a.digest
 FROM (VALUES {rows}) AS v
-CROSS JOIN arrivals AS a INDEXED BY arrivals_lane ON a.bot_id = v.column1 AND a.lane = v.column2 AND a.id >= v.column3
-WHERE a.epoch < v.column4 AND a.received_at >= v.column5 AND a.replay_of IS NULL
+CROSS JOIN arrivals AS a INDEXED BY arrivals_lane
+    ON a.bot_id = v.column1 AND a.number >> 12 = v.column2 AND a.lane = v.column3 AND a.id >= v.column4
+WHERE a.epoch < v.column5 AND a.received_at >= v.column6 AND a.replay_of IS NULL
 
 -- name: find_handled
 SELECT h.chat, h.message_id, h.at
@@ -88,15 +89,16 @@ ON CONFLICT (bot_id, chat, message_id) DO UPDATE SET at = max(at, excluded.at)
 -- an edit that came after the note.
 SELECT a.number
 FROM (VALUES {rows}) AS v
-CROSS JOIN arrivals AS a ON a.bot_id = v.column1 AND a.lane = v.column2 AND a.id >= v.column5
-WHERE a.message_id = v.column3 AND a.only_for = 0 AND a.type IN (
+CROSS JOIN arrivals AS a INDEXED BY arrivals_lane
+    ON a.bot_id = v.column1 AND a.number >> 12 = v.column2 AND a.lane = v.column3 AND a.id >= v.column4
+WHERE a.message_id = v.column5 AND a.only_for = 0 AND a.type IN (
     'message', 'edited_message', 'channel_post', 'edited_channel_post', 'business_message', 'edited_business_message',
     'guest_message'
-) AND (a.sent_at IS NULL OR a.sent_at <= v.column4 OR a.type NOT GLOB 'edited_*')
+) AND (a.sent_at IS NULL OR a.sent_at <= v.column6 OR a.type NOT GLOB 'edited_*')
 
--- name: first_open
--- From where to look in a lane: not through all that was read long ago.
-SELECT id FROM arrivals WHERE bot_id = ? AND only_for = 0 AND number > ? ORDER BY number LIMIT 1
+-- name: from_number
+-- The first of a bot's arrivals for all that has this number or a higher one.
+SELECT id, number, received_at FROM arrivals WHERE bot_id = ? AND only_for = 0 AND number >= ? ORDER BY number LIMIT 1
 
 -- name: open_outage
 INSERT INTO outages (bot_id, began_at, ended_at, last_number) VALUES (?, ?, ?, ?) RETURNING id
@@ -177,22 +179,23 @@ SELECT json_group_array(json_array({arrival})) FROM (
 CROSS JOIN arrivals AS a ON a.id = p.id
 WHERE p.total <= :bytes OR p.total = p.size
 
--- name: lane_page
--- The same of one lane. The number is turned into an id first, since that is what a lane is ordered by.
-SELECT json_group_array(json_array({arrival})) FROM (
-    SELECT id, size, sum(size) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS total FROM (
-        SELECT o.id, octet_length(o.payload) AS size FROM arrivals AS o
-        WHERE o.bot_id = :bot AND o.lane = :lane AND o.only_for IN (0, :consumer) AND o.id > max(
-            coalesce((SELECT b.id FROM arrivals AS b WHERE b.bot_id = :bot AND b.only_for = 0
-                AND b.number <= :after ORDER BY b.number DESC LIMIT 1), 0),
-            coalesce((SELECT b.id FROM arrivals AS b WHERE b.bot_id = :bot AND b.only_for = :consumer
-                AND b.number <= :after ORDER BY b.number DESC LIMIT 1), 0)
-        )
-        ORDER BY o.id LIMIT :limit
-    )
-) AS p
-CROSS JOIN arrivals AS a ON a.id = p.id
-WHERE p.total <= :bytes OR p.total = p.size
+-- name: stretches
+-- Each in a query of its own, a step to an end of the index.
+SELECT
+    (SELECT min(a.number >> 12) FROM arrivals AS a WHERE a.bot_id = :bot),
+    (SELECT max(a.number >> 12) FROM arrivals AS a WHERE a.bot_id = :bot)
+
+-- name: lane_stretch
+-- What a reader sees of one lane above a number, in one stretch. The number is turned into an id first, since that is what a
+-- lane is ordered by there.
+SELECT o.id, octet_length(o.payload) FROM arrivals AS o
+WHERE o.bot_id = :bot AND o.number >> 12 = :stretch AND o.lane = :lane AND o.only_for IN (0, :consumer) AND o.id > max(
+    coalesce((SELECT b.id FROM arrivals AS b WHERE b.bot_id = :bot AND b.only_for = 0
+        AND b.number <= :after ORDER BY b.number DESC LIMIT 1), 0),
+    coalesce((SELECT b.id FROM arrivals AS b WHERE b.bot_id = :bot AND b.only_for = :consumer
+        AND b.number <= :after ORDER BY b.number DESC LIMIT 1), 0)
+)
+ORDER BY o.id LIMIT :limit
 
 -- name: page_of_bot
 -- What came to a bot, whoever reads it: one walk along the order of numbers.

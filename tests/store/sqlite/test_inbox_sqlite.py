@@ -146,10 +146,10 @@ WIDTHS = {
     "take_in": 12,
     "taken_in": 8,
     "find_updates": 3,
-    "find_digests": 5,
+    "find_digests": 6,
     "find_handled": 3,
     "note_handled": 4,
-    "handled_here": 5,
+    "handled_here": 6,
     "touch_consumers": 2,
     "keep_spans": 3,
     "defer": 5,
@@ -203,6 +203,7 @@ async def test_a_page_costs_the_same_at_any_depth_and_however_many_are_stored(pl
         meter = Meter(store._reader)
         await take(store.inbox, *messages(200, first=1, lanes=2))
         few = [await page_steps(store.inbox, meter, default, after) for after in (0, 120)]
+        await page_steps(store.inbox, meter, default, 50, lane=2)  # the meter forgets some statements' first steps
         few_of_lane = await page_steps(store.inbox, meter, default, 50, lane=2)
         for first in range(201, 20_201, 2000):
             await take(store.inbox, *messages(2000, first=first, lanes=2))
@@ -211,6 +212,39 @@ async def test_a_page_costs_the_same_at_any_depth_and_however_many_are_stored(pl
         assert max(few + many) - min(few + many) < 10, (few, many)
         many_of_lane = [await page_steps(store.inbox, meter, default, after, lane=2) for after in (50, 20_000)]
         assert max(abs(one - few_of_lane) for one in many_of_lane) < 10, (few_of_lane, many_of_lane)
+
+
+async def test_a_lane_is_looked_through_over_many_stretches_of_numbers(place: SqlitePlace) -> None:
+    """Its first arrival and its last stand in other stretches than all that came between, and in the stretch of a replay."""
+    async with place.open() as store:
+        default = await open_inbox(store.inbox)
+        for first in range(1, 12_001, 4000):
+            await take(store.inbox, message(first, chat=9, text=f"the {first}."))
+            await take(store.inbox, *messages(3999, first=first + 1, lanes=3))
+        asked = ArrivalFilter(chat=9)
+        await store.inbox.replay(asked, default.id, after=0, up_to=1, limit=1, at_ms=NOW)
+        of_lane = await store.inbox.arrivals_after(default.id, 0, limit=10, lane=9)
+        assert [one.number for one in of_lane] == [1, 4001, 8001, 12_001]
+        two = await store.inbox.arrivals_after(default.id, 1, limit=2, lane=9)
+        assert [one.number for one in two] == [4001, 8001]
+        brief = await store.inbox.arrivals_after(default.id, 1, limit=9, lane=9, bytes_max=len(two[0].payload))
+        assert [one.number for one in brief] == [4001]
+        assert await found(store.inbox, chat=9) == [12_001, 8001, 4001, 1]
+        assert await found(store.inbox, chat=9, limit=2) == [12_001, 8001]
+        assert await found(store.inbox, chat=9, first_number=2, last_number=8001) == [8001, 4001]
+        assert await store.inbox.count_arrivals(asked) == 4
+
+
+async def test_an_update_touches_no_more_pages_than_its_stretch_has(place: SqlitePlace) -> None:
+    """However many chats it may come from. Ordered by chat alone, each of these had a page of its own to write."""
+    chats, page = 1000, 50
+    async with place.open() as store:
+        await open_inbox(store.inbox)
+        for first in range(1, 60_001, 6000):
+            await take(store.inbox, *(message(one, chat=one % chats + 1) for one in range(first, first + 6000)))
+        written = store._connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
+        await take(store.inbox, *(message(one, chat=one * 20 % chats + 1) for one in range(60_001, 60_001 + page)))
+        assert store._connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0] - written < page
 
 
 async def test_replays_for_somebody_else_cost_a_reader_nothing(place: SqlitePlace) -> None:
