@@ -235,6 +235,20 @@ async def test_a_lane_is_looked_through_over_many_stretches_of_numbers(place: Sq
         assert await store.inbox.count_arrivals(asked) == 4
 
 
+async def test_lanes_of_an_older_file_are_found_once_it_is_opened(place: SqlitePlace) -> None:
+    async with place.open() as store:
+        default = await open_inbox(store.inbox)
+        await take(store.inbox, *messages(30, first=1, lanes=3))
+    older = apsw.Connection(str(place.path))
+    older.execute("DROP INDEX arrivals_lane; CREATE INDEX arrivals_lane ON arrivals (bot_id, lane)")
+    older.execute("PRAGMA user_version = 8")
+    older.close()
+    async with place.open() as store:
+        of_lane = await store.inbox.arrivals_after(default.id, 20, limit=10, lane=2)
+        assert [one.number for one in of_lane] == sorted(one for one in await found(store.inbox, chat=2) if one > 20)
+        assert len(of_lane) == 3
+
+
 async def test_an_update_touches_no_more_pages_than_its_stretch_has(place: SqlitePlace) -> None:
     """However many chats it may come from. Ordered by chat alone, each of these had a page of its own to write."""
     chats, page = 1000, 50
