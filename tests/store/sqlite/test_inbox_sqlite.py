@@ -244,6 +244,8 @@ async def test_lanes_of_an_older_file_are_found_once_it_is_opened(place: SqliteP
     older.execute("PRAGMA user_version = 8")
     older.close()
     async with place.open() as store:
+        ((index,),) = store._reader.execute("SELECT sql FROM sqlite_schema WHERE name = 'arrivals_lane'")
+        assert "number >> 12" in str(index)
         of_lane = await store.inbox.arrivals_after(default.id, 20, limit=10, lane=2)
         assert [one.number for one in of_lane] == sorted(one for one in await found(store.inbox, chat=2) if one > 20)
         assert len(of_lane) == 3
