@@ -7,7 +7,7 @@ others use as well the clock on the wall tells of them.
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,20 +16,27 @@ import psutil
 from bench.figures import Figures
 from bench.loop import run
 from bench.payload import params
-from bench.updates_stub import FIRST_ID, updates
+from bench.updates_stub import CHATS, FIRST_ID, updates
 from peik.app import Office, running
+from peik.clock import SystemClock
 from peik.config import Config, load
-from peik.core.arrival import read_update
-from peik.core.letter import State
+from peik.core.arrival import Update, read_update
+from peik.core.call import read_call
+from peik.core.letter import Draft, State
+from peik.core.token import Token
 from peik.desk import Call
 from peik.events import Event, Events, Settled
-from peik.ports import LetterFilter
+from peik.paper_ports import Contact
+from peik.ports import BotRecord, LetterFilter, Store
+from peik.store.sqlite import SqliteStore
 
+FILE = "peik.db"
 FIRST_BOT = 7_000_001
+SPREAD, SPREAD_MOST = 7_919, 10**8  # a prime; so many numbers have eight digits
 PAGE = 50
 PAGES = 40
 UPDATE_PAGE = 100
-FILL_BATCH = 5_000
+FILL_BATCH = 10_000
 BATCH = 100
 PATIENCE_S = 600.0
 QUIET_S = 0.25
@@ -50,15 +57,22 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def config(point: Point) -> Config:
-    tokens = ",".join(f"{FIRST_BOT + place}:AAE-bench-bench-bench-bench-bench-0" for place in range(point.bots))
     flags = {
-        "store": f"sqlite:///{point.folder}/peik.db",
+        "store": f"sqlite:///{point.folder}/{FILE}",
         "api_root": f"http://127.0.0.1:{point.stub_port}",
-        "bot_tokens": tokens,
+        "bot_tokens": ",".join(map(_token, _bots(point))),
         "pace": "off",
         "inbound": "off",
     }
     return load(flags, environment={}, folder=Path(point.folder))
+
+
+def _bots(point: Point) -> range:
+    return range(FIRST_BOT, FIRST_BOT + point.bots)
+
+
+def _token(bot_id: int) -> str:
+    return f"{bot_id}:AAE-bench-bench-bench-bench-bench-0"
 
 
 def fill(point: Point) -> None:
@@ -66,14 +80,57 @@ def fill(point: Point) -> None:
 
 
 async def _fill(point: Point) -> None:
-    async with running(config(point)) as peik:
-        await _keep_paused(peik, point, "a measurement begins")
-    async with running(config(point)) as peik:
+    """Straight into the store, as a courier would have left it: its bots are paused until a measurement begins."""
+    store = SqliteStore(Path(point.folder, FILE), clock=SystemClock())
+    await store.open()
+    try:
+        bots = [
+            BotRecord(bot_id=bot_id, token=Token.stored(_token(bot_id)), username="bench_bot", paused="nobody measures")
+            for bot_id in _bots(point)
+        ]
+        await asyncio.gather(*(store.save_bot(bot) for bot in bots))
+        at_ms = int(time.time() * 1000)  # what is old would be tidied away meanwhile
         for first in range(0, point.letters, FILL_BATCH):
-            await peik.desk.accept(_calls(point, range(first, min(first + FILL_BATCH, point.letters))))
+            numbers = range(first, min(first + FILL_BATCH, point.letters))
+            await store.accept([_draft(point, number) for number in numbers], at_ms=at_ms)
         if point.arrivals:
-            await peik.store.inbox.open_inbox(FIRST_BOT, server="bench", at_ms=int(time.time() * 1000))
-            await _take_in(peik, 0, point.arrivals)
+            await store.inbox.open_inbox(FIRST_BOT, server="bench", at_ms=at_ms)
+            await _take_in(store, _updates(0, point.arrivals, page=FILL_BATCH))
+            # Whose they are is noted already: the census would go through all of them beside the first measurement.
+            last = FIRST_ID + point.arrivals - 1
+            await store.contacts.save_contacts(
+                FIRST_BOT, [_contact(place, at_ms) for place in range(CHATS)], place=last
+            )
+    finally:
+        await store.close()
+
+
+def _contact(place: int, at_ms: int) -> Contact:
+    """Who writes the updates of `bench.updates_stub`."""
+    chat_id = 1_000_000 + place
+    return Contact(
+        bot_id=FIRST_BOT,
+        chat_id=chat_id,
+        type="private",
+        name="Reader",
+        username=f"reader{chat_id}",
+        language="fa",
+        first_seen_ms=at_ms,
+        last_seen_ms=at_ms,
+    )
+
+
+def _draft(point: Point, number: int) -> Draft:
+    """What a desk makes of the call with this number."""
+    call = _call(point, number)
+    reading = read_call(call.method, call.params)
+    return Draft(
+        bot_id=call.bot_id or FIRST_BOT,
+        method=reading.method,
+        params=call.params.decode(),
+        chat=reading.chat,
+        weight=reading.weight,
+    )
 
 
 def measure(point: Point) -> Figures:
@@ -120,7 +177,7 @@ async def _quiet() -> None:
 
 async def _keep_paused(peik: Office, point: Point, reason: str | None) -> None:
     """For whoever opens the file next. Nobody is told here: what a pause costs is no letter's cost."""
-    bots = [peik.desk.bot(bot) for bot in range(FIRST_BOT, FIRST_BOT + point.bots)]
+    bots = [peik.desk.bot(bot) for bot in _bots(point)]
     await asyncio.gather(*(peik.store.save_bot(msgspec.structs.replace(bot, paused=reason)) for bot in bots))
 
 
@@ -155,41 +212,45 @@ def _memory_mb() -> float:
 
 
 async def _arrivals(peik: Office, point: Point) -> dict[str, float]:
+    pages = list(_updates(point.arrivals, point.measured, page=UPDATE_PAGE))
     await _quiet()
     began = time.process_time()
-    await _take_in(peik, point.arrivals, point.measured)
+    await _take_in(peik.store, pages)
     take_in_us = (time.process_time() - began) / point.measured * 1e6
     (consumer,) = await peik.store.inbox.consumers(FIRST_BOT)
     await _quiet()
     began = time.process_time()
     for _ in range(PAGES):
-        page = await peik.store.inbox.arrivals_after(
+        found = await peik.store.inbox.arrivals_after(
             consumer.id, FIRST_ID + point.arrivals - UPDATE_PAGE, limit=UPDATE_PAGE
         )
-        assert len(page) == UPDATE_PAGE
+        assert len(found) == UPDATE_PAGE
     return {"take_in_us": take_in_us, "next_page_us": (time.process_time() - began) / PAGES * 1e6}
 
 
-async def _take_in(peik: Office, start: int, many: int) -> None:
+async def _take_in(store: Store, pages: Iterable[Sequence[Update]]) -> None:
     at_ms = int(time.time() * 1000)  # what is old would be tidied away meanwhile
-    template = [msgspec.json.decode(one) for one in updates(1_763_000_000, UPDATE_PAGE)]
-    for first in range(start, start + many, UPDATE_PAGE):
-        page = [
-            read_update(msgspec.json.encode(one | {"update_id": FIRST_ID + first + more}))
-            for more, one in enumerate(template)
+    for page in pages:
+        await store.inbox.take_in(FIRST_BOT, page, at_ms=at_ms, last_update_id=page[-1].update_id)
+
+
+def _updates(start: int, many: int, *, page: int) -> Iterator[list[Update]]:
+    every = [msgspec.json.decode(one) for one in updates(1_763_000_000, CHATS)]
+    for first in range(start, start + many, page):
+        yield [
+            read_update(msgspec.json.encode(every[number * SPREAD % CHATS] | {"update_id": FIRST_ID + number}))
+            for number in range(first, min(first + page, start + many))
         ]
-        await peik.store.inbox.take_in(FIRST_BOT, page, at_ms=at_ms, last_update_id=page[-1].update_id)
 
 
 def _calls(point: Point, numbers: range) -> list[Call]:
-    return [
-        Call(
-            method="sendMessage",
-            params=params(number, chats=point.chats),
-            bot_id=FIRST_BOT + number % point.bots,
-        )
-        for number in numbers
-    ]
+    return [_call(point, number) for number in numbers]
+
+
+def _call(point: Point, number: int) -> Call:
+    """Chats write in no order of theirs. One after the other, each letter would stand beside the one before it in every index."""
+    spread = number * SPREAD % SPREAD_MOST
+    return Call(method="sendMessage", params=params(spread, chats=point.chats), bot_id=FIRST_BOT + number % point.bots)
 
 
 class _Settled:
