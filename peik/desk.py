@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -115,7 +116,7 @@ class Desk:
         self._expect = expect
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
-        self._changing = asyncio.Lock()  # a record is read, changed and saved as a whole
+        self._changes: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # of bots: see `_changing`
         events.listen(self._listen, Settled)
 
     def open(self, bots: Sequence[BotRecord]) -> None:
@@ -481,12 +482,17 @@ class Desk:
         if bot.inbound == "off" and not bot.token.is_account:
             await self.change_bot(bot_id, inbound="polling")
 
+    def _changing(self, bot_id: int) -> asyncio.Lock:
+        """Held while a bot's record is read, changed and saved as a whole. Each bot has its own: a thousand that are paused at
+        once share a commit, and do not wait for one each."""
+        return self._changes.setdefault(bot_id, asyncio.Lock())
+
     async def note_me(self, bot_id: int, me: str, username: str | None) -> None:
         """Keep what Telegram says of a bot, for the time when it cannot be asked."""
         known = self._bots.get(bot_id)
         if known is None or known.me == me:
             return
-        async with self._changing:
+        async with self._changing(bot_id):
             # As it is stored: another process may have changed it a moment ago, and nobody asked for this.
             stored = next((bot for bot in await self._store.bots() if bot.bot_id == bot_id), None)
             if stored is not None:
@@ -497,7 +503,7 @@ class Desk:
     async def save_bot(self, token: Token, *, inbound: str = "off") -> tuple[BotRecord, bool]:
         """Add a bot, or give a known one its new token. The record, and whether it is new."""
         self._check_inbound(inbound)
-        async with self._changing:
+        async with self._changing(token.bot_id):
             return await self._save_bot(token, inbound)
 
     async def _save_bot(self, token: Token, inbound: str) -> tuple[BotRecord, bool]:
@@ -516,7 +522,7 @@ class Desk:
 
     async def save_account(self, user_id: int, username: str | None, limits: Limits) -> BotRecord:
         """Letters may go out as this account of a person. What its owner set before stays."""
-        async with self._changing:
+        async with self._changing(user_id):
             known = self._bots.get(user_id)
             if known is None:
                 record = BotRecord(
@@ -543,7 +549,7 @@ class Desk:
         missed: str | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> BotRecord:
         """Pause, resume, rotate the token, set limits. What is not given stays."""
-        async with self._changing:
+        async with self._changing(bot_id):
             record = self._changed(self.bot(bot_id), token, paused, limits, inbound, missed)
             await self._keep(record)
             return record

@@ -133,8 +133,9 @@ async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
     await office.leases.open(node, group)
     if tokens and office.config.inbound == "webhook" and office.config.public_url is None:
         raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
+    kept = {bot.bot_id: bot.token for bot in bots}
     for token in tokens:
-        if all(bot.token != token for bot in bots):
+        if kept.get(token.bot_id) != token:
             known = office.desk.known(token.bot_id)  # under another token: how its updates come in stays
             await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
     office.consumers.start(group)

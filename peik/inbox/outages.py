@@ -18,6 +18,7 @@ from peik.inbox.settling import Settled, Settling
 from peik.inbox_ports import InboxStore, Outage
 from peik.ports import BotRecord
 
+ASKED_AT_ONCE = 64  # of a store that may be a pool of connections
 RETRY_S = 2.0
 OTHERS_S = 60.0  # for another process to settle what it began; it may be dead
 OTHERS_LOOK_S = 0.5
@@ -86,14 +87,18 @@ class Outages:
             self._elsewhere.discard(bot.bot_id)
             if bot.inbound != "off":
                 self._unheard.add(bot.bot_id)
-        for bot in bots:
-            left = await self._persistently(partial(self._store.outages, bot.bot_id, is_open=True))
-            if not left:
-                continue
-            away = self._take_up(bot.bot_id, left)
-            away.recovered_from_ms = min(outage.ended_at_ms for outage in left)
-            if bot.bot_id in self._unheard:
-                away.expected.add(SOURCE)
+        # Many at once: beside a thousand senders that are busy, one answer after the other kept a start waiting for a minute.
+        for some in (bots[first : first + ASKED_AT_ONCE] for first in range(0, len(bots), ASKED_AT_ONCE)):
+            for bot, left in zip(some, await self._persistently(partial(self._open_ones, some)), strict=True):
+                if not left:
+                    continue
+                away = self._take_up(bot.bot_id, left)
+                away.recovered_from_ms = min(outage.ended_at_ms for outage in left)
+                if bot.bot_id in self._unheard:
+                    away.expected.add(SOURCE)
+
+    async def _open_ones(self, bots: Sequence[BotRecord]) -> list[list[Outage]]:
+        return await asyncio.gather(*(self._store.outages(bot.bot_id, is_open=True) for bot in bots))
 
     def _take_up(self, bot_id: int, left: Sequence[Outage]) -> _Away:
         began_at_ms = min(outage.began_at_ms for outage in left)

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
+from peik.core.token import Token
 from tests.engine.story import BOT, Stage, play
 
 ME = '{"id":7000001,"is_bot":true,"first_name":"x","username":"other_bot"}'
@@ -32,5 +34,21 @@ def test_it_takes_up_what_another_process_has_changed() -> None:
         await desk.note_me(BOT, ME, "other_bot")
         (stored,) = await store.bots()
         assert (stored.inbound, stored.me) == ("polling", ME)
+
+    play(story)
+
+
+def test_bots_that_are_paused_at_once_share_a_commit_and_wait_for_no_other() -> None:
+    async def story(stage: Stage) -> None:
+        desk, store = stage.peik.desk, stage.peik.store
+        others = [Token(f"{BOT + more}:AAE-another-another-another-another-0") for more in range(1, 20)]
+        for token in others:
+            await desk.save_bot(token)
+        said: list[str] = []
+        store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: said.append(event["sql"]))
+        await asyncio.gather(*(desk.change_bot(bot.bot_id, paused="for the night") for bot in desk.bots()))
+        store._connection.trace_v2(0, None)
+        assert {bot.paused for bot in await store.bots()} == {"for the night"}
+        assert said.count("COMMIT") <= 2
 
     play(story)
