@@ -8,7 +8,7 @@ import msgspec
 from peik.core.letter import Chat, LaneKey, Letter, State
 from peik.core.pace import Limits
 from peik.core.token import Token
-from peik.ports import BotRecord, ChatRecord, Found, LetterView, Sent, Sweep, Tally
+from peik.ports import BotRecord, ChatRecord, Found, LetterView, Sweep, Tally
 from peik.seals import PLAIN, Seals, place_of_bot
 from peik.store.rows import LETTER_COLUMNS, letter_from_row, letters_from_json, view_from_row
 from peik.store.statements import Row, Value, load
@@ -55,11 +55,6 @@ def adopt_marks(connection: apsw.Connection, bot_id: int, epoch: int) -> list[Le
     letters = [letter_from_row(row) for row in connection.execute(LEFT_IN_FLIGHT, (bot_id,))]
     connection.execute(_SQL["adopt_marks"], (epoch, bot_id))
     return letters
-
-
-def recent_tries(connection: apsw.Connection, bot_id: int, since_ms: int) -> list[Sent]:
-    rows = connection.execute(_SQL["recent_tries"], {"since": since_ms, "bot": bot_id})
-    return [Sent(chat=row[0], weight=row[1], at_ms=row[2]) for row in rows]
 
 
 def view(connection: apsw.Connection, letter_id: int, at_ms: int) -> LetterView | None:

@@ -47,6 +47,7 @@ from peik.store.jobs import SqliteJobs
 from peik.store.listened import LANE_COUNTED_MAX, Listened, answer, fail
 from peik.store.moving import marker
 from peik.store.papers import SqlitePapers
+from peik.store.recent import RecentTries
 from peik.store.sealed import SqliteSealed
 from peik.store.sqlite_nodes import SqliteNodes
 from peik.store.statements import load
@@ -88,6 +89,7 @@ class SqliteStore(Listened):
         self._busy_ms = busy_ms
         self._lock = OwnerLock(path)
         self._opened: list[apsw.Connection] = []
+        self._recent = RecentTries()
 
     # ---- opening and closing ----
 
@@ -321,7 +323,8 @@ class SqliteStore(Listened):
         return await self._read(lambda connection: reading.fronts(connection, bot_id, keys, letters=letters))
 
     async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
-        return await self._read(lambda connection: reading.recent_tries(connection, bot_id, since_ms))
+        question = self._recent.ask(bot_id, since_ms)
+        return await self._read(lambda connection: self._recent.answer(connection, question))
 
     async def park(self, letter: Letter) -> None:
         await self._write(lambda batch: upkeep.park(batch, letter))

@@ -1,5 +1,6 @@
 """A letter is marked, tried and settled: only as it was read, only under one's own epoch, and seen by who comes after."""
 
+import asyncio
 import json
 
 import msgspec
@@ -189,6 +190,20 @@ async def test_the_last_minutes_sends_are_known_after_a_restart(place: Place) ->
     async with place.open() as store:
         recent = await store.recent_tries(BOT, since_ms=NOW + 1000)
     assert recent == [Sent(chat=2, weight=1, at_ms=NOW + 1000), Sent(chat=3, weight=1, at_ms=NOW + 2000)]
+
+
+async def test_senders_that_ask_for_the_last_minutes_sends_at_once_get_their_own_each(place: Place) -> None:
+    async with place.open() as store:
+        ids = await accept(store, draft(1), draft(2), draft(3, bot_id=OTHER_BOT), draft(4, bot_id=OTHER_BOT))
+        for at, letter_id in enumerate(ids):
+            await attempt(store, await find(store, letter_id), SENT, at_ms=NOW + at * 1000)
+    async with place.open() as store:
+        asked = [(BOT, 0), (OTHER_BOT, 0), (BOT, 1000), (OTHER_BOT, 3000), (999, 0)]
+        recent = await asyncio.gather(*(store.recent_tries(bot, since_ms=NOW + after) for bot, after in asked))
+        assert [[one.chat for one in tries] for tries in recent] == [[1, 2], [3, 4], [2], [4], []]
+        later = (await accept(store, draft(5)))[0]
+        await attempt(store, await find(store, later), SENT, at_ms=NOW + 5000)
+        assert [one.chat for one in await store.recent_tries(BOT, since_ms=NOW)] == [1, 2, 5]
 
 
 async def test_tries_that_may_have_arrived_count_among_the_last_minutes_sends(place: Place) -> None:
