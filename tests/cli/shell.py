@@ -14,9 +14,9 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from tests.cli import nursery
+from tests.processes import nursery
 
 TOKEN = "7000001:AAtest"
 BOT = "7000001"
@@ -84,16 +84,7 @@ class Shell:
         """The same in a terminal; when it has shown some words, something is typed. Exit code, and all that was shown."""
         ours, theirs = pty.openpty()
         environment = self.environment | {"COLUMNS": str(columns), "TERM": "xterm"}
-        command = [sys.executable, *program, *arguments]
-        with subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        ) as process:
+        with _begun(self.folder, program, arguments, environment, [theirs] * 3) as process:
             os.close(theirs)
             try:
                 shown = self._converse(process, ours, when.encode(), then)
@@ -103,7 +94,7 @@ class Shell:
         os.close(ours)
         return code, shown.decode()
 
-    def _converse(self, process: "subprocess.Popen[bytes]", terminal: int, when: bytes, then: bytes) -> bytes:
+    def _converse(self, process: "_Process", terminal: int, when: bytes, then: bytes) -> bytes:
         shown = b""
         deadline = time.monotonic() + ENDS_WITHIN_S  # for something that goes on talking as well
         while time.monotonic() < deadline and select.select([terminal], [], [], ENDS_WITHIN_S)[0]:
@@ -123,28 +114,46 @@ class Shell:
 @contextmanager
 def started(shell: Shell, *arguments: str, ready: str, **environment: str) -> Iterator[re.Match[str]]:
     """A server of `peik` until the end of the block, once it has written what shows that it is ready."""
-    with subprocess.Popen(
-        [sys.executable, *PEIK, *arguments],
-        cwd=shell.folder,
-        env=shell.environment | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        output = _Output(process, re.compile(ready))
-        try:
-            yield output.match()
-        finally:
-            process.kill()
-            output.join()
+    ours, theirs = os.pipe()
+    with Path(os.devnull).open("rb") as nothing, os.fdopen(ours, encoding="utf-8") as said:
+        streams = [nothing.fileno(), theirs, theirs]
+        with _begun(shell.folder, PEIK, arguments, shell.environment | environment, streams) as process:
+            os.close(theirs)
+            output = _Output(said, re.compile(ready))
+            try:
+                yield output.match()
+            finally:
+                process.kill()
+                output.join()
+                process.wait(ENDS_WITHIN_S)
+
+
+_Process = subprocess.Popen[bytes] | nursery.Child
+
+
+def _begun(
+    folder: Path, program: Sequence[str], arguments: Sequence[str], environment: dict[str, str], streams: Sequence[int]
+) -> _Process:
+    """`peik …` as a copy out of the nursery if it may be one, else as a start of Python."""
+    if program == PEIK and nursery.can_run(environment):
+        return nursery.start("peik", arguments, folder=folder, environment=environment, streams=streams)
+    return subprocess.Popen(
+        [sys.executable, *program, *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=streams[0],
+        stdout=streams[1],
+        stderr=streams[2],
+        start_new_session=True,
+    )
 
 
 class _Output(threading.Thread):
     """Reads all that a server writes, for as long as it lives: one whose pipe is full would stand still."""
 
-    def __init__(self, process: "subprocess.Popen[str]", ready: re.Pattern[str]) -> None:
+    def __init__(self, said: TextIO, ready: re.Pattern[str]) -> None:
         super().__init__(daemon=True)
-        self._process = process
+        self._stream = said
         self._ready = ready
         self._match: re.Match[str] | None = None
         self._decided = threading.Event()
@@ -152,8 +161,7 @@ class _Output(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._stream:
             self._said += line
             if self._match is None and (match := self._ready.search(line)):
                 self._match = match

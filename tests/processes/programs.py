@@ -17,6 +17,9 @@ from typing import Any
 
 import aiohttp
 
+from tests.processes import nursery
+from tests.processes.copies import Copy, copy_of
+
 KEY = "test-key"
 TOKEN = "7000001:AAtest"
 BOT = 7000001
@@ -50,14 +53,7 @@ class Program:
     async def start(self, ready: re.Pattern[str]) -> re.Match[str]:
         """Once it has written such a line. Raises RuntimeError if it ends before, with all that it wrote."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PEIK_", "BOT_"))}
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *self._arguments,
-            cwd=self._folder,
-            env=clean | self._environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        self.process = await self._begin(clean | self._environment)
         found: asyncio.Future[re.Match[str]] = asyncio.get_running_loop().create_future()
         self._reader = asyncio.create_task(self._read(ready, found))
         try:
@@ -66,6 +62,16 @@ class Program:
         except TimeoutError:
             await self.kill()
             raise TimeoutError(f"In vain we waited for {ready.pattern!r}. It wrote:\n{''.join(self.output)}") from None
+
+    async def _begin(self, environment: dict[str, str]) -> asyncio.subprocess.Process | Copy:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *self._arguments,
+            cwd=self._folder,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
 
     async def _read(self, ready: re.Pattern[str], found: asyncio.Future[re.Match[str]]) -> None:
         assert self.process.stdout is not None
@@ -97,6 +103,19 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
             raise TimeoutError(f"In vain we waited for its end. It wrote:\n{''.join(self.output[-60:])}") from None
+
+
+class Copied(Program):
+    """One that comes from the nursery if it may: a process as real as any, without a second of imports."""
+
+    def __init__(self, module: str, *arguments: str, folder: Path, **environment: str) -> None:
+        super().__init__("-m", module, *arguments, folder=folder, **environment)
+
+    async def _begin(self, environment: dict[str, str]) -> asyncio.subprocess.Process | Copy:
+        if not nursery.can_run(environment):
+            return await super()._begin(environment)
+        _, module, *arguments = self._arguments
+        return await copy_of(module, arguments, folder=self._folder, environment=environment)
 
 
 class Sim:
@@ -137,7 +156,7 @@ class Server:
         self.output: list[str] = []
 
     async def start(self) -> None:
-        self.program = Program("-m", "peik", "serve", folder=self._folder, **self._environment)
+        self.program = Copied("peik", "serve", folder=self._folder, **self._environment)
         self.program.output = self.output  # of all its lives
         self.url = (await self.program.start(_LISTENS))[1]
 
@@ -181,7 +200,7 @@ class Server:
 async def simulated(folder: Path, **options: Any) -> AsyncIterator[tuple[Sim, aiohttp.ClientSession]]:
     """A simulated Telegram process and a client session."""
     config = json.dumps(options)
-    program = Program("-m", "peik.testing", "--port", "0", "--seed", "7", "--config", config, folder=folder)
+    program = Copied("peik.testing", "--port", "0", "--seed", "7", "--config", config, folder=folder)
     match = await program.start(re.compile(r"^(\{.*\})"))
     urls = json.loads(match[1])
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http:

@@ -1,0 +1,90 @@
+"""The process that `nursery.py` starts: it loads all of Peik, and then becomes a program whenever it is told to."""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+_LARGEST = 1 << 20
+
+
+def main() -> None:
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    for name in ("peik.doors", "peik.testing.running"):
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
+            with contextlib.suppress(ImportError):  # of an extra that is not installed
+                importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        order, fds, _, _ = socket.recv_fds(orders, _LARGEST, 4)
+        if not order:
+            return
+        if os.fork() == 0:
+            orders.close()
+            os._exit(_watch(json.loads(order), fds))
+        for fd in fds:
+            os.close(fd)
+
+
+def _watch(order: dict[str, Any], fds: list[int]) -> int:
+    """Start the program, tell how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    caller, *streams = fds
+    pid = os.fork()
+    if pid == 0:
+        os.close(caller)
+        os._exit(_act(order, streams))
+    for stream in streams:
+        os.close(stream)  # whoever reads what it writes must hear of its end
+    with socket.socket(fileno=caller) as told, contextlib.suppress(OSError):  # if nobody waits any more
+        socket.send_fds(told, [b"%d" % pid], [os.pidfd_open(pid)])
+        told.send(b"%d" % os.waitpid(pid, 0)[1])
+    return 0
+
+
+def _act(order: dict[str, Any], streams: list[int]) -> int:
+    """Be the program."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = io.TextIOWrapper(os.fdopen(0, "rb", closefd=False), encoding="utf-8")
+    out = os.fdopen(1, "wb", closefd=False)
+    sys.stdout = io.TextIOWrapper(out, encoding="utf-8", line_buffering=out.isatty())
+    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), encoding="utf-8", line_buffering=True)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    time.tzset()
+    os.chdir(order["cwd"])
+    sys.argv = [order["module"], *order["argv"]]
+    code = 0
+    try:
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:  # noqa: BLE001  as Python does it
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # Python ends when the last thread does
+    atexit._run_exitfuncs()
+    for said in (sys.stdout, sys.stderr):
+        said.flush()
+    return code
+
+
+if __name__ == "__main__":
+    main()
