@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import io
@@ -18,6 +19,7 @@ import traceback
 from typing import Any
 
 _LARGEST = 1 << 20
+_LIBC = ctypes.CDLL(None)
 
 
 def main() -> None:
@@ -43,6 +45,7 @@ def main() -> None:
 
 def _watch(order: dict[str, Any], fds: list[int]) -> int:
     """Start the program, tell how it ended."""
+    _end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     caller, *streams = fds
     pid = os.fork()
@@ -59,6 +62,7 @@ def _watch(order: dict[str, Any], fds: list[int]) -> int:
 
 def _act(order: dict[str, Any], streams: list[int]) -> int:
     """Be the program."""
+    _end_with_parent()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -84,6 +88,11 @@ def _act(order: dict[str, Any], streams: list[int]) -> int:
     for said in (sys.stdout, sys.stderr):
         said.flush()
     return code
+
+
+def _end_with_parent() -> None:
+    """Whoever kills the tests leaves no program behind: the nursery hears of it and ends, and with it all that came of it."""
+    _LIBC.prctl(1, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -108,13 +108,11 @@ class Program:
 class Copied(Program):
     """One that comes from the nursery if it may: a process as real as any, without a second of imports."""
 
-    def __init__(self, module: str, *arguments: str, folder: Path, **environment: str) -> None:
-        super().__init__("-m", module, *arguments, folder=folder, **environment)
-
     async def _begin(self, environment: dict[str, str]) -> asyncio.subprocess.Process | Copy:
         if not nursery.can_run(environment):
             return await super()._begin(environment)
-        _, module, *arguments = self._arguments
+        dash_m, module, *arguments = self._arguments
+        assert dash_m == "-m"
         return await copy_of(module, arguments, folder=self._folder, environment=environment)
 
 
@@ -138,11 +136,15 @@ class Sim:
 
 
 class Server:
-    """`peik serve` on one file and one port; it can be killed and started again."""
+    """`peik serve` on one file and one port; it can be killed and started again. Where the start of Python itself or its end
+    matters it is no copy."""
 
-    def __init__(self, folder: Path, api_root: str, http: aiohttp.ClientSession, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, api_root: str, http: aiohttp.ClientSession, *, is_copy: bool = True, **settings: str
+    ) -> None:
         self._folder = folder
         self._http = http
+        self._is_copy = is_copy
         self.port = Port()  # the same for all of its lives, as a service would have it
         self._environment = {
             "PEIK_ADMIN_KEY": KEY,
@@ -156,7 +158,8 @@ class Server:
         self.output: list[str] = []
 
     async def start(self) -> None:
-        self.program = Copied("peik", "serve", folder=self._folder, **self._environment)
+        begun = Copied if self._is_copy else Program
+        self.program = begun("-m", "peik", "serve", folder=self._folder, **self._environment)
         self.program.output = self.output  # of all its lives
         self.url = (await self.program.start(_LISTENS))[1]
 
@@ -200,7 +203,7 @@ class Server:
 async def simulated(folder: Path, **options: Any) -> AsyncIterator[tuple[Sim, aiohttp.ClientSession]]:
     """A simulated Telegram process and a client session."""
     config = json.dumps(options)
-    program = Copied("peik.testing", "--port", "0", "--seed", "7", "--config", config, folder=folder)
+    program = Copied("-m", "peik.testing", "--port", "0", "--seed", "7", "--config", config, folder=folder)
     match = await program.start(re.compile(r"^(\{.*\})"))
     urls = json.loads(match[1])
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http:
@@ -211,8 +214,10 @@ async def simulated(folder: Path, **options: Any) -> AsyncIterator[tuple[Sim, ai
 
 
 @contextlib.asynccontextmanager
-async def served(folder: Path, api_root: str, http: aiohttp.ClientSession, **settings: str) -> AsyncIterator[Server]:
-    server = Server(folder, api_root, http, **settings)
+async def served(
+    folder: Path, api_root: str, http: aiohttp.ClientSession, *, is_copy: bool = True, **settings: str
+) -> AsyncIterator[Server]:
+    server = Server(folder, api_root, http, is_copy=is_copy, **settings)
     await server.start()
     try:
         yield server

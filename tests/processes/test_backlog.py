@@ -27,7 +27,7 @@ def test_100000_letters_in_one_call_and_memory_does_not_grow_with_the_backlog(tm
     async def story() -> None:
         async with simulated(tmp_path, limits={"on": False}) as (sim, http):
             await sim.post("faults", kind="dark")
-            async with served(tmp_path, sim.url, http, pace="off") as server:
+            async with served(tmp_path, sim.url, http, is_copy=False, pace="off") as server:
                 whole = {"letters": letters(100_000)}
                 status, answer = await server.call("POST", "/v1/letters/batch", json=whole)
                 assert status == 202

@@ -17,7 +17,7 @@ def send(chat_id: int, text: str) -> dict[str, object]:
 
 def test_sigterm_finishes_what_is_in_flight_and_the_next_start_sends_the_rest(tmp_path: Path) -> None:
     async def story() -> None:
-        async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http) as server:
+        async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http, is_copy=False) as server:
             await sim.post("faults", kind="slow", least_s=0.5, most_s=0.5, count=1)
             ids = [(await server.call("POST", "/v1/letters", **send(5, f"n{n}")))[1]["id"] for n in range(3)]
             await sim.get("sent", at_least=1, timeout=90)
@@ -35,7 +35,10 @@ def test_sigterm_finishes_what_is_in_flight_and_the_next_start_sends_the_rest(tm
 
 def test_a_second_signal_ends_at_once_and_loses_nothing(tmp_path: Path) -> None:
     async def story() -> None:
-        async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http, grace="1h") as server:
+        async with (
+            simulated(tmp_path) as (sim, http),
+            served(tmp_path, sim.url, http, is_copy=False, grace="1h") as server,
+        ):
             await sim.post("faults", kind="hang", count=1)
             _, letter = await server.call("POST", "/v1/letters", **send(5, "patience"))
             async with asyncio.timeout(PATIENCE_S):
