@@ -31,6 +31,7 @@ _MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
+gc.disable()  # until all is loaded: of that nothing is garbage, and every collection looks through more of it
 _running: set[str] = set()
 
 
@@ -38,6 +39,7 @@ def pytest_collection_finish() -> None:
     """All that is loaded by now stays. Every full collection would walk over these half a million objects, for nothing."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

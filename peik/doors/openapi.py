@@ -37,11 +37,12 @@ from peik.doors.openapi_shapes import (
     shape,
 )
 from peik.doors.queries import CHAT_PATTERN
-from peik.doors.replies import Route
 from peik.doors.rest_bots import BotBody, BotChange
 from peik.doors.rest_keys import KeyBody
 from peik.doors.rest_letters import CancelBody, ChangeBody, ChatBody, FilterBody, ResolveBody
 from peik.settings_values import StoreKind
+
+Described = tuple[str, str, str, str, str]  # verb, path, its sentences, operation id, tag
 
 _LETTER = shape(
     id=ID,
@@ -352,11 +353,11 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def document(routes: Iterable[Route]) -> Json:
+def document(routes: Iterable[Described]) -> Json:
     """OpenAPI 3.1 of these routes. A route without a row in OPERATIONS is a mistake that a test finds."""
     paths: dict[str, Json] = {}
-    for verb, path, endpoint, operation_id, tag in routes:
-        paths.setdefault(path, {})[verb.lower()] = _operation(operation_id, tag, endpoint.__doc__ or "")
+    for verb, path, text, operation_id, tag in routes:
+        paths.setdefault(path, {})[verb.lower()] = _operation(operation_id, tag, text)
     bodies = [operation.body for operation in OPERATIONS.values() if operation.body is not None]
     _, made = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     # What stays as bytes in our types is still an object to a client.

@@ -1,6 +1,7 @@
 """The REST door: parse, ask the desk, render. The routes that carry traffic are plain functions on the raw request."""
 
 from collections import defaultdict
+from functools import lru_cache
 
 import msgspec
 from fastapi import FastAPI
@@ -31,7 +32,7 @@ from peik.doors.docs_page import page
 from peik.doors.inbox_views import inbox_stats
 from peik.doors.metrics import MetricsRoutes
 from peik.doors.node_views import Nodes
-from peik.doors.openapi import document
+from peik.doors.openapi import Described, document
 from peik.doors.replies import Endpoint, Route
 from peik.doors.rest_alerts import AlertRoutes
 from peik.doors.rest_arrivals import ArrivalRoutes
@@ -84,7 +85,7 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> Rest:
     app.add_exception_handler(Exception, problems.on_surprise)
     pushes = webhook_door(peik.desk, peik.receiver.pushed, gate=peik.gate, now=peik.clock.mono)
     app.add_route(f"{PUSHES}{{bot_id}}", pushes, methods=_VERBS)
-    described = document(routes := all_routes(peik, key, pulse))
+    routes = all_routes(peik, key, pulse)
     audited = Audited(peik.audit, access_of(peik, key))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
     for verb, path, endpoint, operation_id, _ in routes:
@@ -98,9 +99,19 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> Rest:
         exact={path: by_verb[path] for path in _TRAFFIC},
         under={PUSHES: (pushes, "bot_id")},
     )
-    _serve_text(app, "/openapi.json", _encode(described), "application/json")
-    _serve_text(app, "/docs", page(described).encode(), "text/html; charset=utf-8")
+    openapi, docs = _described(
+        tuple((verb, path, endpoint.__doc__ or "", name, tag) for verb, path, endpoint, name, tag in routes)
+    )
+    _serve_text(app, "/openapi.json", openapi, "application/json")
+    _serve_text(app, "/docs", docs, "text/html; charset=utf-8")
     return app
+
+
+@lru_cache(maxsize=4)
+def _described(routes: tuple[Described, ...]) -> tuple[bytes, bytes]:
+    """What is said of the routes, for programs and for people: the same for every Peik of a process."""
+    described = document(routes)
+    return _encode(described), page(described).encode()
 
 
 def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Route, ...]:

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -17,11 +18,16 @@ _HINT = "`peik config texts` prints the built-in words."
 
 def load_texts(path: Path | None) -> Texts:
     """Every language. Raises StartError, with the file, the place in it and the way out."""
-    tables: dict[str, object] = tomllib.loads(built_in())
-    if path is not None:
-        tables = _merged(tables, _own(path))
-        _lend_jobs(tables)
-    return _read(tables, where=str(path or "the built-in words"))
+    if path is None:
+        return _brought_along()
+    tables = _merged(tomllib.loads(built_in()), _own(path))
+    _lend_jobs(tables)
+    return _read(tables, where=str(path))
+
+
+@cache
+def _brought_along() -> Texts:
+    return _read(tomllib.loads(built_in()), where="the built-in words")
 
 
 def _own(path: Path) -> dict[str, object]:

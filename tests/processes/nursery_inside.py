@@ -18,6 +18,8 @@ import time
 import traceback
 from typing import Any
 
+from peik.doors.dashboard.words import load
+
 _LARGEST = 1 << 20
 _LIBC = ctypes.CDLL(None)
 
@@ -29,6 +31,7 @@ def main() -> None:
         for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
             with contextlib.suppress(ImportError):  # of an extra that is not installed
                 importlib.import_module(module.name)
+    load()  # the largest of the files that every server reads
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,9 @@ class Words(msgspec.Struct, frozen=True):
         return (versions.get(language) or versions["en"]).format(**places)
 
 
+@cache
 def load(folder: Path = _FOLDER) -> Words:
-    """All files of the folder. A key stands in one of them only."""
+    """All files of the folder, read once. A key stands in one of them only."""
     texts: dict[str, Mapping[str, str]] = {}
     for path in sorted(folder.glob("*.toml")):
         for key, versions in tomllib.loads(path.read_text(encoding="utf-8")).items():
