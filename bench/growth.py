@@ -34,6 +34,7 @@ BOTS_MOST = 2_000
 ROUNDS = 3
 MINUTES = 15.0
 SHARES = {"backlog": 2, "chats": 5, "bots": 2, "arrivals": 2}  # of the time; every point of chats is a full one
+REFILLED_BELOW = 0.8  # of a point's letters
 POINTS_LEAST = 3  # a line has that many, whatever the time says
 _UNITS = {"memory_mb": "MB"}
 TITLES = {
@@ -141,7 +142,7 @@ class _Run:
             round_s = time.monotonic() - round_began
             if time.monotonic() + round_s * points_left > self._deadline:
                 break  # one round of each point is worth more than another of this one
-            if left < point.letters / 2:  # very many bots have sent nearly all of it before the last was there
+            if left < point.letters * REFILLED_BELOW:  # very many bots have sent much of it before the last was there
                 _asked("fill", point)
         return figures
 

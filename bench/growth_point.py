@@ -7,7 +7,7 @@ others use as well the clock on the wall tells of them.
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,6 +39,7 @@ UPDATE_PAGE = 100
 FILL_BATCH = 10_000
 BATCH = 100
 PATIENCE_S = 600.0
+STARTERS = 8  # letters of each bot, on average, that go before the measured ones: its sender reads beside the first
 QUIET_S = 0.25
 QUIET_S_MAX = 20.0
 QUIET_SHARE = 0.05  # of a core
@@ -187,15 +188,19 @@ def drain(point: Point) -> Figures:
 
 
 async def _drain(point: Point) -> Figures:
-    """Counted once everything is open; some letters are through by then, so half of the rest is enough."""
+    """Counted once every bot has begun: what a sender reads first is a start's cost, and no letter's. Some letters are through by
+    then, so half of the rest is enough."""
     async with running(config(point)) as peik:
-        left = sum(one.waiting for one in (await peik.desk.tallies()).values())
+        waiting = {bot_id: tally.waiting for bot_id, tally in (await peik.desk.tallies()).items() if tally.waiting}
         await _keep_paused(peik, point, None)
+    left = sum(waiting.values())
     told = Events()
     settled = _Settled()
     told.listen(settled)
     opening = time.process_time()
     async with running(config(point), events=told) as peik:
+        starters = min(left // 4, STARTERS * point.bots)
+        await asyncio.wait_for(settled.until(starters, each_of=waiting), PATIENCE_S)
         began, before = time.process_time(), settled.count
         wanted = min(point.measured // 2, (left - before) // 2)
         await asyncio.wait_for(settled.until(before + wanted), PATIENCE_S)
@@ -254,23 +259,24 @@ def _call(point: Point, number: int) -> Call:
 
 
 class _Settled:
-    """How many letters were settled, durably."""
+    """How many letters were settled, durably, and of which bots."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._wanted = 0
-        self._enough = asyncio.Event()
+        self._bots: set[int] = set()
+        self._news = asyncio.Event()
 
     def __call__(self, events: Sequence[Event]) -> None:
-        self.count += sum(isinstance(event, Settled) for event in events)
-        if self.count >= self._wanted:
-            self._enough.set()
+        settled = [event for event in events if isinstance(event, Settled)]
+        self.count += len(settled)
+        self._bots.update(event.bot_id for event in settled)
+        self._news.set()
 
-    async def until(self, wanted: int) -> None:
-        self._wanted = wanted
-        if self.count < wanted:
-            self._enough.clear()
-            await self._enough.wait()
+    async def until(self, wanted: int, *, each_of: Collection[int] = ()) -> None:
+        """So many of them, and of each of these bots one."""
+        while self.count < wanted or not self._bots.issuperset(each_of):
+            self._news.clear()
+            await self._news.wait()
 
 
 def main() -> None:
