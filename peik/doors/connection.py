@@ -1,0 +1,303 @@
+"""HTTP/1.1 on one connection: requests in, answers out in the same order. It notes what it waits for and since when; whether that
+is too long is judged in `listening`.
+
+It stands where uvicorn's own protocol would: uvicorn opens, counts and ends connections. What is ours is the way of a request,
+which costs half as much: an answer is one write, idle connections have no timer each, and a request that is whole
+when its head is read need not wait for its body, nor for a task if the application takes it at once (see `Prompt`).
+"""
+
+import asyncio
+import enum
+import logging
+import urllib.parse
+from collections import deque
+from typing import Any, Protocol
+
+import httptools
+import uvicorn
+from uvicorn.server import ServerState
+
+from peik.doors.exchange import HELD_BYTES_MAX, Exchange, Scope, lines_of
+
+HEADERS_MAX = 200  # a browser sends about twenty; each of 60,000 small ones would cost us many times its size
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_log = logging.getLogger("uvicorn.error")  # a name that people's filters know
+
+
+class Awaited(enum.Enum):
+    """What a connection waits for from its client."""
+
+    REQUEST = "the next request"
+    HEAD = "the rest of a head"
+    BODY = "the rest of a body"
+
+
+class Prompt(Protocol):
+    """An application that can take some requests at once, without a task. True: it has, and answers later, but not before it has
+    returned. False: nothing was done, and the request goes the usual way."""
+
+    def take_at_once(self, exchange: Exchange, /) -> bool: ...
+
+
+class Connection(asyncio.Protocol):
+    transport: asyncio.Transport
+    client: tuple[str, int] | None = None
+    _server: tuple[str, int] | None = None
+    _scheme = "http"
+    _url = b""
+    _awaits_word = False
+    is_full = False
+    is_paused = False  # nothing is read
+    _is_broken = False  # what came is no HTTP
+    awaited = Awaited.HEAD
+    taken_bytes = 0  # of what is awaited
+    written_bytes = 0  # given to the transport so far
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        if not config.loaded:
+            config.load()
+        self.loop = _loop or asyncio.get_running_loop()
+        self.keep_alive_s: float = config.timeout_keep_alive
+        self.connections = server_state.connections
+        self._state = server_state
+        self._app = config.loaded_app
+        self._prompt = getattr(config.loaded_app, "take_at_once", None)
+        self._parser = httptools.HttpRequestParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._current: Exchange | None = None  # is being answered
+        self._incoming: Exchange | None = None  # its request comes in
+        self._waiting: deque[Exchange] = deque()  # asked before the one before them was answered
+        self._room: asyncio.Event | None = None
+
+    # ---- bytes in ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(
+            transport, "write"
+        )  # uvloop's own are none of asyncio's
+        self.transport = transport  # type: ignore[assignment]
+        self.connections.add(self)  # type: ignore[arg-type]  # a set of uvicorn's own kinds
+        self.client = _address(transport.get_extra_info("peername"))
+        self._server = _address(transport.get_extra_info("sockname"))
+        self._scheme = "http" if transport.get_extra_info("sslcontext") is None else "https"
+        self.heard_at = self.since = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.discard(self)
+        for exchange in (self._current, self._incoming, *self._waiting):
+            if exchange is not None and not exchange.is_answered:
+                exchange.lose()
+        self._waiting.clear()
+        self.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_broken:
+            return
+        self.heard_at = self.loop.time()
+        self.taken_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # nothing else is spoken here; the request itself is answered as any
+        except httptools.HttpParserError:
+            self._break()
+        current = self._current
+        if current is not None and not current.is_begun:
+            self._begin(current)
+
+    def _break(self) -> None:
+        """What came is no HTTP, and nothing after it can be understood. What came before it is answered first."""
+        self._is_broken = True
+        if self._waiting and self._waiting[-1] is self._incoming:
+            self._waiting.pop()
+        if self._current is None or self._current is self._incoming:
+            self._refuse()
+
+    def _await(self, awaited: Awaited) -> None:
+        self.awaited = awaited
+        self.since = self.heard_at  # what is awaited changes with what comes in, and with nothing else
+        self.taken_bytes = 0
+
+    # The parser calls these.
+
+    def on_message_begin(self) -> None:
+        self._await(Awaited.HEAD)
+        self._url = b""
+        self._headers = []
+        self._awaits_word = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        headers = self._headers
+        headers.append((name, value))
+        if name == b"expect":
+            self._awaits_word = value.lower() == b"100-continue"
+        if len(headers) > HEADERS_MAX:
+            raise ValueError("too many headers")
+
+    def on_headers_complete(self) -> None:
+        self._await(Awaited.BODY)
+        parser = self._parser
+        version = parser.get_http_version()
+        raw_path, query = _parts(self._url)
+        path = raw_path.decode("ascii")
+        scope: Scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "method": parser.get_method().decode("ascii"),
+            "scheme": self._scheme,
+            "path": urllib.parse.unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": "",
+            "headers": self._headers,
+            "client": self.client,
+            "server": self._server,
+            "state": {},
+        }
+        is_bare = version == "1.0"
+        keeps = not is_bare and parser.should_keep_alive()
+        exchange = Exchange(self, scope, keeps=keeps, awaits_word=self._awaits_word, is_bare=is_bare)
+        self._incoming = exchange
+        if self._current is None:
+            self._current = exchange
+        else:
+            self._waiting.append(exchange)
+            self.pause_reading()
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self._incoming
+        if exchange is None or exchange.is_answered:
+            return  # what is not read of a request that was answered early
+        exchange.take(body)
+        if exchange.held_bytes > HELD_BYTES_MAX:
+            self.pause_reading()
+
+    def on_message_complete(self) -> None:
+        self._await(Awaited.REQUEST)
+        if self._incoming is not None:
+            self._incoming.end()
+            self._incoming = None
+
+    # ---- requests, one after the other ----
+
+    def _begin(self, exchange: Exchange) -> None:
+        exchange.is_begun = True
+        if self._prompt is not None and exchange.is_whole and self._prompt(exchange):
+            return
+        task = self.loop.create_task(self._run(exchange))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+
+    async def _run(self, exchange: Exchange) -> None:
+        try:
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+            if exchange.is_answered or exchange.is_gone:
+                return
+            _log.error("The application has returned before it had answered.")
+        except asyncio.CancelledError:
+            self.transport.close()
+            raise
+        except Exception:  # noqa: BLE001  told of, and answered
+            _log.exception("Exception in ASGI application")
+            if exchange.is_answered or exchange.is_gone:
+                return
+        if exchange.is_started:
+            self.transport.close()
+        else:
+            exchange.keeps = False
+            exchange.answer(500, (_TEXT, (b"content-length", b"21")), b"Internal Server Error")
+
+    def answered(self, exchange: Exchange) -> None:
+        self._state.total_requests += 1
+        if not exchange.keeps:
+            self.transport.close()
+            return
+        if self._waiting:
+            self._current = self._waiting.popleft()
+            self._begin(self._current)
+            return
+        self._current = None
+        if self.awaited is Awaited.REQUEST:
+            self.since = self.loop.time()  # it is idle from here on
+        self.read_on()
+        if self._is_broken:
+            self._refuse()
+
+    def shutdown(self) -> None:
+        """uvicorn asks for an end: at once, or after what is being answered."""
+        if self._current is None:
+            self.transport.close()
+        else:
+            self._current.keeps = False
+
+    @property
+    def is_idle(self) -> bool:
+        return self._current is None
+
+    def _refuse(self) -> None:
+        if self._current is not None:
+            self._current.lose()
+            self._current = None
+        words = b"Invalid HTTP request received."
+        _log.warning(words.decode())
+        refused = Exchange(self, {"method": "GET"}, keeps=False, awaits_word=False, is_bare=False)
+        refused.answer(400, (_TEXT, (b"content-length", b"%d" % len(words))), words)
+
+    # ---- bytes out, and how fast ----
+
+    def write(self, data: bytes) -> None:
+        self.written_bytes += len(data)
+        self.transport.write(data)
+
+    def lines(self) -> bytes:
+        return lines_of(tuple(self._state.default_headers))
+
+    def pause_reading(self) -> None:
+        if not self.is_paused and not self.transport.is_closing():
+            self.is_paused = True
+            self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        if self.is_paused and not self.transport.is_closing():
+            self.is_paused = False
+            self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+        self._room = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        if self._room is not None:
+            self._room.set()
+
+    async def taken(self) -> None:
+        if self._room is not None:
+            await self._room.wait()
+
+
+def _parts(url: bytes) -> tuple[bytes, bytes]:
+    """Path and query of what was asked for. Raises for what is no path at all: the parser makes a 400 of it."""
+    if url[:1] == b"/" and b"#" not in url:
+        path, _, query = url.partition(b"?")
+        return path, query
+    parsed = httptools.parse_url(url)
+    if parsed.path is None:
+        raise ValueError("no path")
+    return parsed.path, parsed.query or b""
+
+
+def _address(name: Any) -> tuple[str, int] | None:
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple) and len(name) >= 2 else None
