@@ -43,13 +43,16 @@ class Gate:
 
     def stranger_wait_s(self, host: str | None, now: float) -> float:
         """For any request, before anything is read of it: how long its sender has to wait; 0: not at all."""
+        if self._stranger is None or host is None or not self.is_stranger(host, now):
+            return 0.0
+        return self._strangers.spend(address_of(host), self._stranger, now)
+
+    def is_stranger(self, host: str | None, now: float) -> bool:
+        """Whether `stranger_wait_s` would count a request from there."""
         if self._stranger is None or host is None:
-            return 0.0
-        address = address_of(host)
-        known = self._known.get(address)
-        if known is not None and known.until > now:
-            return 0.0
-        return self._strangers.spend(address, self._stranger, now)
+            return False
+        known = self._known.get(address_of(host))
+        return known is None or known.until <= now
 
     def holder_wait_s(self, host: str | None, holder: int, own: Rate | None, now: float) -> float:
         """For a valid key. `own`: its rate, if it has one of its own.

@@ -1,18 +1,23 @@
 """Stands before all doors: turns away strangers who come too often, says to browsers what they may not do with an answer, and
 takes the time. It reads no body and knows no key."""
 
+import functools
 import math
 import urllib.parse
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
+
+from starlette.responses import Response
 
 from peik.core.gate import Gate
 from peik.core.methods import classify, known_methods
 from peik.core.units import parse_duration_s
 from peik.doors.access import host_of, too_often
+from peik.doors.exchange import HEADS_KEPT, Exchange
 from peik.doors.gateway import respond
 from peik.doors.gateway_answers import too_many
 from peik.doors.problems import problem_response
+from peik.doors.proxies import Proxies
 from peik.inbox.reading import POLL_S_MAX
 from peik.ops.answering import Answering, Place
 
@@ -22,6 +27,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
+
+# Given the word after the beginning of a path, the scope and the body: whether it has taken the request and will answer later.
+Taker = Callable[[str, Scope, bytes, Callable[[Response], None]], bool]
 
 POLL: Place = ("gateway", "poll")
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
@@ -46,7 +54,8 @@ _DOCS: Headers = (_DOCS_POLICY, *(one for one in _NO_PAGE if one[0] != _DOCS_POL
 
 
 class Doorkeeper:
-    """An ASGI application in front of all others. `sections`: what may follow `/v1/`, for the names of kinds of requests."""
+    """An ASGI application in front of all others. `sections`: what may follow `/v1/`, for the names of kinds of requests.
+    `takers`: who can take whole requests at once, by the beginning of a path, which ends with a slash."""
 
     def __init__(
         self,
@@ -57,6 +66,8 @@ class Doorkeeper:
         now: Callable[[], float],
         sections: frozenset[str],
         wait_s_max: float,
+        proxies: Proxies | None = None,
+        takers: Mapping[str, Taker] | None = None,
     ) -> None:
         self._otherwise = otherwise
         self._gate = gate
@@ -64,12 +75,38 @@ class Doorkeeper:
         self._now = now
         self._sections = sections
         self._wait_s_max = wait_s_max
+        self._proxies = proxies
+        self._takers = takers or {}
+
+    def take_at_once(self, exchange: Exchange) -> bool:
+        """See `peik.doors.connection.Prompt`. Strangers are counted, and go the usual way."""
+        scope = exchange.scope
+        path: str = scope["path"]
+        edge = path.rfind("/") + 1
+        taker = self._takers.get(path[:edge])
+        if taker is None:
+            return False
+        began_at = self._now()
+        if self._proxies is not None:
+            self._proxies.believe(scope)
+        if self._gate.is_stranger(host_of(scope), began_at):
+            return False
+        place = self._place_of(path)
+        own = _headers_of(place, scope)
+
+        def answered(response: Response) -> None:
+            self._answering.add(place, self._now() - began_at)
+            exchange.answer(response.status_code, _joined(tuple(response.raw_headers), own), bytes(response.body))
+
+        return taker(path[edge:], scope, exchange.body, answered)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._otherwise(scope, receive, send)
             return
         began_at = self._now()
+        if self._proxies is not None:
+            self._proxies.believe(scope)
         place = self._place_of(scope["path"])
         headers = _headers_of(place, scope)
 
@@ -88,8 +125,7 @@ class Doorkeeper:
                 if place is POLL or scope["query_string"]:
                     took_s = max(0.0, took_s - self._asked_s(place, scope))
                 self._answering.add(place, took_s)
-                said = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *[one for one in headers if one[0] not in said]]
+                message["headers"] = _joined(tuple(message["headers"]), headers)
             return send(message)
 
         wait_s = self._gate.stranger_wait_s(host_of(scope), began_at)
@@ -141,6 +177,13 @@ _ALONE = {"/health": "health", "/ready": "health", "/metrics": "metrics", "/docs
 
 # Bots read no others than those, and there are many of them. The dashboard says its own, on every page.
 _HEADERS: dict[str, Headers] = {"gateway": _ALWAYS, "files": _FILE, "dashboard": ()}
+
+
+@functools.lru_cache(maxsize=HEADS_KEPT)
+def _joined(said: Headers, own: Headers) -> Headers:
+    """What an answer says itself counts."""
+    names = {name for name, _ in said}
+    return (*said, *[one for one in own if one[0] not in names])
 
 
 def _headers_of(place: Place, scope: Scope) -> Headers:

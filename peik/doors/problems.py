@@ -38,6 +38,10 @@ async def on_gone(request: Request, error: Exception) -> Response:
 
 
 async def on_surprise(request: Request, error: Exception) -> Response:
+    return surprise_response()
+
+
+def surprise_response() -> Response:
     return _response(500, "surprise", "Something went wrong inside Peik; its log says what. Nothing was promised.", {})
 
 

@@ -55,7 +55,7 @@ from peik.doors.rest_sessions import SessionRoutes
 from peik.doors.rest_users import UserRoutes
 from peik.doors.shortcuts import Receive, Scope, Send, Shortcuts
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
-from peik.doors.webhook import PUSHES, webhook_door
+from peik.doors.webhook import PUSHES, WebhookDoor
 from peik.errors import Denied, InDoubt, Problem, Unavailable
 from peik.ops.pulse import Pulse
 from peik.ports import LetterView
@@ -70,6 +70,7 @@ class Rest(FastAPI):
     """What carries traffic goes past the framework."""
 
     shortcuts: Shortcuts
+    pushes: WebhookDoor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.shortcuts(scope, receive, send)
@@ -83,8 +84,8 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> Rest:
     app.add_exception_handler(HTTPException, problems.on_http_error)
     app.add_exception_handler(ClientDisconnect, problems.on_gone)
     app.add_exception_handler(Exception, problems.on_surprise)
-    pushes = webhook_door(peik.desk, peik.receiver.pushed, gate=peik.gate, now=peik.clock.mono)
-    app.add_route(f"{PUSHES}{{bot_id}}", pushes, methods=_VERBS)
+    app.pushes = WebhookDoor(peik.desk, peik.receiver.pushed, gate=peik.gate, now=peik.clock.mono)
+    app.add_route(f"{PUSHES}{{bot_id}}", app.pushes.answer, methods=_VERBS)
     routes = all_routes(peik, key, pulse)
     audited = Audited(peik.audit, access_of(peik, key))
     verbs: dict[str, dict[str, Endpoint]] = defaultdict(dict)
@@ -97,7 +98,7 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> Rest:
     app.shortcuts = Shortcuts(
         super(Rest, app).__call__,
         exact={path: by_verb[path] for path in _TRAFFIC},
-        under={PUSHES: (pushes, "bot_id")},
+        under={PUSHES: (app.pushes.answer, "bot_id")},
     )
     openapi, docs = _described(
         tuple((verb, path, endpoint.__doc__ or "", name, tag) for verb, path, endpoint, name, tag in routes)

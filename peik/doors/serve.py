@@ -15,17 +15,19 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from peik.app import running
+from peik.app import Office, running
 from peik.config import Config
 from peik.core.key_strength import weakness_of
 from peik.doors import rest
 from peik.doors.dashboard.opening import Dashboard
 from peik.doors.doorkeeper import Doorkeeper
-from peik.doors.gateway import Gateway
+from peik.doors.gateway import App, Gateway
 from peik.doors.greeting import cannot_listen, greeting, own_command
 from peik.doors.listening import ADDRESS_SHARE, KEEP_ALIVE_S, GuardedProtocol, GuardedServer, raise_file_limit
+from peik.doors.proxies import Proxies
 from peik.doors.supervisor import Supervisor
 from peik.doors.tls import LOOK_S, Certificate, certificate_of
+from peik.doors.webhook import PUSHES
 from peik.errors import StartError
 from peik.events import CertificateRenewed, DoorsWeak, Events
 from peik.ops.log import EventLog
@@ -99,23 +101,14 @@ async def _serve(config: Config) -> int:
         tidying = asyncio.ensure_future(dashboard.run())
         server = _Server(
             uvicorn.Config(
-                Doorkeeper(
-                    Gateway(peik, dashboard),
-                    gate=peik.gate,
-                    answering=peik.answering,
-                    now=peik.clock.mono,
-                    sections=rest.sections(app),
-                    wait_s_max=config.wait_max,
-                ),
+                doorkeeper_of(peik, app, Gateway(peik, dashboard)),
                 http=GuardedProtocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,  # paths may hold tokens
                 log_config=None,
                 server_header=False,
-                # What a proxy says of its client counts at every door: for limits, lockouts and the audit log.
-                proxy_headers=bool(config.trusted_proxies),
-                forwarded_allow_ips=list(config.trusted_proxies),
+                proxy_headers=False,  # the doorkeeper reads them
                 ssl_context_factory=None if certificate is None else lambda _, __: certificate.context,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=int(max(1, config.grace)),
@@ -148,6 +141,21 @@ async def _serve(config: Config) -> int:
         server.should_exit = True
         await serving
     return 0
+
+
+def doorkeeper_of(peik: Office, app: rest.Rest, doors: App) -> Doorkeeper:
+    """Stands before all doors."""
+    return Doorkeeper(
+        doors,
+        gate=peik.gate,
+        answering=peik.answering,
+        now=peik.clock.mono,
+        sections=rest.sections(app),
+        wait_s_max=peik.config.wait_max,
+        # What a proxy says of its client counts at every door: for limits, lockouts and the audit log.
+        proxies=Proxies(peik.config.trusted_proxies) if peik.config.trusted_proxies else None,
+        takers={PUSHES: app.pushes.take},
+    )
 
 
 def _let_the_collector_rest() -> None:

@@ -15,7 +15,8 @@ from peik.core.gate import Gate, bot_holder
 from peik.desk import Desk
 from peik.doors.access import host_of
 from peik.doors.bodies import read_body
-from peik.doors.replies import Endpoint
+from peik.doors.problems import problem_response, surprise_response
+from peik.doors.shortcuts import Scope
 from peik.errors import BadInput, Denied, Problem
 from peik.inbox.pushed import Pushed
 
@@ -25,23 +26,55 @@ _SECRET = b"x-telegram-bot-api-secret-token"  # the name of the header
 _TAKEN = Response()
 
 
-def webhook_door(
-    desk: Desk, pushed: Pushed, *, gate: Gate | None = None, now: Callable[[], float] = lambda: 0.0
-) -> Endpoint:
-    async def answer(request: Request) -> Response:
+class WebhookDoor:
+    def __init__(
+        self, desk: Desk, pushed: Pushed, *, gate: Gate | None = None, now: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._desk = desk
+        self._pushed = pushed
+        self._gate = gate
+        self._now = now
+
+    async def answer(self, request: Request) -> Response:
         if request.method != "POST":
             raise HTTPException(405, headers={"Allow": "POST"})
-        bot_id = _bot_id(request.path_params["bot_id"], desk)
-        shown = next((value for name, value in request.scope["headers"] if name == _SECRET), b"")
+        bot_id = _bot_id(request.path_params["bot_id"], self._desk)
         # Who does not know the secret learns nothing, not even whether the bot is here.
-        if bot_id is None or not hmac.compare_digest(shown, (await pushed.secret(bot_id)).encode()):
+        if bot_id is None or not _is_shown(request.scope, await self._pushed.secret(bot_id)):
             raise Denied(code="wrong_secret", detail="This is not the secret of this bot's webhook.")
-        if gate is not None:
-            gate.vouch(host_of(request.scope), bot_holder(bot_id), now())  # Telegram itself is no stranger
-        await pushed.take_in(bot_id, _read(await read_body(request, bytes_max=BODY_BYTES_MAX)))
+        if self._gate is not None:
+            # Telegram itself is no stranger.
+            self._gate.vouch(host_of(request.scope), bot_holder(bot_id), self._now())
+        await self._pushed.take_in(bot_id, _read(await read_body(request, bytes_max=BODY_BYTES_MAX)))
         return _TAKEN
 
-    return answer
+    def take(self, word: str, scope: Scope, body: bytes, answered: Callable[[Response], None]) -> bool:
+        """The same for a push as nearly all are: whole, well, and of a bot that has had one before. False: nothing was done, and
+        `answer` has to be asked."""
+        bot_id = _bot_id(word, self._desk) if scope["method"] == "POST" and len(body) <= BODY_BYTES_MAX else None
+        secret = None if bot_id is None else self._pushed.known_secret(bot_id)
+        if bot_id is None or secret is None or not _is_shown(scope, secret):
+            return False
+        try:
+            update = read_update(body)
+        except BadInput:
+            return False
+
+        def told(error: Exception | None) -> None:
+            if error is None:
+                answered(_TAKEN)
+            elif isinstance(error, Problem):
+                answered(problem_response(error))
+            else:
+                answered(surprise_response())
+                raise error
+
+        return self._pushed.take_in_at_once(bot_id, update, told)
+
+
+def _is_shown(scope: Scope, secret: str) -> bool:
+    shown: bytes = next((value for name, value in scope["headers"] if name == _SECRET), b"")
+    return hmac.compare_digest(shown, secret.encode())
 
 
 def _bot_id(text: str, desk: Desk) -> int | None:

@@ -9,7 +9,7 @@ from peik.core.arrival import Update
 from peik.core.gap import is_pushed_anew
 from peik.errors import StoreUnavailable
 from peik.events import Events, NumberingReset
-from peik.inbox.company import Company
+from peik.inbox.company import Company, Told
 from peik.inbox.intake import Intake
 from peik.inbox_ports import InboxStore
 
@@ -49,29 +49,49 @@ class Pushed:
             self._secrets[bot_id] = known
         return known
 
+    def known_secret(self, bot_id: int) -> str | None:
+        """The same, if it need not be asked for."""
+        return self._secrets.get(bot_id)
+
     async def take_in(self, bot_id: int, update: Update) -> None:
         """Make it durable. Those that come while others are stored go together. Raises StoreUnavailable."""
         if bot_id not in self._newest:
             newest = await self._newest_stored(bot_id)
             self._newest.setdefault(bot_id, newest)
+        push, is_new_epoch = self._placed(bot_id, update)
+        await self._company(bot_id).travel(push, begins=is_new_epoch)
+
+    def take_in_at_once(self, bot_id: int, update: Update, told: Told) -> bool:
+        """The same for one who is told how it ended. False: what is stored has to be asked first, and nothing was done."""
+        if bot_id not in self._newest:
+            return False
+        push, is_new_epoch = self._placed(bot_id, update)
+        self._company(bot_id).join(push, told, begins=is_new_epoch)
+        return True
+
+    def _placed(self, bot_id: int, update: Update) -> tuple[_Push, bool]:
+        """An update as it goes on its way, and whether an epoch begins with it."""
         before = self._newest[bot_id]
         is_new_epoch = is_pushed_anew(update.update_id, newest=before)
         if before is None or is_new_epoch or update.update_id > before:
             self._newest[bot_id] = update.update_id
+        return _Push(update, before), is_new_epoch
+
+    def _company(self, bot_id: int) -> Company[_Push]:
         company = self._companies.get(bot_id)
         if company is None:
             company = self._companies[bot_id] = Company(partial(self._store_all, bot_id))
-        try:
-            await company.travel(_Push(update, before), begins=is_new_epoch)
-        except StoreUnavailable:
-            self._newest.pop(bot_id, None)  # what is stored is asked anew
-            raise
+        return company
 
     async def _store_all(self, bot_id: int, pushes: Sequence[_Push], is_new_epoch: bool) -> None:
         # No last id: what a poll may confirm later is only what polls have brought. Here, something older may still
         # wait at Telegram for its next try.
         updates = [push.update for push in pushes]
-        taken = await self._intake.take_in(bot_id, updates, last_update_id=None, is_new_epoch=is_new_epoch)
+        try:
+            taken = await self._intake.take_in(bot_id, updates, last_update_id=None, is_new_epoch=is_new_epoch)
+        except StoreUnavailable:
+            self._newest.pop(bot_id, None)  # what is stored is asked anew
+            raise
         if is_new_epoch:
             first = pushes[0]
             expected_id, first_id = (first.newest or 0) + 1, first.update.update_id

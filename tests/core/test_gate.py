@@ -29,7 +29,11 @@ def test_a_stranger_is_limited_until_he_shows_a_key_and_again_an_hour_after() ->
 
 def test_telegram_that_pushes_is_no_stranger() -> None:
     one = gate(stranger=TWO)
+    assert one.is_stranger("149.154.167.220", NOW)
     one.vouch("149.154.167.220", bot_holder(5), NOW)
+    assert not one.is_stranger("149.154.167.220", NOW + KNOWN_S - 1)
+    assert one.is_stranger("149.154.167.220", NOW + KNOWN_S + 1)
+    assert not gate().is_stranger("1.1.1.1", NOW), "nobody counts strangers"
     assert [one.stranger_wait_s("149.154.167.220", NOW) for _ in range(5)] == [0] * 5
 
 

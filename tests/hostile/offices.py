@@ -26,8 +26,10 @@ from peik.app import Office, running
 from peik.config import load
 from peik.doors import rest
 from peik.doors.doorkeeper import Doorkeeper
+from peik.doors.exchange import Exchange
 from peik.doors.gateway import Gateway
 from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer
+from peik.doors.serve import doorkeeper_of
 from peik.ops.log import EventLog
 from peik.testing import Limits, Options, SimServer, Telegram
 
@@ -120,14 +122,7 @@ class Resident:
             config = load(flags, environment={}, folder=self.folder)
             async with running(config, events=told, chance=random.Random(1), is_alone=True) as self.peik:
                 self.rest_app = rest.build(self.peik, KEY)
-                self.app = Doorkeeper(
-                    Gateway(self.peik, self.rest_app),
-                    gate=self.peik.gate,
-                    answering=self.peik.answering,
-                    now=self.peik.clock.mono,
-                    sections=rest.sections(self.rest_app),
-                    wait_s_max=config.wait_max,
-                )
+                self.app = doorkeeper_of(self.peik, self.rest_app, Gateway(self.peik, self.rest_app))
                 await self._serve()
 
     async def _serve(self) -> None:
@@ -141,6 +136,7 @@ class Resident:
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
         )
@@ -256,6 +252,8 @@ def _log_into(place: io.StringIO) -> structlog.typing.FilteringBoundLogger:
 
 async def _exchange(app: Any, scope: Message, pieces: Sequence[bytes], *, is_cut: bool) -> Heard | None:
     """One request and its whole answer. A stream is left after its first piece: it never ends by itself."""
+    if len(pieces) == 1 and not is_cut and (heard := await _taken_at_once(app, scope, pieces[0])) is not None:
+        return heard
     messages = [
         {"type": "http.request", "body": piece, "more_body": is_cut or number < len(pieces)}
         for number, piece in enumerate(pieces or [b""], 1)
@@ -289,6 +287,42 @@ async def _exchange(app: Any, scope: Message, pieces: Sequence[bytes], *, is_cut
             if status != 500:  # else it is answered already, and raised once more for the server's log
                 raise
     return Heard(status, headers, body) if status else None
+
+
+class _Wire:
+    """A connection of which nothing is but what was written to it."""
+
+    is_full = False
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
+
+    def write(self, data: bytes) -> None:
+        head, _, body = data.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        pairs = (line.partition(": ") for line in lines)
+        self.heard.set_result(Heard(int(first.split(" ")[1]), {name: value for name, _, value in pairs}, body))
+
+    def lines(self) -> bytes:
+        return b""
+
+    def read_on(self) -> None: ...
+
+    async def taken(self) -> None: ...
+
+    def answered(self, exchange: Exchange) -> None: ...
+
+
+async def _taken_at_once(app: Doorkeeper, scope: Message, body: bytes) -> Heard | None:
+    """The answer to a request that was whole from its beginning, if it was taken without a task; None: it has to be asked."""
+    wire = _Wire()
+    exchange = Exchange(wire, scope, keeps=True, awaits_word=False, is_bare=False)
+    exchange.take(body)
+    exchange.end()
+    if not app.take_at_once(exchange):
+        return None
+    async with asyncio.timeout(PATIENCE_S):
+        return await wire.heard
 
 
 @contextlib.contextmanager

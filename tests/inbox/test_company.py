@@ -1,11 +1,11 @@
-"""Who comes while others are under way goes along with those behind him: shared journeys, and nobody's bad luck is another's."""
+"""Who comes while others are under way goes with those who come meanwhile: journeys are shared, and bad luck is not."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from peik.errors import BadInput, StoreUnavailable
+from peik.errors import BadInput, InDoubt, StoreUnavailable
 from peik.inbox.company import GROUP_MAX, Company
 
 
@@ -102,10 +102,9 @@ def test_one_bad_update_fails_none_of_its_neighbours() -> None:
         tasks = road.send(*"abc")
         await settle()
         await road.end(0, BadInput(code="bad", detail="Bad."))
+        for index, error in enumerate([None, BadInput(code="bad", detail="Bad."), None], start=1):
+            await road.end(index, error)
         assert road.seen[1:] == [["a"], ["b"], ["c"]]
-        await road.end(1)
-        await road.end(2, BadInput(code="bad", detail="Bad."))
-        await road.end(3)
         assert [type(task.exception()) for task in tasks] == [type(None), BadInput, type(None)]
 
     told(story)
@@ -123,74 +122,17 @@ def test_while_the_store_is_away_nobody_tries_alone() -> None:
 
 
 @pytest.mark.parametrize("who", ["a", "b"])
-def test_one_who_is_cancelled_on_the_way_leaves_the_others_going(who: str) -> None:
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_one_who_is_cancelled_leaves_the_others_going(who: str, is_under_way: bool) -> None:
     async def story(road: Road) -> None:
         tasks = {task.get_name(): task for task in road.send(*"abc")}
-        await settle()
+        await (settle() if is_under_way else asyncio.sleep(0))
         tasks[who].cancel()
         await settle()
-        if who == "a":  # it led: nobody knows how far it came, and the same twice does no harm
-            assert road.seen[1:] == [["b"], ["c"]]
-            await road.end(1)
-            await road.end(2)
-        else:
-            await road.end(0)
-        assert all(tasks[name].done() and (name == who or tasks[name].exception() is None) for name in "abc")
-        await nobody_leads(road)
-
-    told(story)
-
-
-def test_one_who_is_cancelled_before_he_goes_is_not_taken_along() -> None:
-    async def story(road: Road) -> None:
-        first, *_ = road.send(*"abc")
-        await asyncio.sleep(0)
-        first.cancel()  # it leads, and has not left
-        await settle()
-        assert road.seen == [["b", "c"]]
-        waits, _ = road.send(*"de")
-        await settle()
-        waits.cancel()
-        await settle()
+        assert road.seen == [["a", "b", "c"]]  # nobody has told him that it is stored, and the same twice does no harm
         await road.end(0)
-        assert road.seen[1:] == [["e"]]
-        await road.end(1)
-        await nobody_leads(road)
-
-    told(story)
-
-
-def test_one_who_is_cancelled_just_as_he_is_to_lead_lets_the_next_one_lead() -> None:
-    async def story(road: Road) -> None:
-        road.send("a")
-        await settle()
-        named, _ = road.send(*"bc")
-        await settle()
-        road.ends[0].set_result(None)
-        await asyncio.sleep(0)  # `a` is back and names `b`, who does not know it yet
-        named.cancel()
-        await settle()
-        assert road.seen[1:] == [["c"]]
-        await road.end(1)
-        await nobody_leads(road)
-
-    told(story)
-
-
-def test_one_who_is_cancelled_in_the_moment_in_which_he_would_be_named_is_passed_by() -> None:
-    async def story(road: Road) -> None:
-        first, second = road.send(*"ab")
-        await settle()
-        waits, _ = road.send(*"cd")
-        await settle()
-        road.ends[0].set_result(None)
-        waits.cancel()  # `a` comes back before `c` hears of it
-        await settle()
-        assert first.exception() is None
-        assert second.done()
-        assert road.seen[1:] == [["d"]]
-        await road.end(1)
-        await nobody_leads(road)
+        assert all(tasks[name].cancelled() if name == who else tasks[name].exception() is None for name in "abc")
+        await everybody_is_home(road)
 
     told(story)
 
@@ -200,16 +142,50 @@ def test_one_who_is_cancelled_as_he_hears_that_the_store_is_away_stays_cancelled
         _, second = road.send(*"ab")
         await settle()
         road.ends[0].set_exception(StoreUnavailable(code="store_full", detail="Full."))
-        await asyncio.sleep(0)  # `b` is told, and has not heard it yet
         second.cancel()
         await settle()
         assert second.cancelled()
-        await nobody_leads(road)
+        await everybody_is_home(road)
 
     told(story)
 
 
-async def nobody_leads(road: Road) -> None:
+def test_a_journey_that_is_broken_off_leaves_nobody_waiting() -> None:
+    async def story(road: Road) -> None:
+        tasks = road.send(*"ab")
+        await settle()
+        tasks += road.send("c")
+        await settle()
+        road.ends[0].cancel()
+        await settle()
+        assert [type(task.exception()) for task in tasks[:2]] == [InDoubt, InDoubt]
+        assert road.seen[1:] == [["c"]]
+        await road.end(1)
+        assert tasks[2].exception() is None
+
+    told(story)
+
+
+def test_one_who_cannot_be_told_keeps_no_other_waiting() -> None:
+    async def story(road: Road) -> None:
+        heard: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["exception"]))
+
+        def deaf(error: Exception | None) -> None:
+            raise ZeroDivisionError
+
+        ends: list[Exception | None] = []
+        road.company.join("a", deaf)
+        road.company.join("b", ends.append)
+        await settle()
+        await road.end(0)
+        assert ends == [None]
+        assert [type(one) for one in heard] == [ZeroDivisionError]
+
+    told(story)
+
+
+async def everybody_is_home(road: Road) -> None:
     """Else whoever comes next would wait for ever."""
     before = len(road.seen)
     road.send("z")
