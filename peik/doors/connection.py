@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from peik.doors.exchange import HELD_BYTES_MAX, Exchange, Scope, lines_of
 
+HEAD_BYTES_MAX = 256 * 1024  # as Telegram's own server
 HEADERS_MAX = 200  # a browser sends about twenty; each of 60,000 small ones would cost us many times its size
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
@@ -108,6 +109,8 @@ class Connection(asyncio.Protocol):
             pass  # nothing else is spoken here; the request itself is answered as any
         except httptools.HttpParserError:
             self._break()
+        if self.awaited is Awaited.HEAD and self.taken_bytes > HEAD_BYTES_MAX:
+            self.transport.abort()
         current = self._current
         if current is not None and not current.is_begun:
             self._begin(current)

@@ -76,22 +76,22 @@ class Doorkeeper:
         self._sections = sections
         self._wait_s_max = wait_s_max
         self._proxies = proxies
-        self._takers = takers or {}
+        self._takers = {beginning: (taker, self._place_of(beginning)) for beginning, taker in (takers or {}).items()}
 
     def take_at_once(self, exchange: Exchange) -> bool:
         """See `peik.doors.connection.Prompt`. Strangers are counted, and go the usual way."""
         scope = exchange.scope
         path: str = scope["path"]
         edge = path.rfind("/") + 1
-        taker = self._takers.get(path[:edge])
-        if taker is None:
+        found = self._takers.get(path[:edge])
+        if found is None:
             return False
+        taker, place = found
         began_at = self._now()
         if self._proxies is not None:
             self._proxies.believe(scope)
         if self._gate.is_stranger(host_of(scope), began_at):
             return False
-        place = self._place_of(path)
         own = _headers_of(place, scope)
 
         def answered(response: Response) -> None:

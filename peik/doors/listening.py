@@ -16,7 +16,6 @@ import uvicorn
 from peik.doors.connection import Awaited, Connection
 
 HEAD_S_MAX = 30.0  # from the first byte, or from the connection, to the end of the headers
-HEAD_BYTES_MAX = 256 * 1024  # as Telegram's own server
 BODY_PAUSE_S_MAX = 60.0
 BODY_BYTES_PER_S_MIN = 100.0  # after the first minute; a poor mobile uplink has ten times that
 ANSWER_PAUSE_S_MAX = 120.0  # in which a client has taken nothing of what waits for it
@@ -53,11 +52,6 @@ class GuardedProtocol(Connection):
             if not self.addresses[self._address]:
                 del self.addresses[self._address]
         super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.awaited is Awaited.HEAD and self.taken_bytes > HEAD_BYTES_MAX:
-            self.transport.abort()
 
     def is_overdue(self, now: float) -> bool:
         """Whether the client keeps us waiting for longer than a living one would."""

@@ -73,8 +73,10 @@ class WebhookDoor:
 
 
 def _is_shown(scope: Scope, secret: str) -> bool:
-    shown: bytes = next((value for name, value in scope["headers"] if name == _SECRET), b"")
-    return hmac.compare_digest(shown, secret.encode())
+    for name, value in scope["headers"]:
+        if name == _SECRET:
+            return hmac.compare_digest(value, secret.encode())
+    return False
 
 
 def _bot_id(text: str, desk: Desk) -> int | None:

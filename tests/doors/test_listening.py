@@ -12,12 +12,11 @@ import psutil
 import pytest
 import uvicorn
 
-from peik.doors.connection import HEADERS_MAX
+from peik.doors.connection import HEAD_BYTES_MAX, HEADERS_MAX
 from peik.doors.listening import (
     ANSWER_PAUSE_S_MAX,
     BODY_BYTES_PER_S_MIN,
     BODY_PAUSE_S_MAX,
-    HEAD_BYTES_MAX,
     HEAD_S_MAX,
     KEEP_ALIVE_S,
     GuardedProtocol,
