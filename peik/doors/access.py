@@ -51,8 +51,8 @@ class Access:
         return Caller(key)
 
     def _find_key(self, request: Request) -> Key:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        given = given if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+        scheme, _, given = (header_in(request.scope, b"authorization") or "").partition(" ")
+        given = given if scheme.lower() == "bearer" else header_in(request.scope, b"x-api-key") or ""
         if not given:
             raise Denied(code="no_key", detail="Send the key as `Authorization: Bearer <key>`.")
         key = self._known(digest_of(given.strip()))
@@ -80,6 +80,14 @@ class Access:
         # The look-up itself tells nothing by its time: what is compared is a hash that the caller cannot steer.
         key = self._find(digest) or self._admin
         return key if hmac.compare_digest(key.digest, digest) else None
+
+
+def header_in(scope: Mapping[str, Any], name: bytes) -> str | None:
+    """What a request says under a name in small letters, as `request.headers` would say it, for a tenth of the price."""
+    for one, value in scope["headers"]:
+        if one == name:
+            return str(value, "latin-1")
+    return None
 
 
 def host_of(scope: Mapping[str, Any]) -> str | None:

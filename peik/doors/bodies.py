@@ -13,6 +13,7 @@ from peik.core.letter import Backoff, Enclosed, OnUncertain
 from peik.core.trace import HEADER, PARENT_HEADER, read_parent, read_trace
 from peik.core.units import parse_duration_s
 from peik.desk import Call
+from peik.doors.access import header_in
 from peik.errors import BadInput, TooLarge
 from peik.store.spool import Spool
 
@@ -51,6 +52,8 @@ class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
     letters: list[LetterBody]
 
 
+_HEADER = HEADER.lower().encode()
+_PARENT_HEADER = PARENT_HEADER.lower().encode()
 _decode_letter = msgspec.json.Decoder(LetterBody).decode
 _decode_batch = msgspec.json.Decoder(BatchBody).decode
 
@@ -106,10 +109,10 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
 
 def read_traced(request: Request) -> str | None:
     """What the headers say that this answers: ours counts before `traceparent`. Raises BadInput."""
-    own = request.headers.get(HEADER)
+    own = header_in(request.scope, _HEADER)
     if own:
         return read_trace(own)
-    parent = request.headers.get(PARENT_HEADER)
+    parent = header_in(request.scope, _PARENT_HEADER)
     return None if parent is None else read_parent(parent)
 
 
@@ -205,7 +208,7 @@ def _bad_time(name: str) -> BadInput:
 
 def wait_s(request: Request, *, most_s: float) -> float:
     """`?wait=10s`, bounded; 0 if it is not given."""
-    text = request.query_params.get("wait")
+    text = request.query_params.get("wait") if request.scope["query_string"] else None
     if text is None:
         return 0.0
     try:

@@ -15,7 +15,7 @@ from peik.building_importing import import_desk_of
 from peik.core.key_strength import weakness_of
 from peik.core.token import Token
 from peik.doors import problems
-from peik.doors.access import Access
+from peik.doors.access import Access, header_in
 from peik.doors.archive_health import ArchiveHealth
 from peik.doors.bodies import (
     call_of,
@@ -228,9 +228,9 @@ class _Routes:
         """Accept one call durably; with `?wait=10s`, answer with what became of it."""
         caller = self._admit(request, "send")
         wait = wait_s(request, most_s=self._peik.config.wait_max)
-        key, trace = request.headers.get("idempotency-key"), read_traced(request)
+        key, trace = header_in(request.scope, b"idempotency-key"), read_traced(request)
         config = self._peik.config
-        if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        if (header_in(request.scope, b"content-type") or "").startswith("multipart/form-data"):
             spool = self._peik.spool
             body, enclosed = await read_multipart(request, spool, file_bytes_max=config.upload_bytes_max)
             try:
