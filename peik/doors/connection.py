@@ -11,7 +11,7 @@ import enum
 import logging
 import urllib.parse
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import httptools
 import uvicorn
@@ -80,10 +80,7 @@ class Connection(asyncio.Protocol):
     # ---- bytes in ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(
-            transport, "write"
-        )  # uvloop's own are none of asyncio's
-        self.transport = transport  # type: ignore[assignment]
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's own are none of asyncio's
         self.connections.add(self)  # type: ignore[arg-type]  # a set of uvicorn's own kinds
         self.client = _address(transport.get_extra_info("peername"))
         self._server = _address(transport.get_extra_info("sockname"))
@@ -102,13 +99,13 @@ class Connection(asyncio.Protocol):
         if self._is_broken:
             return
         self.heard_at = self.loop.time()
-        self.taken_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # nothing else is spoken here; the request itself is answered as any
         except httptools.HttpParserError:
             self._break()
+        self.taken_bytes += len(data)
         if self.awaited is Awaited.HEAD and self.taken_bytes > HEAD_BYTES_MAX:
             self.transport.abort()
         current = self._current
@@ -261,8 +258,9 @@ class Connection(asyncio.Protocol):
     # ---- bytes out, and how fast ----
 
     def write(self, data: bytes) -> None:
-        self.written_bytes += len(data)
-        self.transport.write(data)
+        if not self.transport.is_closing():
+            self.written_bytes += len(data)
+            self.transport.write(data)
 
     def lines(self) -> bytes:
         return lines_of(tuple(self._state.default_headers))

@@ -69,8 +69,8 @@ class Exchange:
     """`keeps`: whether the connection may go on after it. `is_bare`: the client knows no chunks (HTTP/1.0)."""
 
     __slots__ = (
-        "_awaits_word", "_chunks", "_head", "_held", "_is_bare", "_is_told_whole", "_left_bytes", "_news", "_wire",
-        "held_bytes", "is_answered", "is_begun", "is_gone", "is_whole", "keeps", "scope",
+        "_awaits_word", "_chunks", "_head", "_held", "_is_bare", "_is_streamed", "_is_told_whole", "_left_bytes", "_news",
+        "_wire", "held_bytes", "is_answered", "is_begun", "is_gone", "is_whole", "keeps", "scope",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, scope: Scope, *, keeps: bool, awaits_word: bool, is_bare: bool) -> None:
@@ -89,6 +89,7 @@ class Exchange:
         self._news: asyncio.Event | None = None
         self._head: Head | None = None
         self._held: bytes | None = None  # the head, which leaves with the first bytes of the body
+        self._is_streamed = False  # nobody knows how long it will be
         self._left_bytes = 0  # to come of an answer whose length was said
 
     # ---- the request, as it comes in ----
@@ -162,9 +163,10 @@ class Exchange:
         self._head = head = head_of(status, tuple(headers))
         self._awaits_word = False
         text = head.status_line + self._wire.lines() + head.lines
-        if self._is_streamed and self._is_bare:
+        is_streamed = self._is_streamed = head.length is None
+        if is_streamed and self._is_bare:
             self.keeps = False  # then its end is the end of the connection
-        elif self._is_streamed and not head.is_chunked and self.scope["method"] != "HEAD":
+        elif is_streamed and not head.is_chunked and self.scope["method"] != "HEAD":
             text += b"transfer-encoding: chunked\r\n"
         if head.closes:
             self.keeps = False
@@ -172,12 +174,8 @@ class Exchange:
             text += b"connection: close\r\n"
         self._left_bytes = head.length or 0
         self._held = text + b"\r\n"
-        if self._is_streamed:  # its first bytes may be long in coming, and clients want to know that it has begun
+        if is_streamed:  # its first bytes may be long in coming, and clients want to know that it has begun
             asyncio.get_running_loop().call_soon(self._let_go)
-
-    @property
-    def _is_streamed(self) -> bool:
-        return self._head is not None and self._head.length is None
 
     def _let_go(self) -> None:
         if self._held is not None and not self.is_gone:

@@ -68,6 +68,12 @@ class GuardedProtocol(Connection):
             case Awaited.REQUEST:
                 return self.is_idle and now - max(self.since, self._full_at) > self.keep_alive_s
 
+    def end(self) -> None:
+        if self.is_idle and not self.transport.get_write_buffer_size():
+            self.transport.close()  # in good order, which needs a client that listens
+        else:
+            self.transport.abort()
+
     def _is_deaf(self, now: float) -> bool:
         """Whether it takes nothing of what is written to it. Such a connection never closes by itself: what is in the buffer has
         to go first."""
@@ -92,7 +98,7 @@ def sweep(connections: Iterable[object], now: float) -> None:
     """End those whose time is over."""
     for connection in list(connections):
         if isinstance(connection, GuardedProtocol) and connection.is_overdue(now):
-            connection.transport.abort()
+            connection.end()
 
 
 def raise_file_limit() -> int:

@@ -221,6 +221,21 @@ def test_empty_lines_do_not_keep_a_connection() -> None:
     asyncio.run(story())
 
 
+def test_a_connection_that_is_not_used_is_ended_in_time_and_not_before() -> None:
+    async def story() -> None:
+        async with listening() as stage:
+            used, idle = [await stage.peer(b"GET / HTTP/1.1\r\n\r\n") for _ in range(2)]
+            for peer in (used, idle):
+                await peer.answer()
+            stage.pass_time(KEEP_ALIVE_S - 2)
+            await used.say(b"GET / HTTP/1.1\r\n\r\n")
+            assert (await used.answer()).endswith(b"0")
+            stage.pass_time(KEEP_ALIVE_S + 1)
+            assert await idle.is_ended()
+
+    asyncio.run(story())
+
+
 def test_a_body_that_only_crawls_is_ended_however_steadily_it_comes() -> None:
     async def story() -> None:
         async with listening() as stage:
