@@ -101,8 +101,8 @@ class Connection(asyncio.Protocol):
         self.heard_at = self.loop.time()
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # nothing else is spoken here; the request itself is answered as any
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(memoryview(data)[offer.args[0] :])
         except httptools.HttpParserError:
             self._break()
         self.taken_bytes += len(data)
@@ -111,6 +111,25 @@ class Connection(asyncio.Protocol):
         current = self._current
         if current is not None and not current.is_begun:
             self._begin(current)
+
+    def _decline(self, rest: memoryview) -> None:
+        """Nothing but HTTP/1.1 is spoken here, and a client who offers something else goes on in it. The parser takes all after
+        such a head for the other protocol, the body of the request too; what it would make of the bytes that come later is
+        another request. So the head is read once more, without the offer, by a parser that has not heard of it."""
+        while True:
+            asked = b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())
+            lines = [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
+            self._parser = httptools.HttpRequestParser(self)
+            try:
+                self._parser.feed_data(b"\r\n".join([asked, *lines, b"", b""]))
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+            except httptools.HttpParserError:
+                self._break()
+                return
+            else:
+                return
 
     def _break(self) -> None:
         """What came is no HTTP, and nothing after it can be understood. What came before it is answered first."""
@@ -146,8 +165,12 @@ class Connection(asyncio.Protocol):
             raise ValueError("too many headers")
 
     def on_headers_complete(self) -> None:
-        self._await(Awaited.BODY)
         parser = self._parser
+        if parser.should_upgrade():
+            if parser.get_method() == b"CONNECT":
+                raise ValueError("no proxy")
+            return  # see _decline
+        self._await(Awaited.BODY)
         version = parser.get_http_version()
         raw_path, query = _parts(self._url)
         path = raw_path.decode("ascii")
@@ -185,6 +208,8 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def on_message_complete(self) -> None:
+        if self.awaited is Awaited.HEAD:
+            return  # see _decline
         self._await(Awaited.REQUEST)
         if self._incoming is not None:
             self._incoming.end()

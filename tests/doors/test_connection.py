@@ -22,6 +22,7 @@ class Application:
 
     def __init__(self) -> None:
         self.heard: list[str] = []
+        self.scopes: list[dict[str, Any]] = []
         self.gate = asyncio.Event()
         self.taken: list[Exchange] = []
 
@@ -32,6 +33,7 @@ class Application:
         return True
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
         path = scope["path"]
         if path == "/until-gone":
             self.heard.append((await receive())["type"])
