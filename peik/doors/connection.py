@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
     _is_broken = False  # what came is no HTTP
     awaited = Awaited.HEAD
     taken_bytes = 0  # of what is awaited
+    _loose_bytes = 0  # of a head, or beside a body: the parser keeps a header, and a trailer, until its end
     written_bytes = 0  # given to the transport so far
 
     def __init__(
@@ -99,6 +100,7 @@ class Connection(asyncio.Protocol):
         if self._is_broken:
             return
         self.heard_at = self.loop.time()
+        self._loose_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -106,7 +108,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._break()
         self.taken_bytes += len(data)
-        if self.awaited is Awaited.HEAD and self.taken_bytes > HEAD_BYTES_MAX:
+        if self._loose_bytes > HEAD_BYTES_MAX:
             self.transport.abort()
         current = self._current
         if current is not None and not current.is_begun:
@@ -142,7 +144,7 @@ class Connection(asyncio.Protocol):
     def _await(self, awaited: Awaited) -> None:
         self.awaited = awaited
         self.since = self.heard_at  # what is awaited changes with what comes in, and with nothing else
-        self.taken_bytes = 0
+        self.taken_bytes = self._loose_bytes = 0
 
     # The parser calls these.
 
@@ -156,6 +158,8 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.awaited is not Awaited.HEAD:
+            return  # a trailer: who looked at the headers did not see it, so that it must not pass for one
         name = name.lower()
         headers = self._headers
         headers.append((name, value))
@@ -200,6 +204,7 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def on_body(self, body: bytes) -> None:
+        self._loose_bytes = 0
         exchange = self._incoming
         if exchange is None or exchange.is_answered:
             return  # what is not read of a request that was answered early

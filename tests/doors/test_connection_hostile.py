@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from peik.doors.connection import HEAD_BYTES_MAX
 from tests.doors.test_connection import LAST, PATIENCE_S, Stage, asked, played
 
 OFFER = (b"Connection: Upgrade", b"Upgrade: h2c")
@@ -43,5 +44,45 @@ def test_an_offer_that_comes_byte_by_byte_is_read_as_one_that_comes_whole() -> N
         said = asked(b"/first", *OFFER, b"Content-Length: 3", method=b"POST", body=b"tea") + asked(b"/last", LAST)
         heard = await stage.ask(*[said[at : at + 1] for at in range(len(said))])
         assert bodies(heard) == [b"POST /first|tea", b"GET /last|"]
+
+    played(story)
+
+
+CHUNKED = b"Transfer-Encoding: chunked"
+
+
+def test_what_stands_after_a_body_is_no_header() -> None:
+    async def story(stage: Stage) -> None:
+        body = b"3\r\ntea\r\n0\r\nX-Forwarded-For: 10.0.0.1\r\n\r\n"
+        heard = await stage.ask(asked(b"/first", CHUNKED, method=b"POST", body=body) + asked(b"/last", LAST))
+        assert bodies(heard) == [b"POST /first|tea", b"GET /last|"]
+        assert [name for name, _ in stage.app.scopes[0]["headers"]] == [b"host", b"transfer-encoding"]
+
+    played(story)
+
+
+@pytest.mark.parametrize("beginning", [b"0\r\nX: ", b"0\r\n", b"3;x="])
+def test_what_stands_beside_a_body_has_an_end(beginning: bytes) -> None:
+    async def story(stage: Stage) -> None:
+        reader, writer = await stage.connect()
+        writer.write(asked(b"/until-gone", CHUNKED, method=b"POST", body=b"3\r\ntea\r\n" + beginning))
+        async with asyncio.timeout(PATIENCE_S):
+            await stage.app.gate.wait()
+            with pytest.raises(ConnectionError):
+                for _ in range(64):
+                    writer.write(b"x" * (HEAD_BYTES_MAX // 16))
+                    await writer.drain()
+                await reader.read()
+        writer.close()
+
+    played(story)
+
+
+def test_a_long_body_in_small_chunks_comes_in() -> None:
+    async def story(stage: Stage) -> None:
+        chunks = (b"3;x=y\r\ntea\r\n" * 1000 for _ in range(HEAD_BYTES_MAX // 3000))
+        said = asked(b"/", CHUNKED, LAST, method=b"POST"), *chunks, b"0\r\nX: y\r\n\r\n"
+        (body,) = bodies(await stage.ask(*said))
+        assert body == b"POST /|" + b"tea" * 1000 * (HEAD_BYTES_MAX // 3000)
 
     played(story)
