@@ -277,6 +277,10 @@ class Connection(asyncio.Protocol):
         return self._current is None
 
     def _refuse(self) -> None:
+        broken = self._incoming
+        if broken is not None and (broken.is_started or broken.is_answered):
+            self.transport.close()  # it has its answer; a second one would pass for a part of it, or for that to the next
+            return
         if self._current is not None:
             self._current.lose()
             self._current = None

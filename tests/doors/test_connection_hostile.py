@@ -86,3 +86,18 @@ def test_a_long_body_in_small_chunks_comes_in() -> None:
         assert body == b"POST /|" + b"tea" * 1000 * (HEAD_BYTES_MAX // 3000)
 
     played(story)
+
+
+@pytest.mark.parametrize(("path", "said"), [(b"/stream", b"3\r\none\r\n"), (b"/nothing", b"")])
+def test_a_request_that_breaks_after_its_answer_has_begun_gets_no_second_one(path: bytes, said: bytes) -> None:
+    async def story(stage: Stage) -> None:
+        reader, writer = await stage.connect()
+        writer.write(asked(path, CHUNKED, method=b"POST"))
+        async with asyncio.timeout(PATIENCE_S):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"no size\r\n")
+            assert said.startswith(await reader.read())
+        writer.close()
+        stage.app.gate.set()
+
+    played(story)
