@@ -7,10 +7,12 @@ when its head is read need not wait for its body, nor for a task if the applicat
 """
 
 import asyncio
+import contextvars
 import enum
 import logging
 import urllib.parse
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import httptools
@@ -66,11 +68,12 @@ class Connection(asyncio.Protocol):
         if not config.loaded:
             config.load()
         self.loop = _loop or asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
         self.keep_alive_s: float = config.timeout_keep_alive
         self.connections = server_state.connections
         self._state = server_state
         self._app = config.loaded_app
-        self._prompt = getattr(config.loaded_app, "take_at_once", None)
+        self._prompt: Callable[[Exchange], bool] | None = getattr(config.loaded_app, "take_at_once", None)
         self._parser = httptools.HttpRequestParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._current: Exchange | None = None  # is being answered
@@ -224,11 +227,22 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, exchange: Exchange) -> None:
         exchange.is_begun = True
-        if self._prompt is not None and exchange.is_whole and self._prompt(exchange):
+        # Who does not take his answers has to wait, and only a task can.
+        if self._prompt is not None and exchange.is_whole and not self.is_full and self._is_taken(exchange):
             return
-        task = self.loop.create_task(self._run(exchange))
+        # In a context of its own: this may run in that of whoever has answered the request before.
+        task = self.loop.create_task(self._run(exchange), context=self._context.copy())
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
+
+    def _is_taken(self, exchange: Exchange) -> bool:
+        assert self._prompt is not None
+        try:
+            return self._prompt(exchange)
+        except Exception:  # noqa: BLE001  as any other of the application's
+            _log.exception("Exception in ASGI application")
+            self._fail(exchange)
+            return True
 
     async def _run(self, exchange: Exchange) -> None:
         try:
@@ -243,6 +257,9 @@ class Connection(asyncio.Protocol):
             _log.exception("Exception in ASGI application")
             if exchange.is_answered or exchange.is_gone:
                 return
+        self._fail(exchange)
+
+    def _fail(self, exchange: Exchange) -> None:
         if exchange.is_started:
             self.transport.close()
         else:

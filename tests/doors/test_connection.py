@@ -99,8 +99,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
-    app = Application()
+async def stage(app: Application) -> AsyncIterator[Stage]:
     config = uvicorn.Config(
         app, http=GuardedProtocol, lifespan="off", log_config=None, proxy_headers=False, timeout_graceful_shutdown=5
     )
@@ -114,9 +113,9 @@ async def stage() -> AsyncIterator[Stage]:
         await serving
 
 
-def played(story: Callable[[Stage], Awaitable[None]]) -> None:
+def played(story: Callable[[Stage], Awaitable[None]], actor: type[Application] = Application) -> None:
     async def play() -> None:
-        async with stage() as one:
+        async with stage(actor()) as one:
             await story(one)
 
     asyncio.run(play())
