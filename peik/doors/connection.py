@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
     _awaits_word = False
     is_full = False
     is_paused = False  # nothing is read
+    _paused_at = 0.0
     _is_broken = False  # what came is no HTTP
     awaited = Awaited.HEAD
     taken_bytes = 0  # of what is awaited
@@ -98,6 +99,9 @@ class Connection(asyncio.Protocol):
                 exchange.lose()
         self._waiting.clear()
         self.resume_writing()
+        # The parser and exchanges know us: without this only the collector, which comes seldom, would free any of us.
+        self._current = self._incoming = None
+        del self._parser
 
     def data_received(self, data: bytes) -> None:
         if self._is_broken:
@@ -276,9 +280,9 @@ class Connection(asyncio.Protocol):
             self._begin(self._current)
             return
         self._current = None
+        self.read_on()
         if self.awaited is Awaited.REQUEST:
             self.since = self.loop.time()  # it is idle from here on
-        self.read_on()
         if self._is_broken:
             self._refuse()
 
@@ -319,11 +323,14 @@ class Connection(asyncio.Protocol):
     def pause_reading(self) -> None:
         if not self.is_paused and not self.transport.is_closing():
             self.is_paused = True
+            self._paused_at = self.loop.time()
             self.transport.pause_reading()
 
     def read_on(self) -> None:
         if self.is_paused and not self.transport.is_closing():
             self.is_paused = False
+            self.heard_at = self.loop.time()
+            self.since += self.heard_at - self._paused_at  # the client could not help that
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:

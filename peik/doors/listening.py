@@ -59,7 +59,7 @@ class GuardedProtocol(Connection):
             return True
         match self.awaited:
             case Awaited.HEAD:
-                return now - self.since > HEAD_S_MAX
+                return now - self.since > HEAD_S_MAX and not self.is_paused
             case Awaited.BODY:
                 took_s = now - self.since
                 is_crawling = took_s > BODY_PAUSE_S_MAX and self.taken_bytes < took_s * BODY_BYTES_PER_S_MIN

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from contextvars import ContextVar
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from peik.doors.connection import HEAD_BYTES_MAX
 from peik.doors.exchange import Exchange
+from peik.doors.listening import HEAD_S_MAX, GuardedProtocol, sweep
 from tests.doors.test_connection import LAST, PATIENCE_S, Application, Receive, Send, Stage, asked, played
 
 OFFER = (b"Connection: Upgrade", b"Upgrade: h2c")
@@ -169,3 +172,53 @@ def test_a_request_has_nothing_of_the_context_of_the_one_before() -> None:
         assert stage.app.heard == ["", "", ""]
 
     played(story, Marked)
+
+
+def only(stage: Stage) -> GuardedProtocol:
+    (connection,) = stage.server.server_state.connections
+    assert isinstance(connection, GuardedProtocol)
+    return connection
+
+
+def test_half_a_head_behind_a_long_answer_is_not_late() -> None:
+    async def story(stage: Stage) -> None:
+        reader, writer = await stage.connect()
+        writer.write(asked(b"/prompt") + asked(b"/second") + b"GET /last HT")
+        async with asyncio.timeout(PATIENCE_S):
+            while not stage.app.taken:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            connection = only(stage)
+            connection.since -= 2 * HEAD_S_MAX  # so long it has taken already
+            connection._paused_at -= 2 * HEAD_S_MAX
+            sweep([connection], asyncio.get_running_loop().time())
+            stage.app.taken[0].answer(200, ((b"content-length", b"2"),), b"ok")
+            await reader.readuntil(b"GET /second|")
+            while connection.is_paused:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            sweep([connection], asyncio.get_running_loop().time())
+            writer.write(b"TP/1.1\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).endswith(b"GET /last|")
+        writer.close()
+
+    played(story)
+
+
+@pytest.mark.parametrize("said", [b"", asked(b"/"), asked(b"/", LAST), asked(b"/until-gone"), b"no request\r\n\r\n"])
+def test_a_connection_that_is_over_leaves_nothing_to_the_collector(said: bytes) -> None:
+    async def story(stage: Stage) -> None:
+        gc.disable()
+        try:
+            _, writer = await stage.connect()
+            async with asyncio.timeout(PATIENCE_S):
+                while not stage.server.server_state.connections:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                connection = weakref.ref(only(stage))
+                writer.write(said)
+                await writer.drain()
+                writer.close()
+                while connection() is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
+
+    played(story)
