@@ -66,13 +66,12 @@ class GuardedProtocol(Connection):
                 is_silent = now - self.heard_at > BODY_PAUSE_S_MAX
                 return (is_crawling or is_silent) and not self.is_paused
             case Awaited.REQUEST:
-                return self.is_idle and now - max(self.since, self._full_at) > self.keep_alive_s
+                return False
 
-    def end(self) -> None:
-        if self.is_idle and not self.transport.get_write_buffer_size():
-            self.transport.close()  # in good order, which needs a client that listens
-        else:
-            self.transport.abort()
+    def is_left(self, now: float) -> bool:
+        """Whether nothing has been asked for longer than a connection is kept."""
+        is_between = self.awaited is Awaited.REQUEST and self.is_idle
+        return is_between and now - max(self.since, self._full_at) > self.keep_alive_s
 
     def _is_deaf(self, now: float) -> bool:
         """Whether it takes nothing of what is written to it. Such a connection never closes by itself: what is in the buffer has
@@ -97,8 +96,13 @@ class GuardedServer(uvicorn.Server):
 def sweep(connections: Iterable[object], now: float) -> None:
     """End those whose time is over."""
     for connection in list(connections):
-        if isinstance(connection, GuardedProtocol) and connection.is_overdue(now):
-            connection.end()
+        if not isinstance(connection, GuardedProtocol):
+            continue
+        if connection.is_overdue(now):
+            connection.transport.abort()
+        elif connection.is_left(now):
+            # In peace: TLS does not tell what of the last answer is still on its way to a slow client.
+            connection.transport.close()
 
 
 def raise_file_limit() -> int:

@@ -12,21 +12,28 @@ from pathlib import Path
 import aiohttp
 import pytest
 import uvicorn
+import uvloop
 
 from peik.carrier.poster import HttpPoster
 from peik.carrier.trust import client_context, own_context
 from peik.config import load
-from peik.doors.listening import GuardedProtocol, GuardedServer
+from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer, sweep
 from peik.doors.tls import Certificate, certificate_of
 from peik.errors import StartError
 from peik.hook_ports import Posted
 from tests.doors.certificates import Authority
-from tests.doors.test_listening import read_all
+from tests.doors.test_listening import LARGE_BYTES, read_all
 from tests.processes.programs import KEY, TOKEN, served
 
 
 @contextlib.asynccontextmanager
 async def listening(certificate: Certificate) -> AsyncIterator[int]:
+    async with serving(certificate) as (_, port):
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def serving(certificate: Certificate) -> AsyncIterator[tuple[GuardedServer, int]]:
     config = uvicorn.Config(
         read_all,
         http=GuardedProtocol,
@@ -37,12 +44,12 @@ async def listening(certificate: Certificate) -> AsyncIterator[int]:
     )
     server = GuardedServer(config)
     listener = socket.create_server(("127.0.0.1", 0))
-    serving = asyncio.create_task(server._serve([listener]))
+    running = asyncio.create_task(server._serve([listener]))
     try:
-        yield listener.getsockname()[1]
+        yield server, listener.getsockname()[1]
     finally:
         server.should_exit = True
-        await serving
+        await running
 
 
 async def shown(port: int, context: ssl.SSLContext) -> int:
@@ -61,6 +68,27 @@ def touch_later(*paths: Path) -> None:
     for path in paths:
         stat = path.stat()
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 5_000_000_000))
+
+
+def test_a_slow_client_gets_all_of_an_answer_though_nothing_else_is_asked(tmp_path: Path) -> None:
+    async def story() -> None:
+        authority = Authority(tmp_path)
+        cert, key, _ = authority.certify("peik")
+        async with serving(Certificate(cert, key)) as (server, port):
+            context = client_context(authority.path)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=1024)
+            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+            taken = await reader.read(1)  # and no more until the connection has long been idle
+            (connection,) = server.server_state.connections
+            assert isinstance(connection, GuardedProtocol)
+            assert connection.is_idle
+            sweep([connection], asyncio.get_running_loop().time() + KEEP_ALIVE_S + 1)
+            async with asyncio.timeout(60):
+                taken += await reader.read()
+            assert len(taken.partition(b"\r\n\r\n")[2]) == LARGE_BYTES
+            writer.close()
+
+    uvloop.run(story())
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_never(tmp_path: Path) -> None:
