@@ -23,6 +23,7 @@ from peik.doors.exchange import HELD_BYTES_MAX, Exchange, Scope, lines_of
 
 HEAD_BYTES_MAX = 256 * 1024  # as Telegram's own server
 HEADERS_MAX = 200  # a browser sends about twenty; each of 60,000 small ones would cost us many times its size
+WAITING_MAX = 1000  # requests behind one; a packet could hold 15,000, each of which costs us fifty times its size
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _log = logging.getLogger("uvicorn.error")  # a name that people's filters know
@@ -181,6 +182,8 @@ class Connection(asyncio.Protocol):
             if parser.get_method() == b"CONNECT":
                 raise ValueError("no proxy")
             return  # see _decline
+        if len(self._waiting) >= WAITING_MAX:
+            raise ValueError("too many requests at once")
         self._await(Awaited.BODY)
         version = parser.get_http_version()
         raw_path, query = _parts(self._url)
@@ -202,7 +205,8 @@ class Connection(asyncio.Protocol):
         }
         is_bare = version == "1.0"
         keeps = not is_bare and parser.should_keep_alive()
-        exchange = Exchange(self, scope, keeps=keeps, awaits_word=self._awaits_word, is_bare=is_bare)
+        awaits_word = self._awaits_word and not is_bare  # HTTP/1.0 has no such word, and would take it for the answer
+        exchange = Exchange(self, scope, keeps=keeps, awaits_word=awaits_word, is_bare=is_bare)
         self._incoming = exchange
         if self._current is None:
             self._current = exchange

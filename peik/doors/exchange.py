@@ -16,6 +16,7 @@ Message = MutableMapping[str, Any]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 HELD_BYTES_MAX = 64 * 1024  # of a body that nobody has asked for yet
+PIECES_MAX = 256  # of it; one of two bytes takes twenty times as much by itself
 HEADS_KEPT = 1024  # answers differ in little but their length
 
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -96,6 +97,8 @@ class Exchange:
 
     def take(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
+        if len(self._chunks) > PIECES_MAX:
+            self._chunks = [b"".join(self._chunks)]
         self.held_bytes += len(chunk)
         self._tell()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from peik.doors.connection import HEAD_BYTES_MAX
+from peik.doors.connection import HEAD_BYTES_MAX, WAITING_MAX
 from peik.doors.exchange import Exchange
 from peik.doors.listening import HEAD_S_MAX, GuardedProtocol, sweep
 from tests.doors.test_connection import LAST, PATIENCE_S, Application, Receive, Send, Stage, asked, played
@@ -142,7 +142,7 @@ def test_who_does_not_take_his_answers_gets_no_more_of_them() -> None:
     async def story(stage: Stage) -> None:
         reader, writer = await stage.connect()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        many = 2000
+        many = 900
         writer.write(asked(b"/prompt") * many + asked(b"/last", LAST))
         async with asyncio.timeout(PATIENCE_S):
             await stage.app.gate.wait()  # one goes the usual way, in which it has to wait
@@ -220,5 +220,35 @@ def test_a_connection_that_is_over_leaves_nothing_to_the_collector(said: bytes) 
                     await asyncio.sleep(0.01)
         finally:
             gc.enable()
+
+    played(story)
+
+
+def test_a_packet_full_of_requests_is_answered_as_far_as_it_goes() -> None:
+    async def story(stage: Stage) -> None:
+        reader, writer = await stage.connect()
+        writer.write(asked(b"/prompt"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not stage.app.taken:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            only(stage).data_received(b"GET / HTTP/1.1\r\n\r\n" * WAITING_MAX * 3)  # as if they had come in one read
+            stage.app.taken[0].answer(200, ((b"content-length", b"2"),), b"ok")
+            heard = await reader.read()
+        writer.close()
+        assert bodies(heard) == [b"ok", *[b"GET /|"] * WAITING_MAX, b"Invalid HTTP request received."]
+
+    played(story)
+
+
+def test_an_old_client_is_not_told_to_go_on() -> None:
+    async def story(stage: Stage) -> None:
+        reader, writer = await stage.connect()
+        writer.write(asked(b"/", b"Expect: 100-continue", b"Content-Length: 3", method=b"POST", version=b"1.0"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not stage.app.scopes:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            writer.write(b"tea")
+            assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
 
     played(story)
