@@ -166,8 +166,6 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.awaited is not Awaited.HEAD:
-            return  # a trailer: who looked at the headers did not see it, so that it must not pass for one
         name = name.lower()
         headers = self._headers
         headers.append((name, value))
@@ -203,6 +201,7 @@ class Connection(asyncio.Protocol):
             "server": self._server,
             "state": {},
         }
+        self._headers = []  # for trailers: who looked at the headers did not see them, so that they must not pass for some
         is_bare = version == "1.0"
         keeps = not is_bare and parser.should_keep_alive()
         awaits_word = self._awaits_word and not is_bare  # HTTP/1.0 has no such word, and would take it for the answer
@@ -224,33 +223,29 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def on_message_complete(self) -> None:
-        if self.awaited is Awaited.HEAD:
+        if self._incoming is None:
             return  # see _decline
         self._await(Awaited.REQUEST)
-        if self._incoming is not None:
-            self._incoming.end()
-            self._incoming = None
+        self._incoming.end()
+        self._incoming = None
 
     # ---- requests, one after the other ----
 
     def _begin(self, exchange: Exchange) -> None:
         exchange.is_begun = True
         # Who does not take his answers has to wait, and only a task can.
-        if self._prompt is not None and exchange.is_whole and not self.is_full and self._is_taken(exchange):
-            return
+        if self._prompt is not None and exchange.is_whole and not self.is_full:
+            try:
+                if self._prompt(exchange):
+                    return
+            except Exception:  # noqa: BLE001  as any other of the application's
+                _log.exception("Exception in ASGI application")
+                self._fail(exchange)
+                return
         # In a context of its own: this may run in that of whoever has answered the request before.
         task = self.loop.create_task(self._run(exchange), context=self._context.copy())
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
-
-    def _is_taken(self, exchange: Exchange) -> bool:
-        assert self._prompt is not None
-        try:
-            return self._prompt(exchange)
-        except Exception:  # noqa: BLE001  as any other of the application's
-            _log.exception("Exception in ASGI application")
-            self._fail(exchange)
-            return True
 
     async def _run(self, exchange: Exchange) -> None:
         try:
