@@ -13,7 +13,7 @@ from peik.core.gate import Gate
 from peik.core.methods import classify, known_methods
 from peik.core.units import parse_duration_s
 from peik.doors.access import host_of, too_often
-from peik.doors.exchange import HEADS_KEPT, Exchange
+from peik.doors.exchange import HEADS_KEPT, Exchange, is_short
 from peik.doors.gateway import respond
 from peik.doors.gateway_answers import too_many
 from peik.doors.problems import problem_response
@@ -179,11 +179,17 @@ _ALONE = {"/health": "health", "/ready": "health", "/metrics": "metrics", "/docs
 _HEADERS: dict[str, Headers] = {"gateway": _ALWAYS, "files": _FILE, "dashboard": ()}
 
 
-@functools.lru_cache(maxsize=HEADS_KEPT)
 def _joined(said: Headers, own: Headers) -> Headers:
+    return _kept(said, own) if is_short(said) else _join(said, own)
+
+
+def _join(said: Headers, own: Headers) -> Headers:
     """What an answer says itself counts."""
     names = {name for name, _ in said}
     return (*said, *[one for one in own if one[0] not in names])
+
+
+_kept = functools.lru_cache(maxsize=HEADS_KEPT)(_join)
 
 
 def _headers_of(place: Place, scope: Scope) -> Headers:

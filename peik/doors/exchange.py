@@ -18,6 +18,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 HELD_BYTES_MAX = 64 * 1024  # of a body that nobody has asked for yet
 PIECES_MAX = 256  # of it; one of two bytes takes twenty times as much by itself
 HEADS_KEPT = 1024  # answers differ in little but their length
+KEPT_BYTES_MAX = 2048  # of one; a longer one is mostly a client's own words, as in a redirect to where he wanted to go
 
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -56,8 +57,17 @@ class Head:
             self.length = 0
 
 
-# Validated and put together once: nearly all answers have the head of one before.
-head_of = functools.lru_cache(maxsize=HEADS_KEPT)(Head)
+_kept = functools.lru_cache(maxsize=HEADS_KEPT)(Head)
+
+
+def head_of(status: int, headers: Headers) -> Head:
+    """Validated and put together once: nearly all answers have the head of one before."""
+    return _kept(status, headers) if is_short(headers) else Head(status, headers)
+
+
+def is_short(headers: Headers) -> bool:
+    """Whether it may be kept for answers to come: a thousand of what strangers have sent would be a great deal."""
+    return sum([len(value) for _, value in headers]) <= KEPT_BYTES_MAX
 
 
 @functools.lru_cache(maxsize=4)

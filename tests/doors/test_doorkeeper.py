@@ -1,6 +1,7 @@
 """The keeper of all doors: what every answer says to browsers, how long it took without what was the client's own affair."""
 
 import asyncio
+import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from peik.core.gate import Gate
 from peik.doors.doorkeeper import Doorkeeper
+from peik.doors.exchange import KEPT_BYTES_MAX, head_of
 from peik.inbox.reading import POLL_S_MAX
 from peik.ops.answering import Answering
 
@@ -164,3 +166,19 @@ def test_lately_is_what_was_answered_within_the_last_few_looks() -> None:
         assert {door: took.count for door, took in lately.items()} == {"rest": 2, "gateway": 1}
     assert {door: took.count for door, took in answering.lately().items()} == {"rest": 2, "gateway": 1}
     assert {door: took.count for door, took in answering.lately().items()} == {"rest": 0, "gateway": 0}
+
+
+def test_what_a_stranger_has_sent_is_not_kept_when_it_comes_back_in_an_answer() -> None:
+    """A redirect says where he wanted to go. A thousand of these in memory would be hundreds of megabytes."""
+    stage = Stage()
+    wanted = b"/" + bytes(KEPT_BYTES_MAX)
+    known = sys.getrefcount(wanted)
+    stage.said = [(b"location", wanted)]
+    stage.ask("/admin/letters")
+    stage.said = []
+    assert sys.getrefcount(wanted) == known
+    wanted = wanted.replace(b"\0", b"x")
+    known = sys.getrefcount(wanted)
+    assert head_of(303, ((b"location", wanted),)) is not head_of(303, ((b"location", wanted),))
+    assert sys.getrefcount(wanted) == known
+    assert head_of(303, ((b"location", b"/admin"),)) is head_of(303, ((b"location", b"/admin"),))
