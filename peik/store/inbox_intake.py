@@ -168,8 +168,8 @@ class Intake:
         since_ms = at_ms - DUPLICATES_MS
         if standing.epoch == 1 or standing.epoch_at < since_ms:
             return set()
-        slack_ms = inbox_consumers.CLOCK_SLACK_MS
-        place = inbox_lanes.first_since(self._connection, standing.bot_id, since_ms - slack_ms)
+        from_ms = since_ms - inbox_consumers.CLOCK_SLACK_MS
+        place = inbox_lanes.first_since(self._connection, standing.bot_id, from_ms, before_epoch=standing.epoch)
         if place is None:
             return set()
         lanes: dict[Chat, None] = {update.lane: None for update in updates_of(standing)}

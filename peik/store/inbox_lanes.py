@@ -4,7 +4,8 @@ Functions on a connection, no state. Numbers only rise, and a reader looks up fi
 it goes on stands there or beyond, so that nothing can appear behind it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import apsw
 import msgspec
@@ -62,30 +63,47 @@ def page(
     return those(connection, ids)
 
 
-def first_since(connection: apsw.Connection, bot_id: int, at_ms: int) -> Place | None:
-    """The first of a bot's arrivals that was received then or later, found in twenty steps; see `inbox_consumers.id_at`."""
-    every = stretches(connection, bot_id)
-    low, high = every.start << STRETCH_BITS, every.stop << STRETCH_BITS
-    while low < high:
-        middle = (low + high) // 2
-        row = _from_number(connection, bot_id, middle)
-        if row is not None and row[2] < at_ms:
-            low = row[1] + 1
-        else:
-            high = middle
-    return first_from(connection, bot_id, low)
+def first_since(connection: apsw.Connection, bot_id: int, at_ms: int, *, before_epoch: int) -> Place | None:
+    """The first of a bot's arrivals that was received then or later, found in twenty steps; see `inbox_consumers.id_at`. Its
+    stretches end with the last arrival of an earlier epoch than this: days after one began, nearly all are of that one."""
+    first = _from_number(connection, bot_id, _search(connection, bot_id, lambda row: row.received_at < at_ms))
+    if first is None:
+        return None
+    beyond = _search(connection, bot_id, lambda row: row.epoch < before_epoch)
+    return Place(id=first.id, stretches=stretches(connection, bot_id, first=first.number, last=beyond - 1))
 
 
 def first_from(connection: apsw.Connection, bot_id: int, first: int) -> Place | None:
     """The first of a bot's arrivals that has this number or a higher one: from there on a lane is looked through, and not
     from its beginning."""
     row = _from_number(connection, bot_id, first)
-    return None if row is None else Place(id=row[0], stretches=stretches(connection, bot_id, first=row[1]))
+    return None if row is None else Place(id=row.id, stretches=stretches(connection, bot_id, first=row.number))
 
 
-def _from_number(connection: apsw.Connection, bot_id: int, first: int) -> tuple[int, int, int] | None:
-    for arrival_id, number, received_at in connection.execute(_SQL["from_number"], (bot_id, first)):
-        return arrival_id, number, received_at
+class _Found(NamedTuple):
+    id: int
+    number: int
+    epoch: int
+    received_at: int
+
+
+def _search(connection: apsw.Connection, bot_id: int, is_below: Callable[[_Found], bool]) -> int:
+    """The least number above all arrivals that are below what is looked for."""
+    every = stretches(connection, bot_id)
+    low, high = every.start << STRETCH_BITS, every.stop << STRETCH_BITS
+    while low < high:
+        middle = (low + high) // 2
+        row = _from_number(connection, bot_id, middle)
+        if row is not None and is_below(row):
+            low = row.number + 1
+        else:
+            high = middle
+    return low
+
+
+def _from_number(connection: apsw.Connection, bot_id: int, first: int) -> _Found | None:
+    for row in connection.execute(_SQL["from_number"], (bot_id, first)):
+        return _Found(*row)
     return None
 
 

@@ -98,7 +98,8 @@ WHERE a.message_id = v.column5 AND a.only_for = 0 AND a.type IN (
 
 -- name: from_number
 -- The first of a bot's arrivals for all that has this number or a higher one.
-SELECT id, number, received_at FROM arrivals WHERE bot_id = ? AND only_for = 0 AND number >= ? ORDER BY number LIMIT 1
+SELECT id, number, epoch, received_at FROM arrivals
+WHERE bot_id = ? AND only_for = 0 AND number >= ? ORDER BY number LIMIT 1
 
 -- name: open_outage
 INSERT INTO outages (bot_id, began_at, ended_at, last_number) VALUES (?, ?, ?, ?) RETURNING id

@@ -235,6 +235,32 @@ async def test_a_lane_is_looked_through_over_many_stretches_of_numbers(place: Sq
         assert await store.inbox.count_arrivals(asked) == 4
 
 
+async def test_under_a_new_epoch_only_the_stretches_of_those_before_are_looked_through(place: SqlitePlace) -> None:
+    """For two days each update is looked for among the earlier ones of its lane, and what came since is none of them."""
+    async with place.open() as store:
+        await open_inbox(store.inbox)
+        await take(store.inbox, message(1, chat=9, message_id=1, text="at first"))
+        await take(store.inbox, *messages(5000, first=2, lanes=3))
+        await take(store.inbox, message(5002, chat=9, message_id=1, text="at last"))
+        looked: list[str] = []
+
+        async def taken(number: int, text: str, *, is_new_epoch: bool = False) -> tuple[int, int]:
+            """How many of it are news, and in how many stretches it was looked for."""
+            looked.clear()
+            store._connection.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: looked.append(event["sql"]))
+            again = message(number, chat=9, message_id=1, text=text)
+            came = await take(store.inbox, again, is_new_epoch=is_new_epoch)
+            store._connection.trace_v2(0, None)
+            return came.stored, sum(sql.count("?") // 6 for sql in looked if "INDEXED BY arrivals_lane" in sql)
+
+        assert await taken(10_001, "at first", is_new_epoch=True) == (0, 2)
+        await take(store.inbox, *messages(10_000, first=10_002, lanes=3))
+        assert await taken(30_001, "at last") == (0, 2)
+        assert await taken(30_002, "news") == (1, 2)
+        assert await taken(30_003, "news") == (1, 2)
+        assert await taken(7, "news", is_new_epoch=True) == (0, 4)
+
+
 async def test_lanes_of_an_older_file_are_found_once_it_is_opened(place: SqlitePlace) -> None:
     async with place.open() as store:
         default = await open_inbox(store.inbox)
