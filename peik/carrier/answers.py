@@ -86,9 +86,10 @@ class AnswerReader:
         return "in the middle of its answer" if self._received else "before it answered"
 
     def _reply(self) -> Reply:
-        if self._coding and self._body:
-            self._body = _decoded(self._body, self._coding)
-        return Reply(status=self._status, body=self._body, retry_after_s=self._retry_after)
+        body, self._body = self._body, b""  # not kept: the next answer may be a poll's, which comes a minute later
+        if self._coding and body:
+            body = _decoded(body, self._coding)
+        return Reply(status=self._status, body=body, retry_after_s=self._retry_after)
 
     # What the parser tells us.
 

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import itertools
+import sys
 import zlib
 
 import pytest
@@ -89,6 +90,17 @@ def test_a_connection_carries_on_only_after_a_clean_answer_that_allows_it(answer
 
 def test_what_follows_a_whole_answer_does_not_change_it() -> None:
     assert read(PLAIN + b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nno") == Reply(status=200, body=BODY)
+
+
+@pytest.mark.parametrize("answer", [PLAIN, CHUNKED, GZIPPED], ids=["plain", "chunked", "gzip"])
+def test_a_body_is_not_kept_while_the_next_answer_is_waited_for(answer: bytes) -> None:
+    reader = AnswerReader()
+    reply = reader.feed(answer)
+    assert reply is not None
+    reader.expect()
+    body, reply = reply.body, None
+    alone = bytes(bytearray(body))  # as many know it as know the other: this line's name, and who counts
+    assert sys.getrefcount(body) == sys.getrefcount(alone)
 
 
 @pytest.mark.parametrize("raw", [zlib.compress(BODY), zlib.compress(BODY)[2:-4]], ids=["zlib", "raw"])
