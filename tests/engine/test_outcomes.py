@@ -123,6 +123,17 @@ def test_after_ten_resends_an_uncertain_letter_is_dead() -> None:
     play(story)
 
 
+def test_an_answer_ends_a_row_of_failures() -> None:
+    async def story(stage: Stage) -> None:
+        for chat in range(100, 112):
+            stage.telegram.faults.add("error", status=502, chat=chat, count=1)
+            letter = await stage.ended(await stage.text(chat, "at the second try"))
+            assert (letter.state, letter.uncertain_tries) == (State.COMPLETED, 1)
+        assert not stage.events_of(events.RouteOpened)
+
+    play(story)
+
+
 def test_an_outage_made_of_server_errors_costs_few_uncertain_tries() -> None:
     async def story(stage: Stage) -> None:
         stage.telegram.faults.add("error", status=502, seconds=1800)
