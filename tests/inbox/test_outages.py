@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from peik.core.arrival import DEFAULT_CONSUMER, read_updates
+from peik.core.token import Token
 from peik.errors import StoreUnavailable
 from peik.events import Arrived, InboxRecovered, OutageSettled, StoreFailed, Surprise
-from peik.inbox.outages import Outages
+from peik.inbox.outages import ASKED_AT_ONCE, Outages
 from peik.inbox.settling import Settling
 from peik.inbox.texts import load_texts
-from peik.inbox_ports import Outgoing
+from peik.inbox_ports import Outage, Outgoing
 from peik.ports import LetterFilter
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 
@@ -457,6 +458,42 @@ def test_a_bot_whose_updates_are_turned_off_is_not_held_for_ever() -> None:
 
 
 # ---- bounds and faults ----
+
+
+def test_what_was_left_of_many_bots_is_taken_up_whole_although_the_store_fails_on_the_way() -> None:
+    async def story(stage: Stage) -> None:
+        desk, store = stage.peik.desk, stage.peik.store.inbox
+        tokens = [
+            Token(f"{BOT + more}:AAE-another-another-another-another-0") for more in range(1, 2 * ASKED_AT_ONCE + 6)
+        ]
+        bots = [record for record, _ in await asyncio.gather(*map(desk.save_bot, tokens))]
+        without = bots[ASKED_AT_ONCE]
+        began = stage.clock.wall_ms()
+        for bot in bots:
+            if bot is not without:
+                await store.open_outage(bot.bot_id, began_at_ms=began, ended_at_ms=began + 1, last_number=0)
+        failing = {bots[0].bot_id, bots[ASKED_AT_ONCE + 5].bot_id, bots[-1].bot_id}
+
+        class Fickle:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(store, name)
+
+            async def outages(self, bot_id: int, *, is_open: bool) -> list[Outage]:
+                if bot_id in failing:
+                    failing.discard(bot_id)
+                    raise StoreUnavailable(code="store_unavailable", detail="it comes and goes")
+                return await store.outages(bot_id, is_open=is_open)
+
+        async with asyncio.TaskGroup() as group:
+            outages = other_outages(stage, store=Fickle())
+            outages.open(group, list)
+            # As of bots that are polled: nothing is over before their sources have caught up.
+            await outages.begin([msgspec.structs.replace(bot, inbound="polling") for bot in bots])
+            assert [bot for bot in bots if not outages.holds(bot.bot_id)] == [without]
+            assert not failing
+            outages.stop()
+
+    play(story, missed="both")
 
 
 def test_more_chats_than_are_held_in_memory_are_told_in_several_goes() -> None:
