@@ -6,6 +6,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from peik.core.pace import Limits
 from peik.core.token import Token
 from tests.engine.story import BOT, Stage, play
 
@@ -34,6 +35,25 @@ def test_it_takes_up_what_another_process_has_changed() -> None:
         await desk.note_me(BOT, ME, "other_bot")
         (stored,) = await store.bots()
         assert (stored.inbound, stored.me) == ("polling", ME)
+
+    play(story)
+
+
+def test_changes_of_one_bot_that_come_at_once_undo_none_of_each_other() -> None:
+    async def story(stage: Stage) -> None:
+        desk = stage.peik.desk
+        limits = Limits(bulk_per_s=5.0)
+        await asyncio.gather(
+            desk.change_bot(BOT, paused="for the night"),
+            desk.change_bot(BOT, limits=limits),
+            desk.note_me(BOT, ME, "other_bot"),
+            desk.change_bot(BOT, inbound="polling"),
+        )
+        (stored,) = await stage.peik.store.bots()
+        for record in (stored, desk.bot(BOT)):
+            assert (record.paused, record.limits, record.me) == ("for the night", limits, ME)
+            assert record.inbound == "polling"
+        assert not desk._changes, "the lock of a bot that nobody changes is kept"
 
     play(story)
 
