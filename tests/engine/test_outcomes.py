@@ -4,6 +4,7 @@ import asyncio
 import itertools
 
 import msgspec
+import pytest
 
 from peik import events
 from peik.core.letter import OnUncertain, State
@@ -223,19 +224,22 @@ def test_an_unauthorised_bot_is_paused_keeps_its_letters_and_goes_on_by_itself()
     play(story)
 
 
-def test_a_blocked_chat_is_shut_and_one_letter_a_day_is_a_probe() -> None:
+@pytest.mark.parametrize("is_express", [True, False])
+def test_a_blocked_chat_is_shut_and_one_letter_a_day_is_a_probe(is_express: bool) -> None:
     async def story(stage: Stage) -> None:
+        # A letter that has an end goes by its lane, never by express.
+        terms = {} if is_express else {"expires_at_ms": stage.clock.wall_ms() + 7 * 86_400_000}
         stage.telegram.user(5, "Sara", "fa", None)
         stage.telegram.block(BOT, 5)
-        first = await stage.ended(await stage.text(5, "one"))
+        first = await stage.ended(await stage.text(5, "one", **terms))
         assert first.failed_reason == "Forbidden: bot was blocked by the user"
-        second = await stage.ended(await stage.text(5, "two"))
+        second = await stage.ended(await stage.text(5, "two", **terms))
         assert (second.state, second.failed_reason) == (State.FAILED, "Forbidden: bot was blocked by the user")
         assert stage.telegram.counters.requests["sendMessage"] == 1  # the second was not even tried
         await asyncio.sleep(25 * 3600)
         stage.telegram.unblock(BOT, 5)
-        probe = await stage.ended(await stage.text(5, "three"))
-        after = await stage.ended(await stage.text(5, "four"))
+        probe = await stage.ended(await stage.text(5, "three", **terms))
+        after = await stage.ended(await stage.text(5, "four", **terms))
         assert (probe.state, after.state) == (State.COMPLETED, State.COMPLETED)
 
     play(story)
