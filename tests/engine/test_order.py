@@ -99,6 +99,20 @@ def test_scheduled_letters_join_their_lane_when_they_are_due() -> None:
     play(story)
 
 
+def test_a_letter_whose_time_is_over_is_not_sent_although_nobody_has_ended_it_yet() -> None:
+    async def story(stage: Stage) -> None:
+        stage.peik.timekeeper.stop()
+        stage.telegram.faults.add("flood", retry_after=120, chat=5, count=1)
+        await stage.text(5, "held")
+        late = await stage.text(5, "late", expires_at_ms=stage.clock.wall_ms() + 60_000)
+        letter = await stage.ended(late)
+        assert (letter.state, letter.failed_reason) == (State.FAILED, "expired")
+        await stage.quiet()
+        assert stage.texts(5) == ["held"]
+
+    play(story)
+
+
 def test_a_letter_that_is_too_late_expires_even_behind_a_held_one() -> None:
     async def story(stage: Stage) -> None:
         stage.telegram.faults.add("flood", retry_after=7200, chat=5, count=1)
