@@ -38,7 +38,9 @@ class Carrier(Protocol):
     """Takes calls to Telegram. It answers with facts and never raises for the network."""
 
     def start(self, request: Request, done: Callable[[Reply], None]) -> None:
-        """Begin one try; `done` is called exactly once, from the event loop, never from within this call."""
+        """Begin one try; `done` is called exactly once, from the event loop, never from within this call. It may be called while
+        the answer's connection is still being read, so it must leave the next try to a later turn: what closes the connection
+        behind the answer has not been seen yet."""
 
     async def carry(self, request: Request) -> Reply:
         """The same for callers that wait."""

@@ -31,7 +31,8 @@ _MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
-gc.disable()  # until all is loaded: of that nothing is garbage, and every collection looks through more of it
+if "PYTEST_XDIST_WORKER" in os.environ:
+    gc.disable()  # until all is loaded: of that nothing is garbage, and every collection looks through more of it
 _running: set[str] = set()
 
 
