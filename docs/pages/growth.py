@@ -22,7 +22,7 @@ def growth_parts() -> Iterator[str]:
             growth = line["growth"]
             points = " · ".join(f"{n:,.0f}: {short(cost)}" for n, cost in line["points"])
             exponent = f"{growth['exponent']:.2f} ± {growth['error']:.2f}"
-            verdict = "yes" if growth["is_log"] else "**no**"
+            verdict = line.get("each") or ("yes" if growth["is_log"] else "**no**")
             rows.append(
                 (axis, f"{line['title']}, {line['unit']}", points, exponent, f"{growth['log_exponent']:.2f}", verdict)
             )

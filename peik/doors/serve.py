@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import resource
 import shutil
@@ -19,6 +18,7 @@ from peik.app import Office, running
 from peik.config import Config
 from peik.core.key_strength import weakness_of
 from peik.doors import rest
+from peik.doors.collector import let_the_collector_rest
 from peik.doors.dashboard.opening import Dashboard
 from peik.doors.doorkeeper import Doorkeeper
 from peik.doors.gateway import App, Gateway
@@ -38,7 +38,6 @@ from peik.serving import admin_key, only_server
 # The writer's thread must not wait 5 ms for the interpreter whenever a statement is done (measured: ten times faster
 # commits beside a busy event loop).
 _SWITCH_INTERVAL_S = 0.0005
-_YOUNG_MAX = 10_000  # objects between two collections of young ones
 
 
 class _Server(GuardedServer):
@@ -128,7 +127,7 @@ async def _serve(config: Config) -> int:
         )
         sys.stderr.flush()
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        _let_the_collector_rest()
+        let_the_collector_rest()
         supervisor.ready(f"{len(peik.desk.bots())} bot(s) on port {port}.")  # the socket has listened all along
         async with supervisor.beating():
             await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
@@ -156,14 +155,6 @@ def doorkeeper_of(peik: Office, app: rest.Rest, doors: App) -> Doorkeeper:
         proxies=Proxies(peik.config.trusted_proxies) if peik.config.trusted_proxies else None,
         takers={PUSHES: app.pushes.take},
     )
-
-
-def _let_the_collector_rest() -> None:
-    """What is here by now stays until the end: a collection need not look through it again and again. And requests make
-    thousands of objects that are gone a moment later, none of them in cycles: collections may come less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_MAX, 20, 50)
 
 
 def _on_signals(stop: asyncio.Event) -> None:

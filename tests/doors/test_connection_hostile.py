@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from peik.doors.connection import HEAD_BYTES_MAX, WAITING_MAX
-from peik.doors.exchange import Exchange
+from peik.doors.exchange import PIECES_MAX, Exchange
 from peik.doors.listening import HEAD_S_MAX, GuardedProtocol, sweep
 from tests.doors.test_connection import LAST, PATIENCE_S, Application, Receive, Send, Stage, asked, played
 
@@ -238,6 +238,16 @@ def test_a_packet_full_of_requests_is_answered_as_far_as_it_goes() -> None:
         assert bodies(heard) == [b"ok", *[b"GET /|"] * WAITING_MAX, b"Invalid HTTP request received."]
 
     played(story)
+
+
+def test_a_body_in_tiny_pieces_is_kept_in_few() -> None:
+    wire: Any = None  # nothing is written
+    exchange = Exchange(wire, {"method": "POST"}, keeps=True, awaits_word=False, is_bare=False)
+    pieces = [b"%02d" % (number % 100) for number in range(10_000)]
+    for piece in pieces:
+        exchange.take(piece)
+        assert len(exchange._chunks) <= PIECES_MAX
+    assert (exchange.body, exchange.held_bytes) == (b"".join(pieces), 20_000)
 
 
 def test_an_old_client_is_not_told_to_go_on() -> None:
