@@ -118,5 +118,9 @@ def test_whatever_is_said_in_telegrams_place_peik_does_not_fail(stage: tuple[Res
     peik, impostor = stage
     for number, body in enumerate(BODIES):
         impostor.body, before = body, impostor.asked
-        answer(peik, method, chat_id=number + 1, text="x")
+        for _ in range(500):
+            # On a busy machine a send is answered for before it has left, and the nonsense before it may be heard only now.
+            answer(peik, method, chat_id=number + 1, text="x")
+            if impostor.asked > before:
+                break
         assert impostor.asked > before, "nobody asked the impostor"
