@@ -151,23 +151,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool = False) -> Letter:
     """A draft that has just become durable, as the engines carry it. `is_plain`: it is known to have the usual terms."""
-    if is_plain:
-        # What is as usual is left out: a field that is named costs more the more there are (1.3 µs for all, 0.4 for these).
-        return Letter(
-            id=letter_id,
-            bot_id=draft.bot_id,
-            number=number,
-            method=draft.method,
-            params=draft.params,
-            chat=draft.chat,
-            thread=draft.thread,
-            weight=draft.weight,
-            rank=draft.rank,
-            attempts=draft.attempts,
-            backoff_ms=draft.backoff_ms,
-            trace=draft.trace,
-        )
-    return Letter(
+    plain = Letter(
         id=letter_id,
         bot_id=draft.bot_id,
         number=number,
@@ -179,6 +163,14 @@ def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool
         rank=draft.rank,
         attempts=draft.attempts,
         backoff_ms=draft.backoff_ms,
+        trace=draft.trace,
+    )
+    if (
+        is_plain
+    ):  # nearly all, and a field that is named costs the more the more there are (1.3 µs for all, 0.4 for these)
+        return plain
+    return msgspec.structs.replace(
+        plain,
         backoff=draft.backoff,
         timeout_ms=draft.timeout_ms,
         on_uncertain=draft.on_uncertain,
@@ -186,5 +178,4 @@ def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool
         awaits=draft.awaits,
         is_moved=draft.is_moved,
         enclosed=draft.enclosed,
-        trace=draft.trace,
     )

@@ -66,34 +66,7 @@ def letter_from_row(row: tuple[Value, ...]) -> Letter:
 
 
 def _letter(row: _LetterRow) -> Letter:
-    is_plain = (
-        row.backoff is None
-        and row.timeout_ms is None
-        and row.hold is None
-        and row.due_at is None
-        and row.expires_at is None
-        and row.awaits is None
-        and row.moved is None
-        and row.enclosed is None
-    )
-    if is_plain:  # as `letter_of_draft`: a field that is named costs
-        return Letter(
-            id=row.id,
-            bot_id=row.bot_id,
-            number=row.number,
-            method=row.method,
-            params=row.params,
-            chat=row.chat,
-            thread=row.thread,
-            weight=row.weight,
-            rank=row.rank,
-            attempts=row.attempts,
-            backoff_ms=row.backoff_ms,
-            attempts_made=row.attempts_made,
-            uncertain_tries=row.uncertain_tries,
-            trace=row.trace,
-        )
-    return Letter(
+    plain = Letter(
         id=row.id,
         bot_id=row.bot_id,
         number=row.number,
@@ -105,6 +78,24 @@ def _letter(row: _LetterRow) -> Letter:
         rank=row.rank,
         attempts=row.attempts,
         backoff_ms=row.backoff_ms,
+        attempts_made=row.attempts_made,
+        uncertain_tries=row.uncertain_tries,
+        trace=row.trace,
+    )
+    has_usual_terms = (
+        row.backoff is None
+        and row.timeout_ms is None
+        and row.hold is None
+        and row.due_at is None
+        and row.expires_at is None
+        and row.awaits is None
+        and row.moved is None
+        and row.enclosed is None
+    )
+    if has_usual_terms:  # nearly all, and a field that is named costs
+        return plain
+    return msgspec.structs.replace(
+        plain,
         backoff=Backoff(row.backoff) if row.backoff else Backoff.EXPONENTIAL,
         timeout_ms=row.timeout_ms or 0,
         on_uncertain=OnUncertain.HOLD if row.hold else OnUncertain.RESEND,
@@ -112,10 +103,7 @@ def _letter(row: _LetterRow) -> Letter:
         expires_at_ms=row.expires_at or 0,
         awaits=row.awaits,
         is_moved=bool(row.moved),
-        attempts_made=row.attempts_made,
-        uncertain_tries=row.uncertain_tries,
         enclosed=_decode_enclosed(row.enclosed) if row.enclosed else (),
-        trace=row.trace,
     )
 
 
