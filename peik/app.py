@@ -10,7 +10,7 @@ from peik.building_ground import Ground
 from peik.building_routes import carrier_to, poster_of, pusher_of
 from peik.building_sessions import MakeArchive, MakeClients, kit_of
 from peik.carrier_ports import Carrier
-from peik.clock import Clock, SystemClock
+from peik.clock import Clock, SettledClock, SystemClock
 from peik.config import Config
 from peik.events import Events
 from peik.hook_ports import Poster
@@ -73,7 +73,7 @@ async def running(
         custodian = custodian_of(config, store, clock=clock, events=events)
         await custodian.begin()
         office = build(
-            Ground(config=config, clock=clock, chance=chance, events=events, store=store, spool=spool),
+            _ground(config, clock=clock, chance=chance, events=events, store=store, spool=spool),
             carriers=carriers,
             poster=poster or poster_of(config),
             pusher=pusher,
@@ -109,7 +109,7 @@ async def recover_once(
     spool = files.open(store)
     carriers = [carrier or carrier_to(address, config) for address in config.routes]
     try:
-        ground = Ground(config=config, clock=clock, chance=random.Random(), events=Events(), store=store, spool=spool)
+        ground = _ground(config, clock=clock, chance=random.Random(), events=Events(), store=store, spool=spool)
         office = build(ground, carriers=carriers, poster=poster_of(config), pusher=pusher_of(config))
         office.desk.open(await bots_of(store))
         async with asyncio.TaskGroup() as group:
@@ -129,6 +129,13 @@ async def recover_once(
         await asyncio.gather(*(each.close() for each in carriers))
         await spool.close()
         await store.close()
+
+
+def _ground(
+    config: Config, *, clock: Clock, chance: random.Random, events: Events, store: AnyStore, spool: Spool
+) -> Ground:
+    settled = SettledClock(clock, settles_s=config.clock_settles)
+    return Ground(config=config, clock=clock, settled=settled, chance=chance, events=events, store=store, spool=spool)
 
 
 class Files:

@@ -49,7 +49,9 @@ def build(
     Raises StartError."""
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
     sessions: SessionsDesk | None = None
-    figures = figures_of(store=store, clock=clock, events=events)  # first: they count what is told from here on
+    figures = figures_of(
+        store=store, clock=clock, settled=ground.settled, events=events
+    )  # first: they count what is told from here on
     outbox = outbox_of(
         ground, carriers, poster, line_of=lambda user_id: None if sessions is None else sessions.line_of(user_id)
     )
@@ -61,6 +63,7 @@ def build(
     notifying = notifications_of(
         terms_of(config),
         clock=clock,
+        settled=ground.settled,
         events=events,
         store=store,
         desk=outbox.desk,
@@ -72,6 +75,8 @@ def build(
     return Office(
         config=config,
         clock=clock,
+        settled=ground.settled,
+        clock_watch=watch.clock,
         events=events,
         store=store,
         spool=ground.spool,
@@ -125,6 +130,7 @@ def _forgetter(ground: Ground, outbox: Outbox, sessions: "SessionsDesk | None") 
     return forgetter_of(
         ground.config,
         clock=ground.clock,
+        settled=ground.settled,
         events=ground.events,
         letters=outbox.desk,
         bots=lambda: [bot.bot_id for bot in outbox.desk.bots()],

@@ -16,7 +16,7 @@ from peik.node_ports import CHORES
 from peik.ports import BotRecord
 from peik.session_events import SessionUp
 from peik.sessions.ports import Line
-from peik.sessions.sending import ACCOUNT_LIMITS, AccountCarrier
+from peik.sessions.sending import AccountCarrier
 from peik.settings_values import RouteKind
 
 
@@ -51,7 +51,7 @@ class LetterAccounts:
     async def add(self, user_id: int, username: str | None) -> None:
         known = self._desk.known(user_id)
         if known is None or (known.token.is_account and username not in (None, known.username)):
-            await self._desk.save_account(user_id, username, ACCOUNT_LIMITS)
+            await self._desk.save_account(user_id, username)
 
     async def remove(self, user_id: int) -> None:
         known = self._desk.known(user_id)

@@ -40,6 +40,7 @@ def forgetter_of(
     config: Config,
     *,
     clock: Clock,
+    settled: Clock,
     events: Events,
     letters: Cancelling,
     bots: Callable[[], Sequence[int]],
@@ -79,6 +80,7 @@ def forgetter_of(
         backups=partial(_held, config),
         is_known_bot=lambda bot_id: bot_id in bots(),
         clock=clock,
+        settled=settled,
         events=events,
         is_live=is_live,
     )

@@ -4,7 +4,7 @@ import random
 
 import msgspec
 
-from peik.clock import Clock
+from peik.clock import Clock, SettledClock
 from peik.config import Config
 from peik.events import Events
 from peik.store.choosing import AnyStore
@@ -16,6 +16,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     clock: Clock
+    settled: SettledClock  # of what destroys by age
     chance: random.Random
     events: Events
     store: AnyStore

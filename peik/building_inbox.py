@@ -1,6 +1,7 @@
 """How the inbox is put together: what it needs of the desk and the routes comes in as small functions."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import msgspec
 
@@ -8,6 +9,7 @@ from peik.building_ground import Ground
 from peik.building_outbox import Outbox
 from peik.carrier_ports import Request
 from peik.config import Config
+from peik.core.address import Reach
 from peik.core.letter import Chat
 from peik.core.methods import classify
 from peik.core.notice import limited_text
@@ -57,9 +59,14 @@ def inbox_of(ground: Ground, outbox: Outbox, pusher: Pusher) -> Inbox:
         outages=outages,
         recover=lambda bot_id: _recover(outbox.leases, receiver, outbox.desk.bot(bot_id)),
         likely_s=ground.config.trace_likely,
-        urls_may_be_private=ground.config.pushes_may_be_private,
+        reach_of=partial(_reach_of, ground, outbox),
+        consumers_max=ground.config.consumers_max,
     )
     return Inbox(desk=inbox, receiver=receiver, outages=outages, consumers=consumers, upkeep=_upkeep(ground))
+
+
+async def _reach_of(ground: Ground, outbox: Outbox, bot_id: int) -> Reach:
+    return ground.config.pushes_reach(is_guest=await outbox.desk.is_guest(bot_id))
 
 
 def _outages(ground: Ground, outbox: Outbox) -> Outages:
@@ -134,6 +141,7 @@ def _consumers(ground: Ground, outbox: Outbox, outages: Outages, pusher: Pusher)
             missed_after_s=config.missed_after,
         ),
         pusher=pusher,
+        reach_of=partial(_reach_of, ground, outbox),
         accept=accept,
         locks=store.nodes,
         is_served=outbox.leases.holds,
@@ -222,4 +230,10 @@ def _upkeep(ground: Ground) -> Upkeep:
         unread_ms=int(config.keep_unread * 1000),
         idle_ms=int(config.consumer_idle * 1000),
     )
-    return Upkeep(store=ground.store.inbox, clock=ground.clock, events=ground.events, retention=retention)
+    return Upkeep(
+        store=ground.store.inbox,
+        papers=ground.store.papers,
+        clock=ground.settled,
+        events=ground.events,
+        retention=retention,
+    )

@@ -11,8 +11,8 @@ import msgspec
 from peik.building_ground import Ground
 from peik.building_outbox import Outbox
 from peik.core.letter import Enclosed, State
-from peik.desk import Call, Desk
-from peik.errors import BadInput, InDoubt, NotFound
+from peik.desk import Call, Desk, keep_files
+from peik.errors import BadInput, NotFound
 from peik.inbox.texts import load_texts
 from peik.job_events import JobSaid
 from peik.job_ports import JobRetention
@@ -104,7 +104,11 @@ def jobs_of(ground: Ground, outbox: Outbox, kinds: Kinds) -> Jobs:
     )
     retention = JobRetention(completed_ms=int(config.keep_jobs * 1000), failed_ms=int(config.keep_failed_jobs * 1000))
     upkeep = Upkeep(
-        store=store.jobs, retention=retention, is_ours=lambda: outbox.leases.is_live(CHORES), clock=clock, events=events
+        store=store.jobs,
+        retention=retention,
+        is_ours=lambda: outbox.leases.is_live(CHORES),
+        clock=ground.settled,
+        events=events,
     )
     hands = JobHands(workers=workers, telling=telling, folders=folders, upkeep=upkeep, kinds=kinds)
     return Jobs(desk=desk, hands=hands, hosts=hosts)
@@ -121,21 +125,9 @@ class JobLetters:
     async def accept(
         self, bot_id: int | None, method: str, params: bytes, *, files: Mapping[str, Path], idempotency_key: str
     ) -> int:
-        enclosed = [await self._enclosed(field, path) for field, path in files.items()]
-        call = Call(
-            bot_id=bot_id, method=method, params=params, enclosed=tuple(enclosed), idempotency_key=idempotency_key
-        )
-        blobs = [one.blob for one in enclosed]
-        try:
-            (accepted,) = await self._desk.accept([call])
-        except InDoubt:
-            raise  # it may be accepted all the same, and needs its files then
-        except Exception:
-            self._spool.remove(blobs)
-            raise
-        if accepted.is_repeat:
-            self._spool.remove(blobs)
-        return accepted.letter_id
+        kept = await keep_files((self._enclosed(field, path) for field, path in files.items()), self._spool)
+        call = Call(bot_id=bot_id, method=method, params=params, enclosed=kept, idempotency_key=idempotency_key)
+        return (await self._desk.accept_with_files(kept, lambda _: call, blobs=self._spool)).letter_id
 
     async def _enclosed(self, field: str, path: Path) -> Enclosed:
         kept = await self._spool.keep(_chunks(path), size_bytes_max=self._size_bytes_max)

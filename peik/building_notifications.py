@@ -62,6 +62,7 @@ def notifications_of(
     terms: Terms,
     *,
     clock: Clock,
+    settled: Clock,
     events: Events,
     store: AnyStore,
     desk: Desk,
@@ -78,7 +79,7 @@ def notifications_of(
         papers=papers,
         packing=packing,
         handing=handing,
-        cleaning=Cleaning(papers, clock=clock, keep_ms=terms.keep_ms),
+        cleaning=Cleaning(papers, clock=settled, keep_ms=terms.keep_ms),
         clock=clock,
         events=events,
     )
@@ -175,6 +176,9 @@ class OutreachBots:
 
     def named(self, bot_id: int | None) -> int:
         return self._desk.bot(bot_id).bot_id
+
+    def are_several(self) -> bool:
+        return sum(not bot.token.is_account for bot in self._desk.bots()) > 1
 
     def receiving(self, bot_id: int | None) -> int:
         bot = self._desk.bot(bot_id)

@@ -20,6 +20,7 @@ from peik.engine.routes import Routes
 from peik.engine.sender import Sender, Terms
 from peik.engine.timekeeper import Timekeeper
 from peik.errors import StartError
+from peik.guests import Guests
 from peik.hook_ports import Poster
 from peik.ports import BotRecord, Retention
 from peik.sessions.ports import Line
@@ -55,6 +56,7 @@ def outbox_of(
         events=events,
         defaults=_defaults(config),
         expect=timekeeper.expect,
+        guests=Guests(store.papers, clock),
     )
     return Outbox(
         leases=leases,
@@ -64,7 +66,7 @@ def outbox_of(
         hands=hands,
         desk=desk,
         timekeeper=timekeeper,
-        hooks=Hooks(store=store, poster=poster, clock=clock, events=events),
+        hooks=Hooks(store=store, poster=poster, clock=clock, settled=ground.settled, events=events),
     )
 
 
@@ -78,6 +80,7 @@ def _timekeeper(ground: Ground) -> Timekeeper:
     return Timekeeper(
         store=ground.store,
         clock=ground.clock,
+        settled=ground.settled,
         events=ground.events,
         retention=retention,
         remove_blobs=ground.spool.remove,

@@ -25,6 +25,7 @@ def broadcasts_of(ground: Ground, outbox: Outbox) -> tuple[BroadcastsDesk, Broad
         contacts=store.contacts,
         letters=letters,
         clock=clock,
+        settled=ground.settled,
         events=events,
         chance=ground.chance,
         is_ours=lambda: outbox.leases.is_live(CHORES),
@@ -75,7 +76,7 @@ class BroadcastLetters:
 
     def per_s(self, bot_id: int) -> float | None:
         bot = self._desk.known(bot_id)
-        limits = (bot.limits if bot is not None else None) or Limits()
+        limits = Limits() if bot is None else bot.limits or bot.usual_limits
         return limits.bulk_per_s if self._is_paced and limits.is_on else None
 
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 SESSIONS_PAGE = 500
 
 
-def figures_of(*, store: AnyStore, clock: Clock, events: Events) -> Figures:
+def figures_of(*, store: AnyStore, clock: Clock, settled: Clock, events: Events) -> Figures:
     counting = Counting()
     events.listen(counting)
-    return Figures(counting=counting, papers=store.papers, node=store.nodes.node, clock=clock)
+    return Figures(counting=counting, papers=store.papers, node=store.nodes.node, clock=clock, settled=settled)
 
 
 def overview_of(

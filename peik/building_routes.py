@@ -74,7 +74,7 @@ def poster_of(config: Config) -> HttpPoster:
 
 def pusher_of(config: Config) -> HttpPusher:
     trust = None if config.ca_file is None else client_context(config.ca_file)
-    return HttpPusher(may_be_private=config.pushes_may_be_private, ssl_context=trust)
+    return HttpPusher(ssl_context=trust)
 
 
 def downloader_to(address: RouteAddress, config: Config) -> HttpDownloader:

@@ -16,7 +16,7 @@ from peik.building_ground import Ground
 from peik.building_outbox import Outbox
 from peik.clock import Clock
 from peik.config import Config
-from peik.core.address import read_address
+from peik.core.address import Reach, read_address
 from peik.errors import BadInput, Problem, StartError
 from peik.events import Events
 from peik.hook_ports import Poster
@@ -182,7 +182,7 @@ def _chores(
             retention=retention_of(config),
             keep_sessions_s=config.keep_sessions,
             is_ours=lambda: leases.is_live(CHORES),
-            clock=clock,
+            clock=ground.settled,
             events=events,
         ),
         ArchiveWatch(archive=archive, clock=clock, events=events),
@@ -190,7 +190,7 @@ def _chores(
     ]
     if config.sessions_webhook is not None:
         try:
-            url = read_address(config.sessions_webhook, may_be_private=config.hooks_allow_private)
+            url = read_address(config.sessions_webhook, reach=Reach.private(config.hooks_allow_private))
         except BadInput as error:
             raise StartError(f"PEIK_SESSIONS_WEBHOOK: {error.detail}") from None
         chores.append(

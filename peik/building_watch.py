@@ -23,6 +23,7 @@ from peik.ops.alert_papers import AlertPapers
 from peik.ops.alert_rules import BY_NAME
 from peik.ops.alerts import Alerts
 from peik.ops.answering import Answering
+from peik.ops.clock_watch import ClockWatch
 from peik.ops.figures import Figures
 from peik.ops.overview import Overview
 from peik.ops.standing import Standings
@@ -38,6 +39,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     standings: Standings
     answering: Answering
     watching: Watching
+    clock: ClockWatch
 
 
 def watch_of(
@@ -72,6 +74,13 @@ def watch_of(
         standings=standings,
         answering=answering,
         watching=_watching(ground, outbox.leases, alerts=alerts, overview=overview, answering=answering),
+        clock=ClockWatch(
+            clock=ground.settled,
+            papers=ground.store.papers,
+            events=ground.events,
+            settles_s=ground.config.clock_settles,
+            has_chores=lambda: outbox.leases.holds(CHORES),
+        ),
     )
 
 

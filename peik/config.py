@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from peik.core.address import Reach
 from peik.core.quiet import Quiet
 from peik.core.rate import Rate
 from peik.errors import StartError
@@ -72,6 +73,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_arrivals: float
     keep_unread: float
     consumer_idle: float
+    consumers_max: int
     admin_chats: tuple[str, ...]
     alert_urls: tuple[str, ...]
     alerts_off: tuple[str, ...]
@@ -114,6 +116,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_completed: float
     keep_dead: float
     keep_log: float
+    clock_settles: float
     keep_audit: float
     log_level: str
     log_format: str
@@ -143,11 +146,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError:
             return self.host != "localhost"
 
-    @property
-    def pushes_may_be_private(self) -> bool:
+    def pushes_reach(self, *, is_guest: bool) -> Reach:
+        """Whereto updates of a bot may be pushed. A guest may be a stranger's, wherever Peik listens."""
         if self.pushes_allow_private is not None:
-            return self.pushes_allow_private
-        return not (self.is_beyond_this_machine and self.gateway_open)
+            return Reach.private(self.pushes_allow_private)
+        is_refused = is_guest or (self.is_beyond_this_machine and self.gateway_open)
+        return Reach.PUBLIC if is_refused else Reach.INSIDE
 
     @property
     def secret_keys(self) -> str | None:

@@ -4,22 +4,23 @@ import asyncio
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from peik.clock import Clock
-from peik.core.address import read_address
+from peik.core.address import Reach, read_address
 from peik.core.call import opened, read_call
 from peik.core.letter import Backoff, Chat, Draft, Enclosed, OnUncertain, Priority, State
 from peik.core.lifecycle import Move
-from peik.core.pace import Limits
+from peik.core.pace import ACCOUNT_LIMITS, Limits
 from peik.core.token import Token
-from peik.errors import BadInput, NotFound, TooLarge
+from peik.errors import BadInput, InDoubt, NotFound, TooLarge
 from peik.events import Accepted as AcceptedEvent
 from peik.events import Event, Events, Settled
+from peik.guests import Guests
 from peik.ports import (
     Accepted,
     BotRecord,
@@ -43,6 +44,7 @@ BACKOFF_MS_LIMIT = 24 * 3600 * 1000
 TIMEOUT_MS_LIMIT = 3600 * 1000
 KEY_CHARS_MAX = 255
 DEAD_PAGE = 1000
+CLEARED = "it failed, and was cleared away since"
 COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
 LIMIT_MAX = 100_000
 INBOUND = ("polling", "webhook", "off")
@@ -97,6 +99,24 @@ class Engine(Protocol):
     def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None: ...
 
 
+class Blobs(Protocol):
+    """What the desk needs of the spool."""
+
+    def remove(self, blobs: Iterable[str]) -> None: ...
+
+
+async def keep_files(files: Iterable[Awaitable[Enclosed]], blobs: Blobs) -> tuple[Enclosed, ...]:
+    """The files of a call, one after the other into the spool. Leaves none of them behind if one cannot be kept."""
+    kept: list[Enclosed] = []
+    try:
+        for one in files:
+            kept.append(await one)  # noqa: PERF401  those before a failure are removed
+    except BaseException:
+        _remove(kept, blobs)
+        raise
+    return tuple(kept)
+
+
 class Desk:
     def __init__(
         self,
@@ -107,6 +127,7 @@ class Desk:
         events: Events,
         defaults: Defaults,
         expect: Callable[[int], None],
+        guests: Guests,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -114,6 +135,7 @@ class Desk:
         self._events = events
         self._defaults = defaults
         self._expect = expect
+        self._guests = guests
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
         self._changes: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # of bots: see `_changing`
@@ -163,6 +185,21 @@ class Desk:
                 self._expect(draft.send_at_ms)
             if draft.expires_at_ms is not None:
                 self._expect(draft.expires_at_ms)
+        return accepted
+
+    async def accept_with_files(
+        self, enclosed: tuple[Enclosed, ...], call: Callable[[tuple[Enclosed, ...]], Call], *, blobs: Blobs
+    ) -> Accepted:
+        """Make a call with files of the spool durable. They are removed only if no letter can be there to need them."""
+        try:
+            (accepted,) = await self.accept([call(enclosed)])
+        except InDoubt:
+            raise  # it may be accepted all the same; if not, the files are swept away
+        except Exception:  # and not when cancelled or interrupted, for the same reason
+            _remove(enclosed, blobs)
+            raise
+        if accepted.is_repeat:
+            _remove(enclosed, blobs)
         return accepted
 
     def _drafts(self, calls: Sequence[Call], at_ms: int) -> list[Draft]:
@@ -225,7 +262,7 @@ class Desk:
     def _hook(self, hook: int | str | None) -> int | str | None:
         if not isinstance(hook, str):
             return hook
-        return read_address(hook, may_be_private=self._defaults.hooks_may_be_private)
+        return read_address(hook, reach=Reach.private(self._defaults.hooks_may_be_private))
 
     async def _check_references(self, drafts: Sequence[Draft]) -> None:
         for draft in drafts:
@@ -245,16 +282,11 @@ class Desk:
     async def wait(self, letter_id: int, timeout_s: float) -> LetterView:
         """The letter once it has ended, or as it stands when the time is over. A merged one ends as the newer one does."""
         deadline = self._clock.mono() + timeout_s
-        followed = letter_id
         while True:
-            watched = followed
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters[watched].append(ended)
+            self._waiters[letter_id].append(ended)
             try:
-                view = await self.letter(watched)
-                if view.merged_into is not None:
-                    followed = view.merged_into
-                    continue
+                view = await self.letter(letter_id)
                 if view.state.is_final or self._clock.mono() >= deadline:
                     return view
                 async with asyncio.timeout_at(deadline):
@@ -262,7 +294,47 @@ class Desk:
             except TimeoutError:
                 continue  # once more, to show how it stands now
             finally:
-                self._forget(watched, ended)
+                self._forget(letter_id, ended)
+
+    async def outcome(self, accepted: Accepted, call: Call, timeout_s: float) -> LetterView:
+        """What became of a call, as `wait` gives it. The key of a repeat outlives its letter: one that was cleared away since is
+        shown as far as it is known, which is how it ended."""
+        try:
+            return await self.wait(accepted.letter_id, timeout_s)
+        except NotFound:
+            if not accepted.is_repeat:
+                raise
+        return self._cleared(accepted, call)
+
+    def _cleared(self, accepted: Accepted, call: Call) -> LetterView:
+        at_ms = self._clock.wall_ms()
+        draft = self._draft(call, at_ms)
+        return LetterView(
+            id=accepted.letter_id,
+            bot_id=draft.bot_id,
+            method=draft.method,
+            params=draft.params,
+            chat=draft.chat,
+            thread=draft.thread,
+            state=accepted.state,
+            rank=draft.rank,
+            attempts=draft.attempts,
+            attempts_made=0,
+            uncertain_tries=0,
+            failed_reason=CLEARED if accepted.state is State.FAILED else None,
+            result=None,
+            history=None,
+            merged_into=None,
+            metadata=draft.metadata,
+            user_id=draft.user_id,
+            message_type=draft.message_type,
+            on_uncertain=draft.on_uncertain,
+            created_at_ms=at_ms,  # it is not known any more; that it was accepted is said now
+            due_at_ms=None,
+            expires_at_ms=draft.expires_at_ms,
+            marked_at_ms=None,
+            settled_at_ms=None,
+        )
 
     async def answer(self, bot_id: int, letter_id: int, timeout_s: float) -> bytes | LetterView:
         """Telegram's result to a letter that was accepted a moment ago, as soon as it comes; or the letter as `wait` gives
@@ -501,10 +573,23 @@ class Desk:
                 self._bots[bot_id] = record
 
     async def save_bot(self, token: Token, *, inbound: str = "off") -> tuple[BotRecord, bool]:
-        """Add a bot, or give a known one its new token. The record, and whether it is new."""
+        """Add a bot, or give a known one its new token. The record, and whether it is new. It is the owner's from now on."""
         self._check_inbound(inbound)
         async with self._changing(token.bot_id):
-            return await self._save_bot(token, inbound)
+            saved = await self._save_bot(token, inbound)
+            await self._guests.remove(token.bot_id)
+            return saved
+
+    async def admit(self, token: Token) -> None:
+        """Take a bot that came by itself, and that Telegram knows."""
+        async with self._changing(token.bot_id):
+            if token.bot_id not in self._bots:
+                await self._guests.add(token.bot_id)  # first: if Peik dies in between, nobody is there to be marked
+                await self._save_bot(token, "off")
+
+    async def is_guest(self, bot_id: int) -> bool:
+        """Whether it came by itself. Raises StoreUnavailable."""
+        return await self._guests.has(bot_id)
 
     async def _save_bot(self, token: Token, inbound: str) -> tuple[BotRecord, bool]:
         known = self._bots.get(token.bot_id)
@@ -520,7 +605,7 @@ class Desk:
         await self._keep(record)
         return record, known is None
 
-    async def save_account(self, user_id: int, username: str | None, limits: Limits) -> BotRecord:
+    async def save_account(self, user_id: int, username: str | None) -> BotRecord:
         """Letters may go out as this account of a person. What its owner set before stays."""
         async with self._changing(user_id):
             known = self._bots.get(user_id)
@@ -529,7 +614,7 @@ class Desk:
                     bot_id=user_id,
                     token=Token.of_account(user_id),
                     username=username,
-                    limits=limits,
+                    limits=ACCOUNT_LIMITS,
                     created_at_ms=self._clock.wall_ms(),
                 )
             else:
@@ -544,11 +629,11 @@ class Desk:
         *,
         token: Token | None = None,
         paused: str | msgspec.UnsetType | None = msgspec.UNSET,
-        limits: Limits | msgspec.UnsetType | None = msgspec.UNSET,
+        limits: Limits | Mapping[str, float] | msgspec.UnsetType | None = msgspec.UNSET,
         inbound: str | None = None,
         missed: str | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> BotRecord:
-        """Pause, resume, rotate the token, set limits. What is not given stays."""
+        """Pause, resume, rotate the token, set limits: all, some by name, or None for the usual ones. What is not given stays."""
         async with self._changing(bot_id):
             record = self._changed(self.bot(bot_id), token, paused, limits, inbound, missed)
             await self._keep(record)
@@ -559,7 +644,7 @@ class Desk:
         record: BotRecord,
         token: Token | None,
         paused: str | msgspec.UnsetType | None,
-        limits: Limits | msgspec.UnsetType | None,
+        limits: Limits | Mapping[str, float] | msgspec.UnsetType | None,
         inbound: str | None,
         missed: str | msgspec.UnsetType | None,
     ) -> BotRecord:
@@ -582,8 +667,7 @@ class Desk:
         if paused is not msgspec.UNSET:
             record = msgspec.structs.replace(record, paused=paused)
         if limits is not msgspec.UNSET:
-            _check_limits(limits)
-            record = msgspec.structs.replace(record, limits=limits)
+            record = msgspec.structs.replace(record, limits=_changed_limits(record, limits))
         return record
 
     def _check_inbound(self, inbound: str) -> None:
@@ -609,6 +693,12 @@ class Desk:
 
 
 _RANK = {int(priority): priority.rank for priority in Priority}
+
+
+def _remove(enclosed: Iterable[Enclosed], blobs: Blobs) -> None:
+    gone = [one.blob for one in enclosed]
+    if gone:
+        blobs.remove(gone)
 
 
 def _rank(priority: int) -> int:
@@ -650,10 +740,15 @@ def _has_usual_terms(call: Call) -> bool:
     )
 
 
-def _check_limits(limits: Limits | None) -> None:
-    figures = {} if limits is None else msgspec.structs.asdict(limits)
+def _changed_limits(record: BotRecord, limits: Limits | Mapping[str, float] | None) -> Limits | None:
+    if limits is None:
+        return ACCOUNT_LIMITS if record.token.is_account else None
+    if not isinstance(limits, Limits):
+        limits = msgspec.structs.replace(record.limits or record.usual_limits, **limits)
+    figures = msgspec.structs.asdict(limits)
     if any(not 0 < figures[name] <= LIMIT_MAX for name in figures if name != "is_on"):
         raise BadInput(code="bad_limits", detail=f"Every limit is above 0 and at most {LIMIT_MAX}.")
+    return limits
 
 
 def _check_missed(missed: str | None) -> None:

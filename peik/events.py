@@ -97,6 +97,17 @@ class StoreFailed(Event, frozen=True, kw_only=True):
     why: str
 
 
+class ClockJumped(Event, frozen=True, kw_only=True):
+    """The clock of this machine was set forward. Until it has held for `settles_s`, nothing is destroyed by age."""
+
+    ahead_s: float
+    settles_s: float
+
+
+class ClockSettled(Event, frozen=True, kw_only=True):
+    """The new time has held for long enough, or the clock is back."""
+
+
 class SecretsNotice(Event, frozen=True, kw_only=True):
     """Secrets in the store were sealed, or could not be; or something is left to do."""
 

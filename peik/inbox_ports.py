@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from peik.core.address import Reach
 from peik.core.arrival import Arrival, Update
 from peik.core.letter import Chat, State
 from peik.core.spans import Progress, Span
@@ -173,7 +174,10 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
 class Pusher(Protocol):
     """Takes updates to bots over HTTP, on connections that stay. It answers with facts and never raises for the network."""
 
-    async def push(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> Pushed: ...
+    async def push(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
+    ) -> Pushed:
+        """`reach`: whereto this bot may lead."""
 
     async def close(self) -> None: ...
 
@@ -213,8 +217,9 @@ class InboxStore(Protocol):
     # consumers
     async def consumers(self, bot_id: int | None = None) -> list[Consumer]: ...
 
-    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
-        """The consumer of this name; made at its first use, and then it begins with the oldest arrival still kept."""
+    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int, most: int | None = None) -> Consumer:
+        """The consumer of this name; made at its first use, and then it begins with the oldest arrival still kept. Raises
+        Conflict if it would be more than `most` of the bot, besides the default one."""
 
     async def save_consumer(self, consumer: Consumer) -> None:
         """Its kind, url, secret, allowed types and connections. Never its progress or when it was seen."""

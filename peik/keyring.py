@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.address import read_address
+from peik.core.address import Reach, read_address
 from peik.core.hook import SECRET_BYTES, secret_of
 from peik.core.key import Key, Scope, digest_of
 from peik.core.rate import UNLIMITED, Rate, parse_rate
@@ -80,7 +80,7 @@ class Keyring:
         at_ms = self._clock.wall_ms()
         _check(name, scopes, bot_ids, expires_at_ms, at_ms)
         if webhook_url is not None:
-            webhook_url = read_address(webhook_url, may_be_private=self._hooks_may_be_private)
+            webhook_url = read_address(webhook_url, reach=Reach.private(self._hooks_may_be_private))
         own_rate = _rate(rate)
         text = KEY_PREFIX + secrets.token_urlsafe(32)
         webhook_secret = None if webhook_url is None else secret_of(secrets.token_bytes(SECRET_BYTES))

@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 from peik.building_outbox import tokens_of
 from peik.errors import StartError, StoreUnavailable
 from peik.node import Node
+from peik.node_ports import CHORES
 from peik.office import Office as Office
+from peik.ops.figures import LATE_MINUTES
 from peik.ports import BotRecord
 from peik.seals import BAD_KEY
 from peik.store.choosing import AnyStore
 
+MEND_AFTER_S = 60.0 * (LATE_MINUTES + 1)
 HOOKS_GRACE_S = 5.0  # for webhooks on their way when Peik ends; what does not come back is told again
 
 
@@ -51,9 +54,9 @@ class Lifetime:
         self._noting = run(office.keyring.run())
         self._sealing = run(office.custodian.run()) if office.custodian.is_waiting else None
         self._alerting = run(office.alerts.run())
-        self._counting = [run(office.figures.run()), run(office.standings.run())]
+        self._counting = [run(office.figures.run()), run(office.standings.run()), run(_mend_figures(office))]
         if not self._is_alone:  # looks four times a minute, for all of a virtual month
-            self._counting.append(run(office.watching.run()))
+            self._counting += [run(office.watching.run()), run(office.clock_watch.run())]
         self._chores = await office.job_hands.start(self._group)
         office.census.start(self._group)
         office.census.look()
@@ -73,6 +76,7 @@ class Lifetime:
         await office.job_hands.stop(grace_s)  # while what they send is still taken
         for chore in self._chores:
             chore.cancel()
+        await office.clock_watch.close()  # while the chores are this node's
         await office.leases.drain(grace_s)
         self._beating.cancel()  # before the drain of a whole store: nothing may be taken over now
         office.leases.stop()
@@ -123,6 +127,7 @@ class Lifetime:
 
 async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
     bots = await bots_of(office.store)
+    await office.clock_watch.begin()
     tokens = tokens_of(office.config)
     office.desk.open(bots)
     office.courier.open(group)
@@ -135,12 +140,27 @@ async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
         raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
     kept = {bot.bot_id: bot.token for bot in bots}
     for token in tokens:
-        if kept.get(token.bot_id) != token:
+        if kept.get(token.bot_id) != token or await office.desk.is_guest(token.bot_id):
             known = office.desk.known(token.bot_id)  # under another token: how its updates come in stays
             await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
     office.consumers.start(group)
     if office.sessions is not None:
         office.sessions.begin(group)
+
+
+async def _mend_figures(office: Office) -> None:
+    """Once, by who has the chores. Where others live they have the time to file what they counted until this node came."""
+    if office.store.nodes.lease_s is not None:
+        await asyncio.sleep(MEND_AFTER_S)
+    is_mended = False
+    while not is_mended and office.leases.holds(CHORES):
+        try:
+            await office.figures.mend(
+                lambda since_ms, until_ms: office.store.ended_by_minute(since_ms=since_ms, until_ms=until_ms)
+            )
+            is_mended = True
+        except StoreUnavailable:
+            await asyncio.sleep(MEND_AFTER_S)
 
 
 async def bots_of(store: AnyStore) -> list[BotRecord]:

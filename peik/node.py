@@ -123,7 +123,8 @@ class Node:
             await asyncio.sleep(SWEEP_S)
 
     async def _sweep_once(self) -> None:
-        await self._office.spool.sweep(await self._office.store.blobs())
+        office = self._office
+        await office.spool.sweep(await office.store.blobs(), at_ms=office.settled.wall_ms())
 
     def stop(self) -> None:
         if self._sweeping is not None:

@@ -35,6 +35,7 @@ from peik.notifications.desk import NotificationsDesk
 from peik.notifications.releasing import Releasing
 from peik.ops.alerts import Alerts
 from peik.ops.answering import Answering
+from peik.ops.clock_watch import ClockWatch
 from peik.ops.figures import Figures
 from peik.ops.overview import Overview
 from peik.ops.standing import Standings
@@ -51,6 +52,8 @@ class Office(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     clock: Clock
+    settled: Clock
+    clock_watch: ClockWatch
     desk: Desk
     courier: Courier
     spool: Spool

@@ -8,7 +8,7 @@ import msgspec
 from peik.core.key import Key
 from peik.core.letter import Chat, Draft, LaneKey, Letter, OnUncertain, State
 from peik.core.lifecycle import Settlement
-from peik.core.pace import Limits
+from peik.core.pace import ACCOUNT_LIMITS, Limits
 from peik.core.token import Token
 
 
@@ -27,6 +27,20 @@ class Stub(msgspec.Struct, frozen=True, kw_only=True):
     bot_id: int
     lane: LaneKey
     into: int | None = None  # the letter that it was merged into
+
+
+class Followed(msgspec.Struct, frozen=True, kw_only=True):
+    """An edit that had given way to a newer one, and has ended as that one did."""
+
+    letter_id: int
+    bot_id: int
+    method: str
+    chat: Chat
+    state: State
+    reason: str | None
+    uncertain_tries: int
+    merged_into: int
+    trace: str | None
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +97,11 @@ class BotRecord(msgspec.Struct, frozen=True, kw_only=True):
     missed: str | None = None  # what becomes of messages that waited through an outage; None: as the settings say
     me: str | None = None  # what Telegram last answered to getMe, as JSON
     created_at_ms: int = 0
+
+    @property
+    def usual_limits(self) -> Limits:
+        """What goes for it as long as nobody says otherwise: a person's account is slower than a bot."""
+        return ACCOUNT_LIMITS if self.token.is_account else Limits()
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +230,9 @@ class StoreListener(Protocol):
     def on_joined(self, stubs: Sequence[Stub]) -> None:
         """These came into their lanes at an older place: the lanes must be read anew."""
 
+    def on_followed(self, ends: Sequence[Followed]) -> None:
+        """These stood apart for newer edits, and have ended with them."""
+
 
 class Store(Protocol):
     """Where truth is kept. Every method that writes answers only after a durable commit, or raises StoreUnavailable."""
@@ -324,6 +346,9 @@ class Store(Protocol):
     async def letter(self, letter_id: int) -> LetterView | None: ...
 
     async def tallies(self, *, at_ms: int) -> dict[int, Tally]: ...
+
+    async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+        """How many letters were delivered and how many failed in each minute since 1970, as far as they are still kept."""
 
     # bots and chats
     async def bots(self) -> list[BotRecord]: ...

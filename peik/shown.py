@@ -50,10 +50,15 @@ def letter_view(view: LetterView) -> dict[str, object]:
         "trace_certainty": None if view.trace is None else certainty(view.trace),
         "history": _history(view),
         "created_at": rfc3339(view.created_at_ms),
-        "send_at": rfc3339(view.due_at_ms) if view.state is State.DELAYED else None,
+        "send_at": _send_at(view),
         "expires_at": rfc3339(view.expires_at_ms),
         "finished_at": rfc3339(view.settled_at_ms) if view.state.is_final else None,
     }
+
+
+def _send_at(view: LetterView) -> str | None:
+    is_waiting_for_it = view.state is State.DELAYED and view.merged_into is None
+    return rfc3339(view.due_at_ms) if is_waiting_for_it else None
 
 
 def _history(view: LetterView) -> list[dict[str, object]]:

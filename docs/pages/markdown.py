@@ -27,7 +27,9 @@ def code(text: str) -> str:
 
 
 def one_line(words: str) -> str:
-    return " ".join(words.split()).replace("|", "\\|")[:120]
+    """At most 120 characters of it, cut between two words."""
+    line = " ".join(words.split()).replace("|", "\\|")
+    return line if len(line) <= 120 else line[:120].rpartition(" ")[0] + " …"
 
 
 def short(value: float) -> str:

@@ -7,7 +7,7 @@ _TREATMENT = {
     MethodClass.SEND: "Queued. A try that may have arrived is sent again (`on_uncertain: resend`).",
     MethodClass.MONEY: "Queued. Tried at most once unless the caller says otherwise (`on_uncertain: hold`).",
     MethodClass.CREATION: "Queued. Tried at most once unless the caller says otherwise (`on_uncertain: hold`).",
-    MethodClass.WRITE: "Queued in the chat's lane, behind what was sent before it. May always be repeated.",
+    MethodClass.WRITE: "Queued in the chat's lane, behind what was sent before it. Repeated unless the caller says `hold`.",
     MethodClass.ANSWER: "Straight through: worth nothing when late.",
     MethodClass.SIGNAL: "Straight through, never stored.",
     MethodClass.READ: "Straight through.",
@@ -37,7 +37,9 @@ def methods_parts() -> list[str]:
         "## Merged while waiting",
         (
             "A waiting call of these gives way to a newer one of the same method whose target, named by these parameters, is "
-            "the same. The older one completes with `merged_into`, and whoever waits for it gets the newer one's result."
+            "the same. The older one is `delayed`, with `merged_into`, until the newer ends: then it ends the same way, and "
+            "whoever waits for it gets the newer one's result. If the newer is cancelled, or expires before it was sent, the "
+            "older returns to its place."
         ),
         table(("method", "target"), merged),
     ]

@@ -2,6 +2,7 @@
 
 An attempt counts before it is looked at, and is taken back if it was right: a thousand guesses at once are no more than five.
 Where somebody has signed in lately his attempts are counted apart, so that strangers elsewhere cannot lock him out by his name.
+In a browser in which he has they are counted by that alone: behind a proxy that is not believed, all come from one address.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from peik.errors import Conflict, Forbidden
 from peik.paper_ports import Filing, PaperStore
 
 SHELF = "sign_in_attempts"
-HOMES = "sign_in_homes"  # who has signed in from which network, both only as a hash
+HOMES = "sign_in_homes"  # who has signed in from which network, and in which browser, all only as hashes
 HOME_MS = 30 * 86_400_000
 FAILURES_MAX = 5
 WINDOW_MS = 15 * 60_000
@@ -28,13 +29,10 @@ class Attempts:
         self._papers = papers
         self._clock = clock
 
-    async def begin(self, *, name: str | None, address: str) -> list[str]:
-        """Count one, for the name and the address; what it was counted under. Raises Forbidden (`locked_out`)."""
-        places = [_place("address", _network(address))]
-        if name is not None:
-            home = _home(name, address)
-            is_known = await self._papers.paper(HOMES, home) is not None
-            places.append(home if is_known else _place("name", name.strip().lower()))
+    async def begin(self, *, name: str | None, address: str, device: str = "") -> list[str]:
+        """Count one, for the name and the address, or for the browser alone if it is known; what it was counted under. `device`:
+        the word that the browser has kept. Raises Forbidden (`locked_out`)."""
+        places = await self._places(name, address, device)
         while True:
             try:
                 await self._count(places)
@@ -42,18 +40,30 @@ class Attempts:
                 continue  # somebody else tried at the same moment, and counts as well
             return places
 
-    async def forgive(self, places: list[str], *, name: str | None = None, address: str = "") -> None:
-        """It was right: what it was counted under begins anew, and whoever has this name is at home at this address."""
+    async def _places(self, name: str | None, address: str, device: str) -> list[str]:
+        where = _place("address", _network(address))
+        if name is None:
+            return [where]
+        home, browser = _home(name, address), _browser(name, device)
+        known = await self._papers.those(HOMES, [home, browser])
+        if browser in known:
+            return [browser]
+        return [where, home if home in known else _place("name", name.strip().lower())]
+
+    async def forgive(self, places: list[str], *, name: str | None = None, address: str = "", device: str = "") -> None:
+        """It was right: what it was counted under begins anew, and whoever has this name is at home at this address and in this
+        browser."""
         filings = [Filing(shelf=SHELF, key=place, body=None) for place in places]
         if name is not None:
-            filings.append(Filing(shelf=HOMES, key=_home(name, address), body=str(self._clock.wall_ms())))
+            homes = [_home(name, address), *([_browser(name, device)] if device else ())]
+            filings += [Filing(shelf=HOMES, key=home, body=str(self._clock.wall_ms())) for home in homes]
         await self._papers.file(filings)
 
-    async def sweep(self) -> None:
-        """Let go of those that are over."""
+    async def sweep(self, *, at_ms: int) -> None:
+        """Let go of those that are over; of homes that are too old at this settled time."""
         now_ms = self._clock.wall_ms()
         await self._let_go(SHELF, lambda body: not _recent(body, now_ms))
-        await self._let_go(HOMES, lambda body: int(body) < now_ms - HOME_MS)
+        await self._let_go(HOMES, lambda body: int(body) < at_ms - HOME_MS)
 
     async def _let_go(self, shelf: str, is_over: Callable[[str], bool]) -> None:
         after = None
@@ -99,6 +109,10 @@ def _place(kind: str, text: str) -> str:
 
 def _home(name: str, address: str) -> str:
     return _place("home", f"{name.strip().lower()} {_network(address)}")
+
+
+def _browser(name: str, device: str) -> str:
+    return _place("browser", f"{name.strip().lower()} {device}")
 
 
 def _network(address: str) -> str:

@@ -4,6 +4,7 @@ A line is begun before the deed and ended after it. Without its beginning nothin
 in between leaves a line that says so: begun, and nobody knows.
 """
 
+import contextlib
 import enum
 import secrets
 
@@ -20,6 +21,8 @@ SHELF = "audit"
 KEEP_S = 90 * 86_400.0
 DETAIL_CHARS_MAX = 500
 SCAN_MAX = 5_000  # lines that one question looks at
+REPEAT_S = 60.0  # what is alike within such a time is one line
+REPEATS_MAX = 10_000
 _PAGE = 500
 _SWEEP = 1_000
 
@@ -41,6 +44,15 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
 
 
+class _Repeat(msgspec.Struct):
+    """A line that stands for many."""
+
+    line: AuditLine
+    since: float
+    times: int = 0
+    version: int = 0
+
+
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     """`cursor` None: there are no older ones. A page may be short of its limit and have a cursor all the same."""
 
@@ -55,6 +67,7 @@ class Audit:
         self._events = events
         self._keep_s = keep_s
         self.refusals = Refusals(clock)
+        self._repeats: dict[tuple[str, ...], _Repeat] = {}
 
     async def begin(self, *, who: str, action: str, target: str, address: str = "") -> AuditLine:
         """Before the deed. Raises StoreUnavailable: then it must not be done."""
@@ -85,6 +98,27 @@ class Audit:
         await self._papers.file([_filing(line, version=0)])
         self._tell(line)
 
+    async def note_refused_again(self, *, who: str, action: str, target: str, detail: str, address: str) -> None:
+        """A refusal of which there may be thousands: one line for a minute, written anew at the second, fourth, eighth … of them.
+        It never says more than there were, and never less than half. A store that fails is no matter: nothing was done."""
+        about, now = (who, action, target, detail, address), self._clock.mono()
+        repeat = self._repeats.get(about)
+        if repeat is None or now - repeat.since >= REPEAT_S:
+            if len(self._repeats) >= REPEATS_MAX:
+                self._repeats.clear()
+            line = self._line(
+                who=who, action=action, target=target, outcome=Outcome.REFUSED, detail=detail, address=address
+            )
+            repeat = self._repeats[about] = _Repeat(line, now)
+            self._tell(line)
+        repeat.times += 1
+        if repeat.times & (repeat.times - 1):
+            return
+        version, repeat.version = repeat.version, repeat.version + 1
+        said = detail if repeat.times == 1 else f"{detail}, {repeat.times} times or more"
+        with contextlib.suppress(StoreUnavailable, Conflict):
+            await self._papers.file([_filing(msgspec.structs.replace(repeat.line, detail=said), version=version)])
+
     async def find(
         self,
         *,
@@ -114,9 +148,9 @@ class Audit:
                 return AuditPage(lines=found, cursor=None)
         return AuditPage(lines=found, cursor=after)
 
-    async def sweep(self) -> int:
+    async def sweep(self, *, at_ms: int) -> int:
         """Let go of what is too old; how many lines went."""
-        until = _key_at(self._clock.wall_ms() - int(self._keep_s * 1000))
+        until = _key_at(at_ms - int(self._keep_s * 1000))
         gone = 0
         while (count := await self._papers.clear_shelf(SHELF, until=until, limit=_SWEEP)) == _SWEEP:
             gone += count

@@ -5,6 +5,7 @@ import asyncio
 from peik.admins.attempts import Attempts
 from peik.admins.audit import Audit
 from peik.admins.sign_ins import SignIns
+from peik.clock import Clock
 from peik.errors import Conflict, StoreUnavailable, described
 from peik.events import Events, StoreFailed, Surprise
 
@@ -12,10 +13,11 @@ EVERY_S = 3600.0
 
 
 class Upkeep:
-    def __init__(self, *, audit: Audit, sign_ins: SignIns, attempts: Attempts, events: Events) -> None:
+    def __init__(self, *, audit: Audit, sign_ins: SignIns, attempts: Attempts, clock: Clock, events: Events) -> None:
         self._audit = audit
         self._sign_ins = sign_ins
         self._attempts = attempts
+        self._clock = clock
         self._events = events
 
     async def run(self) -> None:
@@ -32,6 +34,6 @@ class Upkeep:
             await asyncio.sleep(EVERY_S)
 
     async def once(self) -> None:
-        await self._audit.sweep()
+        await self._audit.sweep(at_ms=self._clock.wall_ms())
         await self._sign_ins.sweep()
-        await self._attempts.sweep()
+        await self._attempts.sweep(at_ms=self._clock.wall_ms())

@@ -72,12 +72,14 @@ def sync_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def put_file(origin: Path, target: Path, *, is_secret: bool = True) -> None:
-    """A file that is there as a whole or not at all, durable when this returns. Secrets are for the eyes of their owner only."""
-    target.parent.mkdir(mode=0o700 if is_secret else 0o777, parents=True, exist_ok=True)
+def put_file(origin: Path, target: Path, *, is_shared: bool = False) -> None:
+    """A file that is there as a whole or not at all, durable when this returns. It is for its owner alone; one that is shared is
+    for its group as well, where its folder is."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = 0o660 if is_shared and target.parent.stat().st_mode & 0o020 else 0o600
     unfinished = target.with_name(f"{target.name}.restoring")
     unfinished.unlink(missing_ok=True)
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if is_secret else 0o666)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with origin.open("rb") as content, os.fdopen(handle, "wb") as file:
         shutil.copyfileobj(content, file)
     sync_file(unfinished)

@@ -59,7 +59,11 @@ class Keeper:
     async def _turn(self) -> float:
         """Make one if it is due; after how long to look again."""
         entries = await self._ledger.entries()
-        left_s = self._left_s(max((one.made_at_ms for one in entries.values()), default=None))
+        # One of a future that was none, by a clock that was wrong for a while, says nothing of when the next one is due.
+        now_ms = self._clock.wall_ms()
+        left_s = self._left_s(
+            max((one.made_at_ms for one in entries.values() if one.made_at_ms <= now_ms), default=None)
+        )
         if left_s > 0:
             return min(left_s, LOOK_S_MAX)
         try:
@@ -81,7 +85,7 @@ class Keeper:
         """A new one; or one that is in the folder already, and of which the store could not be told before its maker ended.
         Another one would take the place of an older one, and again with each start."""
         found = await asyncio.to_thread(backups.newest_entry)
-        if found is not None and self._left_s(found.made_at_ms) > 0:
+        if found is not None and 0 < self._left_s(found.made_at_ms) <= self._every_s:
             return found
         made = await backups.create(Watch(), sound=None)
         self._events.tell(BackupMade(path=str(made.path), size_bytes=made.entry.size_bytes))

@@ -91,7 +91,7 @@ def _put_files(place: Path, plain: Plain, watch: Watch) -> None:
         assert plain.files is not None
         target = plain.files / blob.name
         if not target.is_file() or target.stat().st_size != blob.stat().st_size:
-            folders.put_file(blob, target, is_secret=False)  # other nodes may run as other users
+            folders.put_file(blob, target, is_shared=True)  # other nodes may run as other users
         watch.step(1)
     if plain.sessions is not None and (place / "sessions").is_dir():
         folders.put_sessions(place / "sessions", plain.sessions, watch)

@@ -41,6 +41,7 @@ class Broadcaster:
         contacts: ContactStore,
         letters: Letters,
         clock: Clock,
+        settled: Clock,
         events: Events,
         chance: random.Random,
         is_ours: Callable[[], bool],
@@ -53,6 +54,7 @@ class Broadcaster:
         self._contacts = contacts
         self._letters = letters
         self._clock = clock
+        self._settled = settled
         self._events = events
         self._chance = chance
         self._is_ours = is_ours
@@ -209,7 +211,7 @@ class Broadcaster:
 
     async def _sweep(self) -> None:
         """Take away what is long over, and recipients that were written down for a broadcast that never came to be."""
-        now_ms = self._clock.wall_ms()
+        now_ms = self._settled.wall_ms()
         for broadcast_id in await self._book.ledgers():
             found = await self._book.find(broadcast_id)
             if found is None:

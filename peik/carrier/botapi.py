@@ -14,6 +14,7 @@ from peik.carrier.dialling import Connect, detail_of, direct, fault_of
 from peik.carrier.http import Connection, Exchange
 from peik.carrier.multipart import Form, Spoiled, Upload
 from peik.carrier.stirring import Stirring
+from peik.carrier.trust import system_context
 from peik.carrier_ports import Request
 from peik.core.problem import BadInput
 from peik.core.reply import Fault, Reply
@@ -48,7 +49,7 @@ class BotApiCarrier:
         self._connect_timeout_s = connect_timeout_s
         root = Root(api_root)
         if root.is_tls and ssl_context is None:
-            ssl_context = ssl.create_default_context()
+            ssl_context = system_context()
         self._connect = connect or direct(
             host=root.host, port=root.port, ssl_context=ssl_context if root.is_tls else None
         )

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from peik.carrier.http import reason_of
-from peik.core.address import is_public
+from peik.core.address import Reach, reach_of
 from peik.core.reply import Fault
 
 # RFC 8305 recommends 250 ms between two addresses of one host.
@@ -33,10 +33,12 @@ async def system_resolve(host: str, port: int) -> "Sequence[AddressInfo]":
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def only_public(found: "Sequence[AddressInfo]") -> "list[AddressInfo]":
-    """Those on the open internet. The check is made on what a name resolved to, and the connection goes to that very address: a
+def within(found: "Sequence[AddressInfo]", reach: Reach) -> "Sequence[AddressInfo]":
+    """Those that may be spoken to. The check is made on what a name resolved to, and the connection goes to that very address: a
     name that changes in between gains nothing. Raises OSError if none is left."""
-    allowed = [info for info in found if is_public(ipaddress.ip_address(str(info[4][0])))]
+    if reach is Reach.ANYWHERE:
+        return found
+    allowed = [info for info in found if reach_of(ipaddress.ip_address(str(info[4][0]))) <= reach]
     if found and not allowed:
         raise PrivateError("its host is not on the open internet")
     return allowed
@@ -51,7 +53,7 @@ def direct(
     host: str,
     port: int,
     ssl_context: ssl.SSLContext | None,
-    may_be_private: bool = True,
+    reach: Reach = Reach.ANYWHERE,
     resolve: Resolve = system_resolve,
 ) -> Connect:
     """A way straight to the host, over IPv6 or IPv4, whichever answers first."""
@@ -61,7 +63,7 @@ def direct(
     ) -> tuple[asyncio.BaseTransport, Spoken]:
         # Resolved anew for each connection: a cached failure, or a cached address that died, would outlive the outage.
         found = await resolve(host, port)
-        peer = await first_to_answer(loop, interleaved(found if may_be_private else only_public(found)))
+        peer = await first_to_answer(loop, interleaved(within(found, reach)))
         if ssl_context is None:
             return await loop.create_connection(protocol_factory, sock=peer)
         try:

@@ -11,6 +11,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from peik.carrier.answers import HEAD_BYTES_MAX
 from peik.carrier.botapi import Root
 from peik.carrier.dialling import Connect, detail_of, direct, fault_of
+from peik.carrier.trust import system_context
 from peik.carrier_ports import Interrupted
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
@@ -29,7 +30,7 @@ class HttpDownloader:
     ) -> None:
         self._root = Root(api_root)
         if self._root.is_tls and ssl_context is None:
-            ssl_context = ssl.create_default_context()
+            ssl_context = system_context()
         self._connect = connect or direct(
             host=self._root.host, port=self._root.port, ssl_context=ssl_context if self._root.is_tls else None
         )

@@ -18,9 +18,11 @@ from peik.carrier.dialling import (
     detail_of,
     first_to_answer,
     interleaved,
-    only_public,
     system_resolve,
+    within,
 )
+from peik.carrier.trust import system_context
+from peik.core.address import Reach
 from peik.hook_ports import Posted
 
 ANSWER_BYTES_MAX = 64 * 1024  # of head and body; what a receiver says beyond its status is read for politeness only
@@ -36,7 +38,7 @@ class HttpPoster:
         resolve: Resolve = system_resolve,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._may_be_private = may_be_private
+        self._reach = Reach.private(may_be_private)
         self._resolve = resolve
         self._ssl_context = ssl_context
 
@@ -58,8 +60,7 @@ class HttpPoster:
         is_tls = parts.scheme == "https"
         found = await self._resolve(host, parts.port or (443 if is_tls else 80))
         loop = asyncio.get_running_loop()
-        allowed = found if self._may_be_private else only_public(found)
-        peer = await first_to_answer(loop, interleaved(allowed))
+        peer = await first_to_answer(loop, interleaved(within(found, self._reach)))
         tls, name = (self._tls(), host) if is_tls else (None, None)
         transport, _ = await loop.create_connection(lambda: answer, sock=peer, ssl=tls, server_hostname=name)
         try:
@@ -70,7 +71,7 @@ class HttpPoster:
 
     def _tls(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            self._ssl_context = ssl.create_default_context()
+            self._ssl_context = system_context()
         return self._ssl_context
 
 

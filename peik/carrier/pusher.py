@@ -1,6 +1,7 @@
 """Takes updates to bots over HTTP: connections stay open, the answer is read whole and bounded, no redirect is followed.
 
-Unless it may be private, an address leads to the open internet, whatever its name resolves to when it is called.
+An address leads no further than it may, whatever its name resolves to when it is called. Who may go far and who may not never
+share a connection.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from peik import __version__
 from peik.carrier.dialling import Connect, PrivateError, Resolve, detail_of, direct, system_resolve
 from peik.carrier.http import Connection, Exchange
+from peik.carrier.trust import system_context
+from peik.core.address import Reach
 from peik.core.reply import Fault, Reply
 from peik.inbox_ports import Pushed
 
@@ -20,7 +23,7 @@ CONNECT_S = 10.0
 IDLE_S_MAX = 30.0
 ANSWER_BYTES_MAX = 2 * 1024 * 1024  # a call in it has at most 1 MiB of parameters
 
-_Place = tuple[str, str, int]  # scheme, host, port
+_Place = tuple[str, str, int, Reach]  # scheme, host, port, and how far it may lead
 
 
 class HttpPusher:
@@ -29,27 +32,28 @@ class HttpPusher:
     def __init__(
         self,
         *,
-        may_be_private: bool = True,
         ssl_context: ssl.SSLContext | None = None,
         resolve: Resolve = system_resolve,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._may_be_private = may_be_private
         self._resolve = resolve
         self._ssl_context = ssl_context
         self._idle: defaultdict[_Place, list[Connection]] = defaultdict(list)  # the most recently used last
         self._places: dict[Connection, _Place] = {}
         self._all_lost: asyncio.Future[None] | None = None
 
-    async def push(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> Pushed:
+    async def push(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
+    ) -> Pushed:
         parts = urllib.parse.urlsplit(url)
-        place = (parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        place = (parts.scheme, parts.hostname or "", port, reach)
         try:
             payload = _request(parts, headers, body)
             async with asyncio.timeout(timeout_s):
                 return await self._exchange(place, payload)
         except PrivateError as refusal:
-            return Pushed(why=f"{refusal}, and PEIK_PUSHES_ALLOW_PRIVATE is off")
+            return Pushed(why=f"{refusal}: see PEIK_PUSHES_ALLOW_PRIVATE")
         except TimeoutError:
             return Pushed(why=f"no answer within {timeout_s:g} s")
         except (OSError, UnicodeError) as error:
@@ -84,14 +88,14 @@ class HttpPusher:
                 connection.abort()
 
     def _connect(self, place: _Place) -> Connect:
-        scheme, host, port = place
+        scheme, host, port, reach = place
         if scheme == "https" and self._ssl_context is None:
-            self._ssl_context = ssl.create_default_context()
+            self._ssl_context = system_context()
         return direct(
             host=host,
             port=port,
             ssl_context=self._ssl_context if scheme == "https" else None,
-            may_be_private=self._may_be_private,
+            reach=reach,
             resolve=self._resolve,
         )
 

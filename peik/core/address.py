@@ -4,6 +4,7 @@ A webhook's address comes from whoever holds a key. Peik stands inside somebody'
 would be a way to send requests to routers, databases and the metadata services of clouds.
 """
 
+import enum
 import ipaddress
 import re
 import urllib.parse
@@ -21,12 +22,28 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # Of IETF protocols; some of Python's tables count a part of it as global.
 _PROTOCOLS = ipaddress.ip_network("192.0.0.0/24")
 
+# Where clouds answer whoever asks with their secrets, beside link-local addresses: AWS over IPv6, Alibaba, Azure.
+_METADATA = tuple(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")))
+
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def read_address(text: str, *, may_be_private: bool, setting: str = "PEIK_HOOKS_ALLOW_PRIVATE") -> str:
-    """A webhook's address in its one form: lower-case host, a path, no fragment. `setting`: what allows private ones. Raises
-    BadInput."""
+class Reach(enum.IntEnum):
+    """How far somebody's addresses may lead. Each includes those before it."""
+
+    PUBLIC = 0  # the open internet
+    INSIDE = 1  # this machine and private networks
+    ANYWHERE = 2  # link-local addresses as well, and the metadata services of clouds
+
+    @classmethod
+    def private(cls, is_allowed: bool, /) -> "Reach":
+        """Of a setting that allows all or nothing."""
+        return cls.ANYWHERE if is_allowed else cls.PUBLIC
+
+
+def read_address(text: str, *, reach: Reach, hint: str = "PEIK_HOOKS_ALLOW_PRIVATE=on allows it.") -> str:
+    """A webhook's address in its one form: lower-case host, a path, no fragment. `hint`: what allows one that leads too far.
+    Raises BadInput."""
     if len(text) > URL_CHARS_MAX or not _PLAIN.fullmatch(text):
         raise _bad(f"it has at most {URL_CHARS_MAX} plain ASCII characters; write others as %XX or punycode")
     try:
@@ -38,9 +55,9 @@ def read_address(text: str, *, may_be_private: bool, setting: str = "PEIK_HOOKS_
         raise _bad("it begins with https:// or http://")
     if "@" in parts.netloc:
         raise _bad("it holds no user and password; the signature tells who sends")
-    host, is_private = _host(parts.hostname or "")
-    if is_private and not may_be_private:
-        raise _private(host, setting)
+    host, needed = _host(parts.hostname or "")
+    if needed > reach:
+        raise _private(host, hint)
     if port == 0:
         raise _bad("there is no port 0")
     place = host if port is None else f"{host}:{port}"
@@ -48,17 +65,18 @@ def read_address(text: str, *, may_be_private: bool, setting: str = "PEIK_HOOKS_
     return f"{parts.scheme}://{place}{parts.path or '/'}{query}"
 
 
-def _host(host: str) -> tuple[str, bool]:
-    """The host as it is written in an address, and whether it is known not to be on the open internet."""
+def _host(host: str) -> tuple[str, Reach]:
+    """The host as it is written in an address, and what it needs as far as that is known without asking."""
     if ":" in host:
         ip = _literal(host)
-        return f"[{ip}]", not is_public(ip)
+        return f"[{ip}]", reach_of(ip)
     if _NUMERIC_END.search(host):
         ip = _literal(host)
-        return str(ip), not is_public(ip)
+        return str(ip), reach_of(ip)
     if not _NAME.fullmatch(host):
         raise _bad("its host is not a name or an address")
-    return host, re.fullmatch(r"(.+\.)?localhost\.?", host) is not None
+    is_here = re.fullmatch(r"(.+\.)?localhost\.?", host) is not None
+    return host, Reach.INSIDE if is_here else Reach.PUBLIC
 
 
 def _literal(host: str) -> Ip:
@@ -68,27 +86,30 @@ def _literal(host: str) -> Ip:
         raise _bad("its host is not an address; IPv4 is written as four numbers") from None
 
 
-def is_public(ip: Ip) -> bool:
-    """Whether an address is one of the open internet, also when it stands within another."""
+def reach_of(ip: Ip) -> Reach:
+    """What it takes to speak to an address, also when it stands within another."""
     if isinstance(ip, ipaddress.IPv6Address):
-        if ip.teredo is not None or ip.is_site_local or ip.scope_id is not None:
-            return False
+        if ip.scope_id is not None:
+            return Reach.ANYWHERE
         inner = ip.ipv4_mapped or ip.sixtofour
         if inner is None and ip in _NAT64:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
-            return is_public(inner)
-    if ip in _PROTOCOLS:
-        return False
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved and not ip.is_unspecified
+            return reach_of(inner)
+        if ip.teredo is not None:
+            return Reach.ANYWHERE
+    if ip.is_link_local or ip in _METADATA or ip in _PROTOCOLS:
+        return Reach.ANYWHERE
+    is_strange = ip.is_multicast or ip.is_reserved or ip.is_unspecified or getattr(ip, "is_site_local", False)
+    return Reach.PUBLIC if ip.is_global and not is_strange else Reach.INSIDE
 
 
 def _bad(why: str) -> BadInput:
     return BadInput(code="bad_webhook_url", detail=f"webhook_url cannot be used: {why}.")
 
 
-def _private(host: str, setting: str) -> BadInput:
+def _private(host: str, hint: str) -> BadInput:
     return BadInput(
         code="private_webhook_url",
-        detail=f"webhook_url names {host}, which is not on the open internet. {setting}=on allows it.",
+        detail=f"webhook_url names {host}, which is not on the open internet. {hint}",
     )

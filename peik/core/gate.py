@@ -49,10 +49,12 @@ class Gate:
 
     def is_stranger(self, host: str | None, now: float) -> bool:
         """Whether `stranger_wait_s` would count a request from there."""
-        if self._stranger is None or host is None:
-            return False
+        return self._stranger is not None and host is not None and not self.is_known(host, now)
+
+    def is_known(self, host: str, now: float) -> bool:
+        """Whether something valid was shown from there lately."""
         known = self._known.get(address_of(host))
-        return known is None or known.until <= now
+        return known is not None and known.until > now
 
     def holder_wait_s(self, host: str | None, holder: int, own: Rate | None, now: float) -> float:
         """For a valid key. `own`: its rate, if it has one of its own.

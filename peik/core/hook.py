@@ -27,10 +27,10 @@ def judge(status: int) -> Verdict:
     return Verdict.STOP if status == 410 else Verdict.AGAIN
 
 
-def next_try_ms(*, tries: int, began_at_ms: int, now_ms: int) -> int | None:
-    """When to try again after so many failed tries, or None: it has been tried for three days."""
-    at_ms = now_ms + SCHEDULE_MS[min(tries, len(SCHEDULE_MS)) - 1]
-    return at_ms if at_ms <= began_at_ms + GIVE_UP_MS else None
+def next_wait_ms(*, tries: int, began_at_ms: int, now_ms: int) -> int | None:
+    """How long to wait after so many failed tries, or None: it has been tried for three days."""
+    wait_ms = SCHEDULE_MS[min(tries, len(SCHEDULE_MS)) - 1]
+    return wait_ms if now_ms + wait_ms <= began_at_ms + GIVE_UP_MS else None
 
 
 def secret_of(entropy: bytes) -> str:

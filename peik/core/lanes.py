@@ -176,10 +176,10 @@ class Lanes:
         for key in [key for key in self._lanes if key[0] == chat]:
             self.forget(key)
 
-    def recheck(self, chat: Chat) -> None:
-        """A hold of this chat was changed by hand: its lanes that wait for an instant ask again."""
+    def recheck(self, chat: Chat | None = None) -> None:
+        """A hold of this chat, or a limit of all, was changed by hand: lanes that wait for an instant ask again."""
         for key, lane in self._lanes.items():
-            if key[0] == chat and lane.place is _TIMED:
+            if chat in (None, key[0]) and lane.place is _TIMED:
                 self._requeue(lane)
 
     def forget_all(self) -> None:

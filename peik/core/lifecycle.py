@@ -8,7 +8,6 @@ import enum
 import msgspec
 
 from peik.core.letter import Letter, OnUncertain, State
-from peik.core.methods import classify
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
 from peik.core.retry import RESENDS_MAX, backoff_ms
 
@@ -26,6 +25,9 @@ class Move(enum.StrEnum):
     SHUT_OUT = "shut out"
     ORPHAN = "orphan"
     MERGE = "merge"
+    FOLLOW = "follow"
+    FAIL_ALONG = "fail along"
+    COME_BACK = "come back"
     CANCEL = "cancel"
     RETRY = "retry"
     RESOLVE = "resolve"
@@ -46,7 +48,10 @@ MOVES: tuple[tuple[Move, tuple[State, ...], State, str], ...] = (
     (Move.EXPIRE, (_W, _D), _F, "expires_at has passed"),
     (Move.SHUT_OUT, (_W, _D), _F, "the chat cannot be reached"),
     (Move.ORPHAN, (_W, _D), _F, "the letter that it refers to will never be sent"),
-    (Move.MERGE, (_W, _D), _C, "a newer edit of the same target took its place"),
+    (Move.MERGE, (_W, _D), _D, "a newer edit of the same target took its place; it ends as that one ends"),
+    (Move.FOLLOW, (_D,), _C, "the newer edit that it gave way to was delivered"),
+    (Move.FAIL_ALONG, (_D,), _F, "the newer edit that it gave way to failed"),
+    (Move.COME_BACK, (_D,), _W, "the newer edit that it gave way to was cancelled, or expired unsent"),
     (Move.CANCEL, (_W, _D), _X, "somebody took it back"),
     (Move.RETRY, (_F,), _W, "a dead letter is sent again, at the end of its lane"),
     (Move.RESOLVE, (_F,), _C, "somebody saw that the uncertain letter had arrived"),
@@ -140,16 +145,10 @@ def _after_refusal(letter: Letter, refused: Refused, at_ms: int) -> Settlement:
 
 def _after_doubt(letter: Letter, at_ms: int, entry: str) -> Settlement:
     doubts = letter.uncertain_tries + 1
-    if doubts > RESENDS_MAX or not may_resend(letter):
+    if doubts > RESENDS_MAX or letter.on_uncertain is OnUncertain.HOLD:
         return _moved_on(letter, Move.GIVE_UP, at_ms, uncertain_tries=doubts, failed_reason=UNCERTAIN, entry=entry)
     wait = backoff_ms(failures=letter.attempts_made + doubts, first_ms=letter.backoff_ms, kind=letter.backoff)
     return _moved_on(letter, Move.BACK_OFF, at_ms, uncertain_tries=doubts, due_at_ms=at_ms + wait, entry=entry)
-
-
-def may_resend(letter: Letter) -> bool:
-    """Whether a try that may have arrived may be followed by another. Idempotent writes always may."""
-    _, kind = classify(letter.method)
-    return letter.on_uncertain is OnUncertain.RESEND or (kind is not None and kind.is_repeatable)
 
 
 def end_unsent(letter: Letter, move: Move, reason: str, *, at_ms: int) -> Settlement:

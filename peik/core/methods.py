@@ -21,11 +21,6 @@ class MethodClass(enum.Enum):
         return self in _QUEUED
 
     @property
-    def is_repeatable(self) -> bool:
-        """Whether a try that may have arrived can be repeated without a second effect."""
-        return self is MethodClass.WRITE or self is MethodClass.READ
-
-    @property
     def is_at_most_once(self) -> bool:
         return self is MethodClass.MONEY or self is MethodClass.CREATION
 
@@ -111,6 +106,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
 
 # Edits that fully replace what an earlier one of the same method and target did, and the parameters that name the
 # target. Only these are merged: dropping any other write could lose an effect that the later one does not repeat.
+# A live period that is not given stays as it was, so that only an edit with the same one replaces it.
 _MESSAGE = ("business_connection_id", "chat_id", "message_id", "inline_message_id")
 _EPHEMERAL = ("chat_id", "ephemeral_message_id", "receiver_user_id", "user_id")
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -118,7 +114,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "editMessageCaption": _MESSAGE,
     "editMessageMedia": _MESSAGE,
     "editMessageReplyMarkup": _MESSAGE,
-    "editMessageLiveLocation": _MESSAGE,
+    "editMessageLiveLocation": (*_MESSAGE, "live_period"),
     "editMessageChecklist": _MESSAGE,
     "editEphemeralMessageText": _EPHEMERAL,
     "editEphemeralMessageCaption": _EPHEMERAL,

@@ -27,6 +27,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_LIMITS = Limits(is_on=False)
 
+# Telegram tells no figures for accounts and bans those that behave like machines (TELEGRAM.md §3.1: waits of 23 minutes and of
+# hours were seen). So an account writes as a quick person does: bulk at 20 a minute, answers at one a second and never faster,
+# half of a bot's pace in groups.
+ACCOUNT_LIMITS = Limits(
+    bulk_per_s=1 / 3,
+    interactive_per_s=1.0,
+    interactive_per_s_max=1.0,
+    private_per_s=1.0,
+    private_burst=2,
+    group_per_min=10,
+)
+
 GROUP_WINDOW_S = 60.0
 SLOWDOWN = 0.7  # what a 429 leaves of a rate
 GROWTH = 0.05  # messages a second that each message at the full rate earns: at 120 a second, 6 more after a second
@@ -55,6 +67,14 @@ class _Rate:
         if self._known >= self.start:
             return self._known
         return min(self.start, self._known + self.start * (now - self._known_at) / RECOVERY_S)
+
+    def changed(self, start: float, *, ceiling: float | None = None, now: float) -> "_Rate":
+        """Another figure by hand. What a 429 left of the old one is left of the new one as well."""
+        new = _Rate(start, ceiling=ceiling)
+        known = self.at(now)
+        new._known = min(new._ceiling, known if start == self.start else start * min(1.0, known / self.start))
+        new._known_at = now
+        return new
 
     def lower(self, now: float) -> None:
         self._known = max(self._floor, self.at(now) * SLOWDOWN)
@@ -128,6 +148,15 @@ class Pace:
         self._crowd = CHATS_REMEMBERED_MAX
         self._bot_held_until = _NEVER
         self._suspect: tuple[Chat, float] | None = None
+
+    def change(self, limits: Limits, now: float) -> None:
+        """Other figures by hand, from now on. Holds, what was spent and what was learned stay: Telegram does not forget them."""
+        if not self._limits.is_on:  # nobody counted: begin with empty bursts, as at a start
+            self._bulk.empty_at = self._bulk_turn_at = self._interactive.empty_at = now
+        self._bulk_rate = self._bulk_rate.changed(limits.bulk_per_s, now=now)
+        ceiling = limits.interactive_per_s_max
+        self._interactive_rate = self._interactive_rate.changed(limits.interactive_per_s, ceiling=ceiling, now=now)
+        self._limits = limits
 
     @property
     def is_on(self) -> bool:

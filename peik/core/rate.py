@@ -41,8 +41,8 @@ def parse_rate(text: str) -> Rate | None:
     """The rate of "20/s", "30/m", "20/s burst 100". None of "off": no limit. Raises ValueError with a hint."""
     if text.strip().lower() in ("off", "0"):
         return None
-    match = _WRITTEN.fullmatch(text.strip())
-    if match is None or len(text) > 100:
+    match = _WRITTEN.fullmatch(text.strip()) if len(text) <= 100 else None
+    if match is None:
         raise ValueError(_HINT)
     per_s = float(match[1]) / _SECONDS[(match[2] or "s").lower()]
     if not 0 < per_s <= 1e6:

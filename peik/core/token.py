@@ -10,15 +10,18 @@ _FORM = re.compile(r"([1-9][0-9]{0,15}):([A-Za-z0-9_-]{3,128})(/test)?")
 # An account of a person has no token: its place is taken by a mark that no bot's token can be, so that nobody can come to a
 # door with it.
 _ACCOUNT = re.compile(r"([1-9][0-9]{0,15}):@account")
-# In texts of others. They stand in URLs, right behind "bot", and URLs stand in errors; times and ports are shorter.
-_WITHIN = re.compile(r"(?<![0-9])([1-9][0-9]{4,15}):[A-Za-z0-9_-]{10,}")
+# In texts of others. They stand in URLs, right behind "bot", and URLs stand in errors; times and ports are shorter. Some write
+# their signs as %3A, also twice (%253A), or as \u003a.
+_WITHIN = re.compile(
+    r"(?<![0-9])([1-9][0-9]{4,15}(?::|%(?:25)*3a|\\+u003a))(?:[a-z0-9_-]|%(?:25)*(?:2d|5f)){10,}", re.IGNORECASE
+)
 
 _PASSWORD = re.compile(r"(://[^\s:/?#@\"']*):[^\s/?#\"']*@")
 
 
 def without_tokens(text: str) -> str:
     """A text that may hold tokens, fit to be kept and shown. Before it is cut: half a token is still one."""
-    return _WITHIN.sub(r"\1:***", text)
+    return _WITHIN.sub(r"\1***", text)
 
 
 def without_secrets(text: str) -> str:

@@ -3,8 +3,10 @@
 TITLE = "Peik, a courier for Telegram"
 OPENING = (
     "Everything here is real but Telegram: [bold]peik serve[/] in a process of its own, a small bot, people who write"
-    " to it, and a simulated Telegram that keeps a ledger of all that arrives. No token, no network. Ctrl-C ends it."
+    " to it, and a simulated Telegram that keeps a ledger of all that arrives. No token, no network."
 )
+ONCE = "The story takes about half a minute, and ends with the counts."
+ON_AND_ON = "After the story it goes on until [bold]Ctrl-C[/], which ends it with the counts."
 STARTING = "Starting the simulated Telegram and Peik …"
 STARTED = "Telegram is [cyan]{sim_url}[/], Peik is [cyan]{peik_url}[/] (process {pid})."
 

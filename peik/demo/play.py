@@ -65,7 +65,7 @@ async def _perform(*, is_once: bool, is_quick: bool, seed: int) -> int:
 async def _play(scene: Scene, *, is_once: bool) -> None:
     """From the first process to the last chapter; then on and on, unless once is enough."""
     screen, stage = scene.screen, scene.stage
-    screen.open()
+    screen.open(is_once=is_once)
     screen.say(narration.STARTING)
     await stage.open()
     await scene.town.settle_in()

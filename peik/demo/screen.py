@@ -29,9 +29,10 @@ class Screen:
         self._live: Live | None = None
         self._shown = Look()
 
-    def open(self) -> None:
+    def open(self, *, is_once: bool) -> None:
         self.say(f"[bold]{narration.TITLE}[/]")
         self.say(narration.OPENING)
+        self.say(narration.ONCE if is_once else narration.ON_AND_ON)
         self.say("")
 
     def chapter(self, heading: str, lead: str, /, **values: object) -> None:

@@ -1,12 +1,10 @@
 """Reading requests of the REST door: JSON and multipart bodies, bounded, into the desk's calls."""
 
 import datetime
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from peik.core.letter import Backoff, Enclosed, OnUncertain
@@ -14,8 +12,12 @@ from peik.core.trace import HEADER, PARENT_HEADER, read_parent, read_trace
 from peik.core.units import parse_duration_s
 from peik.desk import Call
 from peik.doors.access import header_in
-from peik.errors import BadInput, TooLarge
+from peik.doors.forms import Form, Gone, Unreadable, body_of, read_form
+from peik.errors import BadInput, Problem, TooLarge
 from peik.store.spool import Spool
+
+FIELDS_MAX = 100
+FIELDS_BYTES_MAX = 1024 * 1024
 
 T = TypeVar("T")
 _Time = int | float | str | None
@@ -224,65 +226,42 @@ async def read_multipart(
     request: Request, spool: Spool, *, file_bytes_max: int
 ) -> tuple[LetterBody, tuple[Enclosed, ...]]:
     """The letter and its files, which are durable in the spool when this returns."""
-    bound = file_bytes_max + 2 * 1024 * 1024
+    bound = file_bytes_max + 2 * FIELDS_BYTES_MAX
     _refuse_announced(request, bound)
+    kind = header_in(request.scope, b"content-type") or ""
+    enclosed: list[Enclosed] = []
     try:
-        form = await _WholeForm(
-            request.headers, _bounded(request, bound), max_files=50, max_fields=100, max_part_size=1024 * 1024
-        ).parse()
-    except MultiPartException as error:
-        raise BadInput(code="bad_multipart", detail=f"The form cannot be read: {error.message}.") from None
-    try:
-        letter = _letter_of(form)
-        enclosed: list[Enclosed] = []
-        try:
-            for field, value in form.multi_items():
-                if isinstance(value, UploadFile):
-                    enclosed.append(await _enclose(field, value, spool, file_bytes_max))
-        except BaseException:
-            spool.remove([one.blob for one in enclosed])
-            raise
-        return letter, tuple(enclosed)
-    finally:
-        await form.close()
+        form = Form(kind.encode("latin-1"), body_of(request.receive, bound))
+        fields, enclosed = await read_form(
+            form, spool=spool, file_bytes_max=file_bytes_max, room=FIELDS_BYTES_MAX, fields_max=FIELDS_MAX
+        )
+        if not form.is_whole:  # a letter must not be accepted without half of its files
+            raise Unreadable(400, "it breaks off before its last boundary")
+        return _letter_of(fields), tuple(enclosed)
+    except BaseException as error:
+        spool.remove([one.blob for one in enclosed])
+        if isinstance(error, Unreadable):
+            raise _bad_form(error) from None
+        if isinstance(error, Gone):
+            raise ClientDisconnect from None
+        raise
 
 
-class _WholeForm(MultiPartParser):
-    """Starlette's parser, for forms that come to their end: a letter must not be accepted without half of its files."""
-
-    _has_ended = False
-
-    def on_end(self) -> None:
-        self._has_ended = True
-
-    async def parse(self) -> FormData:
-        form = await super().parse()
-        if not self._has_ended:
-            for file in self._files_to_close_on_error:
-                file.close()
-            raise MultiPartException("it breaks off before its last boundary")
-        return form
+def _bad_form(error: Unreadable) -> Problem:
+    detail = f"The form cannot be read: {error.words.removeprefix('Bad Request: ')}."
+    kind = TooLarge if error.status == 413 else BadInput
+    return kind(code="body_too_large" if error.status == 413 else "bad_multipart", detail=detail)
 
 
-async def _bounded(request: Request, bytes_max: int) -> AsyncGenerator[bytes, None]:
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > bytes_max:
-            raise _too_large(bytes_max)
-        yield chunk
-
-
-def _letter_of(form: FormData) -> LetterBody:
+def _letter_of(fields: dict[str, str]) -> LetterBody:
     """Either one field `letter` with the whole JSON, or the fields of it one by one, nested ones as JSON."""
-    whole = form.get("letter")
-    if isinstance(whole, str):
-        return decode_letter(whole.encode())
-    fields: dict[str, object] = {}
-    for name, value in form.multi_items():
-        if isinstance(value, str):
-            fields[name] = msgspec.Raw(value.encode()) if name in _NESTED or _is_number(value) else value
-    return decode_letter(msgspec.json.encode(fields))
+    if "letter" in fields:
+        return decode_letter(fields["letter"].encode())
+    nested = {
+        name: msgspec.Raw(value.encode()) if name in _NESTED or _is_number(value) else value
+        for name, value in fields.items()
+    }
+    return decode_letter(msgspec.json.encode(nested))
 
 
 _NESTED = frozenset({"params", "metadata", "backoff"})
@@ -290,14 +269,3 @@ _NESTED = frozenset({"params", "metadata", "backoff"})
 
 def _is_number(text: str) -> bool:
     return text.removeprefix("-").isdigit() and text.isascii()
-
-
-async def _enclose(field: str, file: UploadFile, spool: Spool, bytes_max: int) -> Enclosed:
-    async def chunks() -> AsyncIterator[bytes]:
-        while chunk := await file.read(256 * 1024):
-            yield chunk
-
-    kept = await spool.keep(chunks(), size_bytes_max=bytes_max)
-    return kept.as_enclosed(
-        field, filename=file.filename or field, content_type=file.content_type or "application/octet-stream"
-    )

@@ -21,11 +21,20 @@ from uvicorn.server import ServerState
 
 from peik.doors.exchange import HELD_BYTES_MAX, Exchange, Scope, lines_of
 
-HEAD_BYTES_MAX = 256 * 1024  # as Telegram's own server
+HEAD_BYTES_MAX = 32 * 1024  # browsers and bots send a tenth of it
+# Of a call at the gateway, whose parameters may stand in its address: a text of 4,096 characters takes up to 36 KB there.
+CALL_HEAD_BYTES_MAX = 64 * 1024
+SLICE_BYTES = 16 * 1024  # read at once, so that a head is measured before much of it is kept
 HEADERS_MAX = 200  # a browser sends about twenty; each of 60,000 small ones would cost us many times its size
+QUERY_FIELDS_MAX = 1000  # as Telegram's own server; each costs twenty times its size to read
 WAITING_MAX = 1000  # requests behind one; a packet could hold 15,000, each of which costs us fifty times its size
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_REFUSALS = {
+    400: b"Invalid HTTP request received.",
+    414: b"The address of this request has too many parameters.",
+    431: b"The head of this request is too long, or has too many headers.",
+}
 _log = logging.getLogger("uvicorn.error")  # a name that people's filters know
 
 
@@ -58,6 +67,7 @@ class Connection(asyncio.Protocol):
     awaited = Awaited.HEAD
     taken_bytes = 0  # of what is awaited
     _loose_bytes = 0  # of a head, or beside a body: the parser keeps a header, and a trailer, until its end
+    _refusal = 400  # the status for what is not taken
     written_bytes = 0  # given to the transport so far
 
     def __init__(
@@ -108,6 +118,18 @@ class Connection(asyncio.Protocol):
         if self._is_broken:
             return
         self.heard_at = self.loop.time()
+        if len(data) <= SLICE_BYTES:
+            self._feed(data)
+        else:
+            whole = memoryview(data)
+            for at in range(0, len(data), SLICE_BYTES):
+                if not self._is_broken:
+                    self._feed(whole[at : at + SLICE_BYTES])
+        current = self._current
+        if current is not None and not current.is_begun:
+            self._begin(current)
+
+    def _feed(self, data: bytes | memoryview) -> None:
         self._loose_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -116,11 +138,18 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._break()
         self.taken_bytes += len(data)
-        if self._loose_bytes > HEAD_BYTES_MAX:
-            self.transport.abort()
-        current = self._current
-        if current is not None and not current.is_begun:
-            self._begin(current)
+        if self._loose_bytes > self._head_bytes_max() and not self._is_broken:
+            if self.awaited is Awaited.BODY:
+                self.transport.abort()
+            self._refusal = 431
+            self._break()
+
+    def _head_bytes(self) -> int:
+        """Of a head that is whole."""
+        return len(self._url) + sum([len(name) + len(value) + 4 for name, value in self._headers])
+
+    def _head_bytes_max(self) -> int:
+        return CALL_HEAD_BYTES_MAX if self._url.startswith(b"/bot") else HEAD_BYTES_MAX
 
     def _decline(self, rest: memoryview) -> None:
         """Nothing but HTTP/1.1 is spoken here, and a client who offers something else goes on in it. The parser takes all after
@@ -172,6 +201,7 @@ class Connection(asyncio.Protocol):
         if name == b"expect":
             self._awaits_word = value.lower() == b"100-continue"
         if len(headers) > HEADERS_MAX:
+            self._refusal = 431
             raise ValueError("too many headers")
 
     def on_headers_complete(self) -> None:
@@ -182,9 +212,15 @@ class Connection(asyncio.Protocol):
             return  # see _decline
         if len(self._waiting) >= WAITING_MAX:
             raise ValueError("too many requests at once")
+        if self._loose_bytes + SLICE_BYTES > HEAD_BYTES_MAX and self._head_bytes() > self._head_bytes_max():
+            self._refusal = 431
+            raise ValueError("too long a head")
         self._await(Awaited.BODY)
         version = parser.get_http_version()
         raw_path, query = _parts(self._url)
+        if len(query) > QUERY_FIELDS_MAX and query.count(b"&") >= QUERY_FIELDS_MAX:
+            self._refusal = 414
+            raise ValueError("too many parameters")
         path = raw_path.decode("ascii")
         scope: Scope = {
             "type": "http",
@@ -304,10 +340,10 @@ class Connection(asyncio.Protocol):
         if self._current is not None:
             self._current.lose()
             self._current = None
-        words = b"Invalid HTTP request received."
+        words = _REFUSALS[self._refusal]
         _log.warning(words.decode())
         refused = Exchange(self, {"method": "GET"}, keeps=False, awaits_word=False, is_bare=False)
-        refused.answer(400, (_TEXT, (b"content-length", b"%d" % len(words))), words)
+        refused.answer(self._refusal, (_TEXT, (b"content-length", b"%d" % len(words))), words)
 
     # ---- bytes out, and how fast ----
 

@@ -31,6 +31,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 # Given the word after the beginning of a path, the scope and the body: whether it has taken the request and will answer later.
 Taker = Callable[[str, Scope, bytes, Callable[[Response], None]], bool]
 
+FIELDS_MAX = 100  # of a query whose sender waits; there is no path that has more
 POLL: Place = ("gateway", "poll")
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 _ALWAYS: Headers = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -77,6 +78,11 @@ class Doorkeeper:
         self._wait_s_max = wait_s_max
         self._proxies = proxies
         self._takers = {beginning: (taker, self._place_of(beginning)) for beginning, taker in (takers or {}).items()}
+
+    def is_stranger(self, host: str) -> bool:
+        """Whether nothing valid was shown from there lately. A proxy is none: those behind it are many, and not known by its
+        address."""
+        return not self._gate.is_known(host, self._now()) and not (self._proxies and self._proxies.trusts(host))
 
     def take_at_once(self, exchange: Exchange) -> bool:
         """See `peik.doors.connection.Prompt`. Strangers are counted, and go the usual way."""
@@ -159,8 +165,8 @@ class Doorkeeper:
         query: bytes = scope["query_string"]
         if b"wait=" not in query:
             return 0.0
-        asked = urllib.parse.parse_qs(query.decode("latin-1")).get("wait", ["0"])
         try:
+            asked = urllib.parse.parse_qs(query.decode("latin-1"), max_num_fields=FIELDS_MAX).get("wait", ["0"])
             return min(parse_duration_s(asked[-1]), self._wait_s_max)
         except ValueError:
             return 0.0

@@ -16,6 +16,7 @@ from peik.core.letter import Enclosed, Priority
 from peik.core.methods import MethodClass, classify, is_method_name
 from peik.desk import Call
 from peik.doors.access import host_of
+from peik.doors.forms import Gone, Unreadable
 from peik.doors.gateway_answers import (
     NO_METHOD,
     NOT_FOUND,
@@ -31,11 +32,11 @@ from peik.doors.gateway_answers import (
 )
 from peik.doors.gateway_files import GatewayFiles
 from peik.doors.gateway_inbox import Ask, GatewayInbox, Own, consumer_of
-from peik.doors.gateway_params import Given, Gone, Unreadable, read_given
+from peik.doors.gateway_params import Given, read_given
 from peik.doors.gateway_tokens import Tokens, Turned
 from peik.doors.gateway_traces import trace_in
 from peik.engine.passage import patience_with
-from peik.errors import InDoubt, Problem
+from peik.errors import Problem
 from peik.events import Answered, Surprise
 from peik.ports import BotRecord
 
@@ -181,15 +182,7 @@ class Gateway:
             enclosed=given.enclosed,
             trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.handed),
         )
-        try:
-            (accepted,) = await self._desk.accept([call])
-        except InDoubt:
-            raise  # it may be accepted all the same, and needs its files then; else they are swept away
-        except Exception:  # and not when cancelled, for the same reason
-            self._drop(given.enclosed)
-            raise
-        if accepted.is_repeat:
-            self._drop(given.enclosed)
+        accepted = await self._desk.accept_with_files(given.enclosed, lambda _: call, blobs=self._peik.spool)
         # From here on the letter goes its way, whether or not anybody waits for it.
         shape = shape_of(name, kind)
         wait_s = REAL_WAIT_S if shape is Shape.REAL else self._config.gateway_wait
@@ -197,7 +190,7 @@ class Gateway:
         if given.key is None and not kind.is_at_most_once:
             view = await self._desk.answer(bot.bot_id, accepted.letter_id, wait_s)
         else:
-            view = await self._desk.wait(accepted.letter_id, wait_s)
+            view = await self._desk.outcome(accepted, call, wait_s)
         if isinstance(view, bytes):
             return success(view)
         return of_letter(view, shape, bot, at_ms=self._peik.clock.wall_ms())

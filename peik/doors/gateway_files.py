@@ -36,9 +36,20 @@ Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _Header = tuple[bytes, bytes]
 
-# What belongs to the connection to Telegram and not to the file; and what we say ourselves.
-_NOT_PASSED = frozenset(
-    {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-range", b"server", b"date"}
+# What is said of the file. All else is of the connection to Telegram, or ours to say: whoever answers must neither set cookies
+# under our address nor undo what keeps a page from running there.
+_PASSED = frozenset(
+    {
+        b"content-type",
+        b"content-encoding",
+        b"content-disposition",
+        b"content-language",
+        b"accept-ranges",
+        b"last-modified",
+        b"etag",
+        b"cache-control",
+        b"expires",
+    }
 )
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
@@ -217,7 +228,7 @@ def _length(download: Download) -> int | None:
 
 
 def _passed(download: Download) -> list[_Header]:
-    return [(name, value) for name, value in download.headers if name not in _NOT_PASSED]
+    return [(name, value) for name, value in download.headers if name in _PASSED]
 
 
 def _also(download: Download, wanted: bytes) -> list[_Header]:
@@ -246,7 +257,7 @@ class Held:
         return self.is_begun and self.written == self.size
 
     def begin(self, size: int, headers: list[_Header]) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.file.touch(mode=0o600)
         self.size = size
         self.headers = [*headers, (b"accept-ranges", b"bytes")]

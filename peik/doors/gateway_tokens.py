@@ -135,7 +135,7 @@ class Tokens:
         match judge(reply, method="getMe"):
             case Delivered(result=result):
                 if self._desk.known(token.bot_id) is None:
-                    await self._desk.save_bot(token, inbound="off")
+                    await self._desk.admit(token)
                 else:
                     await self._desk.change_bot(token.bot_id, token=token)  # it was rotated
                 await self.learn(token.bot_id, result)

@@ -13,7 +13,9 @@ from peik import __version__
 from peik.app import Office
 from peik.building_importing import import_desk_of
 from peik.core.key_strength import weakness_of
+from peik.core.letter import Enclosed
 from peik.core.token import Token
+from peik.desk import Call
 from peik.doors import problems
 from peik.doors.access import Access, header_in
 from peik.doors.archive_health import ArchiveHealth
@@ -56,7 +58,7 @@ from peik.doors.rest_users import UserRoutes
 from peik.doors.shortcuts import Receive, Scope, Send, Shortcuts
 from peik.doors.views import bot_view, letter_view, route_view, stats_view
 from peik.doors.webhook import PUSHES, WebhookDoor
-from peik.errors import Denied, InDoubt, Problem, Unavailable
+from peik.errors import Denied, Problem, Unavailable
 from peik.ops.pulse import Pulse
 from peik.ports import LetterView
 
@@ -231,26 +233,16 @@ class _Routes:
         key, trace = header_in(request.scope, b"idempotency-key"), read_traced(request)
         config = self._peik.config
         if (header_in(request.scope, b"content-type") or "").startswith("multipart/form-data"):
-            spool = self._peik.spool
-            body, enclosed = await read_multipart(request, spool, file_bytes_max=config.upload_bytes_max)
-            try:
-                call = call_of(body, key=key, trace=trace, enclosed=enclosed)
-                (accepted,) = await self._desk.accept([caller.own(call)])
-            except InDoubt:
-                raise  # it may be accepted all the same, and needs its files then; else they are swept away
-            except Exception:  # and not when cancelled, for the same reason
-                spool.remove([one.blob for one in enclosed])
-                raise
-            if accepted.is_repeat:
-                spool.remove([one.blob for one in enclosed])
+            body, enclosed = await read_multipart(request, self._peik.spool, file_bytes_max=config.upload_bytes_max)
         else:
-            body = decode_letter(await read_body(request, bytes_max=config.body_max))
-            (accepted,) = await self._desk.accept([caller.own(call_of(body, key=key, trace=trace))])
+            body, enclosed = decode_letter(await read_body(request, bytes_max=config.body_max)), ()
+
+        def make(files: tuple[Enclosed, ...]) -> Call:
+            return caller.own(call_of(body, key=key, trace=trace, enclosed=files))
+
+        accepted = await self._desk.accept_with_files(enclosed, make, blobs=self._peik.spool)
         if wait:
-            return _letter(await self._desk.wait(accepted.letter_id, wait))
-        if accepted.is_repeat:
-            view = await self._desk.letter(accepted.letter_id)
-            return _json({"id": str(view.id), "state": view.state}, 202)
+            return _letter(await self._desk.outcome(accepted, make(enclosed), wait))
         return _json({"id": str(accepted.letter_id), "state": accepted.state}, 202)
 
     async def post_batch(self, request: Request) -> Response:

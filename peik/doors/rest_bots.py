@@ -4,7 +4,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.desk import Desk
 from peik.doors.access import Access
@@ -25,19 +24,19 @@ class BotBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LimitsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Telegram's figures as this bot shall start with them; what is left out keeps its usual value."""
+    """Telegram's figures as this bot shall start with them; what is left out stays."""
 
-    is_on: bool = True
-    bulk_per_s: float = Limits().bulk_per_s
-    interactive_per_s: float = Limits().interactive_per_s
-    interactive_per_s_max: float = Limits().interactive_per_s_max
-    private_per_s: float = Limits().private_per_s
-    private_burst: int = Limits().private_burst
-    group_per_min: int = Limits().group_per_min
+    is_on: bool | msgspec.UnsetType = msgspec.UNSET
+    bulk_per_s: float | msgspec.UnsetType = msgspec.UNSET
+    interactive_per_s: float | msgspec.UnsetType = msgspec.UNSET
+    interactive_per_s_max: float | msgspec.UnsetType = msgspec.UNSET
+    private_per_s: float | msgspec.UnsetType = msgspec.UNSET
+    private_burst: int | msgspec.UnsetType = msgspec.UNSET
+    group_per_min: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class BotChange(msgspec.Struct, forbid_unknown_fields=True):
-    """`PATCH /v1/bots/{bot_id}`. What is not given stays; `limits` null goes back to Telegram's figures."""
+    """`PATCH /v1/bots/{bot_id}`. What is not given stays; `limits` null goes back to the usual figures."""
 
     paused: bool | msgspec.UnsetType = msgspec.UNSET
     token: str | msgspec.UnsetType = msgspec.UNSET
@@ -78,7 +77,7 @@ async def change_bot(desk: Desk, bot_id: int, body: BotChange) -> BotRecord:
     )
 
 
-def _limits(body: LimitsBody | msgspec.UnsetType | None) -> Limits | msgspec.UnsetType | None:
+def _limits(body: LimitsBody | msgspec.UnsetType | None) -> dict[str, float] | msgspec.UnsetType | None:
     if body is None or body is msgspec.UNSET:
         return body
-    return Limits(**msgspec.structs.asdict(body))
+    return {name: figure for name, figure in msgspec.structs.asdict(body).items() if figure is not msgspec.UNSET}

@@ -10,8 +10,8 @@ from peik.doors.access import Access, Caller
 from peik.doors.bodies import decode, parse_id, read_body
 from peik.doors.queries import read_limit
 from peik.doors.replies import Route, json_response
-from peik.errors import BadInput, Forbidden
-from peik.notifications.links import CODE_S, Links
+from peik.errors import BadInput
+from peik.notifications.links import CODE_S, Links, not_linked, unknown
 from peik.notifications.shown import user_view
 from peik.notifications.values import User, checked_user
 from peik.shown import rfc3339
@@ -69,7 +69,7 @@ class UserRoutes:
 
         It is shown this once; an older one of the same user is over."""
         caller = self._access.admit(request, "send")
-        user_id = await self._own(request, caller)
+        user_id = checked_user(request.path_params["user_id"])
         text = await read_body(request, bytes_max=_SMALL_BODY)
         body = decode(LinkBody, text) if text.strip() else LinkBody()
         asked = parse_id(body.bot_id, "bot_id") if isinstance(body.bot_id, str) else body.bot_id
@@ -78,6 +78,7 @@ class UserRoutes:
             bot_id=caller.bot_id_of(asked),
             expires_s=seconds_of(body.expires_in, "expires_in", CODE_S),
             language=body.language,
+            bot_ids=caller.key.bot_ids,
         )
         answer = {
             "user_id": user_id,
@@ -91,18 +92,23 @@ class UserRoutes:
     async def show(self, request: Request) -> Response:
         """Whether this user has linked a chat: which one, by which bot, since when."""
         caller = self._access.admit(request, "read")
-        user_id = await self._own(request, caller)
-        return json_response(user_view(await self._links.user(user_id) or User(user_id=user_id)))
+        user_id = checked_user(request.path_params["user_id"])
+        return json_response(user_view(await self._own(user_id, caller) or User(user_id=user_id)))
 
     async def unlink(self, request: Request) -> Response:
         """Undo the link; a code that was given out is over as well. What waits for this user fails as user_not_linked."""
         caller = self._access.admit(request, "send")
-        return json_response(user_view(await self._links.unlink(await self._own(request, caller))))
+        user_id = checked_user(request.path_params["user_id"])
+        if await self._own(user_id, caller) is None:
+            raise not_linked(user_id)
+        return json_response(user_view(await self._links.unlink(user_id)))
 
     async def change(self, request: Request) -> Response:
         """Set the language that this user is written to in, or hours in which only what is critical is sent."""
         caller = self._access.admit(request, "send")
-        user_id = await self._own(request, caller)
+        user_id = checked_user(request.path_params["user_id"])
+        if await self._own(user_id, caller) is None:
+            raise unknown(user_id)
         body = decode(UserBody, await read_body(request, bytes_max=_SMALL_BODY))
         quiet: Quiet | msgspec.UnsetType | None = msgspec.UNSET
         if body.quiet is None:
@@ -111,16 +117,10 @@ class UserRoutes:
             quiet = Quiet(start=body.quiet.start, end=body.quiet.end, tz=body.quiet.tz)
         return json_response(user_view(await self._links.change(user_id, language=body.language, quiet=quiet)))
 
-    async def _own(self, request: Request, caller: Caller) -> str:
-        """The user of the path. Raises Forbidden if he belongs to a bot that this key is not for."""
-        user_id = checked_user(request.path_params["user_id"])
-        if caller.key.bot_ids is not None:
-            user = await self._links.user(user_id)
-            if user is not None and not await self._links.seen([user], caller.key.bot_ids):
-                raise Forbidden(
-                    code="wrong_bot", detail="This user is linked, or has a code, to a bot that this key is not for."
-                )
-        return user_id
+    async def _own(self, user_id: str, caller: Caller) -> User | None:
+        """None: there is nobody of this name for the caller. Whether there is for others is not told."""
+        user = await self._links.user(user_id)
+        return user if user is not None and await self._links.seen([user], caller.key.bot_ids) else None
 
 
 def seconds_of(value: str | float | None, name: str, default: float) -> float:

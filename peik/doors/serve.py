@@ -98,9 +98,11 @@ async def _serve(config: Config) -> int:
         app = rest.build(peik, key, pulse)
         dashboard = Dashboard(peik, key, app)
         tidying = asyncio.ensure_future(dashboard.run())
+        doorkeeper = doorkeeper_of(peik, app, Gateway(peik, dashboard))
+        GuardedProtocol.is_stranger = doorkeeper.is_stranger
         server = _Server(
             uvicorn.Config(
-                doorkeeper_of(peik, app, Gateway(peik, dashboard)),
+                doorkeeper,
                 http=GuardedProtocol,
                 ws="none",
                 lifespan="off",

@@ -30,7 +30,9 @@ class ChatBook:
         self._store = store
         self._same_as: dict[Chat, int] = {}
         self._shut: dict[Chat, tuple[str, int]] = {}  # reason, last refusal
-        self._held: list[tuple[Chat, int]] = []
+        self._held: dict[Chat, int] = {}  # until when, as it is stored,
+        self._heeded: dict[Chat, int] = {}  # as the pace was last told,
+        self._own: dict[Chat, int] = {}  # and what was sent from here to be stored
         self._moving: set[Chat] = set()
         # For who looks at every letter: nearly always both are empty.
         self.shut_chats: Collection[Chat] = self._shut.keys()
@@ -39,19 +41,27 @@ class ChatBook:
     async def load(self) -> None:
         records = await self._store.chats(self._bot_id)
         self._shut.clear()
-        self._held.clear()
+        self._held = {}
         for record in records:
             if record.same_as is not None:
                 self._same_as[record.chat] = record.same_as
             if record.shut_reason is not None:
                 self._shut[record.chat] = (record.shut_reason, record.shut_at_ms or 0)
             if record.held_until_ms is not None:
-                self._held.append((record.chat, record.held_until_ms))
+                self._held[record.chat] = record.held_until_ms
 
     def hold(self, pace: Pace, now: float, at_ms: int) -> None:
-        """Let the pace know of the holds that are stored, as they were when last read."""
-        for chat, until_ms in self._held:
-            pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
+        """Let the pace know of the holds that are stored, as they were when last read. One that it knows is no news: since
+        then the chat may have been held for a few seconds, which is not stored."""
+        for chat, until_ms in self._held.items():
+            if until_ms not in (self._heeded.get(chat), self._own.get(chat)):
+                pace.hold_chat(chat, now, now + (until_ms - at_ms) / 1000)
+        self._own = {chat: until_ms for chat, until_ms in self._own.items() if self._held.get(chat) != until_ms}
+        self._heeded = self._held
+
+    def holds(self, chat: Chat, until_ms: int) -> None:
+        """The pace knows it already, and it is about to be stored."""
+        self._own[chat] = until_ms
 
     # ---- one chat, several names ----
 

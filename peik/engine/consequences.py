@@ -45,6 +45,7 @@ class Consequences:
         ring: Callable[[], None],
     ) -> None:
         self.bot = bot
+        self._record = bot  # as it is stored
         self.pace = pace
         self._store = store
         self._routes = routes
@@ -100,7 +101,10 @@ class Consequences:
         held = None if scope is Scope.BOT else chat
         self._events.tell(Held(bot_id=self.bot.bot_id, chat=held, wait_s=wait_s))
         if wait_s >= HOLD_KEPT_S:
-            self._spawn(self._store.hold(self.bot.bot_id, held, at_ms + int(wait_s * 1000)))
+            until_ms = at_ms + int(wait_s * 1000)
+            if held is not None:
+                self._chats.holds(held, until_ms)
+            self._spawn(self._store.hold(self.bot.bot_id, held, until_ms))
 
     def _shut(self, chat: Chat, reason: str, at_ms: int) -> None:
         if self._chats.shut(chat, reason, at_ms):
@@ -123,6 +127,13 @@ class Consequences:
         self._ring()
 
     # ---- a bot that Telegram does not take ----
+
+    def update(self, bot: BotRecord) -> None:
+        """The record was changed, or somebody lets the bot go on. That Telegram does not take its token is no part of the record:
+        another figure or policy does not end it."""
+        record, self._record = self._record, bot
+        is_same_way = (bot.token, bot.paused) == (record.token, record.paused)
+        self.bot = msgspec.structs.replace(bot, paused=self.bot.paused) if bot != record and is_same_way else bot
 
     async def _pause(self, refused: Refused) -> None:
         """Keep all letters, ask with getMe now and then, and go on when the token is taken again."""

@@ -14,7 +14,7 @@ from peik.engine.routes import Routes
 from peik.engine.sender import Sender
 from peik.errors import described
 from peik.events import Event, Events, Settled, Surprise
-from peik.ports import BotRecord, LetterView, Stub
+from peik.ports import BotRecord, Followed, LetterView, Stub
 
 RESTART_S = 1.0
 
@@ -127,6 +127,9 @@ class Courier:
             if sender is not None:
                 sender.reread(stub.lane)
 
+    def on_followed(self, ends: Sequence[Followed]) -> None:
+        self._events.tell_all([_followed(one) for one in ends])
+
     # ---- what other nodes wrote ----
 
     def reread(self, bot_id: int) -> None:
@@ -226,6 +229,21 @@ def _merged(stub: Stub) -> Settled:
         method="",
         chat=stub.lane[0],
         move=Move.MERGE,
-        state=State.COMPLETED,
+        state=State.DELAYED,
         merged_into=stub.into,
+    )
+
+
+def _followed(end: Followed) -> Settled:
+    return Settled(
+        bot_id=end.bot_id,
+        letter_id=end.letter_id,
+        method=end.method,
+        chat=end.chat,
+        move=Move.FOLLOW if end.state is State.COMPLETED else Move.FAIL_ALONG,
+        state=end.state,
+        reason=end.reason,
+        uncertain_tries=end.uncertain_tries,
+        merged_into=end.merged_into,
+        trace=end.trace,
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from peik.bell import Bell
 from peik.clock import Clock
-from peik.core.hook import SECRET_BYTES, Verdict, judge, next_try_ms, secret_of, signed_headers
+from peik.core.hook import SCHEDULE_MS, SECRET_BYTES, Verdict, judge, next_wait_ms, secret_of, signed_headers
 from peik.errors import StoreUnavailable
 from peik.events import Event, Events, HookDropped, HookFailed, HookTold, Settled, StoreFailed, Surprise
 from peik.hook_ports import Hook, HookDeferred, HookStore, Posted, Poster
@@ -62,10 +62,11 @@ class _Endpoint:
 
 
 class Hooks:
-    def __init__(self, *, store: HookStore, poster: Poster, clock: Clock, events: Events) -> None:
+    def __init__(self, *, store: HookStore, poster: Poster, clock: Clock, settled: Clock, events: Events) -> None:
         self._store = store
         self._poster = poster
         self._clock = clock
+        self._settled = settled
         self._events = events
         self._bell = Bell()
         self._endpoints: dict[str, _Endpoint] = {}
@@ -156,6 +157,10 @@ class Hooks:
         while len(self._in_hand) < IN_HAND_MAX:
             page = await self._store.hooks_due(at_ms=at_ms, after=self._cursor, endpoints=ENDPOINTS, each=EACH)
             self._take(page.hooks)
+            if page.next_at_ms is not None and page.next_at_ms > at_ms + SCHEDULE_MS[-1]:
+                at_ms = page.next_at_ms  # nobody is put off for so long: the wall clock was put back, and it is due
+                self._cursor, is_last_round = "", True
+                continue
             if page.next_at_ms is not None:
                 self._look_at = min(self._look_at, self._looked_at + (page.next_at_ms - at_ms) / 1000)
             self._cursor = page.last or ""
@@ -230,19 +235,19 @@ class Hooks:
         verdict = judge(posted.status)
         endpoint.note(is_well=verdict is not Verdict.AGAIN)
         now_ms = self._clock.wall_ms()
-        again_at = next_try_ms(tries=hook.tries + 1, began_at_ms=hook.at_ms, now_ms=now_ms)
+        wait_ms = next_wait_ms(tries=hook.tries + 1, began_at_ms=hook.at_ms, now_ms=self._settled.wall_ms())
         why = f"it answered {posted.status}" if posted.status else posted.why
         told: Event
         if verdict is Verdict.DONE:
             told = HookTold(letter_id=hook.letter_id, endpoint=hook.endpoint, tries=hook.tries + 1)
             await self._settle([hook.id], [])
-        elif verdict is Verdict.STOP or again_at is None:
+        elif verdict is Verdict.STOP or wait_ms is None:
             told = HookDropped(letter_id=hook.letter_id, endpoint=hook.endpoint, tries=hook.tries + 1, why=why)
             await self._settle([hook.id], [])
         else:
-            wait_s = (again_at - now_ms) / 1000
+            wait_s = wait_ms / 1000
             told = HookFailed(letter_id=hook.letter_id, endpoint=hook.endpoint, why=why, wait_s=wait_s)
-            deferred = HookDeferred(hook_id=hook.id, due_at_ms=again_at, tries=hook.tries + 1, body=body)
+            deferred = HookDeferred(hook_id=hook.id, due_at_ms=now_ms + wait_ms, tries=hook.tries + 1, body=body)
             await self._settle([], [deferred])
             self._look_at = min(self._look_at, self._clock.mono() + wait_s)
         self._events.tell(told)

@@ -28,8 +28,11 @@ async def resolve(letter: Letter, store: Store) -> Letter | Parked | Orphaned:
     """The letter with the message id filled in, if the one that it refers to has arrived."""
     assert letter.awaits is not None
     other = await store.letter(letter.awaits)
-    while other is not None and other.merged_into is not None:
-        other = await store.letter(other.merged_into)  # a newer edit of the same message took its place
+    while (
+        other is not None and other.state is State.COMPLETED and other.result is None and other.merged_into is not None
+    ):
+        # It completed when a newer edit took its place, as it once was: that one has the answer.
+        other = await store.letter(other.merged_into)
     if other is None:
         return Orphaned(f"it refers to letter {letter.awaits}, which is not here any more")
     if not other.state.is_final:

@@ -37,6 +37,9 @@ LATE_S = 0.5  # a store that takes longer than this must not make sends come clo
 ENDED_PER_TURN_MAX = 512  # letters of a shut chat that may end in one turn, so that others are not kept waiting
 FLYING_S = 0.5
 STORING_S = 0.02
+STORE_TOLD_S = (
+    60.0  # while a failure lasts: on a disk that is nearly full all others may succeed, and nobody else would tell
+)
 _RANKS = tuple(range(RANKS))
 _INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
 _BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
@@ -88,7 +91,7 @@ class Sender:
             clock=clock,
             events=events,
             lanes=self._lanes,
-            pace=self._new_pace(bot),
+            pace=Pace(self._limits(bot), now=clock.mono()),
             chats=self._chats,
             enclosing=self._enclosing,
             ring=self._bell.ring,
@@ -106,6 +109,7 @@ class Sender:
         self._unstored = 0
         self._storing: Counter[int] = Counter()  # letters that wait on, and the store has not said so yet
         self._store_retry_at = 0.0
+        self._store_told_at = 0.0
         self._next_number: int | None = None
         self._ages = Ages()
         self._is_draining = False
@@ -257,8 +261,9 @@ class Sender:
     def update(self, bot: BotRecord) -> None:
         """The bot's record has changed: its token, its limits, or whether it is paused."""
         if bot.limits != self.bot.limits:
-            self._consequences.pace = self._new_pace(bot)
-        self._consequences.bot = bot
+            self._pace.change(self._limits(bot), self._clock.mono())
+            self._lanes.recheck()
+        self._consequences.update(bot)
         self._bell.ring()
 
     async def drain(self) -> None:
@@ -267,9 +272,8 @@ class Sender:
         self._bell.ring()
         await self._is_idle.wait()
 
-    def _new_pace(self, bot: BotRecord) -> Pace:
-        limits = (bot.limits or Limits()) if self._terms.is_paced else NO_LIMITS
-        return Pace(limits, now=self._clock.mono())
+    def _limits(self, bot: BotRecord) -> Limits:
+        return (bot.limits or bot.usual_limits) if self._terms.is_paced else NO_LIMITS
 
     # ---- the loop ----
 
@@ -513,7 +517,8 @@ class Sender:
         """Nothing of the step is stored: keep the settlements to store them later, and try no letter meanwhile."""
         if not isinstance(error, StoreUnavailable):
             raise error
-        if not self._store_retry_at:
+        if not self._store_retry_at or now - self._store_told_at >= STORE_TOLD_S:
+            self._store_told_at = now
             self._events.tell(StoreFailed(bot_id=self._bot_id, what="a step", why=error.detail))
         self._store_retry_at = now + STORE_RETRY_S
         self._settlements[:0] = step.settlements

@@ -23,12 +23,14 @@ class Timekeeper:
         *,
         store: Store,
         clock: Clock,
+        settled: Clock,
         events: Events,
         retention: Retention,
         remove_blobs: Callable[[Sequence[str]], None],
     ) -> None:
         self._store = store
         self._clock = clock
+        self._settled = settled
         self._events = events
         self._retention = retention
         self._remove_blobs = remove_blobs
@@ -64,6 +66,7 @@ class Timekeeper:
             except StoreUnavailable as error:
                 self._events.tell(StoreFailed(what="the clock", why=error.detail))
                 await asyncio.sleep(RETRY_S)
+                continue  # at once: when to look next is what the look would have told
             wait_s = (self._look_at_ms - self._clock.wall_ms()) / 1000
             await self._bell.wait(self._clock.mono() + min(max(wait_s, 0.0), LOOK_S_MAX))
 
@@ -88,7 +91,7 @@ class Timekeeper:
         """In small commits, so that letters that come in do not wait behind a big one."""
         gone = PAGE
         while gone >= PAGE:
-            gone, blobs = await self._store.clean(self._retention, at_ms=self._clock.wall_ms(), limit=PAGE)
+            gone, blobs = await self._store.clean(self._retention, at_ms=self._settled.wall_ms(), limit=PAGE)
             self._remove_blobs(blobs)
 
 

@@ -32,6 +32,8 @@ def why(
 def _of_itself(view: LetterView, at_ms: int) -> str | None:
     if view.state is not State.DELAYED:
         return None
+    if view.merged_into is not None:
+        return f"A newer edit took its place: it ends as letter {view.merged_into} ends."
     if view.due_at_ms is None:
         return "It refers to another letter that has not been sent yet."
     left = _for((view.due_at_ms - at_ms) / 1000)

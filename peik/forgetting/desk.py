@@ -69,6 +69,7 @@ class Forgetter:
         backups: Callable[[], Awaitable[list[Held]]],
         is_known_bot: Callable[[int], bool],
         clock: Clock,
+        settled: Clock,
         events: Events,
         is_live: bool,
     ) -> None:
@@ -82,6 +83,7 @@ class Forgetter:
         self._backups = backups
         self._is_known_bot = is_known_bot
         self._clock = clock
+        self._settled = settled
         self._events = events
         self._is_live = is_live
         self._one_at_a_time = asyncio.Lock()
@@ -159,7 +161,7 @@ class Forgetter:
             if act.looks_at_ms <= self._clock.wall_ms():
                 async with self._one_at_a_time:
                     await self._work(act)
-        await self._acts.sweep(before_ms=self._clock.wall_ms() - KEEP_MS)
+        await self._acts.sweep(before_ms=self._settled.wall_ms() - KEEP_MS)
         return bool(await self._acts.open())
 
     # ---- the work ----

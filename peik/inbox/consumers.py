@@ -13,6 +13,7 @@ import msgspec
 
 from peik.bell import Bell
 from peik.clock import Clock
+from peik.core.address import Reach
 from peik.core.course import Terms
 from peik.errors import StoreUnavailable, described
 from peik.events import Arrived, ConsumerWaits, Event, Events, StoreFailed, Surprise
@@ -85,6 +86,7 @@ class Consumers:
         events: Events,
         limits: Limits,
         pusher: Pusher,
+        reach_of: Callable[[int], Awaitable[Reach]],
         accept: Accept,
         locks: Locks | None = None,
         is_served: Callable[[int], bool] = lambda bot_id: True,
@@ -97,6 +99,7 @@ class Consumers:
         self._events = events
         self._limits = limits
         self._pusher = pusher
+        self._reach_of = reach_of
         self._accept = accept
         self._locks = locks or NoLocks()
         self._is_served = is_served  # whether pushes of a bot are this node's to make,
@@ -364,7 +367,7 @@ class Consumers:
         return self._runner(consumer, taker, bounds)
 
     def _push_runner(self, consumer: Consumer) -> Runner:
-        taker = Push(consumer, pusher=self._pusher, accept=self._accept, events=self._events)
+        taker = Push(consumer, pusher=self._pusher, reach_of=self._reach_of, accept=self._accept, events=self._events)
         bounds = Bounds(
             terms=self._terms(consumer, at_once=consumer.connections_max),
             patience=PATIENCE,

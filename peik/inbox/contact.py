@@ -28,6 +28,7 @@ class Contact:
         self._clock = clock
         self._events = events
         self.seen_at_ms: int | None = None
+        self._made_at: float | None = None  # by this process
         self.failures = 0  # in a row
         self._is_met = False
         self._why: str | None = None
@@ -62,14 +63,19 @@ class Contact:
         self.seen_at_ms = seen_at_ms
 
     def away_ms(self) -> int | None:
-        """How long ago the last contact was. None: there never was one."""
-        return None if self.seen_at_ms is None else max(0, self._clock.wall_ms() - self.seen_at_ms)
+        """How long ago the last contact was. None: never. A clock that is set makes no absence longer than it was."""
+        if self.seen_at_ms is None:
+            return None
+        if self._made_at is not None:
+            return int((self._clock.steady() - self._made_at) * 1000)
+        return max(0, self._clock.wall_ms() - self.seen_at_ms)
 
     def made(self) -> None:
         if self._is_told:
             away_s = self._clock.mono() - self._lost_at
             self._events.tell(SourceBack(bot_id=self._bot_id, source=self._source, away_s=away_s))
         self.seen_at_ms = self._clock.wall_ms()
+        self._made_at = self._clock.steady()
         self._is_met = True
         self.failures = 0
         self._why = None
@@ -90,7 +96,8 @@ class Contact:
     def _look(self) -> None:
         if self.seen_at_ms is None:
             return
-        left = percent_left(contact_at_ms=self.seen_at_ms, now_ms=self._clock.wall_ms())
+        away_ms = self.away_ms() or 0
+        left = percent_left(contact_at_ms=self.seen_at_ms, now_ms=self.seen_at_ms + away_ms)
         if crossed(before=self._percent, now=left) is not None:
             self._events.tell(
                 InboxNearExpiry(bot_id=self._bot_id, percent_left=left, expires_at_ms=expires_at_ms(self.seen_at_ms))

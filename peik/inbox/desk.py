@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.address import read_address
+from peik.core.address import Reach, read_address
 from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, number_near
 from peik.core.gap import expires_at_ms
 from peik.core.letter import State
@@ -32,6 +32,7 @@ from peik.inbox_ports import (
 REPLAY_PAGE = 500
 DEAD_PAGE = 500
 SEEN_MAX = 10_000
+CONSUMERS_MAX = 100
 CONNECTIONS_LIMIT = 100  # as at Telegram
 SECRET_CHARS_MAX = 256
 STATES = (State.WAITING, State.DELAYED, State.COMPLETED, State.FAILED)  # that arrivals can be found by
@@ -60,6 +61,17 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_ms: int | None = None  # when the oldest update that may wait at Telegram is lost
 
 
+_NOT_INSIDE = (
+    "Updates go there only for bots that were added here by their token (PEIK_BOT_TOKENS, POST /v1/bots), or with "
+    "PEIK_PUSHES_ALLOW_PRIVATE=on."
+)
+
+
+async def anywhere(bot_id: int) -> Reach:
+    """Of one that pushes nothing itself."""
+    return Reach.ANYWHERE
+
+
 class InboxDesk:
     def __init__(
         self,
@@ -71,15 +83,18 @@ class InboxDesk:
         runners: Runners | None = None,
         outages: Outages | None = None,
         recover: Callable[[int], Awaitable[Recovery]] | None = None,
-        urls_may_be_private: bool = True,
+        reach_of: Callable[[int], Awaitable[Reach]] = anywhere,
         likely_s: float = LIKELY_S,
+        consumers_max: int = CONSUMERS_MAX,
     ) -> None:
+        """`consumers_max`: how many a bot may have besides the default one. What is in a store costs every look at it."""
         self._store = store
         self._clock = clock
         self._events = events
         self._runners = runners or NoRunners()
         self._recover = recover
-        self._urls_may_be_private = urls_may_be_private
+        self._reach_of = reach_of
+        self._consumers_max = consumers_max
         self._waiting = Waiting(events=events)
         self.handed = Handed(clock=clock, likely_s=likely_s)
         events.listen(self.handed.listen, HandedOn)
@@ -90,6 +105,7 @@ class InboxDesk:
             runners=self._runners,
             outages=outages or NoOutages(),
             missed_after_s=missed_after_s,
+            consumers_max=consumers_max,
         )
         self._last_id: int | None = None
 
@@ -234,11 +250,11 @@ class InboxDesk:
                 code="bad_secret", detail=f"A secret has 1 to {SECRET_CHARS_MAX} characters out of A-Z a-z 0-9 _ -."
             )
         if url is not None:
-            url = read_address(url, may_be_private=self._urls_may_be_private, setting="PEIK_PUSHES_ALLOW_PRIVATE")
+            url = read_address(url, reach=await self._reach_of(bot_id), hint=_NOT_INSIDE)
             if await self._runners.is_handled(bot_id, name):
                 raise Conflict(code="handler_active", detail=f"Handlers in a program take the arrivals of {name}.")
         async with self._readers.changing:
-            old = await self._store.ensure_consumer(bot_id, name, at_ms=self._clock.wall_ms())
+            old = await self._store.ensure_consumer(bot_id, name, at_ms=self._clock.wall_ms(), most=self._consumers_max)
             kind = ConsumerKind.PUSH if url is not None else old.kind
             new = msgspec.structs.replace(
                 old,

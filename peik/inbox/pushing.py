@@ -4,8 +4,10 @@ It is accepted there before the arrival is settled, under a key of its own: a cr
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from peik.core.address import Reach
 from peik.core.answered import read_answer
 from peik.core.arrival import Arrival
 from peik.core.problem import Problem
@@ -33,19 +35,34 @@ class Accept(Protocol):
 class Push:
     """A taker of arrivals."""
 
-    def __init__(self, consumer: Consumer, *, pusher: Pusher, accept: Accept, events: Events) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        *,
+        pusher: Pusher,
+        reach_of: Callable[[int], Awaitable[Reach]],
+        accept: Accept,
+        events: Events,
+    ) -> None:
         assert consumer.url is not None
         self._consumer = consumer
         self._url = consumer.url
         self._headers = {} if consumer.secret is None else {SECRET_HEADER: consumer.secret}
         self._pusher = pusher
+        self._reach_of = reach_of
         self._accept = accept
         self._events = events
 
     async def deliver(self, arrival: Arrival, *, tries: int) -> Verdict:
         trace = trace_of(arrival.bot_id, arrival.number)
         headers = {**self._headers, HEADER: trace}
-        pushed = await self._pusher.push(self._url, headers, arrival.wire(), timeout_s=TRY_S)
+        try:
+            reach = await self._reach_of(
+                arrival.bot_id
+            )  # now: it may have become the owner's, or have come anew by itself
+        except StoreUnavailable as error:
+            return Away(why=error.detail, wait_s=RETRY_S)
+        pushed = await self._pusher.push(self._url, headers, arrival.wire(), timeout_s=TRY_S, reach=reach)
         verdict = _judge(pushed)
         if isinstance(verdict, Done) and pushed.body:
             with under(trace):

@@ -62,14 +62,17 @@ class Readers:
         runners: Runners,
         outages: Outages,
         missed_after_s: float,
+        consumers_max: int,
     ) -> None:
         self._store = store
+        self._consumers_max = consumers_max
         self._clock = clock
         self._waiting = waiting
         self._runners = runners
         self._outages = outages
         self._missed_after_ms = int(missed_after_s * 1000)
         self._seen: dict[int, int] = {}  # consumer → when it was last here
+        self._seen_here: dict[int, float] = {}  # the same in steady seconds
         self._untold: set[int] = set()
         self._told_at = float("-inf")
         self.changing = asyncio.Lock()  # a consumer is read, changed and saved whole: one change must not undo another
@@ -173,7 +176,8 @@ class Readers:
 
     async def reader(self, bot_id: int, name: str, kind: ConsumerKind, allowed: Sequence[str] | None) -> Consumer:
         """The consumer, made at its first use, as one that reads for itself. Raises Conflict if it is handed arrivals."""
-        consumer = await self._store.ensure_consumer(bot_id, name, at_ms=self._clock.wall_ms())
+        at_ms = self._clock.wall_ms()
+        consumer = await self._store.ensure_consumer(bot_id, name, at_ms=at_ms, most=self._consumers_max)
         await self._check_free(consumer)
         if _as_reader(consumer, kind, allowed) != consumer:
             async with self.changing:
@@ -206,6 +210,9 @@ class Readers:
     def _note_back(self, consumer: Consumer) -> None:
         # The later one: its polls may go to another node for a while.
         seen = max((at for at in (self._seen.get(consumer.id), consumer.seen_at_ms) if at is not None), default=None)
+        seen_here = self._seen_here.get(consumer.id)
+        if seen is not None and seen_here is not None:  # whatever the clock was set to meanwhile
+            seen = max(seen, self._clock.wall_ms() - int((self._clock.steady() - seen_here) * 1000))
         self.saw(consumer.id)
         if consumer.name != DEFAULT_CONSUMER or seen is None or self._waiting.is_held(consumer.id):
             return
@@ -232,10 +239,12 @@ class Readers:
 
     def saw(self, consumer_id: int) -> None:
         self._seen[consumer_id] = self._clock.wall_ms()
+        self._seen_here[consumer_id] = self._clock.steady()
         self._untold.add(consumer_id)
 
     def forget(self, consumer_id: int) -> None:
         self._seen.pop(consumer_id, None)
+        self._seen_here.pop(consumer_id, None)
         self._untold.discard(consumer_id)
 
 

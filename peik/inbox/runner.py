@@ -102,7 +102,7 @@ class Runner:
         self._is_stale = True  # what memory holds is not what the store would give
         self._is_begun = False
         self._is_draining = False
-        self._away_since_ms: int | None = None
+        self._away_since: float | None = None  # in steady seconds
         self._away_times = 0
         self._away_until = 0.0
         self._probe: int | None = None
@@ -117,7 +117,7 @@ class Runner:
     @property
     def is_well(self) -> bool:
         """Whether its taker is there, as far as we know."""
-        return self._is_begun and self._away_since_ms is None
+        return self._is_begun and self._away_since is None
 
     # ---- what others tell it ----
 
@@ -264,7 +264,7 @@ class Runner:
     def _may_begin(self) -> bool:
         if self._is_blocked() or not self._is_ours():
             return False
-        is_away = self._away_since_ms is not None
+        is_away = self._away_since is not None
         return not is_away or (not self._course.in_hand and self._clock.mono() >= self._away_until)
 
     def _is_blocked(self) -> bool:
@@ -276,9 +276,9 @@ class Runner:
         if self._is_blocked() or not self._is_ours():  # who makes it ours again rings
             return None
         at = self._course.next_timer()
-        if self._away_since_ms is not None and self._course.in_hand:
+        if self._away_since is not None and self._course.in_hand:
             at = None
-        elif self._away_since_ms is not None and self._clock.mono() < self._away_until:
+        elif self._away_since is not None and self._clock.mono() < self._away_until:
             at = self._away_until  # after it, with nothing to try the taker with, only the bell can bring something
         return None if at is None else at + HAIR_S
 
@@ -318,8 +318,8 @@ class Runner:
             case Failed():
                 self._fail(handing, verdict)
         self._answers += 1
-        if self._away_since_ms is not None:
-            self._came_back(self._away_since_ms)
+        if self._away_since is not None:
+            self._came_back(self._away_since)
 
     def _fail(self, handing: Handing, failed: Failed) -> None:
         arrival, tries = handing.arrival, handing.tries + 1
@@ -374,8 +374,8 @@ class Runner:
     def _went_away(self, arrival: Arrival, away: Away) -> None:
         """It backs off as one, and is probed with one arrival at a time: they all wait for the same thing."""
         self._course.give_back(arrival)
-        if self._away_since_ms is None:
-            self._away_since_ms = self._clock.wall_ms()
+        if self._away_since is None:
+            self._away_since = self._clock.steady()
             self._away_times = 0
             self._probe = None
             self._events.tell(ConsumerAway(bot_id=arrival.bot_id, consumer=self.consumer.name, why=away.why))
@@ -387,9 +387,10 @@ class Runner:
             wait_s = min(max(away.wait_s, 0.0), AWAY_S_MAX)
         self._away_until = self._clock.mono() + wait_s
 
-    def _came_back(self, since_ms: int) -> None:
-        self._away_since_ms = None
-        away_s = (self._clock.wall_ms() - since_ms) / 1000
+    def _came_back(self, since: float) -> None:
+        self._away_since = None
+        away_s = self._clock.steady() - since
+        since_ms = self._clock.wall_ms() - int(away_s * 1000)
         self._events.tell(ConsumerBack(bot_id=self.consumer.bot_id, consumer=self.consumer.name, away_s=away_s))
         if self._tell_outage(since_ms=since_ms):
             self._resumed_at_ms = self._clock.wall_ms()

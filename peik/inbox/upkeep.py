@@ -1,26 +1,43 @@
 """What happens to arrivals because time passes: read ones go, unread ones near their end are told of, idle consumers are
-forgotten. Runs in the process that owns the store."""
+forgotten. Runs in the process that owns the store, by settled time.
+
+Nothing unread goes before people were told of it for a while, of time that really passed: whatever clocks and restarts do.
+"""
 
 import asyncio
+
+import msgspec
 
 from peik.clock import Clock
 from peik.errors import StoreUnavailable
 from peik.events import ConsumerExpired, Events, StoreFailed, UnreadDropped, UnreadNearEnd
 from peik.inbox_ports import ArrivalRetention, InboxStore
+from peik.paper_ports import Filing, PaperStore
 
 PAGE = 1000
 CLEAN_S = 300.0
 RETRY_S = 2.0
 NEAR_END = 0.8  # of the time that unread arrivals are kept
+WARNED_S_MAX = 86_400.0  # so long people have to act on a warning, however late it came
+SHELF = "unread_warned"
+KEY = "consumers"
 
 
 class Upkeep:
-    def __init__(self, *, store: InboxStore, clock: Clock, events: Events, retention: ArrivalRetention) -> None:
+    def __init__(
+        self, *, store: InboxStore, papers: PaperStore, clock: Clock, events: Events, retention: ArrivalRetention
+    ) -> None:
         self._store = store
+        self._papers = papers
         self._clock = clock
         self._events = events
         self._retention = retention
-        self._near: set[int] = set()  # consumers of which it was told; once, until they have read what was so old
+        # Half of what is left at the warning, so that in ordinary times nothing waits for it.
+        self._warned_s = min(WARNED_S_MAX, retention.unread_ms / 1000 * (1 - NEAR_END) / 2)
+        # Consumers of which it was told, once, until they have read what was so old; and how long ago, of time that Peik ran.
+        self._near: dict[int, float] = {}
+        self._kept: dict[int, float] | None = None
+        self._looked_at = clock.mono()
         self._task: asyncio.Task[None] | None = None
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -42,19 +59,22 @@ class Upkeep:
             await asyncio.sleep(wait_s)
 
     async def look(self) -> None:
-        await self._warn()
-        await self._clean()
+        at_ms = self._clock.wall_ms()
+        await self._clean(await self._warn(at_ms))
 
-    async def _warn(self) -> None:
-        """Before anything goes, so that the last warning is not one too late."""
+    async def _warn(self, at_ms: int) -> ArrivalRetention:
+        """Before anything goes; what may go then. No unread arrival of a consumer goes that was not warned of long enough."""
         warned_ms = int(self._retention.unread_ms * NEAR_END)
-        now = self._clock.wall_ms()
-        near: set[int] = set()
+        before, passed_s = await self._known(), self._clock.mono() - self._looked_at
+        near: dict[int, float] = {}
+        spared_ms = at_ms - self._retention.unread_ms
         for tally in await self._store.inbox_tallies():
             consumer, oldest = tally.consumer, tally.oldest_open_at_ms
-            if oldest is None or now - oldest < warned_ms:
+            if oldest is None or at_ms - oldest < warned_ms:
                 continue
-            near.add(consumer.id)
+            near[consumer.id] = before[consumer.id] + passed_s if consumer.id in before else 0.0
+            if near[consumer.id] < self._warned_s:
+                spared_ms = min(spared_ms, oldest)
             if consumer.id not in self._near:
                 ends_at_ms = oldest + self._retention.unread_ms
                 self._events.tell(
@@ -62,14 +82,29 @@ class Upkeep:
                         bot_id=consumer.bot_id, consumer=consumer.name, oldest_at_ms=oldest, ends_at_ms=ends_at_ms
                     )
                 )
-        self._near = near
+        await self._keep(near)
+        return msgspec.structs.replace(self._retention, unread_ms=at_ms - spared_ms)
 
-    async def _clean(self) -> None:
+    async def _known(self) -> dict[int, float]:
+        if self._kept is None:
+            paper = await self._papers.paper(SHELF, KEY)
+            self._kept = {} if paper is None else msgspec.json.decode(paper.body, type=dict[int, float])
+            self._looked_at = self._clock.mono()  # what passed before was not ours
+        return self._kept
+
+    async def _keep(self, near: dict[int, float]) -> None:
+        if near != self._kept:
+            body = msgspec.json.encode(near).decode() if near else None
+            await self._papers.file([Filing(shelf=SHELF, key=KEY, body=body)])
+        self._near = self._kept = near
+        self._looked_at = self._clock.mono()
+
+    async def _clean(self, retention: ArrivalRetention) -> None:
         """In small commits, so that what comes in does not wait behind a big one."""
         gone = PAGE
         unread: dict[int, int] = {}
         while gone >= PAGE:
-            cleaned = await self._store.clean_arrivals(self._retention, at_ms=self._clock.wall_ms(), limit=PAGE)
+            cleaned = await self._store.clean_arrivals(retention, at_ms=self._clock.wall_ms(), limit=PAGE)
             gone = cleaned.gone
             for bot_id, count in cleaned.unread.items():
                 unread[bot_id] = unread.get(bot_id, 0) + count

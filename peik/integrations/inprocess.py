@@ -15,6 +15,7 @@ from peik.app import Office
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import Enclosed
 from peik.core.token import Token
+from peik.desk import keep_files
 from peik.doors.gateway import Gateway, respond
 from peik.doors.gateway_answers import NOT_FOUND, Answer, of_problem
 from peik.doors.gateway_params import given_of
@@ -167,15 +168,12 @@ async def _read(upload: Upload) -> AsyncGenerator[bytes, None]:
 
 async def _enclosed(office: Office, uploads: Sequence[Upload]) -> tuple[Enclosed, ...]:
     """The files, durable in the spool. Leaves none of them behind if one cannot be kept."""
-    enclosed: list[Enclosed] = []
-    try:
-        for upload in uploads:
-            kept = await office.spool.keep(_read(upload), size_bytes_max=office.config.upload_bytes_max)
-            enclosed.append(kept.as_enclosed(upload.field, filename=upload.filename, content_type=upload.content_type))
-    except BaseException:
-        office.spool.remove([one.blob for one in enclosed])
-        raise
-    return tuple(enclosed)
+
+    async def enclose(upload: Upload) -> Enclosed:
+        kept = await office.spool.keep(_read(upload), size_bytes_max=office.config.upload_bytes_max)
+        return kept.as_enclosed(upload.field, filename=upload.filename, content_type=upload.content_type)
+
+    return await keep_files((enclose(upload) for upload in uploads), office.spool)
 
 
 # ---- updates ----

@@ -15,7 +15,7 @@ from peik.jobs.ports import HostShut
 DEPTH_MAX = 8  # causes behind causes
 WHY_CHARS_MAX = 200
 
-_URL = re.compile(r"(\w+://)(?:[^\s'\"/@]*@)?([^\s'\"/?#]*)[^\s'\"]*")
+_URL = re.compile(r"(://)(?:[^\s'\"/@]*@)?([^\s'\"/?#]*)[^\s'\"]*")
 
 _NETWORK = frozenset(
     {

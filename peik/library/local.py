@@ -11,8 +11,8 @@ from peik.app import Office, running
 from peik.building_sessions import MakeClients
 from peik.config import load
 from peik.core.letter import Enclosed
-from peik.desk import Call
-from peik.errors import InDoubt, Unavailable
+from peik.desk import Call, keep_files
+from peik.errors import Unavailable
 from peik.events import Events
 from peik.inbox.consumers import Handling
 from peik.library.accounts_local import LocalAccounts
@@ -122,21 +122,12 @@ class LocalCounter:
 
     async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter:
         office = self._office
-        enclosed: list[Enclosed] = []
-        is_asked = is_needed = False
-        try:
-            for parcel in parcels:
-                enclosed.append(await _enclose(office, parcel))  # noqa: PERF401  those before a failure are removed
-            is_asked = True
-            (accepted,) = await office.desk.accept([msgspec.structs.replace(call, enclosed=tuple(enclosed))])
-            is_needed = not accepted.is_repeat
-        except (asyncio.CancelledError, InDoubt):
-            is_needed = is_asked  # it may be accepted all the same; if not, the files are swept away at the next start
-            raise
-        finally:
-            if not is_needed:
-                office.spool.remove([one.blob for one in enclosed])
-        return _letter(accepted)
+        enclosed = await keep_files((_enclose(office, parcel) for parcel in parcels), office.spool)
+        return _letter(
+            await office.desk.accept_with_files(
+                enclosed, lambda files: msgspec.structs.replace(call, enclosed=files), blobs=office.spool
+            )
+        )
 
     # ---- what became of them ----
 

@@ -1,11 +1,15 @@
 """The part of the library that sends."""
 
+import datetime
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from peik.core.letter import State
+import msgspec
+
+from peik.core.letter import OnUncertain, State
 from peik.core.lifecycle import UNCERTAIN
-from peik.errors import BadInput, Unavailable
+from peik.desk import CLEARED
+from peik.errors import BadInput, NotFound, Unavailable
 from peik.library.calls import Call, Sending
 from peik.library.files import Content, File, is_content
 from peik.library.letters import Letter, Receipt, Refused
@@ -188,9 +192,35 @@ class SendCalls:
                 code="accepted_unseen",
                 detail=f"Letter {letter.id} is accepted and will be sent, but cannot be watched now: {error.detail}",
             ) from error
+        except NotFound:
+            receipt = _cleared(letter, call)  # its key was kept for longer than the letter
         if receipt.state is State.FAILED and receipt.failed_reason != UNCERTAIN:
             raise Refused(receipt)
         return receipt
+
+
+def _cleared(letter: Letter, call: Call) -> Receipt:
+    """What is known of a letter that was cleared away: the call, and how it ended."""
+    asked = call.as_asked
+    params = msgspec.json.decode(asked.params, type=dict[str, Any])
+    is_failed = letter.state is State.FAILED
+    return Receipt(
+        id=letter.id,
+        state=letter.state,
+        bot_id=asked.bot_id or 0,
+        method=asked.method,
+        chat_id=params.get("chat_id", ""),
+        priority=asked.priority,
+        progress=0 if is_failed else 100,
+        attempts=asked.attempts or 0,
+        attempts_made=0,
+        uncertain_tries=0,
+        failed_reason=CLEARED if is_failed else None,
+        on_uncertain=asked.on_uncertain or OnUncertain.RESEND,
+        params=params,
+        history=(),
+        created_at=datetime.datetime.now(datetime.UTC),
+    )
 
 
 def _filed(

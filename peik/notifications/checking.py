@@ -102,6 +102,16 @@ class Checking:
             if request.bot_id not in (None, bot_id):
                 detail = f"{request.user_id} is linked to bot {bot_id}, not to {request.bot_id}. Leave bot_id out."
                 raise NotFound(code="user_not_linked", detail=detail)
+            if (
+                user.owner is not None
+                and request.bot_id is None
+                and request.bot_ids is None
+                and self._bots.are_several()
+            ):
+                detail = (
+                    f"{request.user_id} was made by a key of bot {bot_id} alone: say that bot_id if you mean that user."
+                )
+                raise BadInput(code="which_bot", detail=detail)
         else:
             assert request.chat_id is not None
             bot_id, chat_id = self._bots.named(request.bot_id), request.chat_id

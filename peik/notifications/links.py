@@ -13,7 +13,7 @@ import msgspec
 from peik.clock import Clock
 from peik.core.quiet import Quiet, checked_quiet
 from peik.core.sighting import CODE_PREFIX
-from peik.errors import BadInput, Conflict, NotFound, StoreUnavailable
+from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
 from peik.events import Events
 from peik.notifications.ports import Bots
 from peik.notifications.values import CODES, USERS, Code, User, checked_language, checked_user, digest_of, filed, read
@@ -49,14 +49,26 @@ class Links:
         self._events = events
 
     async def new_code(
-        self, user_id: str, *, bot_id: int | None = None, expires_s: float = CODE_S, language: str | None = None
+        self,
+        user_id: str,
+        *,
+        bot_id: int | None = None,
+        expires_s: float = CODE_S,
+        language: str | None = None,
+        bot_ids: frozenset[int] | None = None,
     ) -> NewCode:
-        """A code that links one chat to this user, once. An older one of his is over; a link that he has stays until then."""
+        """A code that links one chat to this user, once. An older one of his is over; a link that he has stays until then.
+
+        `bot_ids`: those of the caller; None: all. Whoever has some bots only makes names for them, and takes over none that is
+        another's. Whoever has all takes over a name that was made for one bot, and a link that came of it is over. Raises
+        Forbidden."""
         checked_user(user_id)
         spoken = None if language is None else checked_language(language)
         if not CODE_S_MIN <= expires_s <= CODE_S_MAX:
             detail = f"A code is good for {CODE_S_MIN:.0f} seconds to {CODE_S_MAX / 86400:.0f} days."
             raise BadInput(code="bad_expires_in", detail=detail)
+        if (known := await self.user(user_id)) is not None:
+            await self.check_own(known, bot_ids)
         bot_id = self._bots.receiving(bot_id)
         code = CODE_PREFIX + secrets.token_urlsafe(CODE_BYTES)
         expires_at_ms = self._clock.wall_ms() + int(expires_s * 1000)
@@ -64,7 +76,15 @@ class Links:
 
         async def give() -> None:
             user, version = await self._stored(user_id)
-            changed = msgspec.structs.replace(user, code=digest_of(code), code_expires_at_ms=expires_at_ms)
+            await self.check_own(user, bot_ids, is_new=version == 0)
+            owner = None if bot_ids is None else bot_id if version == 0 else user.owner
+            changed = msgspec.structs.replace(
+                user,
+                owner=owner,
+                link=user.link if owner == user.owner else None,
+                code=digest_of(code),
+                code_expires_at_ms=expires_at_ms,
+            )
             filings = [filed(USERS, user_id, changed, version), filed(CODES, digest_of(code), kept)]
             if user.code is not None:
                 filings.append(filed(CODES, user.code, None))
@@ -82,30 +102,37 @@ class Links:
     async def known(self, user_id: str) -> User:
         user = await self.user(user_id)
         if user is None:
-            detail = f"Nobody is known as {user_id}. Make a link: POST /v1/users/{user_id}/link."
-            raise NotFound(code="unknown_user", detail=detail)
+            raise unknown(user_id)
         return user
 
     async def users(self, *, after: str | None, limit: int) -> list[User]:
         """In the order of their ids."""
         return [read(paper, User) for paper in await self._papers.papers(USERS, after=after, limit=limit)]
 
+    async def check_own(self, user: User, bot_ids: frozenset[int] | None, *, is_new: bool = False) -> None:
+        """Raises Forbidden for somebody else's user. `is_new`: nobody knows this name yet, and it is free."""
+        if not is_new and not await self.seen([user], bot_ids):
+            detail = "This user is known to all of Peik, or belongs to a bot that this key is not for."
+            raise Forbidden(code="wrong_bot", detail=detail)
+
     async def bots_of(self, users: Sequence[User]) -> list[frozenset[int]]:
-        """For each the bots that it concerns: of the link, and of a code that may still be shown. Who has only keys of other
-        bots must not take such a user over."""
+        """For each the bots that it concerns: of its owner, of the link, and of a code that may still be shown. Who has only keys
+        of other bots must not take such a user over."""
         codes = await self._papers.those(CODES, [user.code for user in users if user.code is not None])
         found = []
         for user in users:
             paper = codes.get(user.code or "")
             linked = set() if user.link is None else {user.link.bot_id}
+            linked |= set() if user.owner is None else {user.owner}
             found.append(frozenset(linked if paper is None else linked | {read(paper, Code).bot_id}))
         return found
 
     async def seen(self, users: Sequence[User], bot_ids: frozenset[int] | None) -> Sequence[User]:
-        """Those of them whom somebody with these bots may see and change: who concern no other bot. None: all bots."""
+        """Those of them whom somebody with these bots may see and change: who concern them, and no other bot. None: all bots.
+        A name that concerns no bot just now, since it was unlinked or its code is over, is known to all of Peik all the same."""
         if bot_ids is None:
             return users
-        return [user for user, own in zip(users, await self.bots_of(users), strict=True) if own <= bot_ids]
+        return [user for user, own in zip(users, await self.bots_of(users), strict=True) if own and own <= bot_ids]
 
     async def unlink(self, user_id: str, *, why: str = "asked") -> User:
         """He is not written to any more, and a code that he has is over. Raises NotFound if there is nothing to undo."""
@@ -171,6 +198,11 @@ async def in_turn(act: Callable[[], Awaitable[T]]) -> T:
             if error.code != "paper_changed":
                 raise
     raise StoreUnavailable(code="busy", detail="Many change the same thing at once. Ask again in a moment.")
+
+
+def unknown(user_id: str) -> NotFound:
+    detail = f"Nobody is known as {user_id}. Make a link: POST /v1/users/{user_id}/link."
+    return NotFound(code="unknown_user", detail=detail)
 
 
 def not_linked(user_id: str) -> NotFound:

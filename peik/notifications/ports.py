@@ -22,6 +22,9 @@ class Bots(Protocol):
     def receiving(self, bot_id: int | None) -> int:
         """The bot, or the only one there is. Raises NotFound, BadInput; Conflict if nobody fetches its updates."""
 
+    def are_several(self) -> bool:
+        """Whether there is more than one bot."""
+
     def named(self, bot_id: int | None) -> int:
         """The same of a bot that may only send."""
 

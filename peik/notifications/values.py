@@ -43,6 +43,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     link: Link | None = None
     language: str | None = None
     quiet: Quiet | None = None  # None: as the settings say
+    owner: int | None = None  # the bot for which a key of some bots made this name; None: it is known to all of Peik
     code: str | None = None  # the digest of the one code that is still good
     code_expires_at_ms: int | None = None
 

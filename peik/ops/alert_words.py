@@ -70,6 +70,13 @@ def dropped(event: events.UnreadDropped, _: int) -> str:
     return f"{bot(event)}: {event.count} updates that nobody had read were too old and are gone (PEIK_KEEP_UNREAD)."
 
 
+def clock_jumped(event: events.ClockJumped, _: int) -> str:
+    return (
+        f"The clock of this machine is {long(event.ahead_s)} ahead of the time that has passed. Nothing is removed by age until "
+        f"it has held for {long(event.settles_s)}. If it is wrong, set it right before."
+    )
+
+
 def source_failed(event: events.SourceFailed, _: int) -> str:
     return (
         f"{bot(event)} has had no updates by {event.source} for 5 minutes: {event.why}. Nothing is lost for 24 hours; "

@@ -98,6 +98,36 @@ def of_open_files(most: int, *, polled: int) -> Finding:
     return Finding(name="open files", grade=grade, words=words, fix="Raise it: LimitNOFILE=65536, or ulimit -Hn 65536.")
 
 
+class _Fault(msgspec.Struct, frozen=True):
+    """Of Python itself, in something that Peik uses; mended from these releases of 3.11, 3.12 … on."""
+
+    words: str
+    mended: dict[int, int]
+
+
+# `http.cookies` (CVE-2024-7592) is not here: Peik reads cookies by itself. Nor are faults of modules, or of ways to call them,
+# that Peik has no use for.
+_FAULTS = (
+    _Fault("tarfile takes long for a hostile backup (CVE-2024-6232)", {11: 10, 12: 6}),
+    _Fault("tarfile may not come to the end of one (CVE-2025-8194)", {11: 14, 12: 12, 13: 6}),
+    _Fault("ipaddress takes some private addresses for public ones (CVE-2024-4032)", {11: 10, 12: 4}),
+    _Fault("html.parser takes long for hostile markup of an account's letter (CVE-2025-6069)", {11: 14, 12: 12, 13: 6}),
+)
+
+
+def of_python(version: tuple[int, int, int]) -> Finding:
+    """What is known of an interpreter by its number alone."""
+    _, minor, micro = version
+    shown = ".".join(map(str, version))
+    found = [fault for fault in _FAULTS if micro < fault.mended.get(minor, 0)]
+    if not found:
+        return Finding(name="python", grade=Grade.GREEN, words=f"Python {shown} has no known fault in what Peik uses.")
+    words = f"Python {shown} has known faults in what Peik uses: {'; '.join(fault.words for fault in found)}."
+    newest = max(fault.mended[minor] for fault in found)
+    fix = f"Bring it to 3.{minor}.{newest} or newer, unless your distribution has mended it under the old number."
+    return Finding(name="python", grade=Grade.YELLOW, words=words, fix=fix)
+
+
 def of_route(name: str, outcome: Outcome, *, has_other: bool) -> Finding:
     match outcome:
         case Unsent(why=why) | Uncertain(why=why):

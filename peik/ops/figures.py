@@ -1,12 +1,14 @@
 """Figures over time: what happened, minute by minute, on all nodes, for the last day and a little more.
 
-Each node files what it counted in a minute as one paper. So every node can show the whole, and a restart forgets nothing but the
-minute it fell into, if Peik was killed. A store that fails costs nothing but time: papers wait for it, as many as make an hour.
+Each node files what it counted in a minute as one paper. So every node can show the whole. Of the last minutes of a life that was
+killed, which nobody filed, the letters themselves tell how many were delivered and how many failed. A store that fails costs
+nothing but time: papers wait for it, as many as make an hour.
 """
 
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -15,7 +17,7 @@ from peik.clock import Clock
 from peik.errors import StoreUnavailable
 from peik.ops.counting import Counting
 from peik.ops.overview_values import Point
-from peik.ops.sums import Sums
+from peik.ops.sums import DELIVERED, FAILED, Sums
 from peik.paper_ports import KEY_CHARS_MAX, Filing, PaperStore
 
 SHELF = "minutes"
@@ -30,6 +32,9 @@ VERY_LATE_S = 300.0  # so often it is looked for what waited for a store that fa
 CLEAR_S = 3600.0
 PAGE = 1000
 LAST_S = 2.0  # for the last paper, when Peik ends
+MENDED_MINUTES = 60  # so far back it is looked for what nobody filed
+
+Ended = Callable[[int, int], Awaitable[dict[int, tuple[int, int]]]]
 _OWN = 0  # in place of a version: this node wrote it, and has counted it
 
 
@@ -44,10 +49,12 @@ class _Fold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures:
-    def __init__(self, *, counting: Counting, papers: PaperStore, node: str, clock: Clock) -> None:
+    def __init__(self, *, counting: Counting, papers: PaperStore, node: str, clock: Clock, settled: Clock) -> None:
+        self._began_ms = clock.wall_ms()
         self.counting = counting
         self._papers = papers
         self._clock = clock
+        self._settled = settled
         # The start is part of the key: a node of the same name that begins anew within the minute has a paper of its own.
         name = node.encode("ascii", "replace").decode()[: KEY_CHARS_MAX - 30]
         self._own = f"{name}:{clock.wall_ms():x}"
@@ -142,6 +149,33 @@ class Figures:
                     await self._file()
                     is_quiet = is_quiet and not self._unfiled
 
+    async def mend(self, ended: Ended) -> None:
+        """Count what ended before this life began and nobody has filed: `ended` tells it, from the letters. By one node
+        only. Raises StoreUnavailable."""
+        newest = self._began_ms // MINUTE_MS
+        first = newest - MENDED_MINUTES
+        rows = await ended(first * MINUTE_MS, self._began_ms)
+        await self.refresh()
+        missing = {minute: Sums() for minute in range(newest, first - 1, -1)}
+        for place, which in ((DELIVERED, 0), (FAILED, 1)):
+            short = {minute: rows.get(minute, (0, 0))[which] - self._filed(minute, place) for minute in missing}
+            # What ended in the last moment of a minute may be counted in the next: all together there are no more than these.
+            left = sum(short.values())
+            for minute, count in short.items():
+                if count > 0 and left > 0:
+                    missing[minute].counts[place] = min(count, left)
+                    left -= missing[minute].counts[place]
+        for minute, sums in missing.items():
+            if not sums.is_empty:
+                self._own_minute(minute, sums)
+        if self._unfiled:
+            await self._file()
+
+    def _filed(self, minute: int, place: int) -> int:
+        """By others: what this life has counted itself began after all that is looked for."""
+        sums, mine = self._minutes.get(minute), self._mine.get(minute)
+        return (0 if sums is None else sums.counts[place]) - (0 if mine is None else mine.counts[place])
+
     async def close(self) -> None:
         """File what is left, if the store takes it quickly."""
         self._end_minute()
@@ -164,11 +198,14 @@ class Figures:
         if fresh.is_empty:
             return
         self._counted = self.counting.whole.copy()
-        self._add(self._minute, fresh)
-        mine = self._mine.setdefault(self._minute, Sums())
-        mine.take_up(fresh)  # there was one before if the wall clock was put back
-        self._unfiled.add(self._minute)
-        self._seen[self._key(self._minute)] = _OWN
+        self._own_minute(self._minute, fresh)
+
+    def _own_minute(self, minute: int, sums: Sums) -> None:
+        self._add(minute, sums)
+        mine = self._mine.setdefault(minute, Sums())
+        mine.take_up(sums)  # there was one before if the wall clock was put back, or if it was mended
+        self._unfiled.add(minute)
+        self._seen[self._key(minute)] = _OWN
         for old in sorted(self._mine)[:-UNFILED_MAX]:
             del self._mine[old]
             self._unfiled.discard(old)
@@ -190,7 +227,7 @@ class Figures:
             self._unfiled.difference_update(minutes)
             if self._cleared_at is None or self._clock.mono() - self._cleared_at >= CLEAR_S:
                 self._cleared_at = self._clock.mono()
-                oldest = f"{self._now_minute() - KEPT_MINUTES:010d}"
+                oldest = f"{self._settled.wall_ms() // MINUTE_MS - KEPT_MINUTES:010d}"
                 while await self._papers.clear_shelf(SHELF, until=oldest, limit=PAGE) >= PAGE:
                     pass
         except StoreUnavailable:

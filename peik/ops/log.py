@@ -74,6 +74,12 @@ def _write(pen: Pen, event: events.Event) -> None:
             pen.book.info("-> another certificate is shown from now on")
         case events.StoreWeak(what=what):
             pen.book.warning("! the store may lose what was accepted", what=what)
+        case events.ClockJumped(ahead_s=ahead_s, settles_s=settles_s):
+            pen.book.error(
+                "! the clock was set forward; nothing goes by age", ahead_s=round(ahead_s), settles_s=round(settles_s)
+            )
+        case events.ClockSettled():
+            pen.book.info("-> the clock is believed again")
         case events.SecretsNotice(words=words):
             pen.book.warning(f"! {words}")
         case events.StoreRecovered():

@@ -18,10 +18,10 @@ class Accounts(Protocol):
         """No letters go out for it any more. Raises Conflict while it has letters to send."""
 
 
-async def remove_old_sessions(registry: Registry, accounts: Accounts, days: float) -> int:
+async def remove_old_sessions(registry: Registry, accounts: Accounts, days: float, *, at_ms: int | None = None) -> int:
     """How many went. An account that still has letters to send stays: somebody has to say what becomes of them."""
     before = {one.session_id: one.user_id for one in await registry.all(SessionFilter())}
-    count = await registry.cleanup_old_sessions(days)
+    count = await registry.cleanup_old_sessions(days, at_ms=at_ms)
     if count:
         left = await registry.all(SessionFilter())
         kept = {one.session_id for one in left}

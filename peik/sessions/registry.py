@@ -128,9 +128,9 @@ class Registry:
         self._noted.pop(session_id, None)
         return await self._book.remove_session(session_id)
 
-    async def cleanup_old_sessions(self, days: float = OLD_DAYS) -> int:
+    async def cleanup_old_sessions(self, days: float = OLD_DAYS, *, at_ms: int | None = None) -> int:
         """Remove those that are over (revoked, failed or deactivated) and that nobody used for so long: how many."""
-        before_ms = self._clock.wall_ms() - int(days * 86_400_000)
+        before_ms = (self._clock.wall_ms() if at_ms is None else at_ms) - int(days * 86_400_000)
         removed = await self._book.remove_old_sessions(before_ms=before_ms, states=_OVER)
         for session_id in removed:
             self._noted.pop(session_id, None)

@@ -12,23 +12,10 @@ from collections.abc import Callable
 import msgspec
 
 from peik.carrier_ports import Request
-from peik.core.pace import Limits
 from peik.core.reply import Fault, Reply
 from peik.errors import described
 from peik.sessions.client import Me
 from peik.sessions.ports import Line
-
-# Telegram tells no figures for accounts and bans those that behave like machines (TELEGRAM.md §3.1: waits of 23 minutes and of
-# hours were seen). So an account writes as a quick person does: bulk at 20 a minute, answers at one a second and never faster,
-# half of a bot's pace in groups.
-ACCOUNT_LIMITS = Limits(
-    bulk_per_s=1 / 3,
-    interactive_per_s=1.0,
-    interactive_per_s_max=1.0,
-    private_per_s=1.0,
-    private_burst=2,
-    group_per_min=10,
-)
 
 _ROOM = 1000  # messages of one call (an album, forwards) take the numbers that follow
 _NOT_CONNECTED = Reply(fault=Fault.NOT_TRIED, left=False, detail="the account is not connected")

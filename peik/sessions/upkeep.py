@@ -76,7 +76,8 @@ class Upkeep:
 
     async def _remove_sessions(self) -> None:
         if self._keep_sessions_s is not None:
-            await remove_old_sessions(self._registry, self._accounts, self._keep_sessions_s / DAY_S)
+            days = self._keep_sessions_s / DAY_S
+            await remove_old_sessions(self._registry, self._accounts, days, at_ms=self._clock.wall_ms())
 
 
 class ArchiveWatch:

@@ -34,6 +34,15 @@ def must_be_open(view: LetterView) -> None:
         raise Conflict(code="already_ended", detail=f"Letter {view.id} has ended already: it is {view.state}.")
 
 
+def must_be_changeable(view: LetterView) -> None:
+    """The same for one that gave way to a newer edit: it has no place that could be changed."""
+    must_be_open(view)
+    if view.merged_into is not None:
+        raise Conflict(
+            code="merged", detail=f"Letter {view.id} gave way to letter {view.merged_into}: change that one instead."
+        )
+
+
 def planned(*, phase: int, was_due_at_ms: int | None, due_at_ms: int | None, at_ms: int) -> Plan:
     """For a letter in `phase`; `due_at_ms` None: its time stays. What waits for another letter goes on doing so."""
     if due_at_ms is None:

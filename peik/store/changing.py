@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from peik.core.letter import State
 from peik.ports import LetterView
 from peik.store import looking, reading
-from peik.store.change_rules import Changed, changed, line_of, must_be_open, planned
+from peik.store.change_rules import Changed, changed, line_of, must_be_changeable, planned
 from peik.store.commit import Batch
 from peik.store.people import known_view, phase_of
 from peik.store.rows import PHASE_OF, letter_from_row
@@ -30,14 +30,14 @@ def cancel_many(batch: Batch, letter_ids: Sequence[int], at_ms: int) -> list[Let
         batch.count(bot_id, phase, PHASE_OF[State.CANCELLED], letters)
     ended = [letter_id for letter_id in cancelled if isinstance(letter_id, int)]
     batch.free_blobs([(letter_id,) for letter_id in ended])
-    batch.release_dependents(ended)
+    batch.release(ended)
     return looking.views(batch.connection, ended, at_ms)
 
 
 def change(batch: Batch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> Changed:
     """Raises NotFound, or Conflict if the letter is in flight or has ended."""
     view = known_view(batch, letter_id, at_ms)
-    must_be_open(view)
+    must_be_changeable(view)
     phase = phase_of(batch, letter_id)
     plan = planned(phase=phase, was_due_at_ms=view.due_at_ms, due_at_ms=due_at_ms, at_ms=at_ms)
     number = None

@@ -14,10 +14,10 @@ import msgspec
 from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State, letter_of_draft
 from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput, Conflict, NotFound
-from peik.ports import Accepted, Stub
+from peik.ports import Accepted, Followed, Stub
 from peik.store import reading
 from peik.store.inbox_intake import Intake
-from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, encode_enclosed
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, STATE_OF_PHASE, TALLY_COLUMNS, encode_enclosed
 from peik.store.statements import Row, Value, insert_many, load, run_many, run_padded
 
 _SQL = load("sqlite.sql")
@@ -68,9 +68,7 @@ class Slot:
 
     @property
     def state(self) -> State:
-        if self.is_superseded:
-            return State.COMPLETED
-        return State.DELAYED if self.is_apart else State.WAITING
+        return State.DELAYED if self.is_apart or self.is_superseded else State.WAITING
 
 
 class _Steps:
@@ -93,6 +91,7 @@ class Batch:
         self.intake = Intake(connection)
         self.superseded: list[Stub] = []
         self.joined: list[Stub] = []
+        self.followed: list[Followed] = []
         self.blobs_freed: list[str] = []
         self._slots: list[Slot] = []
         self._keys: dict[tuple[int, str], Slot] = {}
@@ -123,7 +122,7 @@ class Batch:
 
     def add_drafts(self, drafts: Sequence[Draft], at_ms: int, *, epoch: int = 0) -> list[Slot | Accepted]:
         """For each draft its slot, or the letter that the same key made before. With an epoch they are marked as well."""
-        known = self._known_keys(drafts, at_ms)
+        known = self._known_keys(drafts)
         answers: list[Slot | Accepted] = []
         for draft in drafts:
             if draft.idempotency_key is None:
@@ -160,8 +159,8 @@ class Batch:
         steps.settlements.extend(settlements)
         steps.marks += [(letter, at_ms) for letter in marks]
 
-    def _known_keys(self, drafts: Sequence[Draft], at_ms: int) -> dict[tuple[int, str], tuple[str, int]]:
-        wanted: list[Row] = [(d.bot_id, d.idempotency_key, at_ms) for d in drafts if d.idempotency_key is not None]
+    def _known_keys(self, drafts: Sequence[Draft]) -> dict[tuple[int, str], tuple[str, int]]:
+        wanted: list[Row] = [(d.bot_id, d.idempotency_key) for d in drafts if d.idempotency_key is not None]
         if not wanted:
             return {}
         rows = run_many(self.connection, _SQL["find_keys"], wanted)
@@ -277,14 +276,12 @@ class Batch:
         asked = (draft.bot_id, draft.target, slot.letter_id, draft.awaits)
         found = list(self.connection.execute(_SQL["find_superseded"], asked))
         for letter_id, bot_id, chat, thread in found:
-            self.connection.execute(_SQL["supersede"], (slot.letter_id, slot.at_ms, letter_id))
-            self.connection.execute(_SQL["await_newer"], (slot.letter_id, letter_id))
-            self.count(bot_id, PHASE_IN_LANE, PHASE_OF[State.COMPLETED])
+            self.connection.execute(_SQL["supersede"], (slot.letter_id, letter_id))
+            self.count(bot_id, PHASE_IN_LANE, PHASE_APART)
             stub = Stub(letter_id=letter_id, bot_id=bot_id, lane=(chat, thread), into=slot.letter_id)
             self.superseded.append(stub)
             if letter_id in fresh:
                 fresh[letter_id].is_superseded = True
-        self.free_blobs([(row[0],) for row in found])
 
     def _write_settlements(self, settlements: list[Settlement], epoch: int) -> None:
         tried: dict[int, Settlement] = {}
@@ -342,9 +339,12 @@ class Batch:
             self.count(bot_id, PHASE_IN_LANE, PHASE_OF[state], letters)
         if all(PHASE_OF[state] == PHASE_IN_LANE for _, state in moved):
             return
-        ((has_dependents, has_files),) = self.connection.execute(_SQL["has_company"])
+        ((has_dependents, has_files, has_merged),) = self.connection.execute(_SQL["has_company"])
+        ended = [one.letter_id for one in tried if one.state.is_final]
+        if has_merged:
+            self._end_merged(ended)
         if has_dependents:
-            self.release_dependents([one.letter_id for one in tried if one.state.is_final])
+            self._release_dependents(ended)
         if has_files:
             self.free_blobs([(one.letter_id,) for one in tried if one.state is State.COMPLETED])
 
@@ -356,15 +356,42 @@ class Batch:
         for letter_id in ended:
             bot_id, phase = stood[letter_id]
             self.count(bot_id, phase, PHASE_OF[State.FAILED])
-        self.release_dependents(ended)
+        self.release(ended)
 
-    def release_dependents(self, letter_ids: list[int]) -> None:
+    def release(self, letter_ids: list[int]) -> None:
+        """These have ended: what hung on them goes its way."""
+        self._end_merged(letter_ids)
+        self._release_dependents(letter_ids)
+
+    def _release_dependents(self, letter_ids: list[int]) -> None:
         """Letters that waited for one of these join their lanes."""
-        rows = run_many(self.connection, _SQL["release_dependents"], [(letter_id,) for letter_id in letter_ids])
-        for bot_id, letter_id, chat, thread in rows:
+        self._join_again("release_dependents", [(letter_id,) for letter_id in letter_ids])
+
+    def _end_merged(self, letter_ids: list[int]) -> None:
+        """Edits that gave way to one of these come back if it was never sent, and end as it did if it was."""
+        ended: list[Row] = [(letter_id,) for letter_id in letter_ids]
+        while run_many(self.connection, _SQL["pass_on"], ended):
+            pass  # those that several gave way to, one after the other, and that were all taken back at once
+        self._join_again("come_back", ended)
+        found = run_many(self.connection, _SQL["followers"], ended)
+        if not found:
+            return
+        pairs: list[Row] = [(row[1], row[0]) for row in found]
+        run_many(self.connection, _SQL["follow"], pairs)
+        run_many(self.connection, _SQL["share_results"], pairs)
+        followed = [_followed(row) for row in found]
+        for one in followed:
+            self.count(one.bot_id, PHASE_APART, PHASE_OF[one.state])
+        self.followed += followed
+        self.free_blobs([(one.letter_id,) for one in followed if one.state is State.COMPLETED])
+        self._release_dependents([one.letter_id for one in followed])
+
+    def _join_again(self, query: str, ended: list[Row]) -> None:
+        """Letters that stood apart for these join their lanes at their old places."""
+        for bot_id, letter_id, chat, thread in run_many(self.connection, _SQL[query], ended):
             self.count(_int(bot_id), PHASE_APART, PHASE_IN_LANE)
-            lane = (chat if isinstance(chat, int) else str(chat), _int(thread))
-            self.joined.append(Stub(letter_id=_int(letter_id), bot_id=_int(bot_id), lane=lane))
+            stub = Stub(letter_id=_int(letter_id), bot_id=_int(bot_id), lane=(_chat(chat), _int(thread)))
+            self.joined.append(stub)
 
     def free_blobs(self, letter_ids: list[Row]) -> None:
         """Files of letters that have ended well are not needed any more."""
@@ -402,6 +429,25 @@ def check_same_call(draft: Draft, digest: str) -> None:
             code="idempotency_key_reused",
             detail="This idempotency key was used within 48 hours for another call. Use a new key for a new call.",
         )
+
+
+def _followed(row: tuple[Value, ...]) -> Followed:
+    _, letter_id, bot_id, method, chat, phase, reason, uncertain_tries, merged_into, trace = row
+    return Followed(
+        letter_id=_int(letter_id),
+        bot_id=_int(bot_id),
+        method=str(method),
+        chat=_chat(chat),
+        state=STATE_OF_PHASE[_int(phase)],
+        reason=None if reason is None else str(reason),
+        uncertain_tries=_int(uncertain_tries),
+        merged_into=_int(merged_into),
+        trace=None if trace is None else str(trace),
+    )
+
+
+def _chat(value: Value) -> Chat:
+    return value if isinstance(value, int) else str(value)
 
 
 def _int(value: Value) -> int:

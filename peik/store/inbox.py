@@ -99,11 +99,11 @@ class SqliteInbox:
         found = await self._read(lambda connection: inbox_consumers.consumers(connection, bot_id))
         return [opened(one, self._seals) for one in found]
 
-    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
+    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int, most: int | None = None) -> Consumer:
         found = await self._read(lambda connection: inbox_consumers.consumer(connection, bot_id, name))
         if found is not None:
             return opened(found, self._seals)
-        made = await self._write(lambda batch: inbox_consumers.ensure(batch.connection, bot_id, name, at_ms))
+        made = await self._write(lambda batch: inbox_consumers.ensure(batch.connection, bot_id, name, at_ms, most))
         return opened(made, self._seals)
 
     async def save_consumer(self, consumer: Consumer) -> None:

@@ -27,6 +27,11 @@ PAGE_OF_BOT = _SQL["page_of_bot"].replace("{arrival}", ARRIVAL)
 CLOCK_SLACK_MS = 3600 * 1000  # clocks are set back now and then; see `id_at`
 
 
+TOO_MANY = (
+    "Bot {subject} has {more} consumers besides the default one, and may have no more. Remove those that nobody uses "
+    "(`peik consumers`), or raise PEIK_CONSUMERS_MAX."
+)
+
 # ---- who ----
 
 
@@ -46,6 +51,13 @@ def by_id(connection: apsw.Connection, consumer_id: int) -> Consumer:
     raise unknown(consumer_id)
 
 
+def check_room(known: list[Consumer], name: str, most: int) -> None:
+    """Raises Conflict if a consumer of this name would be one too many of its bot."""
+    named = {one.name for one in known} - {DEFAULT_CONSUMER}
+    if name != DEFAULT_CONSUMER and name not in named and len(named) >= most:
+        raise Conflict(code="too_many_consumers", detail=TOO_MANY.format(subject=known[0].bot_id, more=most))
+
+
 def unknown(consumer_id: int) -> NotFound:
     return NotFound(code="unknown_consumer", detail=f"There is no consumer {consumer_id} here (any more).")
 
@@ -55,8 +67,10 @@ def _consumers(connection: apsw.Connection, where: str, bound: Row) -> list[Cons
     return [consumer_from_row(row) for row in rows]
 
 
-def ensure(connection: apsw.Connection, bot_id: int, name: str, at_ms: int) -> Consumer:
+def ensure(connection: apsw.Connection, bot_id: int, name: str, at_ms: int, most: int | None = None) -> Consumer:
     check_bot(connection, bot_id)
+    if most is not None:
+        check_room(consumers(connection, bot_id), name, most)
     connection.execute(_SQL["make_consumer"], {"bot": bot_id, "name": name, "at": at_ms})
     found = consumer(connection, bot_id, name)
     assert found is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from peik.core.letter import Letter
-from peik.ports import LetterView, StoreListener, Stub
+from peik.ports import Followed, LetterView, StoreListener, Stub
 from peik.store.change_rules import Changed
 from peik.store.commit import Slot
 
@@ -27,6 +27,7 @@ class Committed(Protocol):
 
     superseded: list[Stub]
     joined: list[Stub]
+    followed: list[Followed]
     blobs_freed: list[str]
 
 
@@ -69,16 +70,18 @@ class Listened:
 
     def _tell(self, batch: Committed) -> None:
         """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
-        if not (batch.superseded or batch.joined or batch.blobs_freed):
+        if not (batch.superseded or batch.joined or batch.followed or batch.blobs_freed):
             return
         if self._listener is not None:
             if batch.superseded:
                 self._listener.on_removed(batch.superseded)
             if batch.joined:
                 self._listener.on_joined(batch.joined)
+            if batch.followed:
+                self._listener.on_followed(batch.followed)
         if batch.blobs_freed:
             self._on_blobs_freed(batch.blobs_freed)
-        batch.superseded, batch.joined, batch.blobs_freed = [], [], []
+        batch.superseded, batch.joined, batch.followed, batch.blobs_freed = [], [], [], []
 
 
 def answer(future: "asyncio.Future[T]", value: T) -> None:

@@ -28,7 +28,7 @@ def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
     batch.connection.execute(_SQL["cancel"], {"id": letter_id, "at": at_ms})
     batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
     batch.free_blobs([(letter_id,)])
-    batch.release_dependents([letter_id])
+    batch.release([letter_id])
     return Stub(letter_id=letter_id, bot_id=view.bot_id, lane=(view.chat, view.thread))
 
 

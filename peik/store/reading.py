@@ -90,6 +90,11 @@ def tallies(connection: apsw.Connection, at_ms: int) -> dict[int, Tally]:
     return counted
 
 
+def ended_by_minute(connection: apsw.Connection, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+    rows = connection.execute(_SQL["ended_by_minute"], {"since": since_ms, "until": until_ms})
+    return {minute: (delivered, failed) for minute, delivered, failed in rows}
+
+
 def bots(connection: apsw.Connection, seals: Seals = PLAIN) -> list[BotRecord]:
     return [
         BotRecord(

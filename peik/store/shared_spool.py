@@ -195,7 +195,7 @@ class SharedSpool:
             for blob in some:
                 self._doomed.pop(blob, None)
 
-    async def sweep(self, needed: set[str]) -> int:
+    async def sweep(self, needed: set[str], *, at_ms: int) -> int:
         """Remove from the store what no letter names and what is not brand-new; how many. Raises StoreUnavailable."""
         # Only the store's clock tells the age of what it keeps, and a new file tells that clock's time.
         now = secrets.token_hex(16)

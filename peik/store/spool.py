@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import secrets
-import time
 from collections.abc import AsyncIterator, Iterable
 from io import BufferedWriter
 from pathlib import Path
@@ -17,7 +16,7 @@ import msgspec
 from peik import carrier_ports
 from peik.core.letter import Enclosed
 from peik.errors import NotFound, StoreUnavailable, TooLarge
-from peik.store.folders import make_folder, sync_folder
+from peik.store.folders import make_private_folder, sync_folder
 
 _BLOB = re.compile(r"[0-9a-f]{32}")  # the only names that this folder knows; nothing else can be reached by one
 ORPHAN_S = 3600.0  # a file that no letter names may belong to a letter that is being accepted right now
@@ -49,8 +48,9 @@ class Spool(carrier_ports.Spool, Protocol):
     def remove(self, blobs: Iterable[str]) -> None:
         """Nobody needs these any more."""
 
-    async def sweep(self, needed: set[str]) -> int:
-        """Remove what a crash left behind: blobs that no letter names and that are not brand-new. Raises StoreUnavailable."""
+    async def sweep(self, needed: set[str], *, at_ms: int) -> int:
+        """Remove what a crash left behind: blobs that no letter names and that are not brand-new, by this settled time or by
+        the clock of a store that keeps them. Raises StoreUnavailable."""
 
     async def close(self) -> None:
         """Before the store is closed."""
@@ -66,6 +66,7 @@ class FolderSpool:
         self._folder = folder
         self._is_lasting = is_lasting
         self._is_made = False  # and durable, as far as this process knows
+        self._mode = 0o600  # of files
         self._stuck: set[str] = set()  # what could not be removed; it is tried again with the next
 
     def path_of(self, blob: str) -> Path:
@@ -82,7 +83,7 @@ class FolderSpool:
         size = 0
         try:
             await asyncio.to_thread(self._make_folder)
-            with await opened(path) as file:
+            with await opened(path, mode=self._mode) as file:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > size_bytes_max:
@@ -136,15 +137,14 @@ class FolderSpool:
             except OSError:
                 self._stuck.add(blob)
 
-    async def sweep(self, needed: set[str]) -> int:
+    async def sweep(self, needed: set[str], *, at_ms: int) -> int:
         """Remove what a crash left behind: blobs that no letter names and that are not brand-new."""
-        return await asyncio.to_thread(self._sweep, needed)
+        return await asyncio.to_thread(self._sweep, needed, at_ms / 1000 - ORPHAN_S)
 
-    def _sweep(self, needed: set[str]) -> int:
+    def _sweep(self, needed: set[str], oldest_kept: float) -> int:
         if not self._folder.is_dir():
             return 0
         removed = 0
-        oldest_kept = time.time() - ORPHAN_S
         for path in self._folder.iterdir():
             if path.name in needed or _BLOB.fullmatch(path.name) is None:
                 continue
@@ -159,7 +159,7 @@ class FolderSpool:
 
     def _make_folder(self) -> None:
         if not self._is_made or not self._folder.is_dir():
-            make_folder(self._folder)  # one that is not durable itself keeps nothing
+            self._mode = make_private_folder(self._folder)  # one that is not durable itself keeps nothing
             self._is_made = True
 
 
@@ -168,14 +168,18 @@ def gone(file: Enclosed, why: str) -> NotFound:
     return NotFound(code="file_gone", detail=f"the file {file.filename!r} {why}")
 
 
-async def opened(path: Path) -> BinaryIO:
+async def opened(path: Path, *, mode: int = 0o600) -> BinaryIO:
     """A new file. Whoever is cancelled while it is opened leaves neither the file nor a handle behind."""
-    opening = asyncio.ensure_future(asyncio.to_thread(path.open, "wb"))
+    opening = asyncio.ensure_future(asyncio.to_thread(_open, path, mode))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(lambda ended: _discard(ended, path))
         raise
+
+
+def _open(path: Path, mode: int) -> BufferedWriter:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb")
 
 
 def _discard(opened: asyncio.Future[BufferedWriter], path: Path) -> None:

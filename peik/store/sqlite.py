@@ -437,6 +437,9 @@ class SqliteStore(Listened):
     async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
         return await self._read(lambda connection: reading.tallies(connection, at_ms))
 
+    async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+        return await self._read(lambda connection: reading.ended_by_minute(connection, since_ms, until_ms))
+
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:

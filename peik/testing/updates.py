@@ -79,6 +79,7 @@ class UpdateQueue:
         self._pushed = 0
         self._ends: list[tuple[float, int, Event]] = []  # a heap by expiry, so that no push has to look at all
         self._bytes = 0
+        self._is_turned = False  # a lower id stands behind a higher one
         self.size = 0
         self.expired = 0
 
@@ -105,6 +106,7 @@ class UpdateQueue:
         body = b'{"update_id":%d,"%s":%s}' % (event_id, kind.encode(), payload)
         line = queue_id or (kind, event_id)
         event = Event(id=event_id, type=kind, body=body, expires_at=expires_at, queue_id=line)
+        self._is_turned = bool(self._events) and (self._is_turned or event_id < self._events[-1].id)
         self._events.append(event)
         self._bytes += len(body)
         self.size += 1
@@ -159,6 +161,10 @@ class UpdateQueue:
                 self.expired += 1
 
     def _delete_below(self, offset: int) -> None:
+        if self._is_turned:  # whoever has the last one below it has all that stand before that, whatever their ids
+            has_it = [event for event in self if event.id < offset][-1:]
+            while has_it and not has_it[0].is_gone:
+                self.drop(self._events[0])
         while self._events and self._events[0].id < offset:
             self.drop(self._events[0])
 

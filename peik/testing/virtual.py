@@ -79,6 +79,8 @@ class VirtualClock:
     def mono(self) -> float:
         return self._loop.time()
 
+    steady = mono  # nothing sleeps here
+
     def wall_ms(self) -> int:
         return int((_EPOCH_S + self.wall_offset_s + self._loop.time()) * 1000)
 

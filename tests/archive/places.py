@@ -1,6 +1,5 @@
 """Where the archives of the stories live. A new archive joins the suite with one more class here."""
 
-import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +8,7 @@ from typing import Protocol
 
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive_ports import Archive
+from tests.store.all_places import HAS_SERVERS
 
 
 class Place(Protocol):
@@ -28,6 +28,12 @@ class SqlitePlace:
 
 
 class PostgresPlace:
+    @staticmethod
+    def skip_if_missing() -> object:
+        from tests.store.servers import wanted
+
+        return wanted()
+
     def __init__(self, folder: Path) -> None:
         from tests.store.servers import postgres
 
@@ -40,6 +46,12 @@ class PostgresPlace:
 
 
 class MongoPlace:
+    @staticmethod
+    def skip_if_missing() -> object:
+        from tests.archive.mongo_server import wanted
+
+        return wanted()
+
     def __init__(self, folder: Path) -> None:
         from tests.archive.mongo_server import shared
 
@@ -50,9 +62,6 @@ class MongoPlace:
 
         return MongoArchive(self.url)
 
-
-# PEIK_STORES=sqlite is for a quick look while one works: the others need servers.
-HAS_SERVERS = os.environ.get("PEIK_STORES") != "sqlite"
 
 PLACES: tuple[type[Place], ...] = (SqlitePlace,)
 if HAS_SERVERS:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests.patience import PATIENCE_S
+
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -22,7 +24,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
         async def guarded() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda _, context: surprises.append(context))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 await story
 
         factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from peik.carrier.botapi import BotApiCarrier
 from peik.carrier_ports import Enclosure, Request
 from peik.core.token import Token
+from tests.patience import PATIENCE_S
 
 SECRET = "AAE-a_secret"
 TOKEN = Token(f"42:{SECRET}")
@@ -19,7 +20,11 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def call(
-    params: bytes = b"{}", *, method: str = "getMe", timeout_s: float = 5, enclosures: tuple[Enclosure, ...] = ()
+    params: bytes = b"{}",
+    *,
+    method: str = "getMe",
+    timeout_s: float = PATIENCE_S,
+    enclosures: tuple[Enclosure, ...] = (),
 ) -> Request:
     return Request(token=TOKEN, method=method, params=params, timeout_s=timeout_s, enclosures=enclosures)
 
@@ -95,4 +100,4 @@ def wait_for_fin(carrier: BotApiCarrier) -> None:
     (idle,) = carrier._idle
     poller = select.poll()
     poller.register(idle._socket.fileno(), select.POLLIN)
-    assert poller.poll(5_000), "the peer has not closed"
+    assert poller.poll(PATIENCE_S * 1000), "the peer has not closed"

@@ -185,7 +185,7 @@ def test_the_cache_of_heads_is_bounded_and_never_mixes_bots(run: Run) -> None:
         async with peer(talk) as root, carrier_to(root) as carrier:
             for _ in range(2):
                 for bot in (1, 2):
-                    request = Request(token=Token(f"{bot}:{SECRET}"), method="getMe", params=b"{}", timeout_s=5)
+                    request = Request(token=Token(f"{bot}:{SECRET}"), method="getMe", params=b"{}", timeout_s=60)
                     assert (await carrier.carry(request)).body == b"/bot%d:%b/getMe" % (bot, SECRET.encode())
             for number in range(5_000):
                 carrier._head(call(method=f"method{number}"))

@@ -9,6 +9,7 @@ from peik.carrier.parted import PartedCarrier
 from peik.carrier_ports import Request
 from peik.core.token import Token
 from peik.testing import SimServer
+from tests.patience import PATIENCE_S
 
 BOTS = 40
 
@@ -27,7 +28,7 @@ def test_parked_polls_of_many_bots_keep_no_letter_waiting() -> None:
                 asyncio.ensure_future(carrier.carry(request(bot, "getUpdates", 60.0, timeout=50)))
                 for bot in range(BOTS)
             ]
-            await sim.until(lambda: sim.telegram.counters.requests["getUpdates"] == BOTS)
+            await sim.until(lambda: sim.telegram.counters.requests["getUpdates"] == BOTS, timeout=PATIENCE_S)
             for bot in range(5):
                 reply = await carrier.carry(request(bot, "sendMessage", 5.0, chat_id=5, text="through"))
                 assert reply.status == 200

@@ -13,11 +13,12 @@ from peik.carrier.poster import HttpPoster
 from peik.hook_ports import Posted
 from tests.carrier.conftest import Run
 from tests.carrier.peers import Talk, answering, peer, read_request
+from tests.patience import PATIENCE_S
 
 HEADERS = {"webhook-id": "msg_1", "webhook-timestamp": "5", "webhook-signature": "v1,abc="}
 
 
-async def post(url: str, *, timeout_s: float = 5.0, body: bytes = b"{}", **settings: Any) -> Posted:
+async def post(url: str, *, timeout_s: float = PATIENCE_S, body: bytes = b"{}", **settings: Any) -> Posted:
     return await HttpPoster(**{"may_be_private": True, **settings}).post(url, HEADERS, body, timeout_s=timeout_s)
 
 
@@ -85,7 +86,7 @@ def test_an_endless_answer_is_cut_off(run: Run) -> None:
 
 def test_a_receiver_that_hangs_is_given_up_with_what_it_had_said(run: Run) -> None:
     async def story() -> None:
-        for said, status in ((b"", 0), (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200)):
+        for said, status, timeout_s in ((b"", 0, 0.1), (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, 1)):
 
             async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes = said) -> None:
                 await read_request(reader)
@@ -93,7 +94,8 @@ def test_a_receiver_that_hangs_is_given_up_with_what_it_had_said(run: Run) -> No
                 await reader.read()  # until the other side is gone
 
             async with peer(talk) as root:
-                assert await post(f"{root}/", timeout_s=0.2) == Posted(status=status, why="no answer within 0.2 s")
+                why = f"no answer within {timeout_s} s"
+                assert await post(f"{root}/", timeout_s=timeout_s) == Posted(status=status, why=why)
 
     run(story())
 

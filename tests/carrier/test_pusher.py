@@ -3,15 +3,18 @@
 import asyncio
 import socket
 import ssl
+from functools import partial
 
 import pytest
 
 from peik.carrier.dialling import AddressInfo
 from peik.carrier.pusher import HttpPusher
+from peik.core.address import Reach
 from peik.inbox_ports import Pushed
 from tests.carrier.conftest import Run
 from tests.carrier.peers import answering, peer, read_request
 
+ANY = Reach.ANYWHERE
 HEADERS = {"X-Telegram-Bot-Api-Secret-Token": "s3cret"}
 
 
@@ -30,7 +33,7 @@ def test_one_request_after_another_on_one_connection_with_the_whole_answer(run: 
         async with peer(talk) as root:
             pusher = HttpPusher()
             for body in ("سلام".encode(), b"{}"):
-                pushed = await pusher.push(f"{root}/hook?a=b", HEADERS, body, timeout_s=5)
+                pushed = await pusher.push(f"{root}/hook?a=b", HEADERS, body, timeout_s=60, reach=ANY)
                 assert pushed == Pushed(status=200, body=b"well", retry_after_s=7)
             await pusher.close()
         assert connections == 1
@@ -53,7 +56,7 @@ def test_pushes_at_once_have_connections_of_their_own(run: Run) -> None:
 
         async with peer(talk) as root:
             pusher = HttpPusher()
-            pushed = await asyncio.gather(*(pusher.push(root, {}, b"{}", timeout_s=5) for _ in range(5)))
+            pushed = await asyncio.gather(*(pusher.push(root, {}, b"{}", timeout_s=60, reach=ANY) for _ in range(5)))
             assert [one.status for one in pushed] == [204] * 5
             await pusher.close()
 
@@ -74,7 +77,10 @@ def test_a_kept_connection_that_was_closed_at_the_wrong_moment_costs_one_more_tr
 
         async with peer(talk) as root:
             pusher = HttpPusher()
-            assert [(await pusher.push(root, {}, b"{}", timeout_s=5)).status for _ in range(2)] == [200, 200]
+            assert [(await pusher.push(root, {}, b"{}", timeout_s=60, reach=ANY)).status for _ in range(2)] == [
+                200,
+                200,
+            ]
             assert requests == 3
             await pusher.close()
 
@@ -98,7 +104,7 @@ def test_what_is_no_answer_is_told_in_words(run: Run, answer: bytes, why: str) -
 
         async with peer(talk) as root:
             pusher = HttpPusher()
-            pushed = await pusher.push(root, {}, b"{}", timeout_s=5)
+            pushed = await pusher.push(root, {}, b"{}", timeout_s=60, reach=ANY)
             assert pushed.status == 0
             assert why in pushed.why
             await pusher.close()
@@ -113,9 +119,12 @@ def test_a_bot_that_hangs_or_is_not_there_or_has_no_name(run: Run) -> None:
 
         pusher = HttpPusher()
         async with peer(talk) as root:
-            assert (await pusher.push(root, {}, b"{}", timeout_s=0.1)).why == "no answer within 0.1 s"
-        assert "no connection" in (await pusher.push(root, {}, b"{}", timeout_s=5)).why
-        assert "no connection" in (await pusher.push("http://no.such.host.invalid/", {}, b"{}", timeout_s=5)).why
+            assert (await pusher.push(root, {}, b"{}", timeout_s=0.1, reach=ANY)).why == "no answer within 0.1 s"
+        assert "no connection" in (await pusher.push(root, {}, b"{}", timeout_s=60, reach=ANY)).why
+        assert (
+            "no connection"
+            in (await pusher.push("http://no.such.host.invalid/", {}, b"{}", timeout_s=60, reach=ANY)).why
+        )
         await pusher.close()
 
     run(story())
@@ -126,8 +135,8 @@ def test_over_tls_certificates_are_verified(run: Run, server_tls: ssl.SSLContext
         ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
         async with peer(answering(ok), tls=server_tls) as root:
             trusting, strict = HttpPusher(ssl_context=client_tls), HttpPusher()
-            assert (await trusting.push(root, {}, b"{}", timeout_s=5)).status == 200
-            assert (await strict.push(root, {}, b"{}", timeout_s=5)).status == 0
+            assert (await trusting.push(root, {}, b"{}", timeout_s=60, reach=ANY)).status == 200
+            assert (await strict.push(root, {}, b"{}", timeout_s=60, reach=ANY)).status == 0
             await trusting.close()
             await strict.close()
 
@@ -154,14 +163,16 @@ def test_a_name_that_leads_inside_is_not_called_unless_it_may(run: Run, address:
                 family = socket.AF_INET6 if ":" in address else socket.AF_INET
                 return [(family, socket.SOCK_STREAM, 0, "", (address, port))]
 
-            pusher = HttpPusher(may_be_private=False, resolve=resolve)
-            pushed = await pusher.push("http://bot.example/", HEADERS, b"{}", timeout_s=5)
+            pusher = HttpPusher(resolve=resolve)
+            ask = partial(pusher.push, "http://bot.example/", HEADERS, b"{}", timeout_s=5)
+            if address == "127.0.0.1":
+                assert (await ask(reach=Reach.INSIDE)).status == 204  # by the owner's bot; the connection stays open
+            heard.clear()
+            pushed = await ask(reach=Reach.PUBLIC)
             assert (pushed.status, "PEIK_PUSHES_ALLOW_PRIVATE" in pushed.why) == (0, True)
+            if address in ("169.254.169.254", "fe80::1"):
+                assert (await ask(reach=Reach.INSIDE)).status == 0
             assert heard == []
             await pusher.close()
-            if address == "127.0.0.1":
-                trusting = HttpPusher(may_be_private=True, resolve=resolve)
-                assert (await trusting.push("http://bot.example/", HEADERS, b"{}", timeout_s=5)).status == 204
-                await trusting.close()
 
     run(story())

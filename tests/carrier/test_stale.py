@@ -14,6 +14,7 @@ from peik.carrier.http import Connection
 from peik.core.reply import Fault, Reply
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, until, wait_for_fin
+from tests.patience import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -66,7 +67,7 @@ def test_a_close_over_tls_is_seen_before_writing(
 ) -> None:
     async def story() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            listening.settimeout(5)
+            listening.settimeout(PATIENCE_S)
             may_close, has_closed = threading.Event(), threading.Event()
 
             def serve_twice() -> None:
@@ -76,7 +77,7 @@ def test_a_close_over_tls_is_seen_before_writing(
                         secured = opened.enter_context(server_tls.wrap_socket(accepted, server_side=True))
                         secured.recv(65536)
                         secured.send(OK)
-                        may_close.wait(5)
+                        may_close.wait(PATIENCE_S)
                         secured.settimeout(0)
                         with contextlib.suppress(ssl.SSLWantReadError, OSError):
                             secured.unwrap()  # sends close_notify, and does not wait for the other's
@@ -89,7 +90,7 @@ def test_a_close_over_tls_is_seen_before_writing(
             async with carrier_to(root, ssl_context=client_tls) as carrier:
                 assert (await carrier.carry(call())).status == 200
                 may_close.set()
-                has_closed.wait(5)  # blocks the loop too, which therefore has not read the close
+                has_closed.wait(PATIENCE_S)  # blocks the loop too, which therefore has not read the close
                 wait_for_fin(carrier)
                 assert (await carrier.carry(call())).status == 200
             await server

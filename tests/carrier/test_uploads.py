@@ -286,12 +286,9 @@ def test_an_upload_times_out_by_standing_still_and_not_by_being_slow(run: Run, t
 
 def test_the_time_for_the_answer_runs_once_the_peer_has_the_whole_upload(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await read_request(reader)
-            await reader.read()
-
         file = enclosed(tmp_path / "file", content=1_000_000)
-        async with peer(silent) as root, carrier_to(root) as carrier:
+        async with peer(answering(OK, b"")) as root, carrier_to(root) as carrier:
+            assert (await carrier.carry(call())).status == 200  # now there is a connection
             reply = await carrier.carry(call(timeout_s=0.01, enclosures=(file,)))
         assert (reply.fault, reply.left, reply.detail) == (Fault.TIMEOUT, True, "no answer came in time")
 

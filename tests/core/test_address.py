@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from peik.core.address import URL_CHARS_MAX, is_public, read_address
+from peik.core.address import URL_CHARS_MAX, Reach, reach_of, read_address
 from peik.core.problem import BadInput
 
 
@@ -20,7 +20,7 @@ from peik.core.problem import BadInput
     ],
 )
 def test_an_address_has_one_form(given: str, kept: str) -> None:
-    assert read_address(given, may_be_private=False) == kept
+    assert read_address(given, reach=Reach.PUBLIC) == kept
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,41 @@ def test_an_address_has_one_form(given: str, kept: str) -> None:
     ],
 )
 def test_what_is_no_plain_address_is_refused(given: str) -> None:
-    for may_be_private in (False, True):
+    for reach in Reach:
         with pytest.raises(BadInput) as problem:
-            read_address(given, may_be_private=may_be_private)
+            read_address(given, reach=reach)
         assert problem.value.code == "bad_webhook_url"
 
 
 PRIVATE = ["127.0.0.1", "[::1]", "localhost", "a.localhost", "LOCALHOST.", "169.254.169.254", "10.1.2.3", "[fd00::1]"]
 
 
+NEVER = [
+    "169.254.169.254",
+    "[fe80::1]",
+    "[::ffff:169.254.169.254]",
+    "[fd00:ec2::254]",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+]
+
+
+@pytest.mark.parametrize("host", [*PRIVATE, *NEVER])
+def test_link_local_addresses_and_metadata_services_are_further_than_inside(host: str) -> None:
+    if host in NEVER:
+        with pytest.raises(BadInput):
+            read_address(f"http://{host}/latest/meta-data/", reach=Reach.INSIDE)
+    else:
+        read_address(f"http://{host}/", reach=Reach.INSIDE)
+
+
 @pytest.mark.parametrize("host", PRIVATE)
 def test_private_hosts_are_refused_at_once_unless_allowed(host: str) -> None:
     with pytest.raises(BadInput) as problem:
-        read_address(f"http://{host}:80/x", may_be_private=False)
+        read_address(f"http://{host}:80/x", reach=Reach.PUBLIC)
     assert problem.value.code == "private_webhook_url"
-    assert read_address(f"http://{host}:80/x", may_be_private=True) == f"http://{host.lower()}:80/x"
+    assert read_address(f"http://{host}:80/x", reach=Reach.ANYWHERE) == f"http://{host.lower()}:80/x"
 
 
 @pytest.mark.parametrize(
@@ -99,9 +119,9 @@ def test_private_hosts_are_refused_at_once_unless_allowed(host: str) -> None:
     ],
 )
 def test_machines_that_are_not_of_the_open_internet(address: str) -> None:
-    assert not is_public(ipaddress.ip_address(address))
+    assert reach_of(ipaddress.ip_address(address)) > Reach.PUBLIC
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
 def test_machines_of_the_open_internet(address: str) -> None:
-    assert is_public(ipaddress.ip_address(address))
+    assert reach_of(ipaddress.ip_address(address)) is Reach.PUBLIC

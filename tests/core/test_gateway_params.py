@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from peik.carrier.multipart import _fields
 from peik.core.call import PARAMS_BYTES_MAX, Reading, read_call
 from peik.desk import Call, _digest
+from peik.doors.forms import FILES_MAX, Gone, Unreadable
 from peik.doors.gateway import Place, read_place
 from peik.doors.gateway_files import read_file_place, span_of
-from peik.doors.gateway_params import FILES_MAX, Given, Gone, Unreadable, read_given
+from peik.doors.gateway_params import Given, read_given
 from peik.errors import TooLarge
 from peik.store.spool import FolderSpool
 

@@ -16,9 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from peik.core.call import PARAMS_BYTES_MAX
+from peik.doors.forms import FIELDS_MAX, FILES_MAX, Gone, Unreadable
 from peik.doors.gateway import read_place
 from peik.doors.gateway_files import _range_of, read_file_place, span_of
-from peik.doors.gateway_params import FIELDS_MAX, FILES_MAX, Given, Gone, Unreadable, read_given, read_head
+from peik.doors.gateway_params import Given, read_given, read_head
 from peik.errors import TooLarge
 from peik.store.spool import FolderSpool
 

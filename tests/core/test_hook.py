@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.core.hook import GIVE_UP_MS, Verdict, judge, next_try_ms, secret_of, signed_headers
+from peik.core.hook import GIVE_UP_MS, Verdict, judge, next_wait_ms, secret_of, signed_headers
 
 HOUR = 3_600_000
 
@@ -48,8 +48,8 @@ def test_what_an_answer_means(status: int, verdict: Verdict) -> None:
 
 def test_tries_come_after_5_s_30_s_2_m_10_m_1_h_3_h_and_then_every_10_h_for_three_days() -> None:
     now, tries, waits = 0, 1, []
-    while (again := next_try_ms(tries=tries, began_at_ms=0, now_ms=now)) is not None:
-        waits.append((again - now) / 1000)
-        now, tries = again, tries + 1
+    while (wait_ms := next_wait_ms(tries=tries, began_at_ms=0, now_ms=now)) is not None:
+        waits.append(wait_ms / 1000)
+        now, tries = now + wait_ms, tries + 1
     assert waits == [5, 30, 120, 600, 3600, 10_800, *[36_000] * 6]
     assert GIVE_UP_MS - 10 * HOUR < now <= GIVE_UP_MS

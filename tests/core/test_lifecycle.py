@@ -7,7 +7,7 @@ import pytest
 
 from peik.core.catalogue import Scope
 from peik.core.letter import Backoff, Letter, OnUncertain, State
-from peik.core.lifecycle import EXPIRED, MOVES, Move, Settlement, allows, carried_on, end_unsent, may_resend, settle
+from peik.core.lifecycle import EXPIRED, MOVES, Move, Settlement, allows, carried_on, end_unsent, settle
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
 from peik.core.retry import RESENDS_MAX
 
@@ -124,15 +124,15 @@ def test_a_plain_429_does_not_end_a_letter_that_is_held() -> None:
         ("sendMessage", OnUncertain.HOLD, False),
         ("sendGift", OnUncertain.HOLD, False),
         ("createForumTopic", OnUncertain.HOLD, False),
-        ("editMessageText", OnUncertain.HOLD, True),
-        ("deleteMessage", OnUncertain.HOLD, True),
+        ("editMessageText", OnUncertain.RESEND, True),
+        ("editMessageText", OnUncertain.HOLD, False),
+        ("deleteMessage", OnUncertain.HOLD, False),
     ],
 )
-def test_writes_may_always_be_repeated_the_rest_as_its_policy_says(
+def test_a_letter_is_repeated_as_it_says_also_a_write_that_could_be(
     method: str, on_uncertain: OnUncertain, may: bool
 ) -> None:
     letter = changed(method=method, on_uncertain=on_uncertain)
-    assert may_resend(letter) is may
     assert (settle(letter, DOUBT, at_ms=NOW).state is State.DELAYED) is may
 
 

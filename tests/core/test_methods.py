@@ -71,7 +71,6 @@ def test_only_the_first_four_classes_are_queued_and_money_and_creations_at_most_
     is_queued = kind in (MethodClass.SEND, MethodClass.MONEY, MethodClass.CREATION, MethodClass.WRITE)
     assert kind.is_queued is is_queued
     assert kind.is_at_most_once is (kind in (MethodClass.MONEY, MethodClass.CREATION))
-    assert kind.is_repeatable is (kind in (MethodClass.WRITE, MethodClass.READ))
 
 
 def test_only_writes_are_ever_merged() -> None:

@@ -315,3 +315,24 @@ def test_a_person_does_not_get_two_at_once_because_the_first_was_late() -> None:
     pace.spend(PERSON, START, weight=1, interactive=True)
     pace.left_late(PERSON, START + 5, spent_at=START, weight=1)
     assert pace.chat_ready_at(PERSON, START + 5) == pytest.approx(START + 5 + 1.02)
+
+
+def test_other_limits_forget_neither_holds_nor_what_was_spent_or_learned() -> None:
+    pace = new_pace(Limits(bulk_per_s=30.0))
+    for _ in range(20):
+        pace.spend(GROUP, START, weight=1, interactive=False)
+    pace.limited(PERSON, START, retry_after_s=600)
+    pace.limited(PERSON + 1, START + 1, retry_after_s=600)
+    learned = pace.rates(START + 2)["bulk_per_s"] / 30
+    pace.change(Limits(bulk_per_s=10.0), START + 2)
+    assert (pace.bot_held_until, pace.chat_held_until(PERSON)) == (START + 601, START + 600)
+    assert pace.chat_ready_at(GROUP, START + 2) > START + 50, "the minute of the group is used up"
+    assert pace.rates(START + 2)["bulk_per_s"] == pytest.approx(10 * learned)
+    assert learned < 1
+
+
+def test_a_pace_that_is_turned_on_begins_with_an_empty_burst() -> None:
+    pace = new_pace(Limits(is_on=False))
+    pace.change(Limits(interactive_per_s=4.0), START + 100)
+    pace.spend(PERSON, START + 100, weight=1, interactive=True)
+    assert pace.bot_ready_at(START + 100, interactive=True) > START + 100

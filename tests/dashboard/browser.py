@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from tests import wanting
+from tests.patience import PATIENCE_S
+
 PACKAGE = "chromium"
 FONTS = "fonts-noto-core"  # for the Persian pages
-PATIENCE_MS = 90_000  # a slow machine is no failure
+PATIENCE_MS = PATIENCE_S * 1000
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -18,8 +21,7 @@ def program() -> str | None:
 
 @contextlib.asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
-    path = program()
-    assert path is not None, f"There is no Chromium here: sudo apt-get install {PACKAGE} {FONTS}"
+    path = program() or wanting.skip(PACKAGE, wanting.packaged(PACKAGE, FONTS))
     async with async_playwright() as playwright:
         # Without a sandbox of its own it also runs as root; it sees nothing but our own pages.
         opened = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])

@@ -15,7 +15,6 @@ from tests.dashboard.visiting import KEY
 SHOP, NEWS, ALERTS = 7000001, 7000002, 7000003
 BOTS = {SHOP: "shop_bot", NEWS: "news_bot", ALERTS: "alerts_bot"}
 HOUR_MS = 3_600_000
-PATIENCE_S = 120.0
 
 
 class Shifted(SystemClock):

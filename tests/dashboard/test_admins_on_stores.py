@@ -49,6 +49,28 @@ def test_people_sign_in_are_changed_and_are_signed_out_by_it(kind: Any, tmp_path
 
 
 @pytest.mark.parametrize("kind", PLACES, ids=lambda kind: kind.__name__)
+def test_many_refusals_alike_are_one_line_with_their_number(kind: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        place = kind(tmp_path)
+        async with place.open() as store:
+            audit = Audit(store.papers, place.clock, Events())
+
+            async def refuse(address: str) -> None:
+                await audit.note_refused_again(
+                    who="?", action="sign_in", target="key", detail="locked", address=address
+                )
+
+            await asyncio.gather(*(refuse(f"::{number % 2}") for number in range(200)))
+            told = {line.address: line.detail for line in (await audit.find()).lines}
+            assert told == {"::0": "locked, 64 times or more", "::1": "locked, 64 times or more"}
+            place.clock.pass_ms(61_000)
+            await refuse("::0")
+            assert next(line.detail for line in (await audit.find()).lines) == "locked"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", PLACES, ids=lambda kind: kind.__name__)
 def test_the_audit_log_is_read_backwards_by_who_and_what_and_old_lines_go(kind: Any, tmp_path: Path) -> None:
     async def main() -> None:
         place = kind(tmp_path)
@@ -67,7 +89,7 @@ def test_the_audit_log_is_read_backwards_by_who_and_what_and_old_lines_go(kind: 
             rest = await audit.find(who="lena", cursor=found.cursor, limit=3)
             assert [(one.target, one.outcome) for one in rest.lines] == [("1", Outcome.REFUSED), ("0", Outcome.BEGUN)]
             place.clock.pass_ms(58_000)
-            assert await audit.sweep() == 3
+            assert await audit.sweep(at_ms=place.clock.wall_ms()) == 3
             assert [one.target for one in (await audit.find()).lines] == ["k", "4", "3"]
 
     asyncio.run(main())

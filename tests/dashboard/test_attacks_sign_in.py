@@ -8,12 +8,13 @@ import pytest
 
 from peik.admins.attempts import FAILURES_MAX, HOME_MS, HOMES, Attempts
 from peik.admins.passwords import AT_ONCE_MAX, WAITING_MAX, Passwords
+from peik.admins.refusals import REFUSED_MAX
 from peik.admins.sign_ins import OWN_MAX
 from peik.core.role import Role
 from peik.doors.dashboard.door import STRANGERS_BYTES_MAX
 from peik.errors import Forbidden, Unavailable
 from tests.dashboard.papers import opened
-from tests.dashboard.visiting import KEY, House, Visit, visit
+from tests.dashboard.visiting import KEY, Answer, House, Visit, visit
 from tests.store.places import ManualClock
 
 PASSWORD = "correct horse battery"
@@ -40,6 +41,45 @@ def test_a_name_is_locked_whatever_address_is_claimed_and_however_it_is_written(
     visit(tmp_path, story)
 
 
+async def by_key(browser: Visit, key: str) -> int:
+    fields = {**browser_form(await browser.get("/admin/sign-in")), "key": key}
+    return (await browser.post("/admin/sign-in", follow=False, **fields)).status
+
+
+def browser_form(page: Answer) -> dict[str, str]:
+    return page.form("/admin/sign-in").fields
+
+
+def test_keys_are_guessed_within_the_limits_of_all_doors_and_each_guess_is_in_the_audit_log(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        made = await home.peik.keyring.make("made", ("read",), bot_ids=None)
+        async with home.stranger() as browser:
+            answers = [await by_key(browser, f"guess {number}") for number in range(100)]
+            assert answers == [401] * 30 + [429] * 70
+            assert await by_key(browser, KEY) == 429, "whether it is right is not told"
+            assert await by_key(browser, "guess 29") == 401, "a mistake that was told before"
+            assert await by_key(browser, made.text) == 303, "it cannot be guessed, and its owner may be a neighbour"
+        lines = (await home.peik.audit.find(action="sign_in", limit=200)).lines
+        told = [line.detail for line in lines]
+        assert told.count("wrong_key") == 31
+        assert [one for one in told if one.startswith("too_many")] == ["too_many_requests, 64 times or more"]
+
+    visit(tmp_path, story, rate_wrong="1/h burst 30")
+
+
+def test_the_same_wrong_key_and_a_locked_name_do_not_fill_the_audit_log(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        async with home.stranger() as browser:
+            assert {await by_key(browser, "mistake") for _ in range(REFUSED_MAX + 40)} == {401}
+            assert [await by_name(browser, "mina", "wrong horse battery") for _ in range(FAILURES_MAX + 9)][-1] == 403
+        told = [line.detail for line in (await home.peik.audit.find(action="sign_in", limit=500)).lines]
+        assert told.count("wrong_key") == REFUSED_MAX
+        assert "wrong_key, 32 times or more" in told
+        assert "locked_out, 8 times or more" in told
+
+    visit(tmp_path, story)
+
+
 def test_strangers_elsewhere_lock_nobody_out_where_he_is_at_home(tmp_path: Path) -> None:
     async def story() -> None:
         clock = ManualClock()
@@ -56,10 +96,44 @@ def test_strangers_elsewhere_lock_nobody_out_where_he_is_at_home(tmp_path: Path)
             with pytest.raises(Forbidden):
                 await attempts.begin(name="mina", address="192.0.2.1")
             clock.pass_ms(HOME_MS + 1)
-            await attempts.sweep()
+            await attempts.sweep(at_ms=clock.wall_ms())
             assert await store.papers.count_papers(HOMES) == 0
 
     asyncio.run(story())
+
+
+def test_strangers_at_the_same_address_lock_nobody_out_of_a_browser_that_knows_him(tmp_path: Path) -> None:
+    """Behind a proxy that is not believed, or of a whole office, everybody is one address."""
+
+    async def story(home: House) -> None:
+        await home.dashboard.board.people.add("mina", Role.ADMIN, PASSWORD)
+        async with home.stranger() as browser, home.stranger() as thief, home.stranger() as other:
+            assert await by_name(browser, "mina", PASSWORD) == 200
+            await browser.post("/admin/sign-out", **(await browser.get("/admin")).form("/admin/sign-out").fields)
+            for number in range(2 * FAILURES_MAX):
+                assert await by_name(thief, "mina", f"wrong horse {number}") in (401, 403)
+            assert await by_name(thief, "mina", PASSWORD) == 403
+            assert await by_name(other, "mina", PASSWORD) == 403, "one that nobody knows is braked as the thief is"
+            assert await by_name(browser, "mina", PASSWORD) == 200
+            assert (await other.sign_in(KEY)).url == "/admin", "a right key opens all the same"
+
+    visit(tmp_path, story)
+
+
+def test_a_browser_that_is_known_may_guess_no_more_than_any_other(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await home.dashboard.board.people.add("mina", Role.ADMIN, PASSWORD)
+        await home.dashboard.board.people.add("omid", Role.ADMIN, PASSWORD)
+        async with home.stranger() as browser:
+            assert await by_name(browser, "mina", PASSWORD) == 200
+            for number in range(FAILURES_MAX):
+                assert await by_name(browser, "mina", f"wrong horse {number}") == 401
+            assert await by_name(browser, "mina", PASSWORD) == 403
+            for number in range(FAILURES_MAX):  # it is known for her, and for nobody else
+                await by_name(browser, "omid", f"wrong horse {number}")
+            assert await by_name(browser, "omid", PASSWORD) == 403
+
+    visit(tmp_path, story)
 
 
 def test_a_password_is_taken_as_it_was_typed(tmp_path: Path) -> None:

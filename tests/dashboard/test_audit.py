@@ -112,10 +112,10 @@ def test_lines_go_after_ninety_days(tmp_path: Path) -> None:
             audit = Audit(store.papers, clock, Events())
             await audit.note(who="mina", action="old", target="", is_done=True)
             clock.pass_ms(int(KEEP_S * 1000))
-            assert await audit.sweep() == 0
+            assert await audit.sweep(at_ms=clock.wall_ms()) == 0
             clock.pass_ms(1)
             await audit.note(who="mina", action="new", target="", is_done=True)
-            assert await audit.sweep() == 1
+            assert await audit.sweep(at_ms=clock.wall_ms()) == 1
             assert [line.action for line in (await audit.find()).lines] == ["new"]
 
     asyncio.run(story())
@@ -206,7 +206,7 @@ def test_upkeep_goes_on_after_a_store_that_failed(tmp_path: Path) -> None:
             await attempts.begin(name="mina", address="10.0.0.1")
             clock.pass_ms(AGE_MS + 1)
             papers.is_down = True
-            upkeep = Upkeep(audit=audit, sign_ins=sign_ins, attempts=attempts, events=events)
+            upkeep = Upkeep(audit=audit, sign_ins=sign_ins, attempts=attempts, clock=clock, events=events)
             running = asyncio.create_task(upkeep.run())
             assert isinstance(await told.get(), StoreFailed)
             assert not running.done()
@@ -230,7 +230,11 @@ def test_upkeep_goes_on_after_what_nobody_foresaw(tmp_path: Path) -> None:
             # As a newer Peik may have written it, which this one cannot read.
             await papers.file([Filing(shelf="sign_ins", key="a", body='{"another": "form"}')])
             upkeep = Upkeep(
-                audit=Audit(papers, clock, events), sign_ins=sign_ins, attempts=Attempts(papers, clock), events=events
+                audit=Audit(papers, clock, events),
+                sign_ins=sign_ins,
+                attempts=Attempts(papers, clock),
+                clock=clock,
+                events=events,
             )
             running = asyncio.create_task(upkeep.run())
             assert isinstance(await told.get(), Surprise)

@@ -17,10 +17,13 @@ from tests.dashboard.test_letters_pages import accept, dead, ended
 from tests.dashboard.visiting import KEY, House, visit
 from tests.processes.programs import Server, Sim, served, simulated
 
+pytestmark = pytest.mark.gate  # a browser
+
 LETTERS = "/admin/letters"
 RECIPIENTS = 5000
 FIRST = 60_000_000
 SOON_S, LATER_S = 0.05, 0.15  # how long Telegram takes for one: 5,000 take some seconds, with 64 at a time
+LATE_S = 2.0  # before the pause: minutes for all, so that it is surely not over when somebody has found the button
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -130,13 +133,15 @@ def test_a_broadcast_is_paused_on_its_page_and_goes_on_after_kills_and_everybody
             browser() as opened,
             enduring(opened) as page,
         ):
-            await sim.post("faults", kind="slow", least_s=SOON_S, most_s=LATER_S)
+            await sim.post("faults", kind="slow", least_s=LATE_S, most_s=LATE_S)
             await write(server, page)
             await page.locator("summary", has_text="Start").click()
             await page.locator("details[open] button", has_text="Start").click()
             await reaches(page, 200)
             await page.get_by_role("button", name="Pause").click()
             await expect(page.locator(".s-paused")).to_be_visible()
+            await sim.delete("faults")
+            await sim.post("faults", kind="slow", least_s=SOON_S, most_s=LATER_S)
             await server.program.kill()
             await server.start()
             await page.reload()

@@ -4,11 +4,14 @@ import asyncio
 import itertools
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Page
 
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.furnishing import furnished
 from tests.dashboard.screens import NARROW, SIGN_IN, WIDE, pages_of, sign_in
+
+pytestmark = pytest.mark.gate  # a browser, on every page
 
 DIRECTIONS = {"en": "ltr", "fa": "rtl"}
 

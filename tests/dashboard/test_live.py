@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Page
 
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.test_overview import deliver
 from tests.dashboard.visiting import KEY, House, visit
+
+pytestmark = pytest.mark.gate  # a browser
 
 
 async def sign_in(page: Page, home: House) -> None:

@@ -13,8 +13,7 @@ from peik.desk import Call
 from peik.doors.dashboard.charts import Bar, Dot, lines, nice_top, seconds_text, stacked
 from peik.events import StoreFailed
 from tests.dashboard.visiting import BOT, House, visit
-
-FACT_S_MAX = 60.0
+from tests.patience import PATIENCE_S
 
 
 async def deliver(home: House, count: int) -> None:
@@ -28,7 +27,7 @@ async def deliver(home: House, count: int) -> None:
                 )
             ]
         )
-        view = await home.peik.desk.wait(accepted.letter_id, FACT_S_MAX)
+        view = await home.peik.desk.wait(accepted.letter_id, PATIENCE_S)
         assert view.state == "completed"
 
 
@@ -75,7 +74,7 @@ def test_open_pages_are_told_when_something_happens_and_end_with_the_house(tmp_p
     async def story(home: House) -> None:
         async with home.visitor("read") as browser:
             ticks = 0
-            async with asyncio.timeout(FACT_S_MAX), browser.stream("/admin/live") as response:
+            async with asyncio.timeout(PATIENCE_S), browser.stream("/admin/live") as response:
                 assert response.headers["content-type"].startswith("text/event-stream")
                 async for line in response.content:
                     if line.startswith(b"retry:"):

@@ -30,9 +30,9 @@ from peik.doors.gateway import Gateway
 from peik.doors.listening import GuardedProtocol, GuardedServer
 from peik.events import Event, Events, Surprise
 from peik.testing.accounts import Accounts, Person
+from tests.patience import PATIENCE_S
 
 KEY = "test-key"
-PATIENCE_S = 60.0
 LOOK_S = 0.02
 T = TypeVar("T")
 NOWHERE = "http://127.0.0.1:9"  # no Bot API: these stories are about accounts

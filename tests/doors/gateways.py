@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN, Server, Sim, served, simulated
 
 
@@ -62,7 +63,7 @@ class Client:
         reader, writer = await asyncio.open_connection(where.hostname, where.port)
         try:
             writer.write(data)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 return await reader.read()
         finally:
             writer.close()

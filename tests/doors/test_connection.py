@@ -11,10 +11,10 @@ import uvicorn
 
 from peik.doors.exchange import Exchange
 from peik.doors.listening import GuardedProtocol, GuardedServer
+from tests.patience import PATIENCE_S
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-PATIENCE_S = 30
 
 
 class Application:

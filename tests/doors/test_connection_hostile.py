@@ -12,7 +12,8 @@ import pytest
 from peik.doors.connection import HEAD_BYTES_MAX, WAITING_MAX
 from peik.doors.exchange import PIECES_MAX, Exchange
 from peik.doors.listening import HEAD_S_MAX, GuardedProtocol, sweep
-from tests.doors.test_connection import LAST, PATIENCE_S, Application, Receive, Send, Stage, asked, played
+from tests.doors.test_connection import LAST, Application, Receive, Send, Stage, asked, played
+from tests.patience import PATIENCE_S
 
 OFFER = (b"Connection: Upgrade", b"Upgrade: h2c")
 HIDDEN = asked(b"/hidden")

@@ -17,9 +17,11 @@ import pytest
 
 from peik.demo.book import Book, Promise
 from peik.demo.calls import Arrival, Fate
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.gate  # the whole demo, several times
 
 LAST_LINE = re.compile(r"accepted: (\d+) delivered: (\d+) lost: (\d+) doubled: (\d+) \(uncertain tries: (\d+)\)")
-ENDS_WITHIN_S = 10
 
 
 @contextmanager
@@ -90,10 +92,12 @@ def test_what_ended_long_ago_is_let_go_of_and_still_counted() -> None:
 
 def test_the_story_told_once_ends_with_its_counts_and_leaves_nothing(tmp_path: Path) -> None:
     with started("demo", "--once", "--quick", folder=tmp_path) as demo:
-        said = read_until(demo, "4. kill -9")
+        said = read_until(demo, "1. Letters flow")
         children = family(demo)
         assert len(children) == 2  # Telegram and Peik
-        rest, _ = demo.communicate(timeout=90)
+        said += read_until(demo, "5. A flood")
+        children += family(demo)  # another Peik: the first was killed
+        rest, _ = demo.communicate(timeout=PATIENCE_S)
         said += rest
         assert demo.returncode == 0, said
     accepted, delivered, lost, doubled, uncertain = counts(said)
@@ -112,11 +116,11 @@ def test_the_story_told_once_ends_with_its_counts_and_leaves_nothing(tmp_path: P
 
 @pytest.mark.parametrize("moment", ["Starting", "1. Letters flow", "2. Telegram goes dark", "letters under way"])
 def test_ctrl_c_ends_it_at_any_moment_with_the_counts_and_leaves_nothing(moment: str, tmp_path: Path) -> None:
-    with started("demo", "--quick", folder=tmp_path) as demo:
+    with started("demo", "--no-once", "--quick", folder=tmp_path) as demo:
         read_until(demo, moment)
         children = family(demo)
         demo.send_signal(signal.SIGINT)
-        said, _ = demo.communicate(timeout=ENDS_WITHIN_S)
+        said, _ = demo.communicate(timeout=PATIENCE_S)
         assert demo.returncode == 0, said
     assert counts(said)[2] == 0
     assert not any(child.is_running() for child in children)
@@ -124,30 +128,30 @@ def test_ctrl_c_ends_it_at_any_moment_with_the_counts_and_leaves_nothing(moment:
 
 
 def test_it_goes_on_until_ctrl_c_and_says_where_to_look(tmp_path: Path) -> None:
-    with started("demo", "--quick", folder=tmp_path) as demo:
+    with started("demo", "--no-once", "--quick", folder=tmp_path) as demo:
         said = read_until(demo, "curl")
         address = re.search(r"(http://\S+)/docs .*key: (\S+)\)", said)
         assert address is not None
-        with urllib.request.urlopen(f"{address[1]}/admin", timeout=10) as answer:
+        with urllib.request.urlopen(f"{address[1]}/admin", timeout=PATIENCE_S) as answer:
             assert b"<form" in answer.read(), "it asks who looks"
         request = urllib.request.Request(f"{address[1]}/v1/stats", headers={"Authorization": f"Bearer {address[2]}"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             assert json.load(answer)["completed"] > 90
         demo.send_signal(signal.SIGINT)
-        rest, _ = demo.communicate(timeout=ENDS_WITHIN_S)
+        rest, _ = demo.communicate(timeout=PATIENCE_S)
         assert demo.returncode == 0, rest
     assert counts(rest)[2] == 0
     assert not list(tmp_path.iterdir())
 
 
 def test_a_part_that_dies_ends_the_demo_with_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    with started("demo", "--quick", folder=tmp_path) as demo:
+    with started("demo", "--no-once", "--quick", folder=tmp_path) as demo:
         read_until(demo, "1. Letters flow")
         children = family(demo)
         for child in children:
             if "peik.testing" in child.cmdline():
                 child.kill()
-        said, _ = demo.communicate(timeout=ENDS_WITHIN_S)
+        said, _ = demo.communicate(timeout=PATIENCE_S)
         assert demo.returncode == 1
     assert "peik: " in said
     assert "Traceback" not in said
@@ -165,7 +169,7 @@ def test_in_a_terminal_the_panel_is_drawn_and_the_last_line_stands_alone(tmp_pat
                 shown += piece
         except OSError:  # how a terminal says that nobody writes any more
             pass
-        assert demo.wait(ENDS_WITHIN_S) == 0
+        assert demo.wait(PATIENCE_S) == 0
     os.close(ours)
     text = shown.decode()
     assert "\x1b[" in text
@@ -179,12 +183,12 @@ def test_sim_says_where_it_listens_and_answers_as_telegram(tmp_path: Path) -> No
     with started("sim", "--port", "0", "--seed", "3", "--config", options, folder=tmp_path) as sim:
         assert sim.stdout is not None
         places = json.loads(sim.stdout.readline())
-        with urllib.request.urlopen(f"{places['url']}/bot42:secret/getMe", timeout=10) as answer:
+        with urllib.request.urlopen(f"{places['url']}/bot42:secret/getMe", timeout=PATIENCE_S) as answer:
             assert json.load(answer)["result"]["id"] == 42
-        with urllib.request.urlopen(f"{places['control_url']}/sim/options", timeout=10) as answer:
+        with urllib.request.urlopen(f"{places['control_url']}/sim/options", timeout=PATIENCE_S) as answer:
             assert json.load(answer)["result"]["limits"]["bot_per_s"] == 5
         sim.send_signal(signal.SIGINT)
-        assert sim.wait(ENDS_WITHIN_S) == 0
+        assert sim.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -198,7 +202,7 @@ def test_sim_says_where_it_listens_and_answers_as_telegram(tmp_path: Path) -> No
 )
 def test_sim_explains_a_wrong_start_in_a_sentence(arguments: list[str], words: str, tmp_path: Path) -> None:
     with started("sim", "--port", "0", *arguments, folder=tmp_path) as sim:
-        said, _ = sim.communicate(timeout=ENDS_WITHIN_S)
+        said, _ = sim.communicate(timeout=PATIENCE_S)
         assert sim.returncode == 1
     assert words in said
     assert "Traceback" not in said

@@ -10,6 +10,7 @@ import pytest
 from peik.core.gate import Gate
 from peik.doors.doorkeeper import Doorkeeper
 from peik.doors.exchange import KEPT_BYTES_MAX, head_of
+from peik.doors.proxies import Proxies
 from peik.inbox.reading import POLL_S_MAX
 from peik.ops.answering import Answering
 
@@ -182,3 +183,19 @@ def test_what_a_stranger_has_sent_is_not_kept_when_it_comes_back_in_an_answer() 
     assert head_of(303, ((b"location", wanted),)) is not head_of(303, ((b"location", wanted),))
     assert sys.getrefcount(wanted) == known
     assert head_of(303, ((b"location", b"/admin"),)) is head_of(303, ((b"location", b"/admin"),))
+
+
+def test_a_stranger_is_who_has_shown_nothing_and_is_no_proxy_whatever_the_limits_are() -> None:
+    gate = Gate(stranger=None, wrong=None, key=None)
+    keeper = Doorkeeper(
+        Stage()._work,
+        gate=gate,
+        answering=Answering(),
+        now=lambda: 100.0,
+        sections=frozenset(),
+        wait_s_max=60.0,
+        proxies=Proxies(["127.0.0.1", "10.0.0.0/8"]),
+    )
+    gate.vouch("203.0.113.7", 1, 99.0)
+    asked = {host: keeper.is_stranger(host) for host in ("203.0.113.5", "203.0.113.7", "127.0.0.1", "10.1.2.3")}
+    assert asked == {"203.0.113.5": True, "203.0.113.7": False, "127.0.0.1": False, "10.1.2.3": False}

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from peik.app import running
 from peik.config import load
 from tests.doors.gateways import Client, play, until
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, TOKEN, Server, Sim
 
 PHOTO = bytes(range(256)) * 40
@@ -124,7 +124,7 @@ def test_what_telegram_has_not_answered_in_time_is_answered_with_message_id_0_an
         assert edit.result is True
         assert gone.result is True
         await sim.post("dark", on=False)
-        letter = await peik.get(f"/v1/letters/{message.json['peik']['letter_id']}?wait=30s")
+        letter = await peik.get(f"/v1/letters/{message.json['peik']['letter_id']}?wait=200s")
         assert letter["state"] == "completed"
         assert letter["result"]["message_id"] > 0
 
@@ -155,15 +155,23 @@ def test_a_flood_wait_never_reaches_the_bot(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+async def accepted(peik: Server, count: int) -> None:
+    """Until so many letters were."""
+    while len((await peik.get("/v1/letters"))["letters"]) < count:
+        pass
+
+
 def test_a_client_that_goes_away_does_not_stop_its_letter(tmp_path: Path) -> None:
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
-        await sim.post("faults", kind="slow", least_s=0.5, most_s=0.5, method="sendMessage")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await bot.call("sendMessage", chat_id=5, text="I cannot wait")
-        assert (await sim.get("sent", at_least=1, timeout=20))["deliveries"][0]["text"] == "I cannot wait"
+        await sim.post("faults", kind="slow", least_s=600, most_s=600, method="sendMessage")
+        waiting = asyncio.create_task(bot.call("sendMessage", chat_id=5, text="I cannot wait"))
+        await accepted(peik, 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert (await sim.get("sent", at_least=1))["deliveries"][0]["text"] == "I cannot wait"
 
-    play(tmp_path, story)
+    play(tmp_path, story, gateway_wait="5m")
 
 
 def test_an_idempotency_key_makes_a_repeat_answer_the_same(tmp_path: Path) -> None:
@@ -189,6 +197,22 @@ def test_an_idempotency_key_makes_a_repeat_answer_the_same(tmp_path: Path) -> No
     play(tmp_path, story, pace="off")
 
 
+def test_a_repeat_of_what_was_cleared_away_says_what_became_of_it(tmp_path: Path) -> None:
+    async def story(bot: Client, sim: Sim, peik: Server) -> None:
+        await sim.post("block", bot=7000001, user=5)
+        call = {"chat_id": 5, "text": "once", "peik_idempotency_key": "k1"}
+        assert (await bot.call("sendMessage", **call)).status == 403
+        assert (await peik.call("DELETE", "/v1/dead?chat_id=5"))[0] == 200
+        again = await bot.call("sendMessage", **call)
+        assert (again.status, again.json["description"]) == (400, "Bad Request: it failed, and was cleared away since")
+        body = {"method": "sendMessage", "params": {"chat_id": 5, "text": "once"}, "idempotency_key": "k1"}
+        for path, status in (("/v1/letters", 202), ("/v1/letters?wait=10s", 200)):
+            answered, letter = await peik.call("POST", path, json=body)
+            assert (answered, letter["id"], letter["state"]) == (status, again.json["peik"]["letter_id"], "failed")
+
+    play(tmp_path, story, pace="off")
+
+
 def test_a_reply_may_name_a_letter_that_is_not_sent_yet(tmp_path: Path) -> None:
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
         await sim.post("dark", on=True)
@@ -200,8 +224,8 @@ def test_a_reply_may_name_a_letter_that_is_not_sent_yet(tmp_path: Path) -> None:
             data={"chat_id": "5", "text": "answer", "reply_parameters": f'{{"message_id": {{"letter": "{letter}"}}}}'},
         )
         await sim.post("dark", on=False)
-        question = await peik.get(f"/v1/letters/{letter}?wait=30s")
-        answer = await peik.get(f"/v1/letters/{reply.json['peik']['letter_id']}?wait=30s")
+        question = await peik.get(f"/v1/letters/{letter}?wait=200s")
+        answer = await peik.get(f"/v1/letters/{reply.json['peik']['letter_id']}?wait=200s")
         assert answer["result"]["reply_to_message"]["message_id"] == question["result"]["message_id"]
 
     play(tmp_path, story, gateway_wait="200ms")
@@ -227,20 +251,25 @@ def test_edits_of_one_message_that_wait_are_merged_and_all_are_answered(tmp_path
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
         sent = await bot.call("sendMessage", chat_id=5, text="0")
         message_id = sent.result["message_id"]
-        await sim.post("faults", kind="slow", least_s=0.5, most_s=0.5, method="editMessageText", count=1)
         edits = [
             bot.call("editMessageText", chat_id=chat, message_id=message_id, text=str(number))
             for number, chat in enumerate((5, "5", 5, "5"), 1)
         ]
         answers = []
+        await sim.post("faults", kind="slow", least_s=0.5, most_s=0.5, method="editMessageText", count=1)
         async with asyncio.TaskGroup() as group:
-            for edit in edits:
+            answers.append(group.create_task(edits[0]))
+            while not (await sim.get("counters"))["requests"].get("editMessageText"):
+                pass
+            await peik.call("PATCH", f"/v1/bots/{BOT}", json={"paused": True})  # what is under way goes on
+            for number, edit in enumerate(edits[1:], 3):
                 answers.append(group.create_task(edit))
-                await asyncio.sleep(0.05)
+                await accepted(peik, number)
+            await peik.call("PATCH", f"/v1/bots/{BOT}", json={"paused": False})
         assert [task.result().result["text"] for task in answers] == ["1", "4", "4", "4"]
         assert len((await sim.get("applied", method="editMessageText"))["deliveries"]) == 2
 
-    play(tmp_path, story)
+    play(tmp_path, story, gateway_wait="5m")
 
 
 # ---- straight through ----
@@ -252,10 +281,10 @@ def test_answers_and_reads_go_straight_through_even_beside_a_long_queue(tmp_path
         query = await sim.post("press", bot=BOT, user=5, message_id=message.result["message_id"], data="a")
         waiting = [{"method": "sendMessage", "params": {"chat_id": 5, "text": str(one)}} for one in range(200)]
         await peik.call("POST", "/v1/letters/batch", json={"letters": waiting})
-        async with asyncio.timeout(3):
-            assert (await bot.call("answerCallbackQuery", callback_query_id=query["id"], text="ok")).result is True
-            assert (await bot.send("GET", "getChat", params={"chat_id": 5})).result["id"] == 5
-            assert (await bot.call("sendChatAction", chat_id=5, action="typing")).result is True
+        assert (await bot.call("answerCallbackQuery", callback_query_id=query["id"], text="ok")).result is True
+        assert (await bot.send("GET", "getChat", params={"chat_id": 5})).result["id"] == 5
+        assert (await bot.call("sendChatAction", chat_id=5, action="typing")).result is True
+        assert (await peik.get("/v1/stats"))["waiting"], "they did not wait for the others"
         unknown = await bot.call("beamHologram", chat_id=5)
         assert unknown.refusal == (404, "Not Found: method not found")
 
@@ -282,10 +311,11 @@ def test_while_telegram_is_away_reads_are_refused_at_once_in_its_envelope(tmp_pa
         await sim.post("dark", on=True)
         first = await bot.call("getChat", chat_id=5)
         assert first.refusal == (502, "Bad Gateway: Telegram cannot be reached")
-        async with asyncio.timeout(0.5):
-            assert (await bot.call("getChat", chat_id=5)).status == 502
+        (route,) = (await peik.get("/v1/routes"))["routes"]
+        assert route["state"] == "open"  # so that nobody is asked
+        assert (await bot.call("getChat", chat_id=5)).status == 502
         await sim.post("dark", on=False)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await until(lambda: bot.call("getChat", chat_id=5), lambda answer: answer.status == 200)
 
     play(tmp_path, story)
@@ -363,7 +393,7 @@ def test_a_token_is_not_called_wrong_because_telegram_is_away(tmp_path: Path) ->
         for _ in range(30):  # more than Telegram would be asked in a minute; it hears of none
             assert (await bot.call("getMe", token="7000009:other")).status == 502
         await sim.post("dark", on=False)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await until(lambda: bot.call("getMe", token="7000009:other"), lambda answer: answer.status != 502)
         assert (await bot.call("getMe", token="7000009:other")).result["id"] == 7000009
 
@@ -376,7 +406,7 @@ def test_a_rotated_token_is_taken_up_and_the_old_one_is_refused(tmp_path: Path) 
         new = (await sim.post("revoke", bot=BOT))["token"]
         queued = await bot.call("sendMessage", chat_id=5, text="with the old token")
         assert queued.result["message_id"] == 0
-        async with asyncio.timeout(10):  # Telegram refuses it, and from then on so do we
+        async with asyncio.timeout(PATIENCE_S):  # Telegram refuses it, and from then on so do we
             await until(lambda: bot.call("sendMessage", chat_id=5, text="x"), lambda answer: answer.status == 401)
         assert (await bot.call("sendMessage", token=new, chat_id=5, text="after")).result["message_id"] > 0
         assert (await bot.call("getMe")).refusal == (401, "Unauthorized")
@@ -494,7 +524,7 @@ def test_nothing_that_was_answered_ok_is_lost_when_peik_and_telegram_fail_in_tur
         for turn in range(3):
             await sim.post("dark", on=turn == 1)
             sends = [asyncio.create_task(send(turn * 30 + one)) for one in range(30)]
-            await asyncio.sleep(0.15)
+            await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)
             if turn != 1:
                 await peik.program.kill()
                 await peik.start()
@@ -597,7 +627,7 @@ def test_a_server_beside_another_owner_passes_reads_through_an_outage_and_letter
             await sim.post("dark", on=True)
             assert (await bot.call("getChat", chat_id=5)).status == 502
             await sim.post("dark", on=False)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 await until(lambda: bot.call("getChat", chat_id=5), lambda answer: answer.status == 200)
             assert (await bot.call("sendMessage", chat_id=5, text="by the other")).result["message_id"]
 

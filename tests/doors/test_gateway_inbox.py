@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.doors.gateways import Client, Envelope, play
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, Server, Sim
 
 
@@ -21,7 +22,7 @@ def texts(polled: Envelope) -> list[str]:
 
 async def poll(bot: Client, *, token: str | None = None, at_least: int = 1, **params: Any) -> Envelope:
     """What a poll finds once Peik has fetched so much."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             found = await bot.call("getUpdates", token=token, timeout=5, **params)
             if len(found.result) >= at_least:
@@ -41,17 +42,41 @@ def test_a_bot_that_polls_gets_what_people_write_until_it_says_that_it_has_it(tm
         await peik.start()
         assert texts(await poll(bot, at_least=2)) == ["two", "three"]
         assert (await bot.call("getUpdates", offset=ids[2] + 1)).result == []
-        waiting = asyncio.create_task(bot.call("getUpdates", offset=ids[2] + 1, timeout=20))
+        waiting = asyncio.create_task(bot.call("getUpdates", offset=ids[2] + 1, timeout=50))
         await write(sim, "four")
         assert texts(await waiting) == ["four"]
 
     play(tmp_path, story)
 
 
+def test_a_consumer_too_many_is_refused_in_words_at_every_door(tmp_path: Path) -> None:
+    async def story(bot: Client, sim: Sim, peik: Server) -> None:
+        assert (await bot.call("getUpdates", token=f"{bot.token}@first")).result == []
+        refused = await bot.call("getUpdates", token=f"{bot.token}@second")
+        assert refused.status == 409
+        assert "raise PEIK_CONSUMERS_MAX" in refused.json["description"]
+        pushed = await bot.call("setWebhook", token=f"{bot.token}@third", url="https://bot.example/")
+        assert (pushed.status, "PEIK_CONSUMERS_MAX" in pushed.json["description"]) == (409, True)
+        bot_id = bot.token.partition(":")[0]
+        for verb, path, body in (
+            ("PUT", f"/v1/consumers/{bot_id}/fourth", {"url": "https://bot.example/"}),
+            ("GET", f"/v1/arrivals/stream?bot_id={bot_id}&consumer=fifth", None),
+        ):
+            status, problem = await peik.call(verb, path, json=body)
+            assert (status, problem["code"]) == (409, "too_many_consumers")
+        assert (await bot.call("getUpdates", token=f"{bot.token}@first")).result == []
+        assert {one["name"] for one in (await peik.get("/v1/consumers"))["consumers"]} == {"default", "first"}
+
+    play(tmp_path, story, consumers_max="1")
+
+
 def test_a_long_poll_that_finds_nothing_is_answered_with_nothing(tmp_path: Path) -> None:
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
-        async with asyncio.timeout(10):
-            assert (await bot.call("getUpdates", timeout=1)).result == []
+        longer = asyncio.create_task(bot.call("getUpdates", token=f"{bot.token}@other", timeout=50))
+        assert (await bot.call("getUpdates", timeout=1)).result == []
+        assert not longer.done()
+        longer.cancel()
+        await asyncio.wait([longer])
 
     play(tmp_path, story)
 
@@ -59,7 +84,7 @@ def test_a_long_poll_that_finds_nothing_is_answered_with_nothing(tmp_path: Path)
 def test_the_newest_poll_wins_and_the_older_one_is_told_so_in_telegrams_words(tmp_path: Path) -> None:
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
         await bot.call("getUpdates")
-        polls = [asyncio.create_task(bot.call("getUpdates", timeout=20)) for _ in range(2)]
+        polls = [asyncio.create_task(bot.call("getUpdates", timeout=50)) for _ in range(2)]
         done, parked = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
         (older,) = done
         assert older.result().refusal == (
@@ -108,7 +133,7 @@ def test_pending_updates_are_dropped_for_the_one_who_asks_and_kept_for_the_other
 
 def test_a_webhook_is_set_shown_and_removed_and_telegram_never_hears_of_it(tmp_path: Path) -> None:
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
-        parked = asyncio.create_task(bot.call("getUpdates", timeout=20))
+        parked = asyncio.create_task(bot.call("getUpdates", timeout=50))
         await write(sim, "wake")
         await parked
         url = "http://127.0.0.1:9/hook"
@@ -153,10 +178,10 @@ def test_updates_are_pushed_to_the_bots_webhook_and_a_call_in_its_answer_is_a_le
             port = runner.addresses[0][1]
             assert (await bot.call("setWebhook", url=f"http://127.0.0.1:{port}/hook", secret_token="s3")).result
             await write(sim, "ping")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 secret, update = await pushed.get()
             assert (secret, update["message"]["text"]) == ("s3", "ping")
-            sent = await sim.get("sent", at_least=1, timeout=20)
+            sent = await sim.get("sent", at_least=1)
             assert sent["deliveries"][0]["text"] == "echo ping"
         finally:
             await runner.cleanup()
@@ -166,11 +191,9 @@ def test_updates_are_pushed_to_the_bots_webhook_and_a_call_in_its_answer_is_a_le
 
 def test_a_poll_is_answered_at_once_when_peik_ends(tmp_path: Path) -> None:
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
-        await bot.call("getUpdates")
-        parked = asyncio.create_task(bot.call("getUpdates", timeout=50))
-        await peik.get("/v1/consumers")  # by then the poll is parked
-        async with asyncio.timeout(10):
-            assert await peik.program.terminate() == 0
-            assert (await parked).result == []
+        polls = [asyncio.create_task(bot.call("getUpdates", timeout=50)) for _ in range(2)]
+        _, (parked,) = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)  # the newer one has come, too
+        assert await peik.program.terminate() == 0
+        assert (await parked).result == []
 
-    play(tmp_path, story)
+    play(tmp_path, story, grace="1h")

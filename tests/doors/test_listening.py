@@ -12,18 +12,22 @@ import psutil
 import pytest
 import uvicorn
 
-from peik.doors.connection import HEAD_BYTES_MAX, HEADERS_MAX
+from peik.doors.connection import CALL_HEAD_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, SLICE_BYTES
 from peik.doors.listening import (
+    ADDRESS_HELD_BYTES_MAX,
     ANSWER_PAUSE_S_MAX,
     BODY_BYTES_PER_S_MIN,
     BODY_PAUSE_S_MAX,
     HEAD_S_MAX,
+    HELD_BYTES_MAX,
     KEEP_ALIVE_S,
     GuardedProtocol,
     GuardedServer,
+    Ledger,
     sweep,
 )
 from tests.doors.gateways import Client, play
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN, Server, Sim
 
 IDLE = 3000
@@ -57,25 +61,25 @@ class Peer:
         await self._writer.drain()
 
     async def answer(self) -> bytes:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             head = await self._reader.readuntil(b"\r\n\r\n")
             return head + await self._reader.readexactly(
                 int(head.lower().split(b"content-length: ")[1].split(b"\r")[0])
             )
 
     async def head(self) -> bytes:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._reader.readuntil(b"\r\n\r\n")
 
     async def is_closed(self) -> bool:
         """Whatever was still said before."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionError):
                 await self._reader.read()
             return True
 
     async def is_ended(self) -> bool:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 return await self._reader.read(1) == b""
             except ConnectionError:
@@ -96,7 +100,7 @@ class DeafPeer:
         """Whether so much came."""
         loop = asyncio.get_running_loop()
         goal = self._taken + size
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionError):
                 while self._taken < goal and (data := await loop.sock_recv(self._connection, 1 << 20)):
                     self._taken += len(data)
@@ -267,6 +271,122 @@ def test_a_head_without_end_is_not_collected() -> None:
     asyncio.run(story())
 
 
+HEADS = {
+    "as long as it may be": (b"/x", HEAD_BYTES_MAX - 50, b"200"),
+    "too long": (b"/x", HEAD_BYTES_MAX + 1, b"431"),
+    "a long call": (b"/bot1:a/sendMessage?text=", HEAD_BYTES_MAX + 1, b"200"),
+    "too long a call": (b"/bot1:a/sendMessage?text=", CALL_HEAD_BYTES_MAX + 1, b"431"),
+    "a long path of a file": (b"/file/bot1:a/", HEAD_BYTES_MAX + 1, b"431"),
+}
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("what", HEADS)
+def test_a_long_head_is_refused_whether_or_not_it_comes_to_its_end(what: str, is_whole: bool) -> None:
+    path, size, status = HEADS[what]
+
+    async def story() -> None:
+        async with listening() as stage:
+            for target, header in ((path + b"x" * size, b"a: b"), (path, b"a: " + b"x" * size)):
+                peer = await stage.connect()
+                head = b"GET %b HTTP/1.1\r\n%b\r\n" % (target, header)
+                if is_whole or status == b"200":
+                    head += b"\r\n"
+                else:
+                    head += b"b: " + b"x" * SLICE_BYTES  # it is measured slice by slice
+                with contextlib.suppress(ConnectionError):
+                    await peer.say(head)
+                assert (await peer.head()).startswith(b"HTTP/1.1 " + status), target[:9]
+
+    asyncio.run(story())
+
+
+class Tenant:
+    """Stands for a connection: it only knows that it was ended."""
+
+    def __init__(self, ledger: Ledger, address: str) -> None:
+        self.ledger, self.address, self.is_ended = ledger, address, False
+
+    def hold(self, size: int) -> None:
+        self.ledger.set(self, self.address, size)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        self.is_ended = True
+        self.hold(0)
+
+
+def test_what_one_address_holds_is_bounded_and_what_all_hold_is_too() -> None:
+    ledger = Ledger()
+    one = [Tenant(ledger, "one") for _ in range(9)]
+    for tenant in one:
+        tenant.hold(ADDRESS_HELD_BYTES_MAX // 8)
+    assert [tenant.is_ended for tenant in one] == [False] * 8 + [True], "who asks for more is ended"
+    others = [Tenant(ledger, f"other {number}") for number in range(8)]
+    for tenant in others:
+        tenant.hold(ADDRESS_HELD_BYTES_MAX)
+    assert ledger.total <= HELD_BYTES_MAX
+    assert [tenant.is_ended for tenant in one] == [True] * 9, "the oldest go first"
+    assert [tenant.is_ended for tenant in others] == [False] * 8
+    for tenant in others:
+        tenant.hold(0)
+    assert (ledger.total, dict(ledger.by_address)) == (0, {})
+
+
+def test_unfinished_heads_of_one_address_take_little_memory_and_others_go_on() -> None:
+    many = 2 * ADDRESS_HELD_BYTES_MAX // HEAD_BYTES_MAX
+
+    async def story() -> None:
+        async with listening() as stage:
+            held = GuardedProtocol.held
+            peers = [await stage.connect() for _ in range(many)]
+            await counted(many)
+            half = b"GET / HTTP/1.1\r\nx: " + b"y" * (HEAD_BYTES_MAX - 1000)
+            await asyncio.gather(*(peer.say(half) for peer in peers), return_exceptions=True)
+            async with asyncio.timeout(60):
+                while GuardedProtocol.addresses["127.0.0.1"] > ADDRESS_HELD_BYTES_MAX // len(half):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert 0 < held.by_address["127.0.0.1"] <= ADDRESS_HELD_BYTES_MAX
+            await stage.seen()  # a whole head holds nothing, and is answered
+            stage.pass_time(HEAD_S_MAX + 1)
+            for peer in peers:
+                assert await peer.is_closed()
+            await counted(0)
+            assert (held.total, dict(held.by_address)) == (0, {})
+
+    asyncio.run(story())
+
+
+def test_a_stranger_has_fewer_connections_and_unread_answers_and_who_is_known_has_more() -> None:
+    strangers = True
+
+    async def story() -> None:
+        nonlocal strangers
+        async with listening() as stage:
+            held = [await stage.peer() for _ in range(3)]
+            GuardedProtocol.stranger_connections_max = 4
+            await stage.connect()
+            assert await (await stage.connect()).is_ended()
+            strangers = False
+            more = await stage.peer(b"GET / HTTP/1.1\r\n\r\n")
+            assert (await more.answer()).endswith(b"0")
+            for peer in held:
+                peer.close()
+            strangers = True
+            GuardedProtocol.stranger_connections_max = 1 << 30
+            deaf = await stage.small_peer(b"GET /large HTTP/1.1\r\n\r\n")
+            assert not await deaf.is_given_all(), "so much is not kept for a stranger who does not take it"
+            strangers = False
+            known = await stage.small_peer(b"GET /large HTTP/1.1\r\n\r\n")
+            assert await known.is_given_all()
+
+    before = GuardedProtocol.is_stranger, GuardedProtocol.stranger_connections_max
+    GuardedProtocol.is_stranger = staticmethod(lambda _: strangers)
+    try:
+        asyncio.run(story())
+    finally:
+        GuardedProtocol.is_stranger, GuardedProtocol.stranger_connections_max = staticmethod(before[0]), before[1]
+
+
 def test_connections_over_the_bound_are_turned_away_and_those_within_go_on() -> None:
     async def story() -> None:
         async with listening() as stage:
@@ -288,7 +408,7 @@ def test_connections_over_the_bound_are_turned_away_and_those_within_go_on() -> 
 
 async def counted(connections: int) -> None:
     """Until the server has so many."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while GuardedProtocol.addresses["127.0.0.1"] != connections:  # noqa: ASYNC110  nobody tells a test of it
             await asyncio.sleep(0.01)
 
@@ -320,13 +440,13 @@ def test_one_address_does_not_take_all_connections_and_gives_back_those_that_end
 def test_a_head_of_very_many_headers_is_refused_and_one_of_many_is_not() -> None:
     async def story() -> None:
         async with listening() as stage:
-            for count, status in ((HEADERS_MAX, b"200"), (HEADERS_MAX + 1, b"400"), (20_000, b"400")):
+            for count, status in ((HEADERS_MAX, b"200"), (HEADERS_MAX + 1, b"431"), (20_000, b"431")):
                 lines = b"".join(b"x-%d: y\r\n" % number for number in range(count))
                 peer = await stage.connect()
                 with contextlib.suppress(ConnectionError):
                     await peer.say(b"GET / HTTP/1.1\r\n" + lines + b"\r\n")
                 assert (await peer.head()).startswith(b"HTTP/1.1 " + status), count
-                if status == b"400":
+                if status == b"431":
                     assert await peer.is_closed()
 
     asyncio.run(story())
@@ -358,7 +478,7 @@ def test_thousands_of_idle_connections_cost_little_and_others_go_on(tmp_path: Pa
         for number, (_, writer) in enumerate(idle):
             if number % 2:  # half of them in the middle of a head
                 writer.write(b"GET /bot" + TOKEN.encode())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             for number in range(5):
                 assert (await bot.call("sendMessage", chat_id=6, text=str(number))).result["message_id"]
         each = (process.memory_info().rss - before) / IDLE

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, Server, Sim, served, simulated
 from tests.store.shared_places import SHARED, SharedPlace
 
 OTHER_TOKEN = "7000002:BBtest"
 OTHER_BOT = 7000002
-FACT_S_MAX = 30.0
-LEASE = "3s"
+LEASE = "10s"
 
 Found = dict[str, dict[str, Any]]
 
@@ -30,7 +30,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SharedPlace:
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
     """What `look` sees once it is true."""
-    async with asyncio.timeout(FACT_S_MAX):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if seen := await look():
                 return seen
@@ -152,7 +152,7 @@ def test_a_drained_node_gives_its_bots_to_the_other_and_is_not_ready(tmp_path: P
             assert (await one.call("GET", "/ready", key=None))[1]["code"] == "draining"
             assert (await two.call("GET", "/ready", key=None))[0] == 200
             letter = {"bot_id": BOT, "method": "sendMessage", "params": {"chat_id": 5, "text": "hello"}}
-            status, sent = await one.call("POST", "/v1/letters?wait=20s", json=letter)  # it still accepts
+            status, sent = await one.call("POST", "/v1/letters?wait=200s", json=letter)  # it still accepts
             assert (status, sent["state"]) == (200, "completed"), sent
             status, node = await one.call("POST", f"/v1/nodes/{name}/resume")
             assert (status, node["state"]) == (202, "active")
@@ -186,7 +186,7 @@ async def is_unready(server: Server) -> bool:
     return (await server.call("GET", "/ready", key=None))[0] == 503
 
 
-@pytest.mark.skipif(not SHARED, reason="PEIK_STORES leaves the servers out")
+@pytest.mark.skipif(not SHARED, reason="TEST_STORES leaves the servers out")
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_while_the_store_is_away_a_node_is_alive_and_not_ready(tmp_path: Path, how: str) -> None:
     from tests.store.redis_server import RedisServer

@@ -23,7 +23,7 @@ def test_a_letter_gets_another_priority_and_another_time(tmp_path: Path) -> None
             status, problem = await server.call("PATCH", path, json=body)
             assert (status, problem["code"]) == (422, code), problem
         assert (await server.call("PATCH", path, json={"send_at": "now"}))[0] == 200
-        assert (await server.get(f"{path}?wait=20s"))["state"] == "completed"
+        assert (await server.get(f"{path}?wait=200s"))["state"] == "completed"
         assert (await server.call("PATCH", path, json={"priority": 1}))[1]["code"] == "already_ended"
         assert (await server.call("PATCH", "/v1/letters/999999", json={"priority": 1}))[0] == 404
 
@@ -65,6 +65,6 @@ def test_dead_letters_are_told_by_cause_and_handled_by_it(tmp_path: Path) -> Non
         assert (await server.call("DELETE", "/v1/dead?dry_run=perhaps"))[1]["code"] == "bad_dry_run"
         assert (await server.call("POST", "/v1/dead/retry", json={"cause": causes["reason"]}))[1] == {"retried": 3}
         for letter_id in ids:
-            assert (await server.get(f"/v1/letters/{letter_id}?wait=20s"))["state"] == "completed"
+            assert (await server.get(f"/v1/letters/{letter_id}?wait=200s"))["state"] == "completed"
 
     play(tmp_path, story)

@@ -8,7 +8,7 @@ import pytest
 from tests.archive.mongo_server import MongoServer
 from tests.archive.places import HAS_SERVERS
 from tests.doors.accounts import House, play_house, until
-from tests.store.redis_server import RedisServer
+from tests.store.redis_server import RedisServer, wanted
 
 
 async def parts(house: House) -> dict[str, Any]:
@@ -49,10 +49,11 @@ def test_an_archive_that_cannot_be_opened_is_told_and_comes_by_itself(tmp_path: 
     play_house(tmp_path, story, is_open=False, archive=f"sqlite:///{blocked}")
 
 
-@pytest.mark.skipif(not HAS_SERVERS, reason="PEIK_STORES=sqlite: a quick look without servers")
+@pytest.mark.skipif(not HAS_SERVERS, reason="TEST_STORES=sqlite: a quick look without servers")
 def test_mongodb_and_redis_are_named_and_one_that_dies_is_told(tmp_path: Path) -> None:
     (tmp_path / "mongo").mkdir()
     (tmp_path / "redis").mkdir()
+    wanted()
     mongo = MongoServer(tmp_path / "mongo").start()
     redis = RedisServer(tmp_path / "redis", appendonly="yes", appendfsync="always").start()
 

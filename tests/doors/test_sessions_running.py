@@ -89,7 +89,7 @@ def test_a_letter_sent_as_an_account_arrives(tmp_path: Path) -> None:
             "method": "sendMessage",
             "params": {"chat_id": sara.user_id, "text": "Hi"},
         }
-        shown = await house.post("/v1/letters?wait=20s", letter)
+        shown = await house.post("/v1/letters?wait=200s", letter)
         assert shown["state"] == "completed", shown
         assert [(post.sender_id, post.text) for post in house.telegram.deliveries] == [(ali.user_id, "Hi")]
 

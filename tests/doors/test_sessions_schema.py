@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
@@ -13,6 +14,8 @@ from schemathesis.engine import events, from_schema
 from tests.doors.accounts import KEY, House, play_house
 from tests.hostile.test_schema import SETTINGS
 from tests.hostile.test_schema import _collect as collect
+
+pytestmark = pytest.mark.gate  # thousands of made-up requests
 
 PATHS = "^/v1/(sessions|messages|events|logs|readers)"
 OPERATIONS_MIN = 25

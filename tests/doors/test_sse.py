@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.doors.test_rest import play
 from tests.engine.story import Stage
 from tests.engine.story import play as play_virtual
 from tests.inbox.test_desk import arrive, come, message
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, KEY, Server, Sim
 
 STREAM = "/v1/arrivals/stream"
@@ -35,7 +35,7 @@ class Listener:
     async def event(self) -> dict[str, str]:
         """The next event; what is not said is not there. Empty at the end of the stream."""
         fields: dict[str, str] = {}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             async for raw in self.response.content:
                 line = raw.decode().rstrip("\n")
                 if line.startswith(":"):
@@ -192,12 +192,10 @@ def test_open_streams_do_not_keep_peik_from_ending(tmp_path: Path) -> None:
     async def story(server: Server, sim: Sim) -> None:
         async with listening(server, "?consumer=shop") as listener, listening(server) as tail:
             assert await listener.event() == await tail.event() == {"retry": "2000"}
-            began = time.monotonic()
-            assert await server.program.terminate() == 0
-            assert time.monotonic() - began < 10  # the grace is thirty seconds
+            assert await server.program.terminate() == 0  # long before the grace is over
             assert await listener.event() == await tail.event() == {}
 
-    play(tmp_path, story, grace="30s")
+    play(tmp_path, story, grace="1h")
 
 
 # ---- the answer itself, in virtual time ----

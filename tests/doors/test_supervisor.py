@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from peik.doors.supervisor import Supervisor
-
-PATIENCE_S = 60.0
+from tests.patience import PATIENCE_S
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from peik.errors import StartError
 from peik.hook_ports import Posted
 from tests.doors.certificates import Authority
 from tests.doors.test_listening import LARGE_BYTES, read_all
+from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, TOKEN, served
 
 
@@ -83,7 +84,7 @@ def test_a_slow_client_gets_all_of_an_answer_though_nothing_else_is_asked(tmp_pa
             assert isinstance(connection, GuardedProtocol)
             assert connection.is_idle
             sweep([connection], asyncio.get_running_loop().time() + KEEP_ALIVE_S + 1)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 taken += await reader.read()
             assert len(taken.partition(b"\r\n\r\n")[2]) == LARGE_BYTES
             writer.close()

@@ -25,7 +25,8 @@ from peik.jobs.hosts import HostDown
 from peik.jobs.job import Job
 from peik.jobs.kinds import Kind, Kinds
 from peik.testing.accounts import Accounts
-from tests.doors.accounts import KEY, NOWHERE, PATIENCE_S, House, _served, until
+from tests.doors.accounts import KEY, NOWHERE, House, _served, until
+from tests.patience import PATIENCE_S
 
 DOWNLOADS_MAX = 1  # at once: the next one waits
 JOBS_A_DAY = 3  # of refuse, for one user

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +15,11 @@ from peik import events
 from peik.app import Office, running
 from peik.config import Config, load
 from peik.desk import Call
+from peik.errors import StoreUnavailable
 from peik.hook_ports import Poster
 from peik.inbox_ports import Pusher
-from peik.ports import LetterView
+from peik.ports import LetterView, Marked
+from peik.store.choosing import AnyStore, store_of
 from peik.store.executor import InlineExecutor
 from peik.testing import Options, Telegram
 from peik.testing.simcarrier import SimCarrier
@@ -24,6 +27,7 @@ from peik.testing.virtual import VirtualClock, run_virtual
 
 TOKEN = "7000001:AAtest"
 BOT = 7000001
+_FULL = StoreUnavailable(code="store_full", detail="The disk is full.")
 
 
 class Stage:
@@ -40,6 +44,7 @@ class Stage:
         self.poster: Poster | None = None
         self.pusher: Pusher | None = None
         self.is_alone = True
+        self.refusals: Counter[str] = Counter()
 
     def config(self) -> Config:
         flags = {"store": f"sqlite:///{self._folder}/peik.db", "bot_tokens": TOKEN, "inbound": "off", **self._settings}
@@ -61,8 +66,33 @@ class Stage:
             pusher=self.pusher,
             executor=lambda name: InlineExecutor(),
             is_alone=self.is_alone,
+            make_store=self._make_store,
         ) as self.peik:
             yield
+
+    def refuse(self, method: str, times: int = 1) -> None:
+        """The store, as it is opened next, says no to so many calls of a method; or to so many more, if it is open."""
+        self.refusals[method] += times
+
+    def _make_store(self, config: Config, **how: Any) -> AnyStore:
+        store = store_of(config, **how)
+        for method in self.refusals:
+            setattr(store, method, self._refusing(method, getattr(store, method)))
+        return store
+
+    def _refusing(self, method: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        async def refused() -> None:
+            raise _FULL
+
+        def asked(*arguments: Any, **more: Any) -> Any:
+            if self.refusals[method] <= 0:
+                return act(*arguments, **more)
+            self.refusals[method] -= 1
+            if "done" not in more:
+                return refused()
+            return asyncio.get_running_loop().call_soon(more["done"], Marked(error=_FULL))
+
+        return asked
 
     async def accept(self, method: str = "sendMessage", **terms: Any) -> int:
         return (await self.accept_all([call(method, **terms)]))[0]
@@ -122,7 +152,8 @@ def play_closed(
 
     async def main(clock: VirtualClock) -> None:
         with tempfile.TemporaryDirectory(prefix="peik-story-") as folder:
-            telegram = Telegram(now=clock.wall_s, chance=random.Random(7), options=options)
+            began_s = clock.wall_s() - clock.mono()  # Telegram's clock goes its own way: ours may jump
+            telegram = Telegram(now=lambda: began_s + clock.mono(), chance=random.Random(7), options=options)
             telegram.bot(TOKEN)
             await story(Stage(clock, Path(folder), telegram, settings))
 

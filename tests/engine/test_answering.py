@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 
 from peik.core.letter import State
+from peik.core.lifecycle import Move
 from peik.events import Settled
 from peik.ports import LetterView
 from tests.engine.story import BOT, Stage, play
@@ -69,6 +70,27 @@ def test_an_edit_that_gave_way_is_answered_with_the_newer_one() -> None:
         newer = first if isinstance(first, bytes) else (first.result or "").encode()
         assert msgspec.json.decode(newer)["text"] == "2"
         assert isinstance(second, bytes)
-        assert len([event for event in stage.events_of(Settled) if event.merged_into]) == 1
+        told = [(event.move, event.state) for event in stage.events_of(Settled) if event.letter_id == edits[0]]
+        assert told == [(Move.MERGE, State.DELAYED), (Move.FOLLOW, State.COMPLETED)]
+
+    play(story)
+
+
+def test_whoever_is_cut_off_while_he_waits_leaves_nothing_behind() -> None:
+    async def story(stage: Stage) -> None:
+        stage.telegram.dark(True)
+        desk = stage.peik.desk
+        letter_id = await stage.text(5, "later")
+        callers = [desk.answer(BOT, letter_id, 60.0), desk.wait(letter_id, 60.0), desk.wait(letter_id, 60.0)]
+        waiting = [asyncio.ensure_future(one) for one in callers]
+        await asyncio.sleep(1)
+        assert len(desk._waiters[letter_id]) == 3
+        for one in waiting[:2]:
+            one.cancel()
+        await asyncio.wait(waiting[:2])
+        assert not watched(stage)
+        stage.telegram.dark(False)
+        assert (await waiting[2]).state is State.COMPLETED
+        assert not desk._waiters
 
     play(story)

@@ -80,3 +80,28 @@ def test_a_mark_whose_answer_was_lost_is_taken_back_and_its_lane_goes_on_in_orde
             assert stage.texts(1) == ["n0", "n1", "n2"]
 
     play_closed(story)
+
+
+def test_a_lost_mark_is_taken_back_although_the_store_refuses_that_at_first() -> None:
+    async def story(stage: Stage) -> None:
+        async with stage.open():
+            advance, errors = stage.peik.store.advance, ["mark", "take back"]
+
+            def failing(settlements: Any, marks: Any, *, done: Callable[[Marked], None], **terms: Any) -> None:
+                error = InDoubt(code="store_gone", detail="the answer was lost")
+                if errors[:1] == ["mark"] and marks:
+                    errors.pop(0)
+                    advance(settlements, marks, done=lambda marked: done(Marked(error=error)), **terms)
+                elif errors[:1] == ["take back"] and settlements and not marks:
+                    errors.pop(0)
+                    asyncio.get_running_loop().call_soon(done, Marked(error=error))
+                else:
+                    advance(settlements, marks, done=done, **terms)
+
+            stage.peik.store.advance = failing  # type: ignore[method-assign]
+            ids = [await stage.text(1, f"n{number}") for number in range(3)]
+            for letter_id in ids:
+                assert (await stage.ended(letter_id, 60.0)).uncertain_tries == 0
+            assert (stage.texts(1), errors) == (["n0", "n1", "n2"], [])
+
+    play_closed(story)

@@ -106,6 +106,20 @@ def test_a_receiver_that_comes_back_is_told_at_the_next_try(answer: int) -> None
     tell(story, lambda heard: answer)
 
 
+def test_a_clock_set_a_month_ahead_gives_nobody_up_and_set_back_again_holds_nobody_up() -> None:
+    async def story(stage: Stage, receivers: Receivers) -> None:
+        await stage.ended(await stage.text(5, "hello", hook=URL))
+        await told(stage, events.HookFailed, 2)
+        stage.clock.wall_offset_s += 31 * DAY
+        await told(stage, events.HookFailed, 4)
+        assert not stage.events_of(events.HookDropped)
+        stage.clock.wall_offset_s -= 31 * DAY
+        receivers.answer = lambda heard: 204
+        await told(stage, events.HookTold, 1, timeout_s=3600)
+
+    tell(story, lambda heard: 500)
+
+
 def test_410_stops_at_once() -> None:
     async def story(stage: Stage, receivers: Receivers) -> None:
         await stage.ended(await stage.text(5, "hello", hook=URL))
@@ -242,7 +256,13 @@ def test_what_was_told_while_the_store_was_being_read_is_not_told_again() -> Non
     async def story(stage: Stage, receivers: Receivers) -> None:
         office = stage.peik
         office.hooks.stop()
-        hooks = Hooks(store=LateStore(office.store), poster=receivers, clock=stage.clock, events=office.events)
+        hooks = Hooks(
+            store=LateStore(office.store),
+            poster=receivers,
+            clock=stage.clock,
+            settled=stage.clock,
+            events=office.events,
+        )
         async with asyncio.TaskGroup() as group:
             hooks.start(group)
             await stage.accept_all([_call(n, URL) for n in range(1, 301)])
@@ -257,7 +277,13 @@ def test_a_try_that_failed_while_the_store_was_being_read_is_repeated_in_time() 
     async def story(stage: Stage, receivers: Receivers) -> None:
         office = stage.peik
         office.hooks.stop()
-        hooks = Hooks(store=LateStore(office.store), poster=receivers, clock=stage.clock, events=office.events)
+        hooks = Hooks(
+            store=LateStore(office.store),
+            poster=receivers,
+            clock=stage.clock,
+            settled=stage.clock,
+            events=office.events,
+        )
         async with asyncio.TaskGroup() as group:
             hooks.start(group)
             await stage.text(5, "hello", hook=URL)

@@ -174,6 +174,12 @@ def test_beginning_is_tried_until_it_works_and_beats_go_on_meanwhile() -> None:
         stage.work.may_begin = True
         await asyncio.sleep(BEAT_S)
         assert stage.work.said() == ["drop 8"]  # it is not begun: somebody else has it
+        stage.work.may_begin = False
+        stage.server.leases[9] = 1
+        await asyncio.sleep(3 * BEAT_S)
+        stage.work.may_begin = True
+        await asyncio.sleep(BEAT_S)
+        assert stage.work.said() == ["begin 9"]
 
     play(story, b7=1)
 

@@ -11,6 +11,7 @@ from peik.core.letter import State
 from peik.core.token import Token
 from peik.events import Events
 from peik.store.executor import InlineExecutor
+from peik.store.sqlite_nodes import GUEST_LOOK_S
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import BOT, Stage, call, play_closed
 
@@ -58,8 +59,22 @@ def test_what_a_guest_accepts_the_owner_sends_within_a_second_and_the_guest_sees
                 letter_id = await text(guest, number + 1, "from the guest")
                 began = stage.clock.mono()
                 assert (await guest.desk.wait(letter_id, 60)).state is State.COMPLETED
-                assert stage.clock.mono() - began <= NOTICED_S
+                assert stage.clock.mono() - began <= NOTICED_S + GUEST_LOOK_S
             assert carrier.carried == 0
+
+    play_closed(story)
+
+
+def test_a_key_that_one_revokes_opens_nothing_at_the_others_within_a_second() -> None:
+    async def story(stage: Stage) -> None:
+        stage.is_alone = False
+        async with stage.open(), neighbour(stage) as (guest, _):
+            made = await guest.keyring.make("shop", ["read"])
+            await asyncio.sleep(NOTICED_S)
+            assert stage.peik.keyring.find(made.key.digest) is not None
+            await guest.keyring.revoke(made.key.id)
+            await asyncio.sleep(NOTICED_S)
+            assert stage.peik.keyring.find(made.key.digest) is None
 
     play_closed(story)
 

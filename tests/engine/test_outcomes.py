@@ -87,6 +87,20 @@ def test_an_uncertain_try_is_resent_and_counted() -> None:
     play(story)
 
 
+def test_an_edit_that_is_held_is_not_repeated_either() -> None:
+    async def story(stage: Stage) -> None:
+        sent = await stage.ended(await stage.text(5, "before"))
+        params = {"chat_id": 5, "message_id": msgspec.json.decode(sent.result or "")["message_id"], "text": "after"}
+        stage.telegram.faults.add("lose_after", method="editMessageText", count=1)
+        held = await stage.accept("editMessageText", params=params, on_uncertain=OnUncertain.HOLD)
+        letter = await stage.ended(held)
+        assert (letter.state, letter.failed_reason, letter.uncertain_tries) == (State.FAILED, "uncertain", 1)
+        await asyncio.sleep(3600)
+        assert stage.telegram.counters.requests["editMessageText"] == 1
+
+    play(story)
+
+
 def test_a_held_letter_is_never_sent_twice_a_person_decides() -> None:
     async def story(stage: Stage) -> None:
         stage.telegram.faults.add("lose_after", method="sendMessage", count=1)

@@ -9,7 +9,7 @@ from peik import events
 from peik.core.letter import Enclosed, OnUncertain, State
 from peik.errors import BadInput, Conflict, NotFound
 from peik.store.spool import FolderSpool
-from tests.engine.story import Stage, call, play, play_closed
+from tests.engine.story import BOT, Stage, call, play, play_closed
 
 
 def message_id(letter: object) -> int:
@@ -30,11 +30,66 @@ def test_a_waiting_edit_gives_way_to_a_newer_one_and_its_waiter_gets_the_newer_r
         await asyncio.sleep(5)
         stage.telegram.dark(False)
         seen = await waiter
-        assert (seen.id, seen.state) == (ids[2], State.COMPLETED)
+        assert (seen.id, seen.state, msgspec.json.decode(seen.result or "")["text"]) == (
+            ids[0],
+            State.COMPLETED,
+            "30 %",
+        )
         assert (await stage.letter(ids[0])).merged_into == ids[1]
         assert (await stage.letter(ids[1])).merged_into == ids[2]
         assert (await stage.ended(other)).merged_into is None
         assert len(stage.telegram.applied.where(method="editMessageText")) == 1
+
+    play(story)
+
+
+def test_an_edit_goes_out_after_all_when_the_newer_one_is_taken_back() -> None:
+    async def story(stage: Stage) -> None:
+        message = message_id(await stage.ended(await stage.text(5, "0 %")))
+        await stage.peik.desk.change_bot(BOT, paused="for a while")
+        older = await stage.accept("editMessageText", params=edit(message, "10 %"))
+        later = await stage.text(5, "after")
+        newer = await stage.accept("editMessageText", params=edit(message, "20 %"))
+        waiter = asyncio.ensure_future(stage.peik.desk.wait(older, 3600))
+        await asyncio.sleep(5)
+        await stage.peik.desk.cancel(newer)
+        await stage.peik.desk.change_bot(BOT, paused=None)
+        assert ((await waiter).id, (await waiter).state, (await waiter).merged_into) == (older, State.COMPLETED, None)
+        await stage.ended(later)
+        assert stage.telegram.message(7000001, 5, message)["text"] == "10 %"
+        ends = [event.letter_id for event in stage.events_of(events.Settled) if event.state is State.COMPLETED]
+        assert ends[-2:] == [older, later], "it is back at its old place"
+
+    play(story)
+
+
+def test_an_edit_fails_with_the_newer_one_and_both_are_told_once() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.peik.desk.change_bot(BOT, paused="for a while")
+        ids = [await stage.accept("editMessageText", params=edit(4711, text)) for text in ("1", "2")]
+        await stage.peik.desk.change_bot(BOT, paused=None)
+        seen = [await stage.ended(one) for one in ids]
+        assert [one.state for one in seen] == [State.FAILED, State.FAILED]
+        assert seen[0].failed_reason == seen[1].failed_reason
+        ends = [event.letter_id for event in stage.events_of(events.Settled) if event.state.is_final]
+        assert sorted(ends) == ids
+
+    play(story)
+
+
+def test_a_live_period_is_not_lost_to_a_newer_place() -> None:
+    async def story(stage: Stage) -> None:
+        place = {"chat_id": 5, "latitude": 35.0, "longitude": 51.0}
+        message = message_id(await stage.ended(await stage.accept("sendLocation", params={**place, "live_period": 60})))
+        await stage.peik.desk.change_bot(BOT, paused="for a while")
+        moved = {**place, "message_id": message}
+        ids = [
+            await stage.accept("editMessageLiveLocation", params={**moved, "latitude": 36.0 + one, **period})
+            for one, period in enumerate(({}, {"live_period": 3600}, {"live_period": "3600"}, {}, {}))
+        ]
+        await stage.peik.desk.change_bot(BOT, paused=None)
+        views = [await stage.ended(one) for one in ids]
+        assert [one.merged_into for one in views] == [ids[3], ids[2], None, ids[4], None]
 
     play(story)
 
@@ -49,6 +104,21 @@ def test_an_edit_refers_to_a_letter_that_is_not_sent_yet() -> None:
         await stage.ended(third)
         assert stage.texts(5) == ["draft", "after"]
         assert stage.telegram.message(7000001, 5, message_id(await stage.letter(first)))["text"] == "final"
+
+    play(story)
+
+
+def test_a_reference_follows_every_edit_that_gave_way_to_a_newer_one() -> None:
+    async def story(stage: Stage) -> None:
+        message = message_id(await stage.ended(await stage.text(5, "0 %")))
+        stage.telegram.dark(True)
+        first, *_ = [await stage.accept("editMessageText", params=edit(message, f"{done} %")) for done in (10, 20, 30)]
+        params = {"chat_id": 6, "text": "see there", "reply_parameters": {"message_id": {"letter": str(first)}}}
+        refers = await stage.accept(params={**params, "reply_parameters": {"chat_id": 5, **params["reply_parameters"]}})
+        await asyncio.sleep(5)
+        stage.telegram.dark(False)
+        assert (await stage.ended(refers)).state is State.COMPLETED
+        assert stage.texts(6) == ["see there"]
 
     play(story)
 

@@ -5,6 +5,7 @@ It is asked over ASGI, so that bytes come in which no HTTP client would send, or
 
 import asyncio
 import contextlib
+import gc
 import io
 import logging
 import random
@@ -12,6 +13,7 @@ import socket
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +27,7 @@ from peik import events
 from peik.app import Office, running
 from peik.config import load
 from peik.doors import rest
+from peik.doors.dashboard.opening import Dashboard
 from peik.doors.doorkeeper import Doorkeeper
 from peik.doors.exchange import Exchange
 from peik.doors.gateway import Gateway
@@ -32,13 +35,13 @@ from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer
 from peik.doors.serve import doorkeeper_of
 from peik.ops.log import EventLog
 from peik.testing import Limits, Options, SimServer, Telegram
+from tests.patience import PATIENCE_S
 
 KEY = "test-key"
 TOKEN = "7000001:AAtest"
 BOT = 7000001
 OTHER_TOKEN = "7000002:AAother"
 OTHER_BOT = 7000002
-PATIENCE_S = 60.0
 _OPTIONS = Options(limits=Limits(on=False), accept_any_token=False)  # strangers are strangers, as at Telegram
 
 T = TypeVar("T")
@@ -122,7 +125,8 @@ class Resident:
             config = load(flags, environment={}, folder=self.folder)
             async with running(config, events=told, chance=random.Random(1), is_alone=True) as self.peik:
                 self.rest_app = rest.build(self.peik, KEY)
-                self.app = doorkeeper_of(self.peik, self.rest_app, Gateway(self.peik, self.rest_app))
+                dashboard = Dashboard(self.peik, KEY, self.rest_app)
+                self.app = doorkeeper_of(self.peik, self.rest_app, Gateway(self.peik, dashboard))
                 await self._serve()
 
     async def _serve(self) -> None:
@@ -334,3 +338,17 @@ def resident(**settings: str) -> Iterator[Resident]:
             yield one
         finally:
             one.end()
+
+
+@contextlib.contextmanager
+def kept_below(size: int) -> Iterator[None]:
+    """At no moment is more than so much taken in addition."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < size, f"{(peak - before) >> 10} KB"

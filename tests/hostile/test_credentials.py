@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from peik.doors.openapi import OPERATIONS
+from peik.notifications.values import USERS, User, filed
 from tests.hostile.offices import BOT, KEY, OTHER_BOT, Heard, Pairs, Resident, resident
 
 # What anybody may see, and why. Everything else needs a key.
@@ -92,6 +93,8 @@ def town() -> Iterator[Town]:
         note = {"chat_id": 5, "type": "news", "title": HIDDEN, "message": HIDDEN}
         ids["notification_id"] = made("/v1/notifications", bot_id=BOT, **note)["id"]
         ids |= {"user_id": "u7", "type": "news", "language": "zz"}
+        known = User(user_id="u7", language=HIDDEN)  # to whoever runs Peik; it was unlinked
+        peik.run(peik.peik.store.papers.file([filed(USERS, "u7", known)]))
         while not peik.rest("GET", "/v1/contacts", query=f"bot_id={BOT}").json["contacts"]:
             pass  # the census is behind the intake
         paths = peik.rest("GET", "/openapi.json").json["paths"]
@@ -216,7 +219,7 @@ def test_paths_that_are_no_routes_say_so_with_and_without_a_key_alike(town: Town
     ):
         plain, keyed = town.ask("GET", path), town.ask("GET", path, bearer(KEY))
         assert (plain.status, plain.body) == (keyed.status, keyed.body)
-        assert plain.status in (404, 307), path
+        assert plain.status in (404, 307, 303), path  # the first page leads to the dashboard
         assert HIDDEN.encode() not in keyed.body
 
 

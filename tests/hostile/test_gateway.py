@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from peik.core.methods import classify
 from tests.hostile.offices import BOT, OTHER_TOKEN, TOKEN, Heard, Resident, resident
 
-EXAMPLES = int(os.environ.get("PEIK_HOSTILE_EXAMPLES", "800"))
+EXAMPLES = int(os.environ.get("TEST_HOSTILE_EXAMPLES", "800"))
 SECRETS = (b"AAtest", b"AAother")
 BOUNDARY = "peik-xx"
 hostile = settings(max_examples=EXAMPLES, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])

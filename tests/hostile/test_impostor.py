@@ -15,7 +15,7 @@ from peik.core.reply import Reply
 from peik.doors.gateway_answers import of_reply
 from tests.hostile.offices import TOKEN, Resident, resident
 
-EXAMPLES = int(os.environ.get("PEIK_HOSTILE_EXAMPLES", "800")) // 8
+EXAMPLES = int(os.environ.get("TEST_HOSTILE_EXAMPLES", "800")) // 8
 ME = b'{"ok":true,"result":{"id":7000001,"is_bot":true,"first_name":"x","username":"x_bot"}}'
 
 
@@ -27,7 +27,7 @@ class Impostor(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.status, self.body = 200, ME
+        self.status, self.body, self.headers = 200, ME, b""
         self.asked = 0
 
     @property
@@ -47,8 +47,8 @@ class _Connection(socketserver.StreamRequestHandler):
                 line = self.rfile.readline()
             self.rfile.read(size)
             self.server.asked += 1
-            said = (self.server.status, len(self.server.body), self.server.body)
-            self.wfile.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % said)
+            said = (self.server.status, self.server.headers, len(self.server.body), self.server.body)
+            self.wfile.write(b"HTTP/1.1 %d X\r\n%bContent-Length: %d\r\n\r\n%b" % said)
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +124,38 @@ def test_whatever_is_said_in_telegrams_place_peik_does_not_fail(stage: tuple[Res
             if impostor.asked > before:
                 break
         assert impostor.asked > before, "nobody asked the impostor"
+
+
+OF_A_FILE = {"content-type": "text/html", "etag": '"1"', "cache-control": "max-age=60"}
+NOT_OURS = {
+    "content-security-policy": "default-src *",
+    "x-content-type-options": "sniff",
+    "referrer-policy": "unsafe-url",
+    "strict-transport-security": "max-age=0",
+    "set-cookie": "peik_session=planted; Path=/admin",
+    "access-control-allow-origin": "*",
+    "refresh": "0; url=https://elsewhere.example",
+    "clear-site-data": "*",
+    "x-frame-options": "ALLOWALL",
+}
+
+
+@pytest.mark.parametrize("asked", [(), ((b"range", b"bytes=0-3"),)])
+def test_who_gives_a_file_says_nothing_in_our_name(
+    stage: tuple[Resident, Impostor], asked: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    peik, impostor = stage
+    lines = [f"{name}: {value}\r\n" for name, value in (OF_A_FILE | NOT_OURS).items()]
+    impostor.status, impostor.body, impostor.headers = 200, b"<script>", "".join(lines).encode()
+    try:
+        peik.run(_trust(peik))
+        heard = peik.ask("GET", f"/file/bot{TOKEN}/documents/{len(asked)}.html", headers=asked)
+    finally:
+        impostor.status, impostor.body, impostor.headers = 200, ME, b""
+    assert heard is not None
+    assert (heard.status, heard.body) == (200, b"<script>")
+    assert OF_A_FILE.items() <= heard.headers.items()
+    assert not NOT_OURS.items() & heard.headers.items()
+    assert heard.headers["content-security-policy"].startswith("sandbox;")
+    assert heard.headers["x-content-type-options"] == "nosniff"
+    assert heard.headers["referrer-policy"] == "no-referrer"

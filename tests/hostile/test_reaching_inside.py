@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from peik.config import load
+from peik.core.address import Reach
 from tests.hostile.offices import BOT, TOKEN, Heard, Resident, resident
 
 # One machine, or one network, in the forms that resolvers and libraries have been fooled with.
@@ -51,8 +52,8 @@ def peik() -> Iterator[Resident]:
         assert one.surprises() == []
 
 
-def set_webhook(peik: Resident, url: str) -> Heard:
-    heard = peik.ask("POST", f"/bot{TOKEN}/setWebhook", query=urllib.parse.urlencode({"url": url}).encode())
+def set_webhook(peik: Resident, url: str, token: str = TOKEN) -> Heard:
+    heard = peik.ask("POST", f"/bot{token}/setWebhook", query=urllib.parse.urlencode({"url": url}).encode())
     assert heard is not None
     return heard
 
@@ -82,15 +83,57 @@ def test_an_address_outside_is_taken(peik: Resident) -> None:
     assert gone.status == 200
 
 
-def test_by_default_pushes_lead_inside_only_where_no_stranger_can_ask_for_it() -> None:
-    def may(**settings: str) -> bool:
-        return load(settings, environment={}).pushes_may_be_private
+STRANGER = "7000009:AAstranger"
+METADATA = ["http://169.254.169.254/latest/meta-data/", "http://[fe80::1]/", "http://[fd00:ec2::254]/"]
 
-    assert may()
-    assert may(host="localhost")
-    assert may(host="::1")
-    assert not may(host="0.0.0.0")
-    assert not may(host="peik.example")
-    assert may(host="0.0.0.0", gateway_open="off")
-    assert may(host="0.0.0.0", pushes_allow_private="on")
-    assert not may(pushes_allow_private="off")
+
+@pytest.fixture(scope="module")
+def at_home() -> Iterator[Resident]:
+    """As it is by default: it listens on this machine, and its gateway is open. A proxy on the same host is not to be seen."""
+    with resident() as one:
+        one.telegram.bot(STRANGER)  # he has it from @BotFather, as everybody may
+        yield one
+        assert one.surprises() == []
+
+
+def test_a_bot_that_came_by_itself_is_pushed_to_the_open_internet_only(at_home: Resident) -> None:
+    for url in INSIDE:
+        assert set_webhook(at_home, url, STRANGER).status == 400, url
+    assert set_webhook(at_home, "https://bot.example/hook", STRANGER).status == 200
+    assert [url for url in INSIDE if set_webhook(at_home, url, TOKEN).status == 200] != []  # the owner's may
+
+
+def test_a_name_that_leads_inside_is_judged_when_it_is_called_and_by_whose_bot_it_is(at_home: Resident) -> None:
+    assert set_webhook(at_home, "https://bot.example/hook", STRANGER).status == 200  # it has come
+    reach_of = at_home.peik.inbox._reach_of
+    assert at_home.run(reach_of(BOT)) is Reach.INSIDE
+    assert at_home.run(reach_of(int(STRANGER.partition(":")[0]))) is Reach.PUBLIC
+
+
+def test_whoever_adds_it_by_its_token_makes_it_his_own(at_home: Resident) -> None:
+    own = "7000010:AAmine"
+    at_home.telegram.bot(own)
+    assert set_webhook(at_home, "http://127.0.0.1:8080/", own).status == 400
+    assert at_home.rest("POST", "/v1/bots", json={"token": own, "inbound": "off"}).status < 300
+    assert set_webhook(at_home, "http://127.0.0.1:8080/", own).status == 200
+
+
+@pytest.mark.parametrize("url", METADATA)
+def test_metadata_services_are_not_even_for_the_owners_bots(at_home: Resident, url: str) -> None:
+    assert set_webhook(at_home, url, TOKEN).status == 400
+    assert at_home.rest("PUT", f"/v1/consumers/{BOT}/mine", json={"url": url}).status == 422
+
+
+def test_by_default_pushes_lead_inside_only_where_no_stranger_can_ask_for_it() -> None:
+    def reach(*, is_guest: bool = False, **settings: str) -> Reach:
+        return load(settings, environment={}).pushes_reach(is_guest=is_guest)
+
+    for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0"):
+        assert reach(is_guest=True, host=host) is Reach.PUBLIC
+        assert reach(is_guest=True, host=host, gateway_open="off") is Reach.PUBLIC
+    assert reach() is reach(host="localhost") is reach(host="::1") is Reach.INSIDE
+    assert reach(host="0.0.0.0") is reach(host="peik.example") is Reach.PUBLIC
+    assert reach(host="0.0.0.0", gateway_open="off") is Reach.INSIDE
+    for is_guest in (False, True):
+        assert reach(host="0.0.0.0", pushes_allow_private="on", is_guest=is_guest) is Reach.ANYWHERE
+        assert reach(pushes_allow_private="off", is_guest=is_guest) is Reach.PUBLIC

@@ -1,6 +1,6 @@
 """The OpenAPI document describes every route, and schemathesis finds nothing between it and a whole Peik.
 
-`PEIK_SCHEMA_EXAMPLES` is how many requests are made up for each operation and phase; more of them for long runs.
+`TEST_SCHEMA_EXAMPLES` is how many requests are made up for each operation and phase; more of them for long runs.
 """
 
 import os
@@ -17,7 +17,9 @@ from schemathesis.engine import events, from_schema
 from peik.doors.openapi import OPERATIONS
 from tests.hostile.offices import BOT, KEY, Resident, resident
 
-EXAMPLES = int(os.environ.get("PEIK_SCHEMA_EXAMPLES", "20"))
+pytestmark = pytest.mark.gate  # thousands of made-up requests
+
+EXAMPLES = int(os.environ.get("TEST_SCHEMA_EXAMPLES", "20"))
 SEED = 20261115
 ASKED_MIN = 5  # of each operation, however little there is to make up about it
 PROBLEM = {"type", "title", "status", "code", "detail"}

@@ -18,7 +18,7 @@ from tests.engine.story import BOT, Stage, play_closed
 from tests.hostile.offices import Heard, Resident, resident
 from tests.inbox.sources import Bench, stored_in
 
-EXAMPLES = int(os.environ.get("PEIK_HOSTILE_EXAMPLES", "800")) // 16
+EXAMPLES = int(os.environ.get("TEST_HOSTILE_EXAMPLES", "800")) // 16
 LONG_S = 600.0  # of virtual time: more than all that is put off
 NOTHING = b'{"ok":true,"result":[]}'
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 
+from peik.core.address import Reach
 from peik.inbox_ports import Pushed
 from peik.testing.virtual import VirtualClock
 
@@ -44,7 +45,9 @@ class Bots:
         self.at_once: list[tuple[str, int]] = []  # addresses and chats
         self.at_once_max = 0
 
-    async def push(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> Pushed:
+    async def push(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
+    ) -> Pushed:
         got = Got(self._clock.mono(), url, headers, body)
         self.got.append(got)
         assert (url, got.chat) not in self.at_once, "two of a chat at once"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from peik.desk import Call
 from peik.errors import StoreUnavailable
 from peik.events import Arrived, Event
 from peik.inbox.consumers import Consumers, Handling, Limits
+from peik.inbox.desk import anywhere
 from peik.inbox_ports import ArrivalFilter, ArrivalView, Consumer, Pusher
 from peik.store.inbox import SqliteInbox
 from tests.engine.story import BOT, Stage
@@ -140,19 +142,26 @@ async def views(stage: Stage) -> dict[str, ArrivalView]:
 
 
 class Unsure:
-    """A store that obeys its port, and says no to settlements while it is full."""
+    """A store that obeys its port, and says no: to settlements while it is full, and to so many calls of other methods."""
 
     def __init__(self, inbox: SqliteInbox) -> None:
         self._inbox = inbox
         self.is_full = False
+        self.refusals: Counter[str] = Counter()
         self.commits = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inbox, name)
+        if self.refusals[name] <= 0:
+            return getattr(self._inbox, name)
+        self.refusals[name] -= 1
+        return self._refused
+
+    async def _refused(self, *arguments: Any, **more: Any) -> None:
+        raise StoreUnavailable(code="store_full", detail="The disk is full.")
 
     async def settle_arrivals(self, *arguments: Any, **more: Any) -> Any:
         if self.is_full:
-            raise StoreUnavailable(code="store_full", detail="The disk is full.")
+            await self._refused()
         self.commits += 1
         return await self._inbox.settle_arrivals(*arguments, **more)
 
@@ -179,6 +188,7 @@ async def on_unsure_store(stage: Stage, pusher: Pusher | None = None) -> AsyncIt
             missed_after_s=60.0,
         ),
         pusher=pusher or Bots(stage.clock),
+        reach_of=anywhere,
         accept=accept,
     )
     async with asyncio.TaskGroup() as group:

@@ -86,6 +86,10 @@ _EXAMPLES: list[tuple[events.Event, str]] = [
 _MORE: list[tuple[events.Event, str]] = [
     (events.LeasesLost(lost=3, held=1), "lost 3 leases"),
     (
+        events.ClockJumped(ahead_s=31 * 86_400.0, settles_s=3600.0),
+        "744 hours ahead .* until it has held for 60 minutes",
+    ),
+    (
         events.HookDropped(letter_id=7, endpoint="https://shop.example", tries=9, why="410"),
         "shop.example will not hear.* 7",
     ),

@@ -21,6 +21,8 @@ class Hour:
     def mono(self) -> float:
         return self.now
 
+    steady = mono
+
     def wall_s(self) -> float:
         return self.now
 

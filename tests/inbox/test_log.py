@@ -142,6 +142,8 @@ class Hand:
     def mono(self) -> float:
         return self.now
 
+    steady = mono
+
     def wall_ms(self) -> int:
         return int(self.now * 1000)
 

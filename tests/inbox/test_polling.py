@@ -218,6 +218,26 @@ def test_an_answer_with_a_broken_update_in_it_does_not_stop_the_others() -> None
     play(story, inbound="polling")
 
 
+def test_a_page_that_straddles_a_new_numbering_is_confirmed_by_its_last_id() -> None:
+    async def story(stage: Stage) -> None:
+        stage.telegram.dark(True)
+        await asyncio.sleep(SOON_S)
+        for first, count in ((1001, 1), (5, 2)):
+            number_from(stage, first)
+            write(stage, first, count)
+        stage.telegram.dark(False)
+        await asyncio.sleep(60.0)
+        assert waiting(stage) == 0
+        write(stage, 7, 1)
+        await asyncio.sleep(SOON_S)
+        assert await texts(stage) == ["n1001", "n5", "n6", "n7"]
+        assert waiting(stage) == 0
+        assert sum(event.duplicates for event in stage.events_of(events.Arrived)) == 0
+        assert not stage.events_of(events.Intruder)
+
+    play(story, inbound="polling")
+
+
 # ---- others ----
 
 

@@ -375,6 +375,49 @@ def test_nothing_is_handed_on_while_the_store_does_not_take_what_ended_and_nothi
     play(story)
 
 
+def test_a_store_that_cannot_be_read_for_a_moment_disturbs_nothing_that_is_in_hand() -> None:
+    async def story(stage: Stage) -> None:
+        async def slow(text: str, arrival: Arrival) -> None:
+            await asyncio.sleep(5.0 if text == "slow" else 0.0)
+
+        program = Program(stage, slow)
+        async with on_unsure_store(stage) as (consumers, store):
+            store.refusals.update(consumers=2, deferrals=1, inbox=1)
+            program.run(consumers=consumers)
+            await written(stage, "slow", chat=5)
+            await until(stage, lambda: program.texts == ["slow"])
+            store.refusals["arrivals_after"] = 2
+            await written(stage, "quick", chat=6)
+            await all_over(stage)
+            assert not +store.refusals
+        assert program.texts == ["slow", "quick"]
+        no_surprise(stage)
+
+    play(story)
+
+
+def test_a_clock_that_was_put_back_over_a_restart_delays_no_next_try() -> None:
+    async def story(stage: Stage) -> None:
+        async def broken(text: str, arrival: Arrival) -> None:
+            if len(first.given) < 2:
+                raise ValueError
+
+        async with stage.open():
+            first = Program(stage, broken)
+            first.run()
+            await written(stage, "poison")
+            await told(stage, events.ArrivalDeferred, 1)
+        stage.clock.wall_offset_s -= HOUR_S
+        async with stage.open():
+            second = Program(stage)
+            second.run()
+            began_at = stage.clock.mono()
+            await until(stage, lambda: second.texts == ["poison"], 61.0)
+            assert stage.clock.mono() - began_at <= 60.1
+
+    play_closed(story)
+
+
 def test_a_thousand_arrivals_are_settled_in_far_fewer_commits() -> None:
     async def story(stage: Stage) -> None:
         program = Program(stage)

@@ -70,6 +70,7 @@ async def notifying(stage: Stage, terms: Terms | None = None) -> AsyncIterator[H
     made = notifications_of(
         terms or Terms(),
         clock=office.clock,
+        settled=office.settled,
         events=office.events,
         store=office.store,
         desk=office.desk,

@@ -173,3 +173,23 @@ def test_the_usual_hours_hold_what_is_let_go_late_to_whoever_has_none_of_his_own
         assert len(told.outbox.parcels) == 2
 
     play(tmp_path, story)
+
+
+# ---- an outbox that is away ----
+
+
+def test_what_could_not_be_handed_over_has_not_failed_and_is_handed_over_in_ten_seconds(tmp_path: Path) -> None:
+    async def story(told: Told) -> None:
+        told.outbox.is_away = True
+        await told.notify("in a moment")
+        told.outbox.is_away = False
+        releasing = Parts(told.parts, told.clock, told.outbox).releasing  # of another life
+        await releasing._surely()
+        assert not told.outbox.parcels, "whoever packed it may still be at it"
+        assert 9.0 < releasing._due_at - told.clock.mono() < 10.1
+        told.clock.pass_ms(10_100)
+        await releasing._surely()
+        (view,) = await told.parts.desk.recent(limit=5)
+        assert (view.notice.failed_reason, len(view.notice.letter_ids), len(told.outbox.parcels)) == (None, 1, 1)
+
+    play(tmp_path, story)

@@ -90,15 +90,26 @@ def test_from_a_code_to_a_notification_and_back() -> None:
     tell(story)
 
 
+async def sees_nobody(client: Client, name: str) -> None:
+    """A key of other bots hears of a user what it hears of one whom nobody knows."""
+    for verb, path, body in (
+        ("GET", "/v1/users/{}/link", None),
+        ("DELETE", "/v1/users/{}/link", None),
+        ("PATCH", "/v1/users/{}", {"language": "en"}),
+    ):
+        status, said = await client.ask(verb, path.format(name), body, key=OTHER)
+        other_status, other_said = await client.ask(verb, path.format("nobody"), body, key=OTHER)
+        assert (status, str(said).replace(name, "nobody")) == (other_status, str(other_said)), (verb, path)
+        assert status == (200 if verb == "GET" else 404)
+
+
 def test_a_key_of_other_bots_sees_and_does_nothing_here() -> None:
     async def story(house: House, client: Client) -> None:
         await house.linked("lena", LENA)
         notice_id = await house.notify("lena", "secret")
+        await sees_nobody(client, "lena")
         for verb, path, body in (
-            ("GET", "/v1/users/lena/link", None),
-            ("DELETE", "/v1/users/lena/link", None),
             ("POST", "/v1/users/lena/link", {"bot_id": 1}),
-            ("PATCH", "/v1/users/lena", {"language": "en"}),
             ("POST", "/v1/notifications", {"user_id": "lena", "type": "t", "message": "m"}),
             ("PUT", "/v1/templates/t/en", {"text": "x"}),
             ("GET", f"/v1/contacts/{BOT}/{LENA}", None),
@@ -116,13 +127,25 @@ def test_a_key_of_other_bots_cannot_take_over_who_has_a_code_and_is_not_linked_y
     async def story(house: House, client: Client) -> None:
         code = await house.links.new_code("lena")
         assert (await client.ask("GET", "/v1/users", key=OTHER))[1]["users"] == []
-        for verb in ("GET", "POST", "DELETE"):
-            assert (await client.ask(verb, "/v1/users/lena/link", key=OTHER))[0] == 403
+        await sees_nobody(client, "lena")
+        assert (await client.ask("POST", "/v1/users/lena/link", {"bot_id": 1}, key=OTHER))[0] == 403
         house.says(LENA, f"/start {code.code}")
         await house.until(lambda: bool(house.got(LENA)))
         link = await house.link("lena")
         assert link is not None
         assert link.chat_id == LENA
+
+    tell(story)
+
+
+def test_a_key_of_other_bots_cannot_take_over_who_was_unlinked() -> None:
+    async def story(house: House, client: Client) -> None:
+        await house.linked("lena", LENA)
+        await client.ask("DELETE", "/v1/users/lena/link")
+        await sees_nobody(client, "lena")
+        status, problem = await client.ask("POST", "/v1/users/lena/link", {"bot_id": 1}, key=OTHER)
+        assert (status, problem["code"]) == (403, "wrong_bot")
+        assert (await client.ask("GET", "/v1/users", key=OTHER))[1]["users"] == []
 
     tell(story)
 

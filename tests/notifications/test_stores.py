@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from peik.core.arrival import Arrival
 from peik.core.sighting import Sighting
-from peik.errors import StoreUnavailable
+from peik.errors import BadInput, Forbidden, NotFound, StoreUnavailable
 from peik.events import Events
 from peik.notifications.checking import Checking
 from peik.notifications.cleaning import Cleaning
@@ -24,7 +25,7 @@ from peik.notifications.texts import load_outreach
 from peik.notifications.values import NotifyRequest, Parcel
 from peik.ports import LetterView
 from tests.store.all_places import PLACES
-from tests.store.places import BOT, ManualClock
+from tests.store.places import BOT, OTHER_BOT, ManualClock
 
 
 class Outbox:
@@ -50,9 +51,16 @@ class Outbox:
         return []
 
 
-class OneBot:
+class SomeBots:
+    """BOT, and as many others as somebody names."""
+
+    is_alone = True
+
+    def are_several(self) -> bool:
+        return not self.is_alone
+
     def receiving(self, bot_id: int | None) -> int:
-        return BOT
+        return bot_id or BOT
 
     named = receiving
 
@@ -63,9 +71,9 @@ class OneBot:
 class Parts:
     def __init__(self, store: Any, clock: ManualClock, outbox: Outbox) -> None:
         self.papers = papers = store.papers
-        events = Events()
+        events, self.bots = Events(), SomeBots()
         templates, packing, handing = Templates(papers), Packing(papers, rate_max=5), Handing(papers, outbox)
-        self.links = Links(papers=papers, bots=OneBot(), clock=clock, events=events)
+        self.links = Links(papers=papers, bots=self.bots, clock=clock, events=events)
         self.releasing = Releasing(
             papers=papers,
             packing=packing,
@@ -79,7 +87,7 @@ class Parts:
             letters=outbox,
             links=self.links,
             templates=templates,
-            checking=Checking(papers=papers, bots=OneBot(), templates=templates, quiet=None),
+            checking=Checking(papers=papers, bots=self.bots, templates=templates, quiet=None),
             packing=packing,
             handing=handing,
             releasing=self.releasing,
@@ -91,12 +99,53 @@ class Parts:
         )
 
 
-def shown(number: int, chat: int, code: str, at_ms: int) -> tuple[Arrival, Sighting]:
+def shown(number: int, chat: int, code: str, at_ms: int, bot_id: int = BOT) -> tuple[Arrival, Sighting]:
     arrival = Arrival(
-        id=number, bot_id=BOT, number=number, epoch=1, update_id=number, type="message", lane=chat,
+        id=number, bot_id=bot_id, number=number, epoch=1, update_id=number, type="message", lane=chat,
         received_at_ms=at_ms, payload="{}",
     )  # fmt: skip
     return arrival, Sighting(chat_id=chat, type="private", language="fa", at_ms=at_ms, start=code)
+
+
+@pytest.mark.parametrize("kind", PLACES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("was", ["unlinked", "never known"])
+def test_a_key_of_one_bot_cannot_claim_a_name_of_anothers_users(kind: Any, was: str, tmp_path: Path) -> None:
+    """The names of a company are numbers often enough: whoever may link users of his own bot can guess them."""
+
+    async def main() -> None:
+        place = kind(tmp_path)
+        outbox, thief, own = Outbox(), 666, frozenset({OTHER_BOT})
+        async with place.open() as store:
+            part = Parts(store, place.clock, outbox)
+            part.bots.is_alone = False
+            ask = NotifyRequest(user_id="lena", type="t", message="your code is 1234")
+            if was == "unlinked":
+                await part.links.new_code("lena", bot_id=BOT)
+                await part.links.unlink("lena")
+                with pytest.raises(Forbidden):
+                    await part.links.new_code("lena", bot_id=OTHER_BOT, bot_ids=own)
+            else:
+                code = (await part.links.new_code("lena", bot_id=OTHER_BOT, bot_ids=own)).code
+                await part.redeeming.see(*shown(1, thief, code, place.clock.now_ms, OTHER_BOT))
+                with pytest.raises(BadInput, match="bot_id"):  # for a key of all bots it is nobody that it knows
+                    await part.desk.notify([ask])
+                mine = msgspec.structs.replace(ask, bot_ids=own)
+                assert await part.desk.notify([mine]), "to his own users he may write"
+                with pytest.raises(Forbidden):
+                    await part.links.new_code("lena", bot_id=BOT, bot_ids=frozenset({BOT}))
+
+            made = await part.links.new_code("lena", bot_id=BOT)
+            with pytest.raises(NotFound, match="linked no chat"):
+                await part.desk.notify([ask])
+            await part.redeeming.see(*shown(2, 5, made.code, place.clock.now_ms))
+            (notice,) = await part.desk.notify([ask])
+            assert notice.request.bot_id == BOT
+            everybody = await part.links.users(after=None, limit=100)
+            assert await part.links.seen(everybody, own) == []
+            with pytest.raises(Forbidden):
+                await part.links.new_code("lena", bot_id=OTHER_BOT, bot_ids=own)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", PLACES, ids=lambda kind: kind.__name__)

@@ -14,9 +14,9 @@ from peik.errors import NotFound
 from peik.notifications.texts import load_outreach
 from peik.testing import Limits, Options, SimServer
 from tests.notifications.outreach import LENA
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, TOKEN, Server, served
 
-PATIENCE_S = 60.0
 WORDS = load_outreach()
 
 
@@ -34,7 +34,7 @@ async def peik(server: Server, key: str, *arguments: str) -> object:
 def test_from_a_code_to_a_notification_through_the_death_of_peik(tmp_path: Path) -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(asyncio.timeout(110))
+            await stack.enter_async_context(asyncio.timeout(PATIENCE_S))
             options = Options(limits=Limits(on=False), anti_busy_loop=False)
             sim = await stack.enter_async_context(SimServer(options=options, seed=7))
             sim.telegram.bot(TOKEN)
@@ -76,7 +76,7 @@ def test_from_a_code_to_a_notification_through_the_death_of_peik(tmp_path: Path)
 def test_the_library_in_this_process_links_and_notifies(tmp_path: Path) -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(asyncio.timeout(110))
+            await stack.enter_async_context(asyncio.timeout(PATIENCE_S))
             options = Options(limits=Limits(on=False), anti_busy_loop=False)
             sim = await stack.enter_async_context(SimServer(options=options, seed=7))
             sim.telegram.bot(TOKEN)
@@ -91,7 +91,7 @@ def test_the_library_in_this_process_links_and_notifies(tmp_path: Path) -> None:
             await sim.until(lambda: len(sim.telegram.sent.texts(LENA)) == 2, timeout=PATIENCE_S)
             assert sim.telegram.sent.texts(LENA) == [WORDS["uz"]["linked"], "T\n\nhello"]
             assert made.letter_id is not None
-            await library.wait(made.letter_id, timeout=30)
+            await library.wait(made.letter_id, timeout=PATIENCE_S)
             assert (await library.notification(made)).state == "completed"
 
     asyncio.run(main())

@@ -4,11 +4,11 @@ import os
 
 from tests.store.places import Place, SqlitePlace
 
-# PEIK_STORES=sqlite is for a quick look while one works: the others need servers.
-HAS_SERVERS = os.environ.get("PEIK_STORES") != "sqlite"
+# TEST_STORES=sqlite is for a quick look while one works: the others need servers.
+HAS_SERVERS = os.environ.get("TEST_STORES") != "sqlite"
 
 # How many lives the models are compared over, on each place; the servers' are dear, and `make stores` plays them all.
-LIVES_ON_SERVERS = 40 if os.environ.get("PEIK_STORES") == "all" else 10
+LIVES_ON_SERVERS = 40 if os.environ.get("TEST_STORES") == "all" else 10
 
 PLACES: tuple[type[Place], ...] = (SqlitePlace,)
 if HAS_SERVERS:

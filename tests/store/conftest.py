@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.store.all_places import HAS_SERVERS
-
-STORY_S_MAX = 120.0  # a story that hangs; no machine is as slow as that
 
 if not HAS_SERVERS:
     alone = ("test_nodes.py", "test_news.py", "test_files.py")
@@ -31,7 +30,7 @@ def _run(story: Coroutine[Any, Any, None]) -> None:
 
     async def guarded() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: surprises.append(context))
-        async with asyncio.timeout(STORY_S_MAX):
+        async with asyncio.timeout(PATIENCE_S):
             await story
 
     asyncio.run(guarded())

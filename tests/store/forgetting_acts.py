@@ -197,6 +197,7 @@ def forgetter(place: Place, store: AnyStore, *, is_live: bool = False, **flags: 
     return forgetter_of(
         load(flags, environment={}),
         clock=place.clock,
+        settled=place.clock,
         events=Events(),
         letters=StoredLetters(store),
         bots=lambda: [BOT],
@@ -225,7 +226,7 @@ _WORDS = re.compile(rf"{MARKER}|{NAME}|(?<!\d){PERSON}(?!\d)|{name_of(PERSON)}")
 def _keys(place: Any) -> list[str]:
     found = []
     with Redis.from_url(str(place.url).partition("?")[0]) as redis:
-        for key in redis.scan_iter(count=1000):
+        for key in redis.scan_iter(match=f"{place.prefix}*", count=1000):
             dump = b"" if key.endswith(b"}:nodes") else _whole(redis, key)
             if _WORDS.search(key.decode("latin-1")) or _WORDS.search(dump.decode("latin-1")):
                 found.append(f"{key!r}: {dump!r}")

@@ -7,12 +7,13 @@ from typing import Generic, Protocol, TypeVar
 
 from peik.core.letter import Letter
 from peik.core.token import Token
-from peik.ports import BotRecord, Store, Stub
+from peik.ports import BotRecord, Followed, Store, Stub
 from peik.seals import PLAIN, Seals
 from peik.store.executor import run_in
 from peik.store.sqlite import SqliteStore
 
 BOT, OTHER_BOT = 7, 8
+LEASE_S = 3600.0  # they end when a story says so, and not while a slow machine is busy
 
 S = TypeVar("S", bound=Store)
 
@@ -43,6 +44,8 @@ class ManualClock:
     def mono(self) -> float:
         return self.now_ms / 1000
 
+    steady = mono
+
     def pass_ms(self, ms: int) -> None:
         self.now_ms += ms
 
@@ -54,6 +57,7 @@ class Recorder:
         self.accepted: list[Letter] = []
         self.removed: list[Stub] = []
         self.joined: list[Stub] = []
+        self.followed: list[Followed] = []
 
     def on_accepted(self, letters: Sequence[Letter]) -> None:
         self.accepted.extend(letters)
@@ -63,6 +67,9 @@ class Recorder:
 
     def on_joined(self, stubs: Sequence[Stub]) -> None:
         self.joined.extend(stubs)
+
+    def on_followed(self, ends: Sequence[Followed]) -> None:
+        self.followed.extend(ends)
 
 
 class Place(Protocol):

@@ -9,11 +9,13 @@ import asyncpg
 
 from peik.ports import Store
 from peik.store.postgres.store import PostgresStore
-from tests.store.places import StorePlace
-from tests.store.servers import PostgresServer, postgres
+from tests.store.places import LEASE_S, StorePlace
+from tests.store.servers import PostgresServer, postgres, wanted
 
 
 class PostgresPlace(StorePlace[PostgresStore]):
+    skip_if_missing = staticmethod(wanted)
+
     def __init__(self, folder: Path, server: PostgresServer | None = None) -> None:
         super().__init__()
         self.server = server or postgres()
@@ -21,7 +23,9 @@ class PostgresPlace(StorePlace[PostgresStore]):
         self.url = f"{self.server.url}?schema={self.schema}"
 
     def make(self, *, is_owner: bool) -> PostgresStore:
-        return PostgresStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend, seals=self.seals)
+        return PostgresStore(
+            self.url, clock=self.clock, lease_s=LEASE_S, on_blobs_freed=self.freed.extend, seals=self.seals
+        )
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, PostgresStore)

@@ -7,11 +7,13 @@ import msgspec
 
 from peik.ports import Store
 from peik.store.redis import RedisStore
-from tests.store.places import StorePlace
-from tests.store.redis_server import RedisServer, shared
+from tests.store.places import LEASE_S, StorePlace
+from tests.store.redis_server import RedisServer, shared, wanted
 
 
 class RedisPlace(StorePlace[RedisStore]):
+    skip_if_missing = staticmethod(wanted)
+
     def __init__(self, folder: Path, server: RedisServer | None = None) -> None:
         super().__init__()
         self.server = server or shared()
@@ -19,7 +21,9 @@ class RedisPlace(StorePlace[RedisStore]):
         self.url = f"{self.server.url}?prefix={self.prefix}"
 
     def make(self, *, is_owner: bool) -> RedisStore:
-        return RedisStore(self.url, clock=self.clock, on_blobs_freed=self.freed.extend, seals=self.seals)
+        return RedisStore(
+            self.url, clock=self.clock, lease_s=LEASE_S, on_blobs_freed=self.freed.extend, seals=self.seals
+        )
 
     async def crash(self, store: Store) -> None:
         assert isinstance(store, RedisStore)

@@ -11,15 +11,26 @@ import time
 from functools import cache
 from pathlib import Path
 
+import pytest
 import redis
 
+from tests import wanting
+from tests.patience import PATIENCE_S
+
 PACKAGE = "redis-server"
-HINT = f"Install it with: sudo apt-get install {PACKAGE} (or run `make unit` as root, which does that)."
-STARTS_S_MAX = 20.0
+HOW = wanting.packaged(PACKAGE)
 
 
 def program() -> str | None:
     return shutil.which("redis-server") or shutil.which("valkey-server")
+
+
+def wanted() -> str:
+    """The same for a test, which is skipped if there is none."""
+    return program() or wanting.skip(PACKAGE, HOW)
+
+
+needed = pytest.mark.skipif(program() is None, reason=wanting.words(PACKAGE, HOW))
 
 
 class RedisServer:
@@ -37,9 +48,7 @@ class RedisServer:
         return f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
 
     def start(self) -> "RedisServer":
-        found = program()
-        assert found is not None, f"There is no Redis server here. {HINT}"
-        command = [found, "--port", str(self.port), "--dir", str(self.folder)]
+        command = [wanted(), "--port", str(self.port), "--dir", str(self.folder)]
         for name, value in self.settings.items():
             command += [f"--{name.replace('_', '-')}", value]
         self._process = subprocess.Popen(
@@ -70,7 +79,7 @@ def _die_with_parent() -> None:
 
 
 def _await_answer(client: redis.Redis, process: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + STARTS_S_MAX
+    until = time.monotonic() + PATIENCE_S
     with client:
         while True:
             assert process.poll() is None, "redis-server ended at once"
@@ -98,6 +107,7 @@ def free_port() -> int:
 @cache
 def shared() -> RedisServer:
     """One for all stories of this process; each has a prefix of its own."""
+    wanted()
     folder = tempfile.mkdtemp(prefix="peik-redis-")
     server = RedisServer(Path(folder)).start()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

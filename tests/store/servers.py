@@ -13,11 +13,14 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests import wanting
+from tests.patience import PATIENCE_S
 from tests.store.redis_server import free_port
 
-START_S_MAX = 30.0
 USER = "peik"
 PACKAGE = "postgresql"
+CARRIER = "pgserver"  # of PyPI, for those who are not root
+HOW = f"{wanting.packaged(PACKAGE)}, or .venv/bin/python -m pip install {CARRIER}"
 
 # Quick, not durable: what a story needs beyond that it says itself.
 SETTINGS = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100"}
@@ -35,7 +38,7 @@ def postgres() -> "PostgresServer":
 class PostgresServer:
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
-        self._bin = _binaries()
+        self._bin = wanted()
         self._account = _account()
         self._folder = Path(tempfile.mkdtemp(prefix="peik-postgres-"))
         self.port = free_port()
@@ -44,7 +47,7 @@ class PostgresServer:
             os.chown(self._folder, self._account, -1)
         data = ("-D", str(self._folder / "data"), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale", "C")
         made = self._popen(str(self._bin / "initdb"), *data, "--no-sync")
-        assert made.wait(60) == 0, self.log()
+        assert made.wait(PATIENCE_S) == 0, self.log()
 
     @property
     def url(self) -> str:
@@ -57,7 +60,7 @@ class PostgresServer:
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         where = ("-D", str(self._folder / "data"), "-h", "127.0.0.1", "-p", str(self.port), "-k", str(self._folder))
         self._process = self._popen(str(self._bin / "postgres"), *where, *options)
-        deadline = time.monotonic() + START_S_MAX
+        deadline = time.monotonic() + PATIENCE_S
         while not self._is_ready():
             assert self._process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
@@ -83,11 +86,11 @@ class PostgresServer:
         if self._process is not None:
             process, self._process = self._process, None
             process.send_signal(how)
-            process.wait(START_S_MAX)
+            process.wait(PATIENCE_S)
 
     def _is_ready(self) -> bool:
         asked = self._popen(str(self._bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port))
-        return asked.wait(START_S_MAX) == 0
+        return asked.wait(PATIENCE_S) == 0
 
     def _popen(self, *command: str) -> "subprocess.Popen[bytes]":
         with (self._folder / "log").open("ab") as log:
@@ -107,13 +110,14 @@ def debian() -> Path | None:
     return found[-1].parent if found else None
 
 
-def _binaries() -> Path:
-    """Debian's own; else those that the PyPI package `pgserver` carries."""
+def wanted() -> Path:
+    """Where its programs are: Debian's own; else those that the PyPI package `pgserver` carries. A test without is skipped."""
     own = debian()
     if own is not None:
         return own
-    found = find_spec("pgserver")
-    assert found is not None, f"No PostgreSQL: apt install {PACKAGE}, or pip install pgserver."
+    found = find_spec(CARRIER)
+    if found is None:
+        wanting.skip(PACKAGE, HOW)
     assert found.submodule_search_locations is not None
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
 

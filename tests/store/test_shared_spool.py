@@ -181,7 +181,7 @@ asyncio.run(SharedSpool(Path(sys.argv[1]), Deadly(), bytes_max=9).keep(chunks(b"
         kept = await spool.keep(chunks(CONTENT), size_bytes_max=MAX)
         assert copies(tmp_path) == {kept.blob}
         files.now_ms += 2 * HOUR_MS
-        assert await spool.sweep({kept.blob}) == 1
+        assert await spool.sweep({kept.blob}, at_ms=0) == 1
     assert set(files.parts) == {kept.blob}
 
 
@@ -320,7 +320,7 @@ async def test_closing_removes_what_it_still_can_and_does_not_wait_for_a_store_t
     files.is_away = False
     files.now_ms += 2 * HOUR_MS
     async with node(tmp_path, files) as spool:
-        assert await spool.sweep(set()) == 1
+        assert await spool.sweep(set(), at_ms=0) == 1
     assert files.parts == {}
 
 
@@ -330,7 +330,7 @@ async def test_sweeping_goes_by_the_clock_of_the_store(tmp_path: Path) -> None:
         orphan, needed = [(await spool.keep(chunks(b"x"), size_bytes_max=1)).blob for _ in range(2)]
         files.now_ms += HOUR_MS + 1
         fresh = (await spool.keep(chunks(b"x"), size_bytes_max=1)).blob
-        assert await spool.sweep({needed}) == 1
+        assert await spool.sweep({needed}, at_ms=0) == 1
         assert set(files.parts) == {needed, fresh}, orphan
 
 
@@ -339,7 +339,7 @@ async def test_sweeping_says_so_when_the_store_is_away(tmp_path: Path) -> None:
     files.is_away = True
     async with node(tmp_path, files) as spool:
         with pytest.raises(StoreUnavailable):
-            await spool.sweep(set())
+            await spool.sweep(set(), at_ms=0)
 
 
 # ---- real stores ----
@@ -361,7 +361,7 @@ if SERVERS:
                 for file in map(as_file, kept):
                     await second.bring(file)
                     assert second.path_of(file.blob).read_bytes() == CONTENT
-                assert await second.sweep(set()) == 0  # they are new
+                assert await second.sweep(set(), at_ms=0) == 0  # they are new
                 second.remove([kept[0].blob])
             assert set(await one.files.kept_files()) == {kept[1].blob}
             async with node(tmp_path, other.files) as third:

@@ -1,11 +1,13 @@
 """The files of letters: durable and bounded when kept, removed when nobody needs them, never outside their folder."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import stat
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BufferedWriter
 from pathlib import Path
@@ -13,8 +15,12 @@ from typing import Any
 
 import pytest
 
+from peik.archive.sqlite.database import connect
+from peik.backups.folders import put_file
 from peik.errors import NotFound, StoreUnavailable, TooLarge
+from peik.store.moving.files import FolderFiles
 from peik.store.spool import FolderSpool
+from tests.patience import PATIENCE_S
 
 HOURS_AGO = time.time() - 2 * 3600
 
@@ -53,6 +59,47 @@ async def test_file_and_folder_are_synced_before_it_returns(tmp_path: Path) -> N
     assert synced == [tmp_path.name, kept.blob, "files"]
 
 
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+async def test_files_are_for_their_owner_alone_and_for_a_group_where_their_folder_is(tmp_path: Path) -> None:
+    old, shared, chosen = tmp_path / "peik.db.files", tmp_path / "shared", tmp_path / "chosen"
+    old.mkdir(mode=0o755)
+    shared.mkdir(mode=0o770)
+    chosen.mkdir(mode=0o755)
+    for folder, own, files in (
+        (tmp_path / "new", 0o700, 0o600),
+        (old, 0o700, 0o600),
+        (shared, 0o770, 0o660),
+        (chosen, 0o755, 0o600),
+    ):
+        spool = FolderSpool(folder)
+        kept = await spool.keep(chunks(b"x"), size_bytes_max=1)
+        assert (mode_of(folder), mode_of(spool.path_of(kept.blob))) == (own, files), folder.name
+        moved = FolderFiles(folder)
+        await moved.keep_part(kept.blob, 0, b"y")
+        await moved.finish(kept.blob)
+        assert mode_of(spool.path_of(kept.blob)) == files
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_the_archive_and_what_a_backup_puts_back_are_for_their_owner_alone(tmp_path: Path) -> None:
+    with contextlib.closing(connect(tmp_path / "archive.db")) as archive:
+        archive.execute("CREATE TABLE messages (text)")
+        assert {mode_of(path) for path in tmp_path.iterdir()} == {0o600}
+    put_file(tmp_path / "archive.db", tmp_path / "back" / "file", is_shared=True)
+    assert (mode_of(tmp_path / "back"), mode_of(tmp_path / "back" / "file")) == (0o700, 0o600)
+
+
 async def test_a_file_that_is_too_large_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(TooLarge) as caught:
         await FolderSpool(tmp_path).keep(chunks(b"12345", b"6"), size_bytes_max=5)
@@ -73,7 +120,7 @@ class SlowDisk(ThreadPoolExecutor):
             result = work(*given, **more)
             if isinstance(result, BufferedWriter):
                 self.opened.set()
-                self.let_go.wait(10)
+                self.let_go.wait(PATIENCE_S)
             return result
 
         return super().submit(run)
@@ -117,12 +164,12 @@ async def test_sweeping_removes_orphans_and_nothing_else(tmp_path: Path) -> None
     (tmp_path / ("0" * 32)).mkdir()
     for name in (orphan, needed, "README", "0" * 32):
         os.utime(tmp_path / name, (HOURS_AGO, HOURS_AGO))
-    assert await spool.sweep({needed}) == 1
+    assert await spool.sweep({needed}, at_ms=time.time_ns() // 1_000_000) == 1
     assert names(tmp_path) == {needed, fresh, "README", "0" * 32}
 
 
 async def test_sweeping_where_nothing_was_ever_kept_is_no_work(tmp_path: Path) -> None:
-    assert await FolderSpool(tmp_path / "never").sweep(set()) == 0
+    assert await FolderSpool(tmp_path / "never").sweep(set(), at_ms=0) == 0
 
 
 async def test_removing_is_patient_with_what_is_gone_and_what_resists(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from peik.clock import SystemClock
 from peik.config import load
 from peik.store.choosing import store_of
 from tests.doors.certificates import Authority
+from tests.patience import PATIENCE_S
 
 PASSWORD = b"hush-hush"
-PATIENCE_S = 30
 SSL_REQUEST = bytes.fromhex("0000000804d2162f")  # how PostgreSQL is asked for TLS
 TLS_HANDSHAKE = b"\x16\x03"
 

@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 
+from peik import postgres_failures
 from peik.archive.postgres.address import Address
 from peik.archive.queries import load
-from peik.errors import BadInput, Problem, StoreUnavailable
+from peik.errors import StoreUnavailable
+from peik.postgres_failures import is_gone
 
 T = TypeVar("T")
 
@@ -110,8 +112,8 @@ class Server:
             async with self._pool.acquire(timeout=CONNECT_S) as connection:
                 try:
                     answer = await work(Asking(connection))
-                except Exception as error:
-                    if _is_gone(error):
+                except BaseException as error:
+                    if is_gone(error) or _is_in_the_middle(connection):
                         connection.terminate()
                     raise
         except Exception as error:
@@ -141,72 +143,17 @@ def _numbered(query: str) -> tuple[str, tuple[str, ...]]:
     return _PARAMETER.sub(lambda found: places[found[1]], query), names
 
 
-# The first that fits counts. 'store_gone' stands for everything that is over when the server is back.
-_HINTS: tuple[tuple[type[BaseException], str, str], ...] = (
-    (
-        asyncpg.DiskFullError,
-        "store_full",
-        "The database server's disk is full. Free some room; Peik goes on by itself.",
-    ),
-    (
-        asyncpg.TooManyConnectionsError,
-        "store_busy",
-        "The database server takes no more connections. Raise max_connections.",
-    ),
-    (
-        asyncpg.ReadOnlySQLTransactionError,
-        "store_read_only",
-        "The database is read-only. Name the primary in PEIK_ARCHIVE.",
-    ),
-    (asyncpg.DeadlockDetectedError, "store_locked", "The rows are locked by somebody else."),
-    (asyncpg.SerializationError, "store_locked", "The rows are locked by somebody else."),
-    (asyncpg.LockNotAvailableError, "store_locked", "The rows are locked by another program. End it, or wait."),
-    (asyncpg.QueryCanceledError, "store_slow", "The database took too long to answer, and the query was ended."),
-    (
-        asyncpg.InvalidAuthorizationSpecificationError,
-        "store_denied",
-        "The user or password is wrong. Check PEIK_ARCHIVE.",
-    ),
-    (
-        asyncpg.InsufficientPrivilegeError,
-        "store_denied",
-        "The database user lacks a right: it needs a schema of its own.",
-    ),
-    (asyncpg.InvalidCatalogNameError, "store_gone", "There is no such database. Make it, or check PEIK_ARCHIVE."),
-    (
-        asyncpg.UndefinedTableError,
-        "store_error",
-        "A table of the archive is gone. Restore a backup, or start Peik anew.",
-    ),
-    (asyncpg.DataCorruptedError, "store_corrupt", "The database is damaged. Stop Peik and restore a backup."),
-    (asyncpg.IndexCorruptedError, "store_corrupt", "The database is damaged. Stop Peik and restore a backup."),
-    (asyncpg.PostgresConnectionError, "store_gone", "The database server cannot be reached."),
-    (asyncpg.OperatorInterventionError, "store_gone", "The database server is stopping or starting."),
-    (asyncpg.IdleInTransactionSessionTimeoutError, "store_gone", "The database server has given this process up."),
-    (asyncpg.InterfaceError, "store_gone", "The connection to the database server is gone."),
-    (asyncpg.InternalClientError, "store_gone", "The connection to the database server is gone."),
-    (TimeoutError, "store_gone", "The database server does not answer."),
-    (OSError, "store_gone", "The database server cannot be reached."),
-)
+_DOUBT = "What was being stored then may be there or not."
 
 
-def _is_gone(error: BaseException) -> bool:
-    told = translate(error)
-    return isinstance(told, StoreUnavailable) and told.code == "store_gone"
+def _is_in_the_middle(connection: asyncpg.Connection) -> bool:
+    """Whether it is given back within a transaction: who used it was cancelled while it was being undone."""
+    return not connection.is_closed() and bool(connection.is_in_transaction())
 
 
 def translate(error: BaseException) -> BaseException:
     """The server's errors in our words; anything else as it is."""
-    if isinstance(error, Problem):
-        return error
-    line = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-    if isinstance(error, asyncpg.DataError) or "invalid input for query argument" in line:
-        return BadInput(code="bad_value", detail=f"A value cannot be stored: {line}.")
-    for kind, code, hint in _HINTS:
-        if isinstance(error, kind):
-            return StoreUnavailable(
-                code=code, detail=f"{hint} What was being stored then may be there or not. ({line})"
-            )
-    if isinstance(error, asyncpg.PostgresError) and not isinstance(error, asyncpg.UniqueViolationError):
-        return StoreUnavailable(code="store_error", detail=f"PostgreSQL refused: {line}. Nothing was stored.")
-    return error
+    told = postgres_failures.translate(error, outcome=_DOUBT, setting="PEIK_ARCHIVE")
+    # Two who store the same at once: the caller looks what the other has stored.
+    is_taken = isinstance(error, asyncpg.UniqueViolationError)
+    return error if is_taken else told

@@ -1,5 +1,6 @@
 """Opening the archive's SQLite file: durable settings, a schema that is ours, and errors in words that help."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ PACKAGE = "peik.archive.sqlite"
 
 def connect(path: Path, *, for_reading: bool = False) -> apsw.Connection:
     """A connection with our settings. synchronous=FULL: a commit is on the disk when it returns."""
+    if not for_reading and not path.exists():
+        with contextlib.suppress(OSError):  # what is wrong with the folder SQLite says below
+            path.touch(mode=0o600)  # it will hold what people wrote; the files that SQLite puts beside it follow suit
     connection = apsw.Connection(str(path), statementcachesize=200)
     try:
         connection.set_busy_timeout(BUSY_MS)

@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -136,6 +137,10 @@ async def _of_open_files(scene: Scene) -> list[Finding]:
     return [doctor.of_open_files(2**31 if most == resource.RLIM_INFINITY else most, polled=polled)]
 
 
+async def _of_python(_: Scene) -> list[Finding]:
+    return [doctor.of_python(sys.version_info[:3])]
+
+
 # ---- Telegram ----
 
 
@@ -207,6 +212,7 @@ CHECKS: tuple[Check, ...] = (
     Check(name="room", look=_of_room),
     Check(name="memory", look=_of_memory),
     Check(name="open files", look=_of_open_files),
+    Check(name="python", look=_of_python),
     Check(name="admin key", look=launching.of_admin_key),
     Check(name="route", look=_of_routes),
     Check(name="bot", look=_of_bots),

@@ -6,7 +6,7 @@ It never sends anything and is no node: a command that owned a bot for a moment 
 import asyncio
 import mimetypes
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,12 +18,13 @@ from peik.core.call import chat_key
 from peik.core.letter import Chat, Draft, Enclosed, State
 from peik.core.token import Token
 from peik.custody import sealing
-from peik.desk import Defaults, Desk
+from peik.desk import Defaults, Desk, keep_files
 from peik.doors.commands.counter import Attached, Document, Filters, check_files
 from peik.doors.node_views import Nodes
 from peik.doors.views import bot_view, chat_view, lane_view, letter_view, stats_view
-from peik.errors import BadInput, Conflict, InDoubt, StartError, Unavailable
+from peik.errors import BadInput, Conflict, StartError, Unavailable
 from peik.events import Events
+from peik.guests import Guests
 from peik.ports import BotRecord, LetterFilter, LetterView
 from peik.settings_values import StoreKind
 from peik.store.choosing import store_of
@@ -69,8 +70,9 @@ class FileCounter:
 
     async def _open(self) -> None:
         clock = SystemClock()
-        self._store = store_of(self._config, clock=clock, on_blobs_freed=self._remove)
+        self._store = store_of(self._config, clock=clock, on_blobs_freed=self.remove)
         self._engine = _NoEngine()
+        await self._store.open()
         self._desk = Desk(
             store=self._store,
             engine=self._engine,
@@ -78,8 +80,8 @@ class FileCounter:
             events=Events(),
             defaults=Defaults(attempts=self._config.attempts, backoff_ms=self._config.backoff_ms),
             expect=lambda at_ms: None,
+            guests=Guests(self._store.papers, clock),
         )
-        await self._store.open()
         try:
             self._desk.open(await self._store.bots())
             self._nodes = Nodes(
@@ -102,7 +104,8 @@ class FileCounter:
         if self._store.seals.has_key and not await sealing.admit(self._store.sealed, self._store.seals) and is_running:
             self._store.seals.hold()
 
-    def _remove(self, blobs: Sequence[str]) -> None:
+    def remove(self, blobs: Iterable[str]) -> None:
+        """Files that nobody needs any more. The spool is opened only now, if nobody has."""
         self._spool.remove(blobs)
 
     @property
@@ -171,20 +174,12 @@ class FileCounter:
         call = call_of(body)
         bot = self._desk.bot(call.bot_id)
         await self._know_chats(bot)
-        enclosed: list[Enclosed] = []
-        try:
-            for field, path in attached:
-                enclosed.append(await self._enclose(field, path, on_bytes))
-            (accepted,) = await self._desk.accept([msgspec.structs.replace(call, enclosed=tuple(enclosed))])
-        except InDoubt:
-            raise  # it may be accepted all the same, and needs its files then
-        except BaseException:
-            self._spool.remove([one.blob for one in enclosed])
-            raise
-        if accepted.is_repeat:
-            self._spool.remove([one.blob for one in enclosed])
-        view = await self._desk.letter(accepted.letter_id)
-        return {"id": str(view.id), "state": view.state}
+        accepted = await self._desk.accept_with_files(
+            await keep_files((self._enclose(field, path, on_bytes) for field, path in attached), self),
+            lambda files: msgspec.structs.replace(call, enclosed=files),
+            blobs=self,
+        )
+        return {"id": str(accepted.letter_id), "state": accepted.state}
 
     async def _know_chats(self, bot: BotRecord) -> None:
         self._engine.same_as = {
@@ -216,12 +211,9 @@ class FileCounter:
         deadline = time.monotonic() + timeout_s
         while True:
             letter = self.letter(letter_id)
-            if letter["merged_into"] is not None:
-                letter_id = str(letter["merged_into"])
-            elif letter["finished_at"] is not None or time.monotonic() >= deadline:
+            if letter["finished_at"] is not None or time.monotonic() >= deadline:
                 return letter
-            else:
-                time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S)
 
     def letters(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
         before = None if cursor is None else _number(cursor, "cursor")
@@ -341,6 +333,7 @@ class FileCounter:
             forgetter = forgetter_of(
                 self._config,
                 clock=SystemClock(),
+                settled=SystemClock(),  # the engine, which tidies up, does not run here
                 events=Events(),
                 letters=self._desk,
                 bots=lambda: [bot.bot_id for bot in self._desk.bots()],

@@ -51,6 +51,9 @@ def migrate(
     while_in_use: Annotated[
         bool, typer.Option("--while-in-use", help="Read a store that is served, to try out how long it takes.")
     ] = False,
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="Let the store in --from be served again that was moved away.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be moved, and move nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
@@ -61,6 +64,11 @@ def migrate(
         if archive is not None:
             _refuse_both(origin, target, from_files, to_files)
             _move_archive(visit, archive, while_in_use=while_in_use, dry_run=dry_run)
+            return
+        if take_back:
+            if origin is None or target is not None:
+                raise typer.BadParameter("--take-back is about one store: give --from, and no --to.")
+            _take_back(visit, origin)
             return
         if origin is None or target is None:
             raise typer.BadParameter("Say from where and to where: --from and --to, or --archive FROM TO.")
@@ -74,6 +82,21 @@ def migrate(
     except KeyboardInterrupt:
         visit.note("What was moved so far is kept. Start again to go on.")
         raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+def _take_back(visit: Visit, origin: str) -> None:
+    import asyncio
+
+    from peik.store.moving.move import take_back
+    from peik.store.moving.opening import end_of
+
+    end = end_of(address(origin))
+    target = asyncio.run(take_back(end))
+    if target is None:
+        words = f"{end.shown} was not moved away; it may be served."
+    else:
+        words = f"{end.shown} may be served again. It holds what was there when it was moved to {target}: do not serve both."
+    visit.show({"store": end.shown, "was_moved_to": target}, lambda: words)
 
 
 def _refuse_both(*given: object) -> None:
@@ -159,7 +182,7 @@ def _last_words(moved: "Moved", took_s: float) -> str:
         return f"Everything was moved to {moved.target} before; there is nothing left to do."
     return (
         f"Moved and compared in {took_s:.1f} s. Set PEIK_STORE to {moved.target} and start Peik. "
-        f"{moved.origin} is as it was: do not start it again."
+        f"{moved.origin} is as it was, and says where it was moved to: Peik does not start on it any more."
     )
 
 

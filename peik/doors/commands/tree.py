@@ -50,14 +50,20 @@ _ITSELF = "Peik itself"
 
 @app.command(rich_help_panel=RUN)
 def demo(
-    once: Annotated[bool, typer.Option("--once", help="Play the story once, print the counts, and end.")] = False,
+    once: Annotated[
+        bool | None,
+        typer.Option(
+            help="Play the story once, print the counts, and end; so it is where standard input is no terminal."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of all chance in the story.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", hidden=True)] = False,
 ) -> None:
     """Watch Peik deliver through an outage, a crash and a flood. Needs no token and no network."""
     from peik.demo.play import demo as play
 
-    raise typer.Exit(play(is_once=once, is_quick=quick, seed=seed))
+    is_watched = sys.stdin is not None and sys.stdin.isatty()  # else nobody is there to press Ctrl-C
+    raise typer.Exit(play(is_once=not is_watched if once is None else once, is_quick=quick, seed=seed))
 
 
 @app.command(rich_help_panel=RUN)

@@ -154,7 +154,7 @@ class Visit:
     def note(self, sentence: str) -> None:
         """Beside the answer, for people."""
         if not self.is_json:
-            sys.stderr.write(sentence + "\n")
+            _aside(sentence)
 
     # ---- asking back, waiting ----
 
@@ -336,7 +336,7 @@ def tell(problem: Problem | StartError, *, is_json: bool) -> int:
     if is_json:
         write_problem(code=name, status=status, detail=words)
     else:
-        sys.stderr.write(f"peik: {words}\n")
+        _aside(f"peik: {words}")
     return code
 
 
@@ -350,4 +350,11 @@ def write_problem(*, code: str, status: int, detail: str) -> None:
         "code": code,
         "detail": detail,
     }
-    sys.stderr.write(msgspec.json.encode(body).decode() + "\n")
+    _aside(msgspec.json.encode(body).decode())
+
+
+def _aside(line: str) -> None:
+    """On stderr, after all that was said on stdout: in a file that takes both, they stand in their order."""
+    with contextlib.suppress(BrokenPipeError):  # whoever reads no answers may still read this
+        sys.stdout.flush()
+    sys.stderr.write(line + "\n")

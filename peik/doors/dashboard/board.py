@@ -17,6 +17,7 @@ from peik.app import Office
 from peik.core.key import Key
 from peik.core.role import Role
 from peik.doors.access import Caller
+from peik.doors.dashboard.headers import cookie_of
 from peik.doors.dashboard.rendering import Renderer
 from peik.errors import Problem
 
@@ -93,11 +94,12 @@ class Board:
     ) -> Response:
         """A whole page. `problem=` of the context is shown above it."""
         said, is_live = None, LIVE in request.headers
-        if not is_live and FLASH in request.cookies:
-            said = read_said(request.cookies[FLASH], visitor.csrf)
+        kept = None if is_live else cookie_of(request, FLASH)
+        if kept is not None:
+            said = read_said(kept, visitor.csrf)
         body = self._renderer.render(template, request=request, visitor=visitor, said=said, context=context)
         response = Response(body, status, media_type="text/html; charset=utf-8")
-        if not is_live and FLASH in request.cookies:
+        if kept is not None:
             response.delete_cookie(FLASH, path="/admin")
         return response
 
@@ -129,7 +131,7 @@ def write_said(said: Said, secret: str) -> str:
     """As a cookie, sealed with a secret of the visitor: others on the same host can plant cookies, but no words of ours."""
     for chars in _WORD_CHARS:
         short = Said(said.key, {name: word[:chars] for name, word in said.words.items()}, said.is_bad)
-        written = urllib.parse.quote(msgspec.json.encode(short).decode())
+        written = urllib.parse.quote(msgspec.json.encode(short).decode(), safe="")
         if len(written) <= _FLASH_CHARS_MAX:
             break
     return f"{_seal(written, secret)}.{written}"

@@ -104,9 +104,9 @@ class BotPages:
             inbounds=INBOUND,
             policies=tuple(Policy),
             policy_usual=self._board.peik.config.missed,
-            limits=bot.limits or Limits(),
+            limits=bot.limits or bot.usual_limits,
             figures=FIGURES,
-            usual=Limits(),
+            usual=bot.usual_limits,
             may_remove=visitor.bot_ids is None,
         )
 

@@ -20,9 +20,10 @@ from starlette.routing import Route, Router
 from peik.core.role import Role
 from peik.doors.dashboard.assets import PREFIX, Assets
 from peik.doors.dashboard.board import COOKIE, Board, Page, Visitor, came_from, is_https
-from peik.doors.dashboard.headers import is_own_form, secured
+from peik.doors.dashboard.headers import cookie_of, is_own_form, secured
 from peik.doors.dashboard.sign_in import PATH, SignInPages, address_of
 from peik.doors.dashboard.words import language_of
+from peik.doors.forms import KIND_BYTES_MAX
 from peik.errors import BadInput, Denied, Forbidden, NotFound, Problem, TooLarge, Unavailable
 from peik.events import Surprise
 
@@ -112,7 +113,7 @@ class Door:
         return answer
 
     async def _visitor(self, request: Request) -> Visitor | None:
-        token = request.cookies.get(COOKIE, "")
+        token = cookie_of(request, COOKIE)
         found = await self._board.sign_ins.find(token) if token else None
         if found is None:
             return None
@@ -210,8 +211,11 @@ async def _check_form(request: Request, visitor: Visitor) -> None:
 
 async def _read_form(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> None:
     """Within bounds. The request remembers it, so that `await request.form()` gives the same again."""
-    kind, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    given = request.headers.get("content-type", "").lower()
+    kind, _, parameters = given.partition(";")
     is_plain = kind.strip() != "multipart/form-data"
+    if len(given) > KIND_BYTES_MAX or (bytes_max <= STRANGERS_BYTES_MAX and not is_plain):
+        raise _bad_form()
     try:
         size = int(request.headers.get("content-length", ""))
     except ValueError:
@@ -239,9 +243,9 @@ def _to_sign_in(request: Request) -> Response:
 def _preferred(request: Request) -> tuple[str, str]:
     """Language and theme: as the link says, as the browser remembers, as it comes."""
     language = language_of(
-        request.query_params.get("lang"), request.cookies.get("peik_lang"), request.headers.get("accept-language")
+        request.query_params.get("lang"), cookie_of(request, "peik_lang"), request.headers.get("accept-language")
     )
-    wanted = request.query_params.get("theme") or request.cookies.get("peik_theme") or "auto"
+    wanted = request.query_params.get("theme") or cookie_of(request, "peik_theme") or "auto"
     return language, wanted if wanted in THEMES else "auto"
 
 

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from peik.core.role import Role
 from peik.doors.dashboard.board import COOKIE, Board, Page, Visitor
+from peik.doors.dashboard.headers import cookie_of
 from peik.doors.sse import RETRY_MS, ServerSentEvents, frame
 from peik.errors import StoreUnavailable, Unavailable
 from peik.events import Event
@@ -40,7 +41,7 @@ class Live:
     async def follow(self, request: Request, visitor: Visitor) -> Response:
         if self._is_full(visitor.csrf):
             raise Unavailable(code="too_many_readers", detail="Too many pages are open. Reload this one by hand.")
-        return ServerSentEvents(self._ticks(request.cookies[COOKIE], visitor.csrf))
+        return ServerSentEvents(self._ticks(cookie_of(request, COOKIE) or "", visitor.csrf))
 
     def _is_full(self, whose: str) -> bool:
         own = sum(one == whose for one in self._readers.values())

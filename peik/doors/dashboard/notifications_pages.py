@@ -129,7 +129,11 @@ class NotificationPages:
         await self._seen(visitor, user_id, may_be_new=True)
         minutes = fields.decimal("minutes") or MINUTES_DEFAULT
         made = await self._desk.links.new_code(
-            user_id, bot_id=bot.bot_id, expires_s=minutes * 60, language=fields.text("language")
+            user_id,
+            bot_id=bot.bot_id,
+            expires_s=minutes * 60,
+            language=fields.text("language"),
+            bot_ids=visitor.bot_ids,
         )
         drawn = None if made.url is None else svg(made.url)
         picture = None if drawn is None else Markup(drawn)  # noqa: S704  drawn by us, of squares

@@ -37,7 +37,13 @@ class Dashboard:
         self._live = Live(self.board)
         attempts = Attempts(papers, peik.clock)
         sign_in = SignInPages(self.board, attempts)
-        self._upkeep = Upkeep(audit=peik.audit, sign_ins=self.board.sign_ins, attempts=attempts, events=peik.events)
+        self._upkeep = Upkeep(
+            audit=peik.audit,
+            sign_ins=self.board.sign_ins,
+            attempts=attempts,
+            clock=peik.settled,
+            events=peik.events,
+        )
         sections: tuple[Section, ...] = (
             sign_in,
             self._live,

@@ -1,21 +1,28 @@
 """Signing in, by an API key or by name and password, and signing out again."""
 
 import hmac
+import re
 import secrets
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from peik.admins.attempts import Attempts
+from peik.admins.attempts import HOME_MS, Attempts
 from peik.admins.sign_ins import AGE_MS, csrf_of, who_of
+from peik.core.gate import address_of as sender_of
 from peik.core.role import Role
+from peik.doors.access import too_often
 from peik.doors.dashboard.board import COOKIE, Board, Page, Visitor, fields_of, is_https, own_path
-from peik.doors.dashboard.headers import is_own_form
-from peik.errors import Denied, Forbidden, Problem
+from peik.doors.dashboard.headers import cookie_of, is_own_form
+from peik.errors import Denied, Forbidden, Problem, TooMany
 
 PATH = "/admin/sign-in"
 _FORM_COOKIE = "peik_form"  # ties the form to this browser before there is a session
+_FORM_BYTES = 16
+_FORM_TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")  # those bytes, as we write them
+_DEVICE_COOKIE = "peik_device"  # stays after a sign-out: strangers cannot lock out whoever has signed in here
+_DEVICE_CHARS_MAX = 100
 _FIELD_CHARS_MAX = 500
 
 
@@ -53,7 +60,7 @@ class SignInPages:
         problem: Problem | None = None,
         next_url: str | None = None,
     ) -> Response:
-        token = request.cookies.get(_FORM_COOKIE) or secrets.token_urlsafe(16)
+        token = _form_token(request) or secrets.token_urlsafe(_FORM_BYTES)
         body = self._board.render(
             "sign_in.html",
             request=request,
@@ -67,6 +74,8 @@ class SignInPages:
             },
         )
         response = Response(body, 200 if problem is None else problem.status, media_type="text/html; charset=utf-8")
+        if isinstance(problem, TooMany):
+            response.headers["Retry-After"] = str(problem.retry_after_s)
         response.set_cookie(_FORM_COOKIE, token, path="/admin", httponly=True, samesite="lax", secure=is_https(request))
         return response
 
@@ -82,14 +91,15 @@ class SignInPages:
                 fields.get("name", "")[:_FIELD_CHARS_MAX],
                 password[:_FIELD_CHARS_MAX] if isinstance(password, str) else "",
             )
-            address = address_of(request)
+            address, device = address_of(request), (cookie_of(request, _DEVICE_COOKIE) or "")[:_DEVICE_CHARS_MAX]
+            device = device or secrets.token_urlsafe(32)
             if given.key:
                 token = await self._by_key(given.key, address=address)
             else:
-                token = await self._by_password(given, address=address)
-        except Denied as problem:
+                token = await self._by_password(given, address=address, device=device)
+        except (Denied, TooMany) as problem:
             return self.form(request, language=language, theme=theme, problem=problem, next_url=next_url)
-        if before := request.cookies.get(COOKIE):
+        if before := cookie_of(request, COOKIE):
             await self._board.sign_ins.sign_out(before)  # a browser is signed in as one
         response = RedirectResponse(next_url, 303)
         response.set_cookie(
@@ -101,11 +111,21 @@ class SignInPages:
             samesite="lax",
             secure=is_https(request),
         )
+        if not given.key:
+            response.set_cookie(
+                _DEVICE_COOKIE,
+                device,
+                max_age=HOME_MS // 1000,
+                path="/admin/sign-in",
+                httponly=True,
+                samesite="lax",
+                secure=is_https(request),
+            )
         response.delete_cookie(_FORM_COOKIE, path="/admin")
         return response
 
     def _check_form(self, request: Request, fields: dict[str, str]) -> None:
-        token = request.cookies.get(_FORM_COOKIE, "")
+        token = _form_token(request)
         is_ours = hmac.compare_digest(csrf_of(token).encode(), fields.get("csrf", "").encode())
         if not (token and is_ours and is_own_form(request)):
             raise Forbidden(
@@ -113,30 +133,37 @@ class SignInPages:
             )
 
     async def _by_key(self, text: str, *, address: str) -> str:
-        """The token for the browser. A right key opens whatever others have tried: it is too long to be guessed, so that
-        brakes would only let strangers lock out its owner. Raises Denied, Forbidden."""
-        sign_ins = self._board.sign_ins
-        key = sign_ins.key(text)
+        """The token for the browser. Guesses are counted as at the other doors, and with theirs. Raises Denied, TooMany."""
+        sign_ins, gate, now = self._board.sign_ins, self._board.peik.gate, self._board.peik.clock.mono()
+        key, host = sign_ins.key(text), address or None
+        wait_s = gate.wrong_wait_s(host, text, now) if key is None else gate.holder_wait_s(host, key.id, key.rate, now)
+        if wait_s:
+            await self._note_again("key", "too_many_requests", address=address)
+            raise too_often(wait_s)
         if key is None:
-            await self._attempts.begin(name=None, address=address)
-            await self._note("?", "key", address=address, failed="wrong_key")
+            await self._note_wrong("?", "key", address=address, failed="wrong_key")
             raise Denied(code="wrong_sign_in_key", detail="This key is not known here, or its time is over.")
         token = await sign_ins.sign_in_key(key, address=address)
         await self._note(who_of(key), "key", address=address)
         return token
 
-    async def _by_password(self, given: Given, *, address: str) -> str:
+    async def _by_password(self, given: Given, *, address: str, device: str) -> str:
         """The token for the browser. Raises Denied, Forbidden, and Unavailable if too many try at once."""
         people = self._board.people
-        places = await self._attempts.begin(name=given.name, address=address)
+        try:
+            places = await self._attempts.begin(name=given.name, address=address, device=device)
+        except Forbidden as problem:
+            await self._note_again("password", problem.code, address=address)
+            raise
         person = await people.is_right(given.name, given.password)
         if person is None:
             # What was written as a name may be a password in the wrong field, so that only known names are noted.
             known = await people.person(given.name)
-            await self._note("?" if known is None else known.name, "password", address=address, failed="wrong_password")
+            name = "?" if known is None else known.name
+            await self._note_wrong(name, "password", address=address, failed="wrong_password")
             raise Denied(code="wrong_sign_in", detail="Name and password do not belong together.")
         token = await self._board.sign_ins.sign_in_person(person, address=address)
-        await self._attempts.forgive(places, name=person.name, address=address)
+        await self._attempts.forgive(places, name=person.name, address=address, device=device)
         await self._note(person.name, "password", address=address)
         return token
 
@@ -145,15 +172,37 @@ class SignInPages:
             who=who, action="sign_in", target=target, is_done=not failed, detail=failed, address=address
         )
 
+    async def _note_wrong(self, who: str, target: str, *, address: str, failed: str) -> None:
+        """A line for each, and one for many if somebody goes on with what costs him no guess: the same wrong key."""
+        refusals, sender = self._board.audit.refusals, f"sign-in {sender_of(address)}"
+        try:
+            refusals.check(sender)
+        except Forbidden:
+            await self._note_again(target, failed, address=address)
+            return
+        refusals.note(sender)
+        await self._note(who, target, address=address, failed=failed)
+
+    async def _note_again(self, target: str, failed: str, *, address: str) -> None:
+        await self._board.audit.note_refused_again(
+            who="?", action="sign_in", target=target, detail=failed, address=address
+        )
+
     # ---- for those who are in ----
 
     async def sign_out(self, request: Request, visitor: Visitor) -> Response:
-        await self._board.sign_ins.sign_out(request.cookies[COOKIE])
+        await self._board.sign_ins.sign_out(cookie_of(request, COOKIE) or "")
         return _left()
 
     async def sign_out_everywhere(self, request: Request, visitor: Visitor) -> Response:
-        await self._board.sign_ins.sign_out_everywhere(request.cookies[COOKIE])
+        await self._board.sign_ins.sign_out_everywhere(cookie_of(request, COOKIE) or "")
         return _left()
+
+
+def _form_token(request: Request) -> str:
+    """What we tied this browser to; empty: nothing that is ours."""
+    shown = cookie_of(request, _FORM_COOKIE) or ""
+    return shown if _FORM_TOKEN.fullmatch(shown) else ""
 
 
 def address_of(request: Request) -> str:

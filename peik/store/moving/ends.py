@@ -58,6 +58,12 @@ class End(Protocol):
     async def begin(self, progress: Progress) -> None:
         """Keep progress, whoever has kept some before: from now on this process moves."""
 
+    async def moved_to(self) -> str | None:
+        """Where everything here was moved to; None: nowhere."""
+
+    async def note_moved(self, target: str | None) -> None:
+        """Keep where everything was moved to, so that this store is not served beside that one. None takes it back."""
+
     def fit(self, record: Record) -> Record:
         """A record as it will be read again from this store."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peik.node_ports import FileStore
-from peik.store.folders import make_folder, sync_folder
+from peik.store.folders import make_private_folder, sync_folder
 from peik.store.moving.records import File
 from peik.store.shared_spool import PART_BYTES
 from peik.store.spool import FolderSpool
@@ -27,8 +27,9 @@ class FolderFiles:
     def _keep(self, blob: str, place: int, part: bytes) -> None:
         path = self._unfinished(blob)
         if place == 0:
-            make_folder(self.folder)
-        with path.open("wb" if place == 0 else "r+b") as file:
+            mode = make_private_folder(self.folder)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
+        with path.open("r+b") as file:
             file.seek(place * PART_BYTES)
             file.write(part)
 

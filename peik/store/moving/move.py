@@ -54,6 +54,14 @@ async def count(origin: End) -> dict[str, int]:
         return {**await origin.counts(), FILES: len(await origin.blobs())}
 
 
+async def take_back(origin: End) -> str | None:
+    """Let a store be served again that was moved away. Where to that was; None: it was not."""
+    async with _opened(origin, is_target=False):
+        target = await origin.moved_to()
+        await origin.note_moved(None)
+        return target
+
+
 async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: Watch) -> Moved:
     """Move everything, or go on where a move of the same two ends stopped. Raises Problem and StartError."""
     origin, target = ends.origin, ends.target
@@ -66,9 +74,10 @@ async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: W
         if before is not None:
             _check_same(ends, before, fingerprint)
             if before.ended_at_ms is not None:
+                await origin.note_moved(target.shown)
                 return _told(ends, before, was_done=True)
         await _check_target(target, is_begun=before is not None)
-        is_in_use = await _check_origin(origin, while_in_use=while_in_use, watch=watch)
+        is_in_use = await _check_origin(ends, while_in_use=while_in_use, watch=watch)
         run = secrets.token_hex(8)
         if before is None:
             now = clock.wall_ms()
@@ -77,6 +86,7 @@ async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: W
             )
         else:
             progress = msgspec.structs.replace(before, run=run)
+        await target.note_moved(None)  # it was emptied since
         await target.begin(progress)
         watch.begin("Moving", sum(counts.values()))
         watch.step(sum(one.moved.count for one in progress.kinds.values()))
@@ -92,6 +102,9 @@ async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: W
             )
         watch.begin("Comparing", sum(counts.values()))
         await _compare(ends, progress, watch)
+        if not is_in_use:
+            # Before the target may be served: at no moment may both be.
+            await origin.note_moved(target.shown)
         ended = msgspec.structs.replace(progress, ended_at_ms=clock.wall_ms())
         await target.write(next(iter(KINDS)), [], ended)
         return _told(ends, ended, was_begun=before is not None)
@@ -172,8 +185,15 @@ async def _check_target(target: End, *, is_begun: bool) -> None:
         )
 
 
-async def _check_origin(origin: End, *, while_in_use: bool, watch: Watch) -> bool:
+async def _check_origin(ends: Ends, *, while_in_use: bool, watch: Watch) -> bool:
     """Whether it is served now."""
+    origin, elsewhere = ends.origin, await ends.origin.moved_to()
+    if elsewhere not in (None, ends.target.shown):
+        raise Conflict(
+            code="origin_moved",
+            detail=f"Everything in {origin.shown} was moved to {elsewhere}. Move it from there; or, if this store is to be "
+            "served all the same, take that back first: peik migrate --from (this store) --take-back.",
+        )
     own = await origin.progress()
     if own is not None and own.ended_at_ms is None:
         raise Conflict(

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
+from peik import postgres_failures as failures
 from peik.core.letter import Enclosed, State
 from peik.errors import Conflict, NotFound, StartError
 from peik.store.contact_rules import words_of
@@ -30,7 +31,7 @@ from peik.store.moving.records import (
     WaitingHook,
 )
 from peik.store.moving.records import Sequence as LastId
-from peik.store.postgres import chats, failures, schema
+from peik.store.postgres import chats, schema
 from peik.store.postgres.address import read_address
 from peik.store.postgres.files import PostgresFiles
 from peik.store.postgres.session import Session
@@ -129,6 +130,19 @@ class PostgresEnd:
             return None
         found = await self._connection.fetchval(_SQL["progress"])
         return None if found is None else progresses.decode(found)
+
+    async def moved_to(self) -> str | None:
+        if not await self._beside.fetchval(_SQL["has_moved"]):
+            return None
+        found = await self._beside.fetchval(_SQL["moved_to"])
+        return None if found is None else str(found)
+
+    async def note_moved(self, target: str | None) -> None:
+        async with self._beside.transaction():
+            await self._beside.execute(_SQL["take_back"])
+            if target is not None:
+                await self._beside.execute(_SQL["make_moved"])
+                await self._beside.execute(_SQL["keep_moved"], target)
 
     async def begin(self, progress: Progress) -> None:
         async with self._connection.transaction():

@@ -440,4 +440,9 @@ def history_of(lines: list[str] | tuple[str, ...]) -> str:
 
 def has_place(letter: Letter) -> bool:
     """Whether its number means something: it is in its lane, or goes back to its old place there."""
-    return letter.phase == PHASE_IN_LANE or (letter.phase == PHASE_APART and letter.due_at is None)
+    return letter.phase == PHASE_IN_LANE or (letter.phase == PHASE_APART and letter.due_at is None) or is_merged(letter)
+
+
+def is_merged(letter: Letter) -> bool:
+    """Whether it stands apart for a newer edit."""
+    return letter.phase == PHASE_APART and letter.merged_into is not None

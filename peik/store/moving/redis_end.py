@@ -10,7 +10,7 @@ from peik.errors import Conflict, NotFound
 from peik.store.moving import progress as progresses
 from peik.store.moving import redis_rows
 from peik.store.moving.ends import Page
-from peik.store.moving.marker import KEY
+from peik.store.moving.marker import KEY, MOVED
 from peik.store.moving.progress import Progress
 from peik.store.moving.records import KINDS, Inbox, Record
 from peik.store.moving.redis_batch import RedisBatch
@@ -78,6 +78,16 @@ class RedisEnd:
     async def progress(self) -> Progress | None:
         found = await self._client.redis.get(self._key(KEY))
         return None if found is None else progresses.decode(found)
+
+    async def moved_to(self) -> str | None:
+        found = await self._client.redis.get(self._key(MOVED))
+        return found.decode() if isinstance(found, bytes) else found
+
+    async def note_moved(self, target: str | None) -> None:
+        if target is None:
+            await self._client.redis.delete(self._key(MOVED))
+        else:
+            await self._client.redis.set(self._key(MOVED), target)
 
     async def begin(self, progress: Progress) -> None:
         await self._client.redis.set(self._key(KEY), progresses.encode(progress))

@@ -32,6 +32,7 @@ from peik.store.moving.records import (
     Story,
     Tally,
     WaitingHook,
+    is_merged,
     lines_of,
 )
 from peik.store.moving.records import Sequence as LastId
@@ -77,6 +78,8 @@ def _letter(batch: RedisBatch, one: Letter, known: Surroundings) -> None:
         batch.field("state", one.id, encode(state))
     if one.phase == PHASE_IN_LANE:
         _in_lane(batch, one, row.chat)
+    elif is_merged(one):
+        batch.listed("merged", one.merged_into or 0, one.id)
     elif one.phase == PHASE_APART:
         if one.awaits is not None:
             batch.listed("awaits", one.awaits, one.id)
@@ -84,7 +87,7 @@ def _letter(batch: RedisBatch, one: Letter, known: Surroundings) -> None:
             batch.member("due", _padded(one.id), one.due_at)
     else:
         batch.member("dead" if one.phase == PHASE_FAILED else "done", one.id, one.settled_at or 0)
-    if one.expires_at is not None and one.phase < PHASE_COMPLETED:
+    if one.expires_at is not None and one.phase < PHASE_COMPLETED and not is_merged(one):
         batch.member("expiry", one.id, one.expires_at)
     if one.enclosed is not None and one.phase in (PHASE_IN_LANE, PHASE_APART, PHASE_FAILED):
         batch.field("blobs", one.id, encode(rows.blobs_of(one)))

@@ -142,6 +142,28 @@ class SqliteEnd:
     async def progress(self) -> Progress | None:
         return await self._ask(_progress)
 
+    async def moved_to(self) -> str | None:
+        def read(one: apsw.Connection) -> str | None:
+            found = one.execute(_SQL["moved_to"]).fetchall() if _number(one, _SQL["has_moved"]) else []
+            return None if not found else str(found[0][0])
+
+        return await self._ask(read)
+
+    async def note_moved(self, target: str | None) -> None:
+        def keep(one: apsw.Connection) -> None:
+            is_origin = one.in_transaction  # of its snapshot
+            if is_origin:
+                one.execute("COMMIT; PRAGMA query_only = OFF")
+            with one:
+                one.execute(_SQL["take_back"])
+                if target is not None:
+                    one.execute(_SQL["make_moved"])
+                    one.execute(_SQL["keep_moved"], (target,))
+            if is_origin:
+                one.execute("PRAGMA query_only = ON; BEGIN")
+
+        await self._ask(keep)
+
     async def begin(self, progress: Progress) -> None:
         def keep(one: apsw.Connection) -> None:
             with one:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from peik.core.letter import State
 from peik.ports import LetterView
-from peik.store.change_rules import Changed, changed, line_of, must_be_open, planned
+from peik.store.change_rules import Changed, changed, line_of, must_be_changeable, planned
 from peik.store.postgres import chats, looking, people, reading
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.queries import load
@@ -28,14 +28,14 @@ async def cancel_many(batch: Batch, letter_ids: Sequence[int], at_ms: int) -> li
         batch.telling.lanes(bot_id)
         batch.telling.ended(bot_id, [row[0] for row in rows if row[1] == bot_id])
     await batch.free_blobs(ended)
-    await batch.release_dependents(ended)
+    await batch.release(ended)
     return await looking.views(batch.session, ended, at_ms)
 
 
 async def change(batch: Batch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> Changed:
     """Raises NotFound, or Conflict if the letter is in flight or has ended."""
     view = await people.locked_view(batch, letter_id, at_ms)
-    must_be_open(view)
+    must_be_changeable(view)
     phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
     plan = planned(phase=phase, was_due_at_ms=view.due_at_ms, due_at_ms=due_at_ms, at_ms=at_ms)
     number = (await people.number_anew(batch, {view.bot_id: [letter_id]}))[letter_id] if plan.joins else None

@@ -13,16 +13,17 @@ import msgspec
 from peik.core.letter import Draft, Letter, State
 from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput
-from peik.ports import Accepted, Stub
+from peik.ports import Accepted, Followed, Stub
 from peik.store.commit import IDEMPOTENCY_MS, Slot, check_same_call
 from peik.store.postgres import chats, letters_in, reading
 from peik.store.postgres.inbox_intake import Intake
-from peik.store.postgres.queries import load
-from peik.store.postgres.session import Session
-from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
+from peik.store.postgres.queries import filled, load
+from peik.store.postgres.session import Row, Session
+from peik.store.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, STATE_OF_PHASE, TALLY_COLUMNS
 from peik.store.telling import Telling
 
 _SQL = load("letters.sql")
+_SETTLE = filled(_SQL["settle"], has_merged=_SQL["has_merged"].written)
 
 Key = tuple[int, str]  # (bot, idempotency key)
 
@@ -39,6 +40,7 @@ class Batch:
         self.intake = Intake(session, self.telling)
         self.superseded: list[Stub] = []
         self.joined: list[Stub] = []
+        self.followed: list[Followed] = []
         self.blobs_freed: list[str] = []
         self.marked: list[tuple[Letter, int]] = []  # each with the epoch of its bot's lease
         self._step = step
@@ -80,12 +82,10 @@ class Batch:
 
     # ---- filling ----
 
-    async def look_up(self, keys: Sequence[tuple[int, str, int]]) -> None:
-        """Which of the keys (bot, key, at) that this commit brings are taken: one look for all of them."""
-        bots, names, ats = zip(*keys, strict=True)
-        for bot_id, key, digest, letter_id in await self.session.rows(
-            _SQL["find_keys"], bots=bots, keys=names, ats=ats
-        ):
+    async def look_up(self, keys: Sequence[Key]) -> None:
+        """Which of the keys that this commit brings are taken: one look for all of them."""
+        bots, names = zip(*keys, strict=True)
+        for bot_id, key, digest, letter_id in await self.session.rows(_SQL["find_keys"], bots=bots, keys=names):
             self._known[bot_id, key] = (digest, letter_id)
 
     async def add_drafts(self, drafts: Sequence[Draft], at_ms: int) -> list[Slot | Accepted]:
@@ -144,12 +144,10 @@ class Batch:
     async def _write_letters(self) -> None:
         await letters_in.write(self.session, self._slots)
         letters_in.tell(self.telling, self._slots)
-        for one in await letters_in.supersede(self.session, self._slots):
-            self.count(one.stub.bot_id, PHASE_IN_LANE, PHASE_OF[State.COMPLETED])
-            self.superseded.append(one.stub)
-            self.telling.lanes(one.stub.bot_id)
-            self.telling.ended(one.stub.bot_id, [one.stub.letter_id])
-            self._free(one.enclosed)
+        for stub in await letters_in.supersede(self.session, self._slots):
+            self.count(stub.bot_id, PHASE_IN_LANE, PHASE_APART)
+            self.superseded.append(stub)
+            self.telling.lanes(stub.bot_id)
         if self._keys:
             rows = [
                 (bot_id, key, slot.draft.digest, slot.letter_id, slot.at_ms + IDEMPOTENCY_MS)
@@ -184,17 +182,21 @@ class Batch:
             )
             for (_, epoch), one in tried.items()
         ]
-        took = await self.session.returned(_SQL["settle"], *zip(*rows, strict=True))
+        took = await self.session.returned(_SETTLE, *zip(*rows, strict=True))
         ended: list[int] = []
-        for letter_id, epoch, enclosed in took:
+        newest: list[int] = []
+        for letter_id, epoch, enclosed, has_merged in took:
             one = tried[letter_id, epoch]
             self.count(one.bot_id, PHASE_IN_LANE, PHASE_OF[one.state])
             if one.state.is_final:
                 ended.append(letter_id)
                 self.telling.ended(one.bot_id, [letter_id])
+                if has_merged:
+                    newest.append(letter_id)
             if one.state is State.COMPLETED:
                 self._free(enclosed)
-        await self.release_dependents(ended)
+        await self._end_merged(newest)
+        await self._release_dependents(ended)
 
     async def _write_untried(self, untried: Sequence[tuple[Settlement, int]]) -> None:
         """No mark shows that these are the sender's to end, so its lease must: a zombie knows of chats what was once so."""
@@ -215,15 +217,38 @@ class Batch:
         for letter_id, bot_id, phase in ended:
             self.count(bot_id, phase, PHASE_OF[State.FAILED])
             self.telling.ended(bot_id, [letter_id])
-        await self.release_dependents([row[0] for row in ended])
+        await self.release([row[0] for row in ended])
 
-    async def release_dependents(self, letter_ids: Sequence[int]) -> None:
+    async def release(self, letter_ids: Sequence[int]) -> None:
+        """These have ended: what hung on them goes its way."""
+        await self._end_merged(letter_ids)
+        await self._release_dependents(letter_ids)
+
+    async def _release_dependents(self, letter_ids: Sequence[int]) -> None:
         """Letters that waited for one of these join their lanes."""
+        if letter_ids:
+            await self._join_again("release_dependents", letter_ids)
+
+    async def _end_merged(self, letter_ids: Sequence[int]) -> None:
+        """Edits that gave way to one of these come back if it was never sent, and end as it did if it was."""
         if not letter_ids:
             return
-        for bot_id, letter_id, chat, thread in await self.session.returned(
-            _SQL["release_dependents"], ended=letter_ids
-        ):
+        while await self.session.returned(_SQL["pass_on"], ended=letter_ids):
+            pass  # those that several gave way to, one after the other, and that were all taken back at once
+        await self._join_again("come_back", letter_ids)
+        followed = await self.session.returned(_SQL["follow"], ended=letter_ids)
+        for row in followed:
+            one = _followed(row)
+            self.count(one.bot_id, PHASE_APART, PHASE_OF[one.state])
+            self.telling.ended(one.bot_id, [one.letter_id])
+            self.followed.append(one)
+            if one.state is State.COMPLETED:
+                self._free(row["enclosed"])
+        await self._release_dependents([row["id"] for row in followed])
+
+    async def _join_again(self, query: str, ended: Sequence[int]) -> None:
+        """Letters that stood apart for these join their lanes at their old places."""
+        for bot_id, letter_id, chat, thread in await self.session.returned(_SQL[query], ended=ended):
             self.count(bot_id, PHASE_APART, PHASE_IN_LANE)
             self.telling.lanes(bot_id)
             self.joined.append(Stub(letter_id=letter_id, bot_id=bot_id, lane=(chats.decode(chat), thread)))
@@ -256,3 +281,17 @@ class Batch:
         )
         self.marked.extend((letter, epoch) for letter, epoch, _ in self._marks)
         self._taken.update(row[0] for row in taken)
+
+
+def _followed(row: Row) -> Followed:
+    return Followed(
+        letter_id=row["id"],
+        bot_id=row["bot_id"],
+        method=row["method"],
+        chat=chats.decode(row["chat"]),
+        state=STATE_OF_PHASE[row["phase"]],
+        reason=row["failed_reason"],
+        uncertain_tries=row["uncertain_tries"],
+        merged_into=row["merged_into"],
+        trace=row["trace"],
+    )

@@ -109,12 +109,12 @@ class PostgresInbox:
         found = await self._read(lambda session: inbox_consumers.consumers(session, bot_id))
         return [opened(one, self._seals) for one in found]
 
-    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
+    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int, most: int | None = None) -> Consumer:
         found = await self._read(lambda session: inbox_consumers.consumer(session, bot_id, name))
         if found is not None:
             return opened(found, self._seals)
         made = await self._change(
-            lambda session: inbox_consumers.ensure(session, bot_id, name, at_ms), inboxes=[bot_id]
+            lambda session: inbox_consumers.ensure(session, bot_id, name, at_ms, most), inboxes=[bot_id]
         )
         return opened(made, self._seals)
 

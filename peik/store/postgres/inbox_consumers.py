@@ -7,7 +7,7 @@ from peik.core.letter import Chat
 from peik.core.spans import Progress, Span, advanced
 from peik.errors import Conflict, NotFound
 from peik.inbox_ports import Burial, Consumer, Deferral
-from peik.store.inbox_consumers import CLOCK_SLACK_MS, unknown
+from peik.store.inbox_consumers import CLOCK_SLACK_MS, check_room, unknown
 from peik.store.inbox_rows import consumer_from_row, encode_allowed, progress_of
 from peik.store.postgres import chats
 from peik.store.postgres.inbox_rows import ARRIVAL, arrivals_of
@@ -46,9 +46,11 @@ async def _consumers(session: Session, where: str, **bound: object) -> list[Cons
     return [consumer_from_row(tuple(row)) for row in rows]
 
 
-async def ensure(session: Session, bot_id: int, name: str, at_ms: int) -> Consumer:
+async def ensure(session: Session, bot_id: int, name: str, at_ms: int, most: int | None = None) -> Consumer:
     await check_bot(session, bot_id)
     await session.rows(_SQL["lock_inboxes"], bots=[bot_id])  # where it begins must not move meanwhile
+    if most is not None:
+        check_room(await consumers(session, bot_id), name, most)
     await session.run(_SQL["make_consumer"], bot=bot_id, name=name, at=at_ms)
     found = await consumer(session, bot_id, name)
     assert found is not None

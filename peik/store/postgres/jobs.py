@@ -19,11 +19,11 @@ from peik.job_ports import (
     Settled,
     Standing,
 )
+from peik.postgres_failures import translate
 from peik.store.executor import Ended
 from peik.store.listened import answer, fail
 from peik.store.postgres import job_queueing, job_reading, job_runs, job_taking
 from peik.store.postgres.commit import Batch
-from peik.store.postgres.failures import translate
 from peik.store.postgres.inbox import Read
 from peik.store.postgres.job_writer import JobOperation, JobWriter
 from peik.store.postgres.session import Session

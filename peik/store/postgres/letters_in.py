@@ -111,12 +111,7 @@ def tell(telling: Telling, slots: Iterable[Slot]) -> None:
 # ---- edits that replace waiting ones ----
 
 
-class Superseded(msgspec.Struct, frozen=True, kw_only=True):
-    stub: Stub
-    enclosed: str | None
-
-
-async def supersede(session: Session, slots: Sequence[Slot]) -> list[Superseded]:
+async def supersede(session: Session, slots: Sequence[Slot]) -> list[Stub]:
     """Waiting edits that newer ones of the same method and target replace, in one look for all of them.
 
     The one that a newer edit refers to is left alone: it needs the answer.
@@ -130,32 +125,20 @@ async def supersede(session: Session, slots: Sequence[Slot]) -> list[Superseded]
     waiting: dict[tuple[int, str], dict[int, Row]] = defaultdict(dict)
     for row in await session.rows(_SQL["waiting_edits"], bots=bots, targets=targets):
         waiting[row["bot_id"], row["target"]][row["id"]] = row
-    gone: list[Superseded] = []
+    gone: list[Stub] = []
     into: dict[int, int] = {}
-    at: list[int] = []
     for slot in newer:
         standing = waiting[slot.draft.bot_id, str(slot.draft.target)]
         for letter_id in [one for one in standing if one < slot.letter_id and one != slot.draft.awaits]:
             row = standing.pop(letter_id)
             into[letter_id] = slot.letter_id
-            at.append(slot.at_ms)
             lane = (chats.decode(row["chat"]), row["thread"])
-            stub = Stub(letter_id=letter_id, bot_id=row["bot_id"], lane=lane, into=slot.letter_id)
-            gone.append(Superseded(stub=stub, enclosed=row["enclosed"]))
+            gone.append(Stub(letter_id=letter_id, bot_id=row["bot_id"], lane=lane, into=slot.letter_id))
             if letter_id in fresh:
                 fresh[letter_id].is_superseded = True
     if gone:
-        await session.run(_SQL["supersede"], letters=list(into), into=list(into.values()), ats=at)
-        newest = [_last(into, letter_id) for letter_id in into]
-        await session.run(_SQL["await_newer"], letters=list(into), newest=newest)
+        await session.run(_SQL["supersede"], letters=list(into), into=list(into.values()))
     return gone
-
-
-def _last(into: dict[int, int], letter_id: int) -> int:
-    """An edit may be replaced by one that is replaced in the same commit."""
-    while letter_id in into:
-        letter_id = into[letter_id]
-    return letter_id
 
 
 # ---- rows ----

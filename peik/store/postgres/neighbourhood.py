@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from peik.node_ports import News
-from peik.store.postgres.failures import is_gone, is_refusal
+from peik.postgres_failures import is_gone, is_refusal
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session, end
 from peik.store.telling import Telling

@@ -11,8 +11,8 @@ from typing import TypeVar
 from peik import __version__
 from peik.core.letter import Letter
 from peik.node_ports import Beat, News, NodeRecord
+from peik.postgres_failures import is_refusal, translate
 from peik.store.postgres import reading, session
-from peik.store.postgres.failures import is_refusal, translate
 from peik.store.postgres.inbox import Read
 from peik.store.postgres.neighbourhood import Neighbourhood
 from peik.store.postgres.queries import Query, load

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from peik.clock import Clock
 from peik.errors import Problem, StartError, StoreUnavailable
+from peik.postgres_failures import at_start, is_gone, is_refusal, may_repeat, translate
 from peik.seals import PLAIN, Seals
 from peik.store.executor import Ended
 from peik.store.listened import Listened, answer, fail, node_name
@@ -14,7 +15,6 @@ from peik.store.postgres import outbox, schema, session
 from peik.store.postgres.address import read_address
 from peik.store.postgres.commit import Batch
 from peik.store.postgres.contacts import PostgresContacts
-from peik.store.postgres.failures import at_start, is_gone, is_refusal, may_repeat, translate
 from peik.store.postgres.files import PostgresFiles
 from peik.store.postgres.forgetting import PostgresForgetting
 from peik.store.postgres.inbox import PostgresInbox

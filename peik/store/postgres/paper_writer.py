@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from peik.errors import Problem
+from peik.postgres_failures import translate
 from peik.store.executor import Ended
 from peik.store.listened import answer, fail
 from peik.store.postgres.commit import Batch
-from peik.store.postgres.failures import translate
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session
 from peik.store.postgres.writer import Operation, Writer

@@ -30,7 +30,7 @@ async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
     batch.telling.lanes(view.bot_id)
     batch.telling.ended(view.bot_id, [letter_id])
     await batch.free_blobs([letter_id])
-    await batch.release_dependents([letter_id])
+    await batch.release([letter_id])
     return Stub(letter_id=letter_id, bot_id=view.bot_id, lane=(view.chat, view.thread))
 
 

@@ -137,6 +137,11 @@ async def tallies(session: Session, at_ms: int) -> dict[int, Tally]:
     }
 
 
+async def ended_by_minute(session: Session, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+    rows = await session.rows(_SQL["ended_by_minute"], since=since_ms, until=until_ms)
+    return {int(minute): (int(delivered), int(failed)) for minute, delivered, failed in rows}
+
+
 async def bots(session: Session, seals: Seals = PLAIN) -> list[BotRecord]:
     return [
         BotRecord(

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from peik.postgres_failures import is_refusal, translate
 from peik.seals import Change, Kept, is_secret
 from peik.store.postgres import session
 from peik.store.postgres.commit import Batch
-from peik.store.postgres.failures import is_refusal, translate
 from peik.store.postgres.inbox import Write
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 
+from peik.postgres_failures import is_gone
 from peik.store.postgres.address import Address
-from peik.store.postgres.failures import is_gone
 from peik.store.postgres.queries import Query, load
 
 _SQL = load("session.sql")
@@ -122,14 +122,19 @@ class Pool:
         async with self._pool.acquire(timeout=CONNECT_S) as connection:
             try:
                 yield Session(connection)
-            except Exception as error:
-                if is_gone(error):
+            except BaseException as error:
+                if is_gone(error) or is_in_the_middle(connection):
                     connection.terminate()  # the server's last words come before the end: it may still look alive
                 raise
 
     def end(self) -> None:
         """At once: nobody leaves anything behind."""
         self._pool.terminate()
+
+
+def is_in_the_middle(connection: asyncpg.Connection) -> bool:
+    """Whether it is given back within a transaction: who used it was cancelled while it was being undone."""
+    return not connection.is_closed() and bool(connection.is_in_transaction())
 
 
 async def connect_pool(address: Address, size: int) -> Pool:

@@ -27,6 +27,7 @@ from peik.ports import (
     Sweep,
     Tally,
 )
+from peik.postgres_failures import translate
 from peik.seals import place_of_key, place_of_secret
 from peik.store import paging
 from peik.store.commit import Slot
@@ -34,7 +35,6 @@ from peik.store.executor import Ended
 from peik.store.listened import LANE_COUNTED_MAX, answer, fail
 from peik.store.postgres import bots, changing, hooks, keys, looking, people, reading, upkeep
 from peik.store.postgres.commit import Batch
-from peik.store.postgres.failures import translate
 from peik.store.postgres.opened import OpenedStore
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session
@@ -72,7 +72,7 @@ class PostgresStore(OpenedStore):
             self._offer(fresh)
             self._tell(batch)
 
-        keyed = [(one.bot_id, one.idempotency_key, at_ms) for one in drafts if one.idempotency_key is not None]
+        keyed = [(one.bot_id, one.idempotency_key) for one in drafts if one.idempotency_key is not None]
         bots = {one.bot_id for one in drafts}
         self._writer.submit(Operation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed))
         return await future
@@ -217,6 +217,9 @@ class PostgresStore(OpenedStore):
 
     async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
         return await self._read(lambda one: reading.tallies(one, at_ms))
+
+    async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+        return await self._read(lambda one: reading.ended_by_minute(one, since_ms, until_ms))
 
     # ---- bots and chats ----
 

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from peik.errors import InDoubt
+from peik.postgres_failures import CommitFailed, is_gone, is_unavailable, may_repeat, translate
 from peik.store.executor import Ended
 from peik.store.postgres.commit import Batch
-from peik.store.postgres.failures import CommitFailed, is_gone, is_unavailable, may_repeat, translate
 from peik.store.postgres.queries import load
 from peik.store.postgres.session import Session, end
 from peik.store.telling import Telling
@@ -35,7 +35,7 @@ class Operation(Generic[T]):
     """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit.
 
     `tallies` and `inboxes` are the bots whose letters and whose updates it writes, as far as that is known before: they are
-    locked together, in order. `keys` are the idempotency keys (bot, key, at) that it will ask for.
+    locked together, in order. `keys` are the idempotency keys (bot, key) that it will ask for.
     """
 
     __slots__ = ("done", "inboxes", "keys", "prepare", "tallies", "weight")
@@ -48,7 +48,7 @@ class Operation(Generic[T]):
         weight: int = 1,
         tallies: Iterable[int] = (),
         inboxes: Iterable[int] = (),
-        keys: Sequence[tuple[int, str, int]] = (),
+        keys: Sequence[tuple[int, str]] = (),
     ) -> None:
         self.prepare = prepare
         self.done = done

@@ -56,9 +56,11 @@ class Bell:
     # ---- telling ----
 
     def tell(self, say: Callable[[Telling], None]) -> None:
-        """Add to the next message. It goes out at once, or a moment after the one before."""
+        """Add to the next message. It goes out at once, or a moment after the one before; not after `close`: nobody would end
+        the connection that it made."""
         say(self._unsaid)
-        if self._unsaid and (self._saying is None or self._saying.done()):
+        is_idle = self._saying is None or self._saying.done()
+        if self._unsaid and is_idle and not self._is_closing.is_set():
             self._saying = asyncio.get_running_loop().create_task(self._say())
 
     async def _say(self) -> None:

@@ -54,6 +54,9 @@ class Client:
         except exceptions.RedisError as error:
             await self.close()
             raise StartError(f"Cannot use {self.shown}: {_at_start(error)}") from error
+        except BaseException:
+            await self.close()
+            raise
 
     def _connected(self, *, connections: int, repeats: int) -> "aioredis.Redis":
         pool = aioredis.BlockingConnectionPool.from_url(
@@ -84,7 +87,6 @@ class Client:
             return
         version = tuple(int(part) for part in re.findall(r"\d+", str(info.get("redis_version", "")))[:2])
         if version and version < OLDEST:
-            await self.close()
             raise StartError(f"{self.shown} is Redis {info['redis_version']}. Peik needs Redis 7.0 or Valkey.")
 
     async def close(self) -> None:

@@ -126,12 +126,14 @@ class Commits:
         listener = self._listener()
         if effects.joined and listener is not None:
             listener.on_joined(effects.joined)
+        if effects.followed and listener is not None:
+            listener.on_followed(effects.followed)
         if effects.blobs_freed:
             self._on_blobs_freed(effects.blobs_freed)
 
         def say(telling: Telling) -> None:
-            for stub in effects.superseded:
-                telling.ended(stub.bot_id, [stub.letter_id])
+            for one in effects.followed:
+                telling.ended(one.bot_id, [one.letter_id])
             for stub in (*effects.superseded, *effects.joined):
                 telling.lanes(stub.bot_id)
             news(telling)

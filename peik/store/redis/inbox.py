@@ -106,10 +106,10 @@ class RedisInbox:
     async def consumers(self, bot_id: int | None = None) -> list[Consumer]:
         return [opened(one, self._seals) for one in await inbox_finding.consumers(self._client, bot_id)]
 
-    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
+    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int, most: int | None = None) -> Consumer:
         found = await self._named(bot_id, name)
         if found is None:
-            await self._write("ensure_consumer", str(bot_id), name, at_ms, news=_of_consumers)
+            await self._write("ensure_consumer", str(bot_id), name, at_ms, most, news=_of_consumers)
             found = await self._named(bot_id, name)
         if found is None:  # the bot was removed between the two
             raise problem("unknown_bot", bot_id)

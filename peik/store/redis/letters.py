@@ -73,9 +73,7 @@ def came_in(drafts: Sequence[Draft], done: Done) -> tuple[list[Accepted], list[L
         letter_id = int(raw_id)
         if is_repeat:
             accepted.append(Accepted(letter_id=letter_id, state=State(state.decode()), is_repeat=True))
-        elif letter_id in done.superseded_here:
-            accepted.append(Accepted(letter_id=letter_id, state=State.COMPLETED))
-        elif not number:
+        elif not number or letter_id in done.superseded_here:
             accepted.append(Accepted(letter_id=letter_id, state=State.DELAYED))
         else:
             if moved is not None:

@@ -55,7 +55,11 @@ class Line:
                 await self.close()
                 connection = self._make()
                 connect: Callable[[], Awaitable[None]] = connection.connect  # it has no types of its own
-                await heeding(connect())
+                try:
+                    await heeding(connect())
+                except BaseException:  # it may stand all the same: who asked was cancelled in that moment
+                    await connection.disconnect(nowait=True)
+                    raise
                 self._wire = _Wire(connection)
             return self._wire
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from peik.core.letter import Backoff, Chat, Draft, Enclosed, LaneKey, Letter, OnUncertain, State
-from peik.ports import LetterView, Stub
+from peik.ports import Followed, LetterView, Stub
 
 RANK_STEP = 2**50  # a place in a lane is rank * RANK_STEP + number; see moving.lua
 
@@ -240,6 +240,21 @@ def stub_of(row: Sequence[Any]) -> Stub:
     letter_id, bot, chat, thread, into = row
     lane = (chat_of(chat.decode()), thread)
     return Stub(letter_id=int(letter_id), bot_id=int(bot), lane=lane, into=None if into is None else int(into))
+
+
+def followed_of(row: Sequence[Any]) -> Followed:
+    letter_id, bot, method, chat, phase, reason, uncertain_tries, into, trace = row
+    return Followed(
+        letter_id=int(letter_id),
+        bot_id=int(bot),
+        method=method.decode(),
+        chat=chat_of(chat.decode()),
+        state=STATE_OF_PHASE[phase],
+        reason=None if reason is None else reason.decode(),
+        uncertain_tries=uncertain_tries,
+        merged_into=int(into),
+        trace=None if trace is None else trace.decode(),
+    )
 
 
 def pairs(flat: Sequence[bytes]) -> Mapping[str, bytes]:

@@ -249,6 +249,17 @@ class RedisStore(OpenedStore):
     async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
         return await outbox.tallies(self._client, at_ms)
 
+    async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+        found: dict[int, tuple[int, int]] = {}
+        for minute in range(
+            since_ms // 60_000, (until_ms - 1) // 60_000 + 1
+        ):  # one at a time: others want to be heard between
+            first, end = max(since_ms, minute * 60_000), min(until_ms, (minute + 1) * 60_000)
+            ((delivered, failed),) = await self._client.read(["ended", first, end])
+            if delivered or failed:
+                found[minute] = (delivered, failed)
+        return found
+
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:

@@ -11,10 +11,11 @@ import msgspec
 from redis import exceptions
 
 from peik.errors import BadInput, Conflict, NotFound, Problem, StoreUnavailable
-from peik.ports import Stub
+from peik.ports import Followed, Stub
 from peik.store.executor import Ended
+from peik.store.inbox_consumers import TOO_MANY
 from peik.store.redis.client import Client, Group, refused, translate
-from peik.store.redis.records import encode, stub_of
+from peik.store.redis.records import encode, followed_of, stub_of
 
 _WEIGHT_PER_COMMIT_MAX = 1000  # how long one call keeps the server's other clients waiting: some milliseconds
 _ENOUGH_LEAST = 8  # operations: a commit of fewer is not worth its own sync while more of them come
@@ -26,6 +27,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
 
     superseded: tuple[Stub, ...] = ()
     joined: tuple[Stub, ...] = ()
+    followed: tuple[Followed, ...] = ()
     blobs_freed: tuple[str, ...] = ()
 
 
@@ -234,10 +236,11 @@ QUIET = Effects()
 def _effects(answer: list[Any]) -> Effects:
     if answer[0] != _DONE or len(answer) < 3 or answer[2] is None:
         return QUIET
-    superseded, joined, freed = answer[2]
+    superseded, joined, freed, followed = answer[2]
     return Effects(
         superseded=tuple(stub_of(row) for row in superseded),
         joined=tuple(stub_of(row) for row in joined),
+        followed=tuple(followed_of(row) for row in followed),
         blobs_freed=tuple(blob.decode() for blob in freed),
     )
 
@@ -261,12 +264,14 @@ _PROBLEMS: dict[str, tuple[type[Problem], str]] = {
     ),
     "in_flight": (Conflict, "Letter {subject} is being sent right now; it cannot be taken back or changed."),
     "already_ended": (Conflict, "Letter {subject} has ended already: it is {more}."),
+    "merged": (Conflict, "Letter {subject} gave way to letter {more}: change that one instead."),
     "not_dead": (Conflict, "Letter {subject} is {more}; only dead letters are sent again."),
     "not_uncertain": (Conflict, "Letter {subject} is not uncertain; there is nothing to resolve."),
     "letters_waiting": (
         Conflict,
         "Bot {subject} still has {more} letters to send. Let them go out, or cancel them first.",
     ),
+    "too_many_consumers": (Conflict, TOO_MANY),
     "too_many_keys": (Conflict, "There are {subject} keys. Revoke those that nobody uses."),
     "default_consumer": (
         Conflict,

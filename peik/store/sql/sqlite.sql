@@ -40,11 +40,10 @@ CROSS JOIN chats AS c ON c.bot_id = v.column1 AND c.chat = v.column2
 WHERE c.same_as IS NOT NULL
 
 -- name: find_keys
--- Which of these idempotency keys are taken.
+-- Which of these idempotency keys are taken. A key is taken for as long as it is here: `clean_keys` ends it, by settled time.
 SELECT i.bot_id, i.key, i.digest, i.letter_id
 FROM idempotency AS i
 JOIN (VALUES {rows}) AS v ON i.bot_id = v.column1 AND i.key = v.column2
-WHERE i.expires_at > v.column3
 
 -- name: keep_keys
 INSERT OR REPLACE INTO idempotency (bot_id, key, digest, letter_id, expires_at) VALUES {rows}
@@ -58,11 +57,60 @@ WHERE l.bot_id = ? AND l.target = ? AND l.phase = 0 AND l.id < ? AND l.id IS NOT
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = l.id)
 
 -- name: supersede
-UPDATE letters SET phase = 2, merged_into = ?, settled_at = ? WHERE id = ?
+-- It stands apart until the newer one ends. It keeps its number and its time, since it may come back.
+UPDATE letters SET phase = 1, merged_into = ? WHERE id = ?
 
--- name: await_newer
--- What stood apart for an edit that was merged waits for the newer one: that is the one with an answer.
-UPDATE letters SET awaits = ? WHERE awaits = ? AND awaits IS NOT NULL AND phase = 1
+-- name: pass_on
+-- Edits that gave way to one that was taken back after it had itself given way: they wait for the newest.
+UPDATE letters SET merged_into = n.merged_into
+FROM (VALUES {rows}) AS v
+JOIN letters AS n ON n.id = v.column1 AND n.phase = 4 AND n.merged_into IS NOT NULL
+JOIN letters AS o ON o.merged_into = n.id AND o.merged_into IS NOT NULL AND o.phase = 1
+WHERE letters.id = o.id
+RETURNING id
+
+-- name: come_back
+-- Edits that gave way to one that was taken back, or expired and certainly never arrived, stand at their old places again. The
+-- lane may have moved in the meantime.
+UPDATE letters SET
+    phase = 0,
+    merged_into = NULL,
+    moved = CASE WHEN c.same_as IS NULL THEN letters.moved ELSE 1 END,
+    chat = coalesce(c.same_as, letters.chat)
+FROM (VALUES {rows}) AS v
+JOIN letters AS n ON n.id = v.column1 AND n.merged_into IS NULL
+    AND (n.phase = 4 OR (n.phase = 3 AND n.failed_reason = 'expired' AND n.uncertain_tries = 0))
+JOIN letters AS o ON o.merged_into = n.id AND o.merged_into IS NOT NULL AND o.phase = 1
+LEFT JOIN chats AS c ON c.bot_id = o.bot_id AND c.chat = o.chat
+WHERE letters.id = o.id
+RETURNING bot_id, id, chat, thread
+
+-- name: followers
+-- All edits that gave way to one of these, at once or over others.
+WITH RECURSIVE gave_way (id, newest) AS (
+    SELECT o.id, v.column1
+    FROM (VALUES {rows}) AS v
+    CROSS JOIN letters AS n ON n.id = v.column1 AND n.phase IN (2, 3)
+    CROSS JOIN letters AS o INDEXED BY letters_merged ON o.merged_into = n.id AND o.merged_into IS NOT NULL AND o.phase = 1
+    UNION ALL
+    SELECT o.id, gave_way.newest
+    FROM gave_way
+    CROSS JOIN letters AS o INDEXED BY letters_merged ON o.merged_into = gave_way.id AND o.merged_into IS NOT NULL AND o.phase = 1
+)
+SELECT
+    gave_way.newest, o.id, o.bot_id, o.method, o.chat, n.phase, n.failed_reason, o.uncertain_tries, o.merged_into, o.trace
+FROM gave_way CROSS JOIN letters AS o ON o.id = gave_way.id CROSS JOIN letters AS n ON n.id = gave_way.newest
+
+-- name: follow
+-- They end as the newest did.
+UPDATE letters SET phase = n.phase, settled_at = n.settled_at, failed_reason = n.failed_reason, due_at = NULL
+FROM (VALUES {rows}) AS v CROSS JOIN letters AS n ON n.id = v.column2
+WHERE letters.id = v.column1
+
+-- name: share_results
+-- Its answer is theirs.
+INSERT OR REPLACE INTO results (letter_id, result)
+SELECT v.column1, r.result FROM (VALUES {rows}) AS v CROSS JOIN results AS r ON r.letter_id = v.column2
 
 -- name: settle
 -- The new truth after a try. Only what this owner has marked may be settled: a late settlement changes nothing.
@@ -85,7 +133,7 @@ WHERE letters.id = v.column1
     AND EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = v.column1 AND m.epoch = v.column9)
 
 -- name: end_unsent
--- Letters that end without a try. Only those that still wait and are not in flight.
+-- Letters that end without a try. Only those that still wait and are not in flight; one that was merged waits for the newer.
 UPDATE letters SET
     phase = v.column2,
     settled_at = v.column3,
@@ -96,7 +144,7 @@ UPDATE letters SET
         ELSE json_insert(history, '$[#]', json(v.column5))
     END
 FROM (VALUES {rows}) AS v
-WHERE letters.id = v.column1 AND letters.phase < 2
+WHERE letters.id = v.column1 AND letters.phase < 2 AND letters.merged_into IS NULL
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = v.column1)
 RETURNING id
 
@@ -112,11 +160,12 @@ INSERT OR REPLACE INTO results (letter_id, result)
 SELECT v.column1, v.column2 FROM (VALUES {rows}) AS v WHERE v.column1 IS NOT NULL
 
 -- name: has_company
--- Whether there is a letter at all that stands apart for another, and one with files: most stores have neither, and then nobody
--- need look for those of each letter that ends. One step each: both are the first of an index that holds only such letters.
+-- Whether there is a letter at all that stands apart for another, one with files, and one that was merged: most stores have none,
+-- and then nobody need look for those of each letter that ends. One step each: the first of an index that holds only such letters.
 SELECT
     EXISTS (SELECT 1 FROM letters INDEXED BY letters_awaits WHERE awaits IS NOT NULL AND phase = 1 AND awaits > 0),
-    EXISTS (SELECT 1 FROM letters INDEXED BY letters_enclosed WHERE enclosed IS NOT NULL AND phase >= 0)
+    EXISTS (SELECT 1 FROM letters INDEXED BY letters_enclosed WHERE enclosed IS NOT NULL AND phase >= 0),
+    EXISTS (SELECT 1 FROM letters INDEXED BY letters_merged WHERE merged_into IS NOT NULL AND phase = 1 AND merged_into > 0)
 
 -- name: unmark
 DELETE FROM marks WHERE letter_id IN (VALUES {rows})
@@ -151,13 +200,14 @@ WHERE tallies.bot_id = v.column1
 
 -- name: release_dependents
 -- Letters that stood apart for one of these join their lanes at their old place. Scheduled ones go on waiting for their
--- time: they have no place yet.
+-- time: they have no place yet. Merged ones wait for the newer edit.
 UPDATE letters SET
     phase = 0,
     moved = CASE WHEN c.same_as IS NULL THEN letters.moved ELSE 1 END,
     chat = coalesce(c.same_as, letters.chat)
 FROM (VALUES {rows}) AS v
 JOIN letters AS p ON p.awaits = v.column1 AND p.awaits IS NOT NULL AND p.phase = 1 AND p.due_at IS NULL
+    AND p.merged_into IS NULL
 LEFT JOIN chats AS c ON c.bot_id = p.bot_id AND c.chat = p.chat
 WHERE letters.id = p.id
 RETURNING bot_id, id, chat, thread
@@ -244,17 +294,18 @@ WHERE h.value ->> 'outcome' = 'uncertain' AND h.value ->> 'at' >= :since
 ORDER BY at
 
 -- name: park
--- Set a letter apart, unless the one that it refers to has ended. If that one was merged, the newest edit counts.
+-- Set a letter apart, unless the one that it refers to has ended. One that completed when it was merged, as it once was, has no
+-- answer of its own: there the newest edit counts.
 WITH RECURSIVE other (id, phase, merged_into) AS (
     SELECT r.id, r.phase, r.merged_into FROM letters AS r
     WHERE r.id = (SELECT l.awaits FROM letters AS l WHERE l.id = :letter)
     UNION ALL
-    SELECT r.id, r.phase, r.merged_into FROM other JOIN letters AS r ON r.id = other.merged_into
+    SELECT r.id, r.phase, r.merged_into FROM other JOIN letters AS r ON r.id = other.merged_into AND other.phase = 2
 )
-UPDATE letters SET phase = 1, due_at = NULL, awaits = (SELECT o.id FROM other AS o WHERE o.merged_into IS NULL)
+UPDATE letters SET phase = 1, due_at = NULL, awaits = (SELECT o.id FROM other AS o WHERE o.phase < 2)
 WHERE id = :letter AND phase = 0
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = :letter)
-    AND EXISTS (SELECT 1 FROM other AS o WHERE o.merged_into IS NULL AND o.phase < 2 AND o.id <> :letter)
+    AND EXISTS (SELECT 1 FROM other AS o WHERE o.phase < 2 AND o.id <> :letter)
 
 -- name: readdress
 UPDATE letters SET chat = :new, moved = 1 WHERE bot_id = :bot AND chat = :old AND phase = 0 AND rank IN (0, 1, 2, 3)
@@ -270,11 +321,11 @@ WHERE bot_id = :bot AND same_as IS NOT NULL AND (same_as = :old OR chat = :new)
 
 -- name: due
 SELECT id, bot_id FROM letters
-WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1 AND due_at <= ?
+WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1 AND due_at <= ? AND merged_into IS NULL
 ORDER BY due_at, id LIMIT ?
 
 -- name: next_due
-SELECT min(due_at) FROM letters WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1
+SELECT min(due_at) FROM letters WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1 AND merged_into IS NULL
 
 -- name: join
 -- A scheduled letter joins the end of its lane, which may have moved in the meantime.
@@ -294,12 +345,12 @@ SELECT {letter} FROM letters AS l WHERE l.id IN (VALUES {rows}) ORDER BY l.numbe
 
 -- name: expired
 SELECT id FROM letters
-WHERE expires_at IS NOT NULL AND phase < 2 AND expires_at <= ?
+WHERE expires_at IS NOT NULL AND phase < 2 AND merged_into IS NULL AND expires_at <= ?
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = letters.id)
 ORDER BY expires_at LIMIT ?
 
 -- name: next_expiry
-SELECT min(expires_at) FROM letters WHERE expires_at IS NOT NULL AND phase < 2
+SELECT min(expires_at) FROM letters WHERE expires_at IS NOT NULL AND phase < 2 AND merged_into IS NULL
 
 -- name: view
 -- One letter as people see it.
@@ -325,6 +376,18 @@ SELECT l.bot_id, count(*) FROM letters AS l INDEXED BY letters_due
 WHERE l.due_at IS NOT NULL AND l.phase < 2 AND l.phase = 0 AND l.due_at > ?
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = l.id)
 GROUP BY l.bot_id
+
+-- name: ended_by_minute
+-- How many letters were delivered and how many failed, minute by minute.
+SELECT minute, sum(delivered), sum(failed) FROM (
+    SELECT settled_at / 60000 AS minute, count(*) AS delivered, 0 AS failed FROM letters INDEXED BY letters_done
+    WHERE phase IN (2, 4) AND settled_at >= :since AND settled_at < :until AND phase = 2 AND merged_into IS NULL
+    GROUP BY 1
+    UNION ALL
+    SELECT settled_at / 60000, 0, count(*) FROM letters INDEXED BY letters_dead
+    WHERE phase = 3 AND settled_at >= :since AND settled_at < :until
+    GROUP BY 1
+) AS ended GROUP BY minute
 
 -- name: bots
 SELECT bot_id, token, username, inbound, paused, limits, missed, me, created_at FROM bots ORDER BY created_at, bot_id

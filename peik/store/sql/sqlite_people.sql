@@ -162,6 +162,7 @@ UPDATE letters SET
     due_at = NULL,
     settled_at = NULL,
     failed_reason = NULL,
+    merged_into = NULL,
     attempts_made = 0,
     uncertain_tries = 0,
     moved = CASE WHEN c.same_as IS NULL THEN letters.moved ELSE 1 END,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 RETRY_S = 1.0
 RETRY_S_MAX = 600.0
 FAILS = 0.05  # how often a program fails with an update
+IMPATIENT = 0.1  # how often somebody hangs up before Telegram may have answered
+GATEWAY_S = 75.0
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -122,7 +124,9 @@ class Backend:
             params["peik_idempotency_key"] = promise.key
         if promise.method == "sendDocument":
             return await self._world.upload(promise.bot_id, promise.method, params, promise.name.encode())
-        return await self._world.gateway(promise.bot_id, promise.method, params)
+        is_impatient = promise.key is not None and self._chance.random() < IMPATIENT
+        timeout_s = self._chance.uniform(0.05, 3.0) if is_impatient else GATEWAY_S
+        return await self._world.gateway(promise.bot_id, promise.method, params, timeout_s=timeout_s)
 
 
 def _params(promise: Promise) -> dict[str, Any]:

@@ -100,6 +100,7 @@ async def edits(world: World, chance: random.Random) -> None:
             method="editMessageText",
             target=target,
             key=f"edit-{chance.getrandbits(48):x}",
+            expires_at_ms=_later(world, chance, 0.2),
         )
         assert promise is not None
         backend.order(promise, "rest")
@@ -282,6 +283,19 @@ async def another_numbering(world: World, chance: random.Random) -> None:
         queue._tail_id = chance.randint(2_000_001, 1_000_000_000)  # noqa: SLF001  Telegram does it, and nobody asks
 
 
+async def numbering_turns(world: World, chance: random.Random) -> None:
+    """A new numbering begins, lower, while updates of the old one still wait: one page holds both."""
+    bot_id = _bot(world, chance)
+    queue = world.queues[bot_id]
+    world.telegram.faults.add("error", bot=bot_id, method="getUpdates", seconds=2.0)
+    for is_new in (False, True):
+        if is_new and queue.size:
+            queue._tail_id = max(1, queue.head_id - chance.randint(10, 50_000))  # noqa: SLF001  as above
+        for _ in range(chance.randint(1, 3)):
+            world.telegram.write(bot_id, chance.randint(1, PEOPLE), f"written {chance.getrandbits(32):x}")
+    await asyncio.sleep(5.0)
+
+
 async def rotate(world: World, chance: random.Random) -> None:
     """The owner has a new token made; Peik hears of it a while later."""
     bot_id = _bot(world, chance)
@@ -335,6 +349,90 @@ async def _dies_writing(world: World, chance: random.Random, node: Node, *, with
             await died.wait()
 
 
+async def _falls(world: World, chance: random.Random, node: Node | None) -> None:
+    """It dies now, and is soon there again."""
+    world.judge.look_at_holds()
+    if node is None or node.process is None:
+        return
+    world.counts["crashes"] += 1
+    node.kill()
+    await asyncio.sleep(chance.choice([0.0, 0.5, 3.0]))
+    start_again(node)
+
+
+def start_again(node: Node) -> None:
+    """Unless somebody else did."""
+    if node.process is None:
+        node.start()
+
+
+def _sender(world: World, bot_id: int) -> Node | None:
+    """The node that sends for a bot."""
+    office = world.holder(bot_id)
+    return next((node for node in world.nodes if office is not None and node.office is office), None)
+
+
+async def held_and_dead(world: World, chance: random.Random) -> None:
+    """Telegram asks for a long pause: for chats, or for the whole bot. Whoever heard it dies."""
+    bot_id = _bot(world, chance)
+    world.telegram.faults.add(
+        "flood",
+        bot=bot_id,
+        method="sendMessage",
+        seconds=chance.choice([0.5, 3.0]),
+        retry_after=chance.choice([40, 300]),
+    )
+    for chat in chance.sample(range(1, PEOPLE + 1), 3):
+        promise = world.promise(bot_id=bot_id, chat=chat, priority=1, key=f"held-{chance.getrandbits(48):x}")
+        assert promise is not None
+        chance.choice(world.backends).order(promise, "rest")
+    await asyncio.sleep(chance.uniform(1.0, 4.0))
+    await _falls(world, chance, _sender(world, bot_id))
+
+
+async def crowded_and_dead(world: World, chance: random.Random) -> None:
+    """A group gets about what a minute allows. Whoever sent it dies with some of it in flight, and there is more to come."""
+    bot_id, weather = _bot(world, chance), world.weather
+    for number in range(26):
+        promise = world.promise(
+            bot_id=bot_id, chat=FORUM, thread=chance.choice([0, 7, 8]), key=f"minute-{chance.getrandbits(48):x}"
+        )
+        assert promise is not None
+        world.backends[number % 2].order(promise, "rest")
+    await asyncio.sleep(chance.uniform(14.0, 22.0))
+    weather.lost_after = weather.hangs = 1.0
+    await asyncio.sleep(chance.uniform(1.0, 3.0))
+    await _falls(world, chance, _sender(world, bot_id))
+    weather.clear()
+    await asyncio.sleep(10.0)
+
+
+async def stumbling_start(world: World, chance: random.Random) -> None:
+    """A process dies with letters in hand. While the next one takes them up, the disk fails for a moment."""
+    world.weather.lost_after = world.weather.hangs = 1.0
+    for _ in range(3):
+        await letters(world, chance)
+    await asyncio.sleep(chance.uniform(0.3, 1.0))
+    await _falls(world, chance, _sender(world, _bot(world, chance)))
+    world.weather.clear()
+    if chance.random() < 0.5:
+        await asyncio.sleep(chance.choice([0.0, chance.uniform(0.0, 0.3)]))
+        world.disk.fails = chance.choice([0.05, 0.15, 1.0])
+    else:
+        world.disk.reading_fuse = chance.randint(2, 50)
+    await asyncio.sleep(chance.uniform(0.3, 3.0))
+    world.heal_disk()
+
+
+async def stumbling_readings(world: World, chance: random.Random) -> None:
+    """Now and then one reading fails: whichever is made at that moment."""
+    for _ in range(4):
+        await chance.choice([letters, edits, files, people_write])(world, chance)
+        world.disk.reading_fuse = chance.randint(2, 12)
+        await asyncio.sleep(chance.uniform(0.2, 2.0))
+    world.heal_disk()
+
+
 async def power_cut(world: World, chance: random.Random) -> None:
     """The machine goes off. Whatever was not synced may be gone."""
     world.counts["power cuts"] += 1
@@ -374,8 +472,7 @@ async def _down(world: World, chance: random.Random, node: Node) -> None:
         _write(world, chance, chance.randint(1, PEOPLE))
     if len(world.nodes) == 1 and chance.random() < 0.15:
         world.api_root = chance.choice(SERVERS)  # another server: another numbering of updates
-    if node.process is None:
-        node.start()
+    start_again(node)
 
 
 async def freeze(world: World, chance: random.Random) -> None:
@@ -394,9 +491,10 @@ async def freeze(world: World, chance: random.Random) -> None:
 
 
 async def disk_fails(world: World, chance: random.Random) -> None:
-    """From now on writes and syncs fail, seldom or always."""
+    """From now on writes and syncs fail, seldom or always; and readings too, perhaps."""
     world.counts["disk failures"] += 1
     world.disk.fails = chance.choice([0.003, 0.03, 0.3, 1.0])
+    world.disk.reads_fail = chance.choice([0.0, 0.0, 0.03, 0.3])
 
 
 async def disk_fills(world: World, chance: random.Random) -> None:
@@ -462,9 +560,14 @@ DEEDS: tuple[tuple[int, Deed[World]], ...] = (
     (4, dark),
     (9, telegram_fails),
     (1, another_numbering),
+    (2, numbering_turns),
     (1, rotate),
     (4, switch),
     (8, crash),
+    (3, held_and_dead),
+    (3, crowded_and_dead),
+    (4, stumbling_start),
+    (3, stumbling_readings),
     (4, power_cut),
     (3, restart),
     (4, freeze),

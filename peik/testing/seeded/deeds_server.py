@@ -10,7 +10,7 @@ import msgspec
 
 from peik.errors import StoreUnavailable
 from peik.testing.seeded import deeds
-from peik.testing.seeded.deeds import HOUR_S, JUMPY_S, Deed, key
+from peik.testing.seeded.deeds import HOUR_S, JUMPY_S, Deed, key, start_again
 from peik.testing.seeded.network import Lost
 from peik.testing.seeded.server_world import ServerNode, ServerWorld
 
@@ -31,12 +31,7 @@ async def node_dies(world: ServerWorld, chance: random.Random) -> None:
     await asyncio.sleep(chance.choice([0.0, chance.uniform(0.0, 0.4)]))
     node.kill()
     await asyncio.sleep(chance.choice([0.0, 0.5, 5.0, 20.0, 2 * world.lease_s]))
-    _start(node)
-
-
-def _start(node: ServerNode) -> None:
-    if node.process is None:
-        node.start()
+    start_again(node)
 
 
 async def all_die(world: ServerWorld, chance: random.Random) -> None:
@@ -46,7 +41,7 @@ async def all_die(world: ServerWorld, chance: random.Random) -> None:
         node.kill()
     await asyncio.sleep(chance.choice([0.5, 5.0, 2 * world.lease_s, 100.0]))
     for node in world.members:
-        _start(node)
+        start_again(node)
 
 
 async def node_restarts(world: ServerWorld, chance: random.Random) -> None:
@@ -59,7 +54,7 @@ async def node_restarts(world: ServerWorld, chance: random.Random) -> None:
     if not world.server.is_up or node.link != type(node.link)():
         world.counts["ends that could not be stored"] += 1
     await asyncio.sleep(chance.choice([0.0, 0.5, 5.0, 20.0]))
-    _start(node)
+    start_again(node)
 
 
 async def node_joins(world: ServerWorld, chance: random.Random) -> None:
@@ -223,12 +218,15 @@ SERVER_DEEDS: tuple[tuple[int, Deed[ServerWorld]], ...] = (
     (3, deeds.dark),
     (7, deeds.telegram_fails),
     (1, deeds.another_numbering),
+    (2, deeds.numbering_turns),
     (1, deeds.rotate),
     (3, deeds.switch),
     (3, deeds.program_dies),
     (1, deeds.recover),
     (2, node_clock_jumps),
     (10, node_dies),
+    (3, deeds.held_and_dead),
+    (3, deeds.crowded_and_dead),
     (1, all_die),
     (5, node_restarts),
     (3, node_joins),

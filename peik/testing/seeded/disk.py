@@ -43,6 +43,8 @@ class Disk:
         self.chance = chance
         self.fails = 0.0  # how likely each write or sync is to fail
         self.fails_sync_only = False
+        self.reads_fail = 0.0  # the same of a reading as a whole; whoever reads asks for it,
+        self.reading_fuse = 0  # and one of them fails when so many have been begun; 0: none
         self.room_bytes: int | None = None  # how much more the files may grow; None: plenty
         # As after an error remounted it: what is open cannot be written, what is opened now is opened for reading.
         self.is_read_only = False
@@ -73,6 +75,11 @@ class Disk:
             raise RuntimeError("the simulated disk itself went wrong") from self._surprise
 
     # ---- what the world does to it ----
+
+    def reading_failure(self) -> float:
+        """How likely the reading that begins now is to fail."""
+        self.reading_fuse = max(0, self.reading_fuse - 1)
+        return 1.0 if self.reading_fuse == 1 else self.reads_fail
 
     def kill(self, owner: Hashable) -> None:
         """From now on nothing that `owner` does to its files has an effect. Locks and close still work."""

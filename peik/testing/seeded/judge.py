@@ -44,10 +44,17 @@ class Judge:
         self.wrong: list[str] = []
         self.repeats = 0
         self._holds: dict[tuple[str, int, object], tuple[float, float]] = {}
+        self._began: dict[str, float] = {}  # processes
+        self._stored_at: dict[tuple[int, object, int], float] = {}  # holds: when they were first seen in the store
         self._tries: dict[tuple[int, int], list[Try]] = {}
 
     def note(self, what: str) -> None:
         self.wrong.append(what)
+
+    def began(self, process: str) -> None:
+        """A process starts. Whatever is stored by now, it can know."""
+        self.look_at_holds()
+        self._began[process] = self._now()
 
     # ---- a try leaves ----
 
@@ -70,6 +77,7 @@ class Judge:
         self._check_time(promise)
         self._check_file(one, promise, params)
         self._check_hold(one, promise, params)
+        self._check_stored_hold(one, promise, params)
         chat = params.get("chat_id")
         one.is_bulk = promise.priority <= 0
         if isinstance(chat, int):
@@ -113,6 +121,22 @@ class Judge:
         slack_s = HOLD_SLACK_S if isinstance(chat, int) and chat < 0 else 0.0
         if since + slack_s <= self._now() < until - 0.01:
             self.note(f"{promise.name} was sent to {chat} {until - self._now():.2f} s before a hold ended")
+
+    def _check_stored_hold(self, one: Try, promise: Promise, params: dict[str, object]) -> None:
+        """A hold that was stored before a process began is one that it keeps."""
+        if self.has_jumped:
+            return
+        for held in (params.get("chat_id"), None):
+            until_ms = self._witness.held_until(promise.bot_id, held)
+            stored_at = self._stored_at.get((promise.bot_id, held, until_ms), float("inf"))
+            left_ms = until_ms - self._wall_ms()
+            if stored_at < self._began.get(one.process.name, 0.0) and left_ms > 10:
+                whom = "the bot" if held is None else f"chat {held}"
+                self.note(f"{promise.name} was sent {left_ms} ms before a stored hold of {whom} ended")
+
+    def look_at_holds(self) -> None:
+        for bot_id, chat, until_ms in self._witness.holds():
+            self._stored_at.setdefault((bot_id, chat, until_ms), self._now())
 
     # ---- the pace ----
 
@@ -213,6 +237,7 @@ class Judge:
     def look(self) -> None:
         """Whatever was acknowledged is in the store, and the pace was kept."""
         self._check_pace()
+        self.look_at_holds()
         known = self._witness.known_ids()
         for promise in self._promises:
             if promise.letter_id is not None and promise.letter_id not in known:
@@ -228,6 +253,8 @@ class Judge:
         for promise in self._promises:
             row = rows.get(promise.letter_id) if promise.letter_id is not None else named.get(promise.name)
             yield from self._end_of(promise, row, deaths)
+            if row is not None and row.merged_into is not None:
+                yield from self._end_of_merged(promise, row, rows.get(row.merged_into))
 
     def _end_of(self, promise: Promise, row: Row | None, deaths: int) -> Iterator[str]:
         if row is None:
@@ -241,7 +268,7 @@ class Judge:
             yield f"{promise.name} has not ended: phase {row.phase}"
         if row.phase == 2 and not arrived and not promise.is_retried and row.merged_into is None:
             yield f"{promise.name} is completed, and never arrived"
-        if row.phase == 3:
+        if row.phase == 3 and row.merged_into is None:
             yield from self._why_failed(promise, row)
         if row.phase == 4 and not promise.is_retried:
             yield f"{promise.name} was cancelled, and nobody asked for it"
@@ -253,6 +280,21 @@ class Judge:
             yield f"{promise.name} arrived {arrived} times, with {row.uncertain_tries} uncertain tries"
         if row.uncertain_tries > promise.doubts + promise.unheard + deaths and not promise.is_retried:
             yield f"{promise.name} has {row.uncertain_tries} uncertain tries where there were {promise.doubts}"
+
+    def _end_of_merged(self, promise: Promise, row: Row, newer: Row | None) -> Iterator[str]:
+        """An edit that gave way ends as the newer one does, unless that was never sent: then it comes back."""
+        if newer is None:
+            yield f"{promise.name} gave way to a letter that is not in the store"
+            return
+        if row.phase == 4:
+            return  # it was taken back itself
+        is_expired_unsent = newer.phase == 3 and newer.failed_reason == "expired" and not newer.uncertain_tries
+        if newer.phase == 4 or is_expired_unsent:
+            yield f"{promise.name} ended with a newer edit that was never sent"
+        other = self._promises.of_text(newer.text)
+        was_touched = promise.is_retried or other is None or other.is_retried
+        if (row.phase, row.failed_reason) != (newer.phase, newer.failed_reason) and not was_touched:
+            yield f"{promise.name} gave way, and did not end as the newer edit did"
 
     def _last_edits(self, rows: dict[int, Row]) -> Iterator[str]:
         """Of several edits of one message the last that was asked for is what it shows in the end."""

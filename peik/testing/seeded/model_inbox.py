@@ -57,8 +57,8 @@ class ModelInbox(SqliteInbox):
             self._tell(Telling.arrivals, bot_id)
         return taken
 
-    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int) -> Consumer:
-        consumer = await super().ensure_consumer(bot_id, name, at_ms=at_ms)
+    async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int, most: int | None = None) -> Consumer:
+        consumer = await super().ensure_consumer(bot_id, name, at_ms=at_ms, most=most)
         if consumer.created_at_ms == at_ms:
             self._tell(Telling.consumers)
         return consumer

@@ -16,7 +16,7 @@ from peik.core.letter import Chat, Letter
 from peik.core.lifecycle import Settlement
 from peik.errors import Problem, StartError
 from peik.node_ports import FileStore
-from peik.ports import BotRecord, Marked, StoreListener, Stub
+from peik.ports import BotRecord, Followed, Marked, StoreListener, Stub
 from peik.store.commit import Batch, Slot
 from peik.store.contacts import SqliteContacts
 from peik.store.executor import run_in
@@ -225,7 +225,7 @@ class ModelStore(SqliteStore):
     def listen(self, listener: StoreListener) -> None:
         super().listen(_Overheard(listener, self._overhear))
 
-    def _overhear(self, bot_ids: set[int], ended: Sequence[Stub]) -> None:
+    def _overhear(self, bot_ids: set[int], ended: Sequence[Stub | Followed]) -> None:
         """Letters of these bots joined or left their lanes."""
         telling = Telling()
         if not self._is_accepting:
@@ -296,7 +296,7 @@ class ModelStore(SqliteStore):
 class _Overheard:
     """A StoreListener that lets the other nodes know what its own hears."""
 
-    def __init__(self, listener: StoreListener, tell: Callable[[set[int], Sequence[Stub]], None]) -> None:
+    def __init__(self, listener: StoreListener, tell: Callable[[set[int], Sequence[Stub | Followed]], None]) -> None:
         self._listener = listener
         self._tell = tell
 
@@ -305,9 +305,15 @@ class _Overheard:
         self._listener.on_accepted(letters)
 
     def on_removed(self, stubs: Sequence[Stub]) -> None:
-        self._tell({one.bot_id for one in stubs}, stubs)
+        self._tell(
+            {one.bot_id for one in stubs}, [one for one in stubs if one.into is None]
+        )  # what gave way has not ended
         self._listener.on_removed(stubs)
 
     def on_joined(self, stubs: Sequence[Stub]) -> None:
         self._tell({one.bot_id for one in stubs}, ())
         self._listener.on_joined(stubs)
+
+    def on_followed(self, ends: Sequence[Followed]) -> None:
+        self._tell(set(), ends)  # it stood apart, in no lane
+        self._listener.on_followed(ends)

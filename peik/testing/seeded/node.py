@@ -7,11 +7,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import apsw
 import structlog
 
 from peik import events
 from peik.app import running
 from peik.config import Config
+from peik.core.address import Reach
 from peik.core.arrival import Arrival
 from peik.doors import rest
 from peik.doors.gateway import Gateway
@@ -35,20 +37,26 @@ T = TypeVar("T")
 
 RESTART_S = 1.0
 RESTART_S_MAX = 60.0
+READER = "peik-reader"  # the executor that reads
 
 
 class SlowExecutor:
     """One piece of work after the other, each after a moment, so that others happen while a commit is under way."""
 
-    def __init__(self, process: Process, chance: random.Random) -> None:
+    def __init__(self, process: Process, chance: random.Random, *, failure: Callable[[], float] = lambda: 0.0) -> None:
+        """`failure`: how likely a piece of work is to fail just now, before it begins."""
         self._process = process
         self._chance = chance
+        self._failure = failure
         self._loop = asyncio.get_running_loop()
         self._free_at = 0.0
 
     def run(self, work: Callable[[], T], done: Callable[[Ended[T]], None]) -> None:
         def now() -> None:
             try:
+                failure = 0.0 if work.__name__ == "close" else self._failure()
+                if failure and self._chance.random() < failure:
+                    raise apsw.IOError("disk I/O error")
                 ended = Ended(work(), None)
             except BaseException as error:  # noqa: BLE001  it is raised again where the work was asked for
                 ended = Ended(None, error)
@@ -104,6 +112,7 @@ class Node:
         self._lives += 1
         self.process = Process(f"{self.name}.{self._lives}", self.world.loop)
         self.world.note(f"{self.process} starts")
+        self.world.judge.began(self.process.name)
         self._end = asyncio.Event()
         self._ended = self.process.start(self._live(self.process, self._end))
 
@@ -153,7 +162,9 @@ class Node:
             clock=self.clock,
             carrier=carrier,
             chance=chance,
-            executor=lambda name: SlowExecutor(process, world.chance_for(f"{name} {process}")),
+            executor=lambda name: SlowExecutor(
+                process, world.chance_for(f"{name} {process}"), failure=lambda: self._reads_fail(name)
+            ),
             poster=_Poster(world, process),
             pusher=_Pusher(world, process),
             must_own=False,
@@ -172,6 +183,9 @@ class Node:
             finally:
                 self.office = self.app = None
                 self._served.clear()
+
+    def _reads_fail(self, executor: str) -> float:
+        return self.world.disk.reading_failure() if executor == READER else 0.0
 
     def make_store(self, config: Config, **how: Any) -> AnyStore:
         """What it opens as its store."""
@@ -246,7 +260,9 @@ class _Pusher:
         self._world = world
         self._process = process
 
-    async def push(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> Pushed:
+    async def push(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
+    ) -> Pushed:
         take = partial(self._world.take_push, url, body)
         return await _carried(self._world, self._process, take, timeout_s) or Pushed(why="no answer in time")
 

@@ -34,6 +34,12 @@ FROM letters AS l LEFT JOIN marks AS m ON m.letter_id = l.id
 """
 
 
+_HOLDS = """
+SELECT bot_id, chat, held_until FROM chats WHERE held_until IS NOT NULL
+UNION ALL SELECT bot_id, NULL, held_until FROM bot_holds
+"""
+
+
 class Witness:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,6 +99,18 @@ class Witness:
 
     def known_ids(self) -> set[int]:
         return {row[0] for row in self.look("SELECT id FROM letters")}
+
+    def holds(self) -> list[tuple[int, int | str | None, int]]:
+        """(bot, chat, until when by the wall clock); None as chat: the whole bot."""
+        return [(row[0], row[1], row[2]) for row in self.look(_HOLDS)]
+
+    def held_until(self, bot_id: int, chat: object) -> int:
+        """By the wall clock, in ms; None as chat: the whole bot. 0: never."""
+        if chat is None:
+            rows = self.look("SELECT held_until FROM bot_holds WHERE bot_id = ?", bot_id)
+        else:
+            rows = self.look("SELECT held_until FROM chats WHERE bot_id = ? AND chat = ?", bot_id, chat)
+        return int(rows[0][0] or 0) if rows else 0
 
     def numbers_of(self, bot_id: int, update: Update) -> list[int]:
         """Under which numbers an update is stored; replays do not count."""

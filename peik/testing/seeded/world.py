@@ -297,7 +297,8 @@ class World:
         return not self.disk.fails and self.disk.room_bytes is None
 
     def heal_disk(self) -> None:
-        self.disk.fails = 0.0
+        self.disk.fails = self.disk.reads_fail = 0.0
+        self.disk.reading_fuse = 0
         self.disk.room_bytes = None
         self.disk.is_read_only = False
 

@@ -18,6 +18,8 @@ from tests.archive.samples import NOW, line, log, session
 from tests.archive.servers.ways import Way
 from tests.store.redis_server import RedisServer, shared
 
+pytestmark = pytest.mark.gate  # lives at random on a real server
+
 KEPT_S = 0.2
 
 

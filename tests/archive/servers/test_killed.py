@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from peik.archive.mongo.archive import MongoArchive
 from peik.archive.postgres.archive import PostgresArchive
@@ -13,6 +14,8 @@ from peik.errors import StoreUnavailable
 from tests.archive.mongo_server import MongoServer
 from tests.archive.samples import CHAT, NOW, line, message
 from tests.store.servers import PostgresServer
+
+pytestmark = pytest.mark.gate  # kills of servers under load
 
 WRITERS = 8
 BEFORE_KILL = 150  # messages that are acknowledged before the kill

@@ -81,6 +81,22 @@ async def test_retention_sees_the_line_that_it_waited_for(tmp_path: Path) -> Non
         assert await archive.fed_to() == {"s1": Fed(first=2, last=2)}
 
 
+async def test_who_is_cancelled_while_it_gives_up_a_write_leaves_no_transaction_to_the_next(tmp_path: Path) -> None:
+    """asyncpg has to end it then, and calls that a surprise: the story's own end looks for those."""
+    place = PostgresPlace(tmp_path)
+    async with opened(place) as archive:
+        await archive.feed([line("a")])
+        async with _slowly_fed(place) as (other, _):
+            behind = asyncio.create_task(archive.feed([line("b")]))
+            while not await _waiters(other):
+                pass
+            while not behind.done():
+                behind.cancel()
+                await asyncio.sleep(0)
+            assert behind.cancelled()
+        assert await archive.feed([line("c")]) == 1
+
+
 async def _waiters(connection: asyncpg.Connection) -> int:
     """How many wait for a lock of this connection's."""
     found = await connection.fetchval(

@@ -25,6 +25,7 @@ class Known:
     attempts_made: int = 0
     uncertain_tries: int = 0
     merged_into: int | None = None
+    is_expired: bool = False
     settled_at: int | None = None
 
     def state(self, now: int) -> State:
@@ -49,17 +50,14 @@ class Model:
             letter.due_at = draft.send_at_ms
         else:
             letter.number = self._take_number()
-            self._merge_older(letter, now)
+            self._merge_older(letter)
         self.letters[letter_id] = letter
 
-    def _merge_older(self, newer: Known, now: int) -> None:
+    def _merge_older(self, newer: Known) -> None:
         for older in self.letters.values():
             is_same = newer.draft.target is not None and older.draft.target == newer.draft.target
             if is_same and older.stands == LANE and not older.is_marked and older.id != newer.awaits:
-                older.stands, older.merged_into, older.settled_at = "completed", newer.id, now
-                for other in self.letters.values():
-                    if other.awaits == older.id and other.stands == APART:
-                        other.awaits = newer.id
+                older.stands, older.merged_into = APART, newer.id
 
     def can_mark(self, letter_id: int) -> bool:
         letter = self.letters[letter_id]
@@ -76,34 +74,53 @@ class Model:
     def end(self, letter: Known, stands: str, now: int) -> None:
         letter.stands, letter.settled_at = stands, now
         for other in self.letters.values():
-            if other.awaits == letter.id and other.stands == APART and other.due_at is None:
-                other.stands, other.chat = LANE, self.aliases.get(other.chat, other.chat)
+            if other.merged_into == letter.id and other.stands == APART:
+                self._end_merged(other, letter, now)
+        for other in self.letters.values():
+            is_free = other.due_at is None and other.merged_into is None
+            if other.awaits == letter.id and other.stands == APART and is_free:
+                self._join(other)
+
+    def _end_merged(self, older: Known, newer: Known, now: int) -> None:
+        is_unsent = newer.stands == "cancelled" or (newer.is_expired and not newer.uncertain_tries)
+        if not is_unsent:
+            self.end(older, newer.stands, now)
+        else:
+            older.merged_into = newer.merged_into
+            if older.merged_into is None:
+                self._join(older)
+
+    def _join(self, letter: Known) -> None:
+        letter.stands, letter.chat = LANE, self.aliases.get(letter.chat, letter.chat)
 
     def park(self, letter: Known) -> None:
         other = self.letters.get(letter.awaits or 0)
-        while other is not None and other.merged_into is not None:
-            other = self.letters.get(other.merged_into)
         if other is not None and other.stands in (LANE, APART) and other is not letter and self.can_mark(letter.id):
             letter.stands, letter.awaits, letter.due_at = APART, other.id, None
 
     def join_due(self, now: int) -> list[int]:
         due = [
-            one for one in self.letters.values() if one.stands == APART and one.due_at is not None and one.due_at <= now
+            one
+            for one in self.letters.values()
+            if one.stands == APART and one.merged_into is None and one.due_at is not None and one.due_at <= now
         ]
         due.sort(key=lambda one: (one.due_at, one.id))
         for letter in due:
-            letter.stands, letter.due_at, letter.number = LANE, None, self._take_number()
-            letter.chat = self.aliases.get(letter.chat, letter.chat)
+            letter.due_at, letter.number = None, self._take_number()
+            self._join(letter)
         return [letter.id for letter in due]
 
     def expire(self, now: int) -> list[int]:
         late = [
             one
             for one in self.letters.values()
-            if one.stands in (LANE, APART) and not one.is_marked and (one.draft.expires_at_ms or now + 1) <= now
+            if one.stands in (LANE, APART)
+            and not one.is_marked
+            and (one.draft.expires_at_ms or now + 1) <= now
+            and one.merged_into is None
         ]
         for letter in late:
-            letter.stands, letter.settled_at = "failed", now
+            letter.stands, letter.settled_at, letter.is_expired = "failed", now, True
         for letter in late:
             self.end(letter, "failed", now)
         return sorted(letter.id for letter in late)
@@ -116,7 +133,7 @@ class Model:
                 letter.chat = new
 
     def clean(self, keep: Retention, now: int) -> int:
-        ages = {"completed": keep.completed_ms, "failed": keep.dead_ms}
+        ages = {"completed": keep.completed_ms, "cancelled": keep.completed_ms, "failed": keep.dead_ms}
         old = [
             one.id for one in self.letters.values() if one.stands in ages and one.settled_at < now - ages[one.stands]
         ]

@@ -8,9 +8,11 @@ import pytest
 
 from peik.core.letter import Draft, Letter, State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.ports import Accepted
+from peik.ports import Accepted, Retention
 from tests.store.acts import HOUR, NOW, SENT, accept, all_lanes, attempt, draft, find, front, state, tally
 from tests.store.places import BOT, OTHER_BOT, Place, Recorder
+
+KEEP = Retention(completed_ms=7 * HOUR, dead_ms=30 * HOUR, log_ms=90 * HOUR)
 
 
 async def test_what_was_accepted_comes_back_as_it_was_given(place: Place) -> None:
@@ -171,9 +173,22 @@ async def test_two_of_one_key_in_the_same_commit_are_one_letter(place: Place) ->
     assert len(place.heard.accepted) == 1
 
 
+async def test_a_key_is_taken_until_it_is_cleaned_whatever_the_clock_of_a_caller_says(place: Place) -> None:
+    async with place.open() as store:
+        given = draft(idempotency_key="k", digest="one")
+        (first,) = await accept(store, given)
+        (second,) = await accept(store, given, at_ms=NOW + 31 * 24 * HOUR)
+        await store.clean(KEEP, at_ms=NOW + 48 * HOUR - 1, limit=100)
+        (third,) = await accept(store, given, at_ms=NOW + 31 * 24 * HOUR)
+        assert first == second == third
+        with pytest.raises(Conflict):
+            await accept(store, draft(idempotency_key="k", digest="two"), at_ms=NOW + 31 * 24 * HOUR)
+
+
 async def test_a_key_is_free_again_after_48_hours(place: Place) -> None:
     async with place.open() as store:
         (first,) = await accept(store, draft(idempotency_key="k", digest="one"))
+        await store.clean(KEEP, at_ms=NOW + 48 * HOUR, limit=100)
         (second,) = await accept(store, draft(idempotency_key="k", digest="two"), at_ms=NOW + 48 * HOUR)
         (third,) = await accept(store, draft(idempotency_key="k", digest="two"), at_ms=NOW + 49 * HOUR)
         assert second != first

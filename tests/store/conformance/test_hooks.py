@@ -74,7 +74,8 @@ async def test_every_way_to_an_end_is_told_and_nothing_before_it(place: Place) -
         await store.expire(at_ms=NOW + 1, limit=10)
         await advance(store, [end_unsent(await find(store, shut), Move.SHUT_OUT, reason="blocked", at_ms=NOW)], [])
         await store.cancel(cancelled, at_ms=NOW)
-        await accept(store, edit())
+        (newer,) = await accept(store, edit())
+        await attempt(store, await find(store, newer), SENT)
         assert sorted(await told(store, NOW + 1)) == [
             (sent, State.COMPLETED),
             (refused, State.FAILED),

@@ -69,6 +69,22 @@ async def test_a_new_consumer_begins_with_the_oldest_arrival_still_kept(place: P
             await store.inbox.ensure_consumer(999, "late", at_ms=NOW)
 
 
+async def test_a_bot_has_so_many_consumers_and_no_more(place: Place) -> None:
+    async with place.open() as store:
+        await open_inbox(store.inbox)
+        answers = await asyncio.gather(
+            *(store.inbox.ensure_consumer(BOT, f"reader{one}", at_ms=NOW, most=3) for one in range(5)),
+            return_exceptions=True,
+        )
+        refused = [one for one in answers if isinstance(one, Conflict)]
+        assert [one.code for one in refused] == ["too_many_consumers"] * 2
+        assert f"Bot {BOT} has 3 consumers" in refused[0].detail
+        assert len(await store.inbox.consumers(BOT)) == 4
+        await store.inbox.ensure_consumer(BOT, "reader0", at_ms=NOW, most=3)
+        await store.inbox.ensure_consumer(BOT, "default", at_ms=NOW, most=3)
+        await store.inbox.ensure_consumer(BOT, "a program's own", at_ms=NOW)
+
+
 async def test_two_who_make_one_consumer_at_once_get_the_same(place: Place) -> None:
     async with place.open() as store:
         both = await asyncio.gather(*(store.inbox.ensure_consumer(BOT, "one", at_ms=NOW) for _ in range(5)))

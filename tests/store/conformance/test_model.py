@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from peik.core.lifecycle import Move, end_unsent, settle
 from peik.core.outcome import Outcome
-from peik.ports import Retention
+from peik.ports import LetterFilter, Retention
 from tests.store.acts import (
     BROKE_OFF,
     LATER,
@@ -123,6 +123,19 @@ class Life(RuleBasedStateMachine):
             letter = self.do(find(self.store, known.id))
             self.do(advance(self.store, [end_unsent(letter, Move.SHUT_OUT, "shut", at_ms=self.now)], [], self.now))
             self.model.end(known, "failed", self.now)
+
+    @precondition(lambda self: self.has(marked=False))
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        known = self.pick(data, marked=False)
+        self.do(self.store.cancel(known.id, at_ms=self.now))
+        self.model.end(known, "cancelled", self.now)
+
+    @rule(chat=st.sampled_from(CHATS))
+    def cancel_many(self, chat: int | str) -> None:
+        views = self.do(self.store.cancel_all(LetterFilter(bot_id=BOT, chat=chat), at_ms=self.now, limit=3))
+        for view in sorted(views, key=lambda one: one.id):
+            self.model.end(self.model.letters[view.id], "cancelled", self.now)
 
     @precondition(lambda self: self.has(marked=False))
     @rule(data=st.data())

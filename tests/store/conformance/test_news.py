@@ -161,10 +161,28 @@ async def test_what_leaves_and_joins_its_lane_and_what_ends_is_told(
     assert heard == (LANES if lanes else {}) | (_ended(letter_id) if ends else {})
 
 
-async def test_a_merged_edit_is_told_as_ended_and_as_gone_from_its_lane(place: SharedPlace) -> None:
-    heard, letter_id = await hear_of(place, lambda both: accept(both[0], edit()), _edit)
-    assert set(heard) == {"accepted", "lanes", "ended"}
-    assert {name: heard[name] for name in ("lanes", "ended")} == LANES | _ended(letter_id)
+async def _newer_edit(one: Any) -> int:
+    await _edit(one)
+    return (await accept(one, edit()))[0]
+
+
+async def test_a_merged_edit_is_told_as_gone_from_its_lane(place: SharedPlace) -> None:
+    heard, _ = await hear_of(place, lambda both: accept(both[0], edit()), _edit)
+    assert set(heard) == {"accepted", "lanes"}
+    assert heard["lanes"] == LANES["lanes"]
+
+
+async def test_the_end_of_a_merged_edit_is_told_with_that_of_the_newer(place: SharedPlace) -> None:
+    async def send(both: tuple[Any, int]) -> None:
+        await attempt(both[0], await find(*both), SENT)
+
+    heard, newer = await hear_of(place, send, _newer_edit)
+    assert heard == {"ended": {BOT: [newer - 1, newer]}}
+
+
+async def test_an_edit_that_comes_back_is_told_as_in_its_lane(place: SharedPlace) -> None:
+    heard, newer = await hear_of(place, lambda both: both[0].cancel(both[1], at_ms=NOW), _newer_edit)
+    assert heard == LANES | _ended(newer)
 
 
 @pytest.mark.parametrize(("outcome", "ends"), [(SENT, True), (NEVER, True), (LATER, False)])

@@ -11,7 +11,7 @@ from peik.core.letter import Letter, State
 from peik.core.outcome import Refused
 from peik.errors import Conflict, NotFound
 from peik.ports import NOW as AT_ONCE
-from peik.ports import LetterFilter, Store, Stub
+from peik.ports import Followed, LetterFilter, Store, Stub
 from peik.store import paging
 from peik.store.postgres import looking
 from peik.store.redis import finding
@@ -54,6 +54,8 @@ class Engine:
 
     def on_joined(self, stubs: list[Stub]) -> None:
         self.stands += [one.letter_id for one in stubs]
+
+    def on_followed(self, ends: list[Followed]) -> None: ...
 
 
 def refusal(words: str) -> Refused:

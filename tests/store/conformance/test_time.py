@@ -25,6 +25,23 @@ from tests.store.places import OTHER_BOT, Place
 KEEP = Retention(completed_ms=7 * HOUR, dead_ms=30 * HOUR, log_ms=90 * HOUR)
 
 
+async def test_what_ended_is_told_by_the_minute(place: Place) -> None:
+    minute = NOW // 60_000
+    async with place.open() as store:
+        later = NOW + 60_000
+        for chat, at_ms, end in ((1, NOW, SENT), (2, later, SENT), (3, later, SENT), (4, later, NEVER)):
+            await accept(store, draft(chat))
+            (letter,) = await front(store, chat)
+            await attempt(store, letter, end, at_ms=at_ms)
+        (cancelled,) = await accept(store, draft(5))
+        await store.cancel(cancelled, at_ms=NOW)
+        everything = {minute: (1, 0), minute + 1: (2, 1)}
+        assert await store.ended_by_minute(since_ms=NOW - HOUR, until_ms=NOW + HOUR) == everything
+        assert await store.ended_by_minute(since_ms=NOW + 60_000, until_ms=NOW + HOUR) == {minute + 1: (2, 1)}
+        assert await store.ended_by_minute(since_ms=NOW - HOUR, until_ms=NOW + 60_000) == {minute: (1, 0)}
+        assert await store.ended_by_minute(since_ms=NOW + HOUR, until_ms=NOW + 2 * HOUR) == {}
+
+
 async def test_scheduled_letters_join_the_end_of_their_lane_in_due_order(place: Place) -> None:
     async with place.open() as store:
         late, soon, far = await accept(store, *(draft(send_at_ms=NOW + ms) for ms in (20, 10, 99)))

@@ -17,7 +17,7 @@ from peik.paper_ports import Contact, Filing
 from peik.ports import BotRecord, Retention, Store
 from peik.store.choosing import AnyStore
 from peik.store.moving.ends import End
-from peik.store.moving.move import Ends, Moved, Watch, move
+from peik.store.moving.move import Ends, Moved, Watch, move, take_back
 from peik.store.moving.opening import end_of
 from peik.store.moving.records import KINDS, Record
 from tests.store import inbox_acts, job_acts
@@ -51,6 +51,12 @@ def url_of(place: Place) -> str:
 async def moved(origin: Place, target: Place, **more: object) -> Moved:
     ends = Ends(origin=end_of(url_of(origin)), target=end_of(url_of(target)))
     return await move(ends, clock=target.clock, watch=Watch(), **more)
+
+
+async def taken_back(place: Place) -> Place:
+    """A store that was moved away, to be looked at once more."""
+    await take_back(end_of(url_of(place)))
+    return place
 
 
 async def records(place: Place, *, limit: int = 3) -> dict[str, list[Record]]:
@@ -178,7 +184,7 @@ async def _letters(store: Store) -> None:
         draft(5, text="later, and refers", send_at_ms=NOW + HOUR, awaits=first),
         draft("@shop", text="readdressed", expires_at_ms=NOW + 2 * HOUR, idempotency_key="order-1", digest="abc"),
         draft("12345", text="a name of digits", enclosed=(enclosed(BLOB),), hook=1),
-        edit("m5", text="older"),
+        edit("m5", text="older", expires_at_ms=NOW + HOUR),
         draft(1, text="it's mine", bot_id=OTHER_BOT, rank=0, idempotency_key="a:b c", digest="x"),
     )
     await accept(store, edit("m5", text="newer"))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.store.moving.filling import fill, folder, keep_file, url_of
 from tests.store.places import Place, SqlitePlace
 
@@ -13,7 +14,9 @@ COMMAND = "import typer; from peik.doors.commands.migrate import migrate; typer.
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE_S
+    )
 
 
 async def fill_whole(place: Place) -> None:

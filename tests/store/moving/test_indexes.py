@@ -10,7 +10,7 @@ from tests.store.places import Place
 
 # What belongs to whoever is served, or to the move itself; files, which have their own way; and what may be written in more
 # than one way, and is compared as records or by what the store shows.
-APART = frozenset({"nodes", "alive", "leases", "locks", "epoch", "moving", "parts", "parts_kept"})
+APART = frozenset({"nodes", "alive", "leases", "locks", "epoch", "moving", "moved", "parts", "parts_kept"})
 APART |= {"state", "tally", "keys_generation", "recent", "job_state", "job_lease_ms"}
 
 

@@ -32,7 +32,7 @@ from tests.store.job_acts import (
     terms,
     the_job,
 )
-from tests.store.moving.filling import FULL, ODD_KIND, fill, folder, moved, url_of
+from tests.store.moving.filling import FULL, ODD_KIND, fill, folder, moved, taken_back, url_of
 from tests.store.moving.test_refusing import disturbed
 from tests.store.places import Place, SqlitePlace
 
@@ -81,7 +81,7 @@ async def test_the_other_store_shows_the_same_and_gives_them_out_in_the_same_ord
         after = await seen(store.jobs)
         assert after == before
         there = await order(store.jobs)
-    async with origin.open() as store:
+    async with (await taken_back(origin)).open() as store:
         here = await order(store.jobs)
     assert there == here
     assert len(here) == before["tallies"][KIND].waiting + before["tallies"][ODD_KIND].waiting
@@ -196,7 +196,7 @@ async def test_a_move_that_stops_at_every_page_ends_with_the_same(
     async with target.open() as store:
         assert await seen(store.jobs) == before
         there = await order(store.jobs)
-    async with origin.open() as store:
+    async with (await taken_back(origin)).open() as store:
         assert await order(store.jobs) == there
     assert len(there) == 38
 

@@ -4,26 +4,26 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from peik.job_ports import JobTally
+from peik.store.moving.move import PAGE
 from peik.store.moving.opening import end_of
 from peik.store.moving.progress import Progress
+from tests.patience import PATIENCE_S
 from tests.store.acts import draft
 from tests.store.all_places import PLACES
 from tests.store.job_acts import a_job, queue
-from tests.store.moving.filling import fill, fitted, folder, records, url_of
+from tests.store.moving.filling import fill, fitted, folder, records, taken_back, url_of
 from tests.store.places import Place, SqlitePlace
 
-LETTERS = 24_000
-JOBS = 12_000
-ENDS_S_MAX = 60.0
-COMMAND = "import typer; from peik.doors.commands.migrate import migrate; typer.run(migrate)"
+pytestmark = pytest.mark.gate  # kills of a move
 
+LETTERS = 3 * PAGE + 500
+JOBS = 2 * PAGE + 500
 
 PAIRS = [(SqlitePlace, kind) for kind in PLACES] + [(kind, SqlitePlace) for kind in PLACES[1:]]
 
@@ -32,10 +32,12 @@ PAIRS = [(SqlitePlace, kind) for kind in PLACES] + [(kind, SqlitePlace) for kind
 def test_a_killed_move_goes_on_and_ends_with_the_same(pair: tuple[type[Place], type[Place]], tmp_path: Path) -> None:
     origin, target = pair[0](folder(tmp_path, "from")), pair[1](folder(tmp_path, "to"))
     asyncio.run(fill_much(origin))
-    killed_at = [kill_in_the_middle(origin, target, "letters", int(share * LETTERS)) for share in (0.05, 0.25, 0.45)]
-    assert killed_at == sorted(set(killed_at)), "each went on where the one before stopped"
-    assert 0 < killed_at[0] < killed_at[-1] < LETTERS
-    assert 0 < kill_in_the_middle(origin, target, "jobs", JOBS // 10) < JOBS
+    assert kill(origin, target, "before", "letters", PAGE) < PAGE
+    first = kill(origin, target, "after", "letters", PAGE)
+    second = kill(origin, target, "during", "letters", first + 1)
+    last = kill(origin, target, "after", "letters", second + 1)
+    assert PAGE <= first <= second < last < LETTERS
+    assert PAGE <= kill(origin, target, "after", "jobs", PAGE) < JOBS
 
     told = end_of_run(start(origin, target))
     assert told["was_begun"]
@@ -47,20 +49,18 @@ def test_a_killed_move_goes_on_and_ends_with_the_same(pair: tuple[type[Place], t
     assert asyncio.run(tallies(target)) == asyncio.run(tallies(origin))
 
 
-def kill_in_the_middle(origin: Place, target: Place, kind: str, count: int) -> int:
-    """How many of this kind had been moved when it was killed: so many at least."""
-    process = start(origin, target)
-    wait_until_moved(process, target, kind, count)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+def kill(origin: Place, target: Place, moment: str, kind: str, count: int) -> int:
+    """How many of this kind had been moved when it was killed at the page that makes them `count` or more."""
+    process = start(origin, target, "-m", "tests.store.moving.mortal", moment, kind, str(count))
+    told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -signal.SIGKILL, told
     progress = asyncio.run(progress_of(target))
-    assert progress is not None
     assert progress.ended_at_ms is None
     return progress.of(kind).moved.count
 
 
 async def tallies(place: Place) -> dict[str, JobTally]:
-    async with place.open() as store:
+    async with (await taken_back(place)).open() as store:
         return {kind: tally for kind, tally in (await store.jobs.tallies()).items() if tally != JobTally()}
 
 
@@ -73,34 +73,31 @@ async def fill_much(origin: Place) -> None:
             await queue(store.jobs, *(a_job(f"u{one % 500}") for one in range(first, first + 1000)))
 
 
-def start(origin: Place, target: Place) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", COMMAND, "--from", url_of(origin), "--to", url_of(target), "--json"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def start(origin: Place, target: Place, *program: str) -> "subprocess.Popen[bytes]":
+    command = [
+        sys.executable,
+        *(program or ("-m", "peik", "migrate")),
+        "--from",
+        url_of(origin),
+        "--to",
+        url_of(target),
+    ]
+    return subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def wait_until_moved(process: "subprocess.Popen[bytes]", target: Place, kind: str, count: int) -> None:
-    deadline = time.monotonic() + ENDS_S_MAX
-    while True:
-        progress = asyncio.run(progress_of(target))
-        if progress is not None and progress.of(kind).moved.count >= count:
-            return
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-
-
-async def progress_of(target: Place) -> Progress | None:
+async def progress_of(target: Place) -> Progress:
     """As somebody sees it who looks at the target from outside."""
-    if isinstance(target, SqlitePlace) and not target.path.exists():
-        return None
     end = end_of(url_of(target))
     try:
         await end.open(is_target=True)
-        return await end.progress()
+        progress = await end.progress()
+        assert progress is not None
+        return progress
     finally:
         await end.close()
 
 
 def end_of_run(process: "subprocess.Popen[bytes]") -> dict:
-    out, err = process.communicate(timeout=ENDS_S_MAX)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (0, b"")
     return msgspec.json.decode(out)

@@ -14,7 +14,7 @@ from peik.clock import SystemClock
 from peik.core.token import Token
 from peik.errors import BadInput, Conflict, NotFound, Problem, StartError
 from peik.ports import BotRecord
-from peik.store.moving.move import Ends, Watch, count, move
+from peik.store.moving.move import Ends, Watch, count, move, take_back
 from peik.store.moving.opening import end_of
 from peik.store.moving.progress import Progress
 from peik.store.moving.records import KINDS, Letter
@@ -88,8 +88,55 @@ async def test_a_finished_move_is_not_called_so_if_its_origin_was_served_since(o
     target = SqlitePlace(folder(tmp_path, "to"))
     await fill_little(origin)
     await moved(origin, target)
+    await take_back(end_of(url_of(origin)))
     await fill_little(origin)
     assert await refused(origin, target) == "origin_changed"
+
+
+async def test_a_store_that_was_moved_away_is_not_served(kind: type[Place], tmp_path: Path) -> None:
+    one, other = kind(folder(tmp_path, "from")), SqlitePlace(folder(tmp_path, "to"))
+    await fill_little(one)
+    await moved(one, other)
+    shown = end_of(url_of(other)).shown
+    with pytest.raises(StartError, match="--take-back") as told:
+        async with one.open():
+            pass
+    assert shown in str(told.value)
+    assert (await moved(one, other)).was_done, "it may be asked again"
+    assert await refused(one, SqlitePlace(folder(tmp_path, "third"))) == "origin_moved"
+    assert await take_back(end_of(url_of(one))) == shown
+    assert await take_back(end_of(url_of(one))) is None
+    async with one.open():
+        pass
+    async with other.open():
+        pass
+
+
+async def test_a_store_that_was_only_tried_out_goes_on_being_served(kind: type[Place], tmp_path: Path) -> None:
+    one, other = kind(folder(tmp_path, "from")), SqlitePlace(folder(tmp_path, "to"))
+    await fill_little(one)
+    async with one.open():
+        await moved(one, other, while_in_use=True)
+    async with one.open():
+        pass
+
+
+async def test_a_crash_between_the_two_notes_leaves_neither_store_to_be_served(origin: Place, tmp_path: Path) -> None:
+    target = SqlitePlace(folder(tmp_path, "to"))
+    await fill_little(origin)
+    await moved(origin, target)
+    connection = apsw.Connection(str(target.path))
+    ((text,),) = connection.execute("SELECT progress FROM moving").fetchall()
+    half = {**msgspec.json.decode(str(text)), "ended_at_ms": None}
+    connection.execute("UPDATE moving SET progress = ?", (msgspec.json.encode(half).decode(),))
+    connection.close()
+    for place in (origin, target):
+        with pytest.raises(StartError):
+            async with place.open():
+                pass
+    assert not (await moved(origin, target)).was_done
+    async with target.open():
+        pass
 
 
 async def other_origin(tmp_path: Path) -> Path:

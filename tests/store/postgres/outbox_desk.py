@@ -12,6 +12,7 @@ from peik.core.letter import Backoff, Chat, OnUncertain
 from peik.desk import Call, Defaults, Desk
 from peik.errors import Problem
 from peik.events import Events
+from peik.guests import Guests
 from peik.ports import BotRecord, LetterView
 from peik.store.postgres.store import PostgresStore
 from tests.store.places import BOT
@@ -126,6 +127,7 @@ async def counters(folder: Path) -> AsyncIterator[Counters]:
             events=Events(),
             defaults=Defaults(),
             expect=lambda at_ms: None,
+            guests=Guests(store.papers, places[1].clock),
         )
         desk.open(await store.bots())
         yield Counters(one, other, desk, places[1])

@@ -135,6 +135,24 @@ async def test_queries_outlive_a_change_of_their_tables(place: PostgresPlace) ->
         assert len((await store.fronts(BOT, [(1, 0)], letters=9))[1, 0].letters) == 2
 
 
+async def test_who_is_cancelled_while_it_gives_up_a_look_leaves_no_transaction_to_the_next(
+    place: PostgresPlace,
+) -> None:
+    """asyncpg has to end it then, and calls that a surprise: the story's own end looks for those."""
+    async with place.open() as store:
+        await store.keys()
+        rival = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
+        await rival.execute("BEGIN; LOCK TABLE keys IN ACCESS EXCLUSIVE MODE")
+        looking = asyncio.create_task(store.keys())
+        await until(lambda: locked_out(place, 1))
+        while not looking.done():
+            looking.cancel()
+            await asyncio.sleep(0)
+        await rival.close()
+        assert looking.cancelled()
+        assert await store.keys() == (0, [])
+
+
 async def _came_again(place: PostgresPlace, ended: set[int]) -> bool:
     return len(await waiting_pids(place) - ended) == len(ended)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from peik.archive.postgres.connection import translate as translate_for_archive
 from peik.core.token import Token
 from peik.errors import BadInput, StartError, StoreUnavailable
 from peik.node_ports import CHORES
 from peik.ports import BotRecord
-from peik.store.postgres.failures import translate
+from peik.postgres_failures import translate
 from peik.store.postgres.store import PostgresStore
 from tests.store.acts import accept, draft
 from tests.store.places import ManualClock
@@ -136,6 +137,14 @@ async def test_a_server_as_it_comes_promises_all_and_one_that_is_read_only_says_
     ],
 )
 def test_the_servers_words_become_ours(error: BaseException, code: str) -> None:
-    told = translate(error)
-    assert isinstance(told, StoreUnavailable | BadInput)
-    assert told.code == code
+    for told in (translate(error), translate_for_archive(error)):
+        assert isinstance(told, StoreUnavailable | BadInput)
+        assert told.code == code
+
+
+def test_a_disk_error_is_not_told_as_if_nothing_had_been_stored() -> None:
+    told = translate_for_archive(asyncpg.PostgresIOError("could not fsync file"))
+    assert isinstance(told, StoreUnavailable)
+    assert told.code == "store_io"
+    assert "may be there or not" in told.detail
+    assert "PEIK_ARCHIVE" in str(translate_for_archive(asyncpg.InvalidPasswordError("no")))

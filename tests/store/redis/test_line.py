@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import redis.asyncio as aioredis
 from redis import exceptions
+from redis.asyncio.connection import AbstractConnection
 
+from peik.store.redis.client import Client
 from peik.store.redis.line import Line
 from tests.store.redis_place import RedisPlace
 
@@ -84,3 +86,53 @@ async def test_a_server_that_is_silent_is_given_up_by_all_who_asked() -> None:
             ended = await asyncio.gather(line.ask("PING"), line.ask("PING"), return_exceptions=True)
             assert [type(one) for one in ended] == [exceptions.TimeoutError] * 2
             assert line.send("PING") is None
+
+
+async def test_who_is_cancelled_while_a_connection_is_made_leaves_none_open(place: RedisPlace) -> None:
+    made: list[AbstractConnection] = []
+
+    class Late(aioredis.Connection):
+        """The end of who asked comes in the moment in which the connection stands, and redis-py swallows it (see `heeding`)."""
+
+        async def connect(self) -> None:
+            made.append(self)
+            await super().connect()
+            asking.cancel()
+
+    pool = aioredis.ConnectionPool.from_url(place.url.partition("?")[0], connection_class=Late)
+    line = Line(pool.make_connection, patience_s=20.0)
+    asking = asyncio.create_task(line.ask("PING"))
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    assert [one.is_connected for one in made] == [False]
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_connection_open(place: RedisPlace) -> None:
+    """The first question of the second connection is never answered; the first connection stands by then."""
+    is_asked, open_ones = asyncio.Event(), 0
+    is_over = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_ones
+        open_ones += 1
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(1 << 16):
+                if b"PING" not in chunk:
+                    writer.write(b"+OK\r\n" * chunk.count(b"*"))
+                elif open_ones == 1:
+                    writer.write(b"+PONG\r\n")
+                else:
+                    is_asked.set()
+        writer.close()
+        open_ones -= 1
+        if not open_ones:
+            is_over.set()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        client = Client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?protocol=2")
+        opening = asyncio.create_task(client.open())
+        await is_asked.wait()
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        await is_over.wait()

@@ -58,12 +58,14 @@ async def test_nodes_that_take_in_the_same_updates_store_each_once(place: RedisP
 
 
 async def test_a_lease_runs_out_by_the_servers_clock_and_its_holder_marks_nothing_more(place: RedisPlace) -> None:
-    holder = RedisStore(place.url, clock=place.clock, lease_s=SHORT_S)
+    holder = RedisStore(place.url, clock=place.clock)
     await holder.open()
     async with place.open(is_owner=False) as other:
         first, second = [await find(other, one) for one in await accept(other, draft(1), draft(2))]
         await take_leases(holder)
         assert await mark(holder, first) == [first.id]
+        lease_s, holder.nodes.lease_s = holder.nodes.lease_s, SHORT_S
+        await holder.nodes.beat()  # its last one
 
         async def is_over() -> bool:
             return await other.nodes.nodes() == []
@@ -72,6 +74,7 @@ async def test_a_lease_runs_out_by_the_servers_clock_and_its_holder_marks_nothin
         assert await mark(holder, second) == []  # before anybody else came
         await conclude(holder, first, SENT)  # but what it had begun is still its own to settle
         assert await state(other, first.id) == "completed"
+        holder.nodes.lease_s = lease_s
         await take_leases(holder)  # nobody took it: it goes on
         assert await mark(holder, second) == [second.id]
     await holder.close()

@@ -37,6 +37,8 @@ WIDTHS = {
     "tally": 6,
     "keep_results": 2,
     "join": 2,
+    "follow": 2,
+    "share_results": 2,
 }
 WHOLE = {
     "sweep": reading.SWEEP,
@@ -60,11 +62,12 @@ def _plan(connection: apsw.Connection, name: str) -> list[str]:
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", named or [None] * sql.count("?"))]
 
 
+_OURS = r"\d+-ROW|(\d+ )?CONSTANT ROW|\w+ VIRTUAL|\(subquery|(lane|other|gave_way|v|asked|o|ended)\b"
+
+
 def _is_scan(step: str) -> bool:
     """Not of rows that we bring along, of no table, of our own recursive tables, or of a subquery that has its own line."""
-    return (
-        re.match(r"SCAN (?!\d+-ROW|CONSTANT ROW|\w+ VIRTUAL|\(subquery|lane\b|other\b|asked\b|o\b)", step) is not None
-    )
+    return re.match(rf"SCAN (?!{_OURS})", step) is not None
 
 
 # ---- steps of SQLite's machine ----

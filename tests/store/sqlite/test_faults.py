@@ -161,3 +161,18 @@ async def test_without_the_right_to_write_peik_does_not_start(tmp_path: Path, de
         assert said.startswith("StartError: Cannot open"), said
     finally:
         shutil.rmtree(home)
+
+
+async def test_whoever_could_not_become_the_owner_keeps_nobody_else_from_it(place: SqlitePlace) -> None:
+    async with place.open():
+        pass
+    guest = SqliteStore(place.path, clock=place.clock, is_owner=False, busy_ms=50)
+    await guest.open()
+    blocker = _blocker(place)
+    with pytest.raises(StoreUnavailable):
+        await guest.claim()
+    blocker.close()
+    async with place.open() as owner:
+        assert (owner.is_owner, guest.is_owner, await guest.claim()) == (True, False, 0)
+    assert await guest.claim() > 0
+    await guest.close()

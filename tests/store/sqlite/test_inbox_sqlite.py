@@ -267,7 +267,7 @@ async def test_lanes_of_an_older_file_are_found_once_it_is_opened(place: SqliteP
         await take(store.inbox, *messages(30, first=1, lanes=3))
     older = apsw.Connection(str(place.path))
     older.execute("DROP INDEX arrivals_lane; CREATE INDEX arrivals_lane ON arrivals (bot_id, lane)")
-    older.execute("PRAGMA user_version = 8")
+    older.execute("DROP INDEX letters_merged; PRAGMA user_version = 8")
     older.close()
     async with place.open() as store:
         ((index,),) = store._reader.execute("SELECT sql FROM sqlite_schema WHERE name = 'arrivals_lane'")

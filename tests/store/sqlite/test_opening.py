@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from peik.errors import StartError
+from peik.ports import Tally
 from peik.store.database import APPLICATION_ID
 from peik.store.sqlite import SqliteStore
-from tests.store.acts import accept, draft, tally
+from tests.patience import PATIENCE_S
+from tests.store.acts import SENT, accept, attempt, draft, edit, find, tally
 from tests.store.places import SqlitePlace
 from tests.store.sqlite import programs
 
@@ -28,6 +30,29 @@ async def test_accepting_needs_no_temporary_files(place: SqlitePlace) -> None:
     async with place.open() as store:
         settings = [next(one.execute("PRAGMA temp_store"))[0] for one in (store._connection, store._reader)]
         assert settings == [2, 2]
+
+
+async def test_an_edit_that_completed_when_it_was_merged_stays_so(place: SqlitePlace) -> None:
+    """As Peik once did it; what refers to it waits for the newer edit, which has the answer."""
+    async with place.open() as store:
+        (old,), (newer,) = [await accept(store, edit()) for _ in range(2)]
+        (dependent,) = await accept(store, draft(2, awaits=old))
+    with sqlite3.connect(place.path) as before:
+        before.executescript(
+            f"""
+            DROP INDEX letters_merged;
+            DROP INDEX letters_expiry;
+            CREATE INDEX letters_expiry ON letters (expires_at) WHERE expires_at IS NOT NULL AND phase < 2;
+            UPDATE letters SET phase = 2, settled_at = created_at WHERE id = {old};
+            UPDATE tallies SET apart = 0, completed = 1 WHERE bot_id = 7;
+            PRAGMA user_version = 9;
+            """
+        )
+    async with place.open() as store:
+        await store.park(await find(store, dependent))
+        assert await tally(store) == Tally(waiting=1, delayed=1, completed=1)
+        await attempt(store, await find(store, newer), SENT)
+        assert await tally(store) == Tally(waiting=1, completed=2)
 
 
 async def test_opening_again_changes_nothing(place: SqlitePlace) -> None:
@@ -139,7 +164,7 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path, turn
 
 
 def _end(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    said = process.communicate(timeout=20)[0]
+    said = process.communicate(timeout=PATIENCE_S)[0]
     return process.returncode, said
 
 

@@ -1,6 +1,24 @@
 -- What moving reads in a PostgreSQL store. Columns stand in the order of the fields of peik/store/moving/records.py.
 -- Pages are read along primary keys, so that each costs the same at any depth. Writing is COPY, which needs no query.
 
+-- name: make_moved
+CREATE TABLE IF NOT EXISTS moved_away (
+    one     integer PRIMARY KEY CHECK (one = 1),
+    target  text NOT NULL
+)
+
+-- name: has_moved
+SELECT to_regclass('moved_away') IS NOT NULL
+
+-- name: moved_to
+SELECT target FROM moved_away
+
+-- name: keep_moved
+INSERT INTO moved_away (one, target) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET target = excluded.target
+
+-- name: take_back
+DROP TABLE IF EXISTS moved_away
+
 -- name: make_marker
 CREATE TABLE IF NOT EXISTS moving (
     one       integer PRIMARY KEY CHECK (one = 1),

@@ -1,6 +1,24 @@
 -- What moving reads and writes in a SQLite store. Columns stand in the order of the fields of peik/store/moving/records.py.
 -- Pages are read along primary keys, so that each costs the same at any depth.
 
+-- name: make_moved
+CREATE TABLE IF NOT EXISTS moved_away (
+    one     INTEGER PRIMARY KEY CHECK (one = 1),
+    target  TEXT NOT NULL
+) STRICT
+
+-- name: has_moved
+SELECT count(*) FROM sqlite_schema WHERE name = 'moved_away'
+
+-- name: moved_to
+SELECT target FROM moved_away
+
+-- name: keep_moved
+INSERT INTO moved_away (one, target) VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET target = excluded.target
+
+-- name: take_back
+DROP TABLE IF EXISTS moved_away
+
 -- name: make_marker
 CREATE TABLE IF NOT EXISTS moving (
     one       INTEGER PRIMARY KEY CHECK (one = 1),

@@ -96,11 +96,11 @@ ORDER BY v.place
 RETURNING id, chat, moved
 
 -- name: find_keys
--- Which of these idempotency keys are taken. Under the bots' locks: another node may just have taken one.
+-- Which of these idempotency keys are taken. Under the bots' locks: another node may just have taken one. A key is taken for as
+-- long as it is here: `clean_keys` ends it, by settled time.
 SELECT i.bot_id, i.key, i.digest, i.letter_id
-FROM unnest(:bots::bigint[], :keys::text[], :ats::bigint[]) AS v (bot_id, key, at)
+FROM unnest(:bots::bigint[], :keys::text[]) AS v (bot_id, key)
 JOIN idempotency AS i ON i.bot_id = v.bot_id AND i.key = v.key COLLATE "C"
-WHERE i.expires_at > v.at
 
 -- name: keep_keys
 INSERT INTO idempotency (bot_id, key, digest, letter_id, expires_at)
@@ -110,22 +110,64 @@ ON CONFLICT (bot_id, key) DO UPDATE SET
 
 -- name: waiting_edits
 -- Waiting edits of these targets, the new ones among them. One in flight is left alone.
-SELECT l.id, l.bot_id, l.target, l.chat, l.thread, l.enclosed
+SELECT l.id, l.bot_id, l.target, l.chat, l.thread
 FROM (SELECT DISTINCT bot_id, target FROM unnest(:bots::bigint[], :targets::text[]) AS u (bot_id, target)) AS v
 JOIN letters AS l ON l.bot_id = v.bot_id AND l.target = v.target COLLATE "C" AND l.target IS NOT NULL AND l.phase = 0
 WHERE NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = l.id)
 ORDER BY l.id
 
 -- name: supersede
-UPDATE letters SET phase = 2, merged_into = v.into_id, settled_at = v.at
-FROM unnest(:letters::bigint[], :into::bigint[], :ats::bigint[]) AS v (id, into_id, at)
+-- They stand apart until the newer ones end. They keep their numbers and times, since they may come back.
+UPDATE letters SET phase = 1, merged_into = v.into_id
+FROM unnest(:letters::bigint[], :into::bigint[]) AS v (id, into_id)
 WHERE letters.id = v.id
 
--- name: await_newer
--- What stood apart for an edit that was merged waits for the newest one: that is the one with an answer.
-UPDATE letters SET awaits = v.newest
-FROM unnest(:letters::bigint[], :newest::bigint[]) AS v (id, newest)
-WHERE letters.awaits = v.id AND letters.awaits IS NOT NULL AND letters.phase = 1
+-- name: pass_on
+-- Edits that gave way to one that was taken back after it had itself given way: they wait for the newest.
+UPDATE letters SET merged_into = n.merged_into
+FROM letters AS n
+WHERE n.id = ANY (:ended::bigint[]) AND n.phase = 4 AND n.merged_into IS NOT NULL
+    AND letters.merged_into = n.id AND letters.merged_into IS NOT NULL AND letters.phase = 1
+RETURNING letters.id
+
+-- name: come_back
+-- Edits that gave way to one that was taken back, or expired and certainly never arrived, stand at their old places again. The
+-- lane may have moved in the meantime.
+UPDATE letters SET
+    phase = 0,
+    merged_into = NULL,
+    moved = CASE WHEN c.same_as IS NULL THEN letters.moved ELSE 1 END,
+    chat = coalesce(c.same_as::text, letters.chat)
+FROM letters AS n
+JOIN letters AS o ON o.merged_into = n.id AND o.merged_into IS NOT NULL AND o.phase = 1
+LEFT JOIN chats AS c ON c.bot_id = o.bot_id AND c.chat = o.chat
+WHERE n.id = ANY (:ended::bigint[]) AND n.merged_into IS NULL
+    AND (n.phase = 4 OR (n.phase = 3 AND n.failed_reason = 'expired' AND n.uncertain_tries = 0))
+    AND letters.id = o.id
+RETURNING letters.bot_id, letters.id, letters.chat, letters.thread
+
+-- name: follow
+-- All edits that gave way to one of these, at once or over others, end as it did, and its answer is theirs.
+WITH RECURSIVE gave_way (id, newest) AS (
+    SELECT o.id, n.id FROM letters AS n
+    JOIN letters AS o ON o.merged_into = n.id AND o.merged_into IS NOT NULL AND o.phase = 1
+    WHERE n.id = ANY (:ended::bigint[]) AND n.phase IN (2, 3)
+    UNION ALL
+    SELECT o.id, g.newest FROM gave_way AS g
+    JOIN letters AS o ON o.merged_into = g.id AND o.merged_into IS NOT NULL AND o.phase = 1
+), ended AS (
+    UPDATE letters SET phase = n.phase, settled_at = n.settled_at, failed_reason = n.failed_reason, due_at = NULL
+    FROM gave_way AS g JOIN letters AS n ON n.id = g.newest
+    WHERE letters.id = g.id
+    RETURNING
+        letters.id, letters.bot_id, letters.method, letters.chat, letters.phase, letters.failed_reason,
+        letters.uncertain_tries, letters.merged_into, letters.trace, letters.enclosed, g.newest
+), kept AS (
+    INSERT INTO results (letter_id, result)
+    SELECT ended.id, r.result FROM ended JOIN results AS r ON r.letter_id = ended.newest
+    ON CONFLICT (letter_id) DO UPDATE SET result = excluded.result
+)
+SELECT * FROM ended
 
 -- name: settle
 -- The new truth after a try. Only what was marked, or adopted, under the very epoch may be settled: the mark is taken away by
@@ -154,7 +196,13 @@ UPDATE letters SET
     history = with_line(letters.history, v.line)
 FROM ours AS v
 WHERE letters.id = v.id
-RETURNING letters.id, v.epoch, letters.enclosed
+RETURNING letters.id, v.epoch, letters.enclosed, {has_merged}
+
+-- name: has_merged
+-- Whether edits gave way to a letter. It is put into what ends letters: sends are done with the first condition.
+letters.target IS NOT NULL AND EXISTS (
+    SELECT 1 FROM letters AS o WHERE o.merged_into = letters.id AND o.merged_into IS NOT NULL AND o.phase = 1
+)
 
 -- name: hold_leases
 -- Which of these epochs are still their bots' last. The lock as in `mark`.
@@ -163,7 +211,8 @@ JOIN unnest(:bots::bigint[], :epochs::bigint[]) AS v (bot_id, epoch) ON v.bot_id
 FOR KEY SHARE OF s
 
 -- name: end_unsent
--- Letters that end without a try. Only those that still wait and are not in flight; the phase in which they stood.
+-- Letters that end without a try. Only those that still wait and are not in flight; the phase in which they stood. One that was
+-- merged waits for the newer.
 UPDATE letters SET
     phase = v.phase,
     settled_at = v.at,
@@ -171,7 +220,7 @@ UPDATE letters SET
     history = with_line(letters.history, v.line)
 FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::text[], $5::text[]) AS v (id, phase, at, reason, line)
 JOIN letters AS before ON before.id = v.id
-WHERE letters.id = v.id AND letters.phase < 2
+WHERE letters.id = v.id AND letters.phase < 2 AND letters.merged_into IS NULL
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = v.id)
 RETURNING letters.id, letters.bot_id, before.phase
 
@@ -213,7 +262,7 @@ WHERE tallies.bot_id = v.bot_id
 
 -- name: release_dependents
 -- Letters that stood apart for one of these join their lanes at their old place. Scheduled ones go on waiting for their time:
--- they have no place yet.
+-- they have no place yet. Merged ones wait for the newer edit.
 UPDATE letters SET
     phase = 0,
     moved = CASE WHEN c.same_as IS NULL THEN letters.moved ELSE 1 END,
@@ -221,6 +270,7 @@ UPDATE letters SET
 FROM letters AS p
 LEFT JOIN chats AS c ON c.bot_id = p.bot_id AND c.chat = p.chat
 WHERE p.awaits = ANY (:ended::bigint[]) AND p.awaits IS NOT NULL AND p.phase = 1 AND p.due_at IS NULL
+    AND p.merged_into IS NULL
     AND letters.id = p.id
 RETURNING letters.bot_id, letters.id, letters.chat, letters.thread
 
@@ -296,17 +346,18 @@ SELECT l.chat, l.weight, l.history FROM letters AS l
 WHERE l.phase < 2 AND l.uncertain_tries > 0 AND l.bot_id = :bot AND l.history IS NOT NULL
 
 -- name: park
--- Set a letter apart, unless the one that it refers to has ended. If that one was merged, the newest edit counts.
+-- Set a letter apart, unless the one that it refers to has ended. One that completed when it was merged, as it once was, has no
+-- answer of its own: there the newest edit counts.
 WITH RECURSIVE other (id, phase, merged_into) AS (
     SELECT r.id, r.phase, r.merged_into FROM letters AS r
     WHERE r.id = (SELECT l.awaits FROM letters AS l WHERE l.id = :letter)
     UNION ALL
-    SELECT r.id, r.phase, r.merged_into FROM other JOIN letters AS r ON r.id = other.merged_into
+    SELECT r.id, r.phase, r.merged_into FROM other JOIN letters AS r ON r.id = other.merged_into AND other.phase = 2
 )
-UPDATE letters SET phase = 1, due_at = NULL, awaits = (SELECT o.id FROM other AS o WHERE o.merged_into IS NULL)
+UPDATE letters SET phase = 1, due_at = NULL, awaits = (SELECT o.id FROM other AS o WHERE o.phase < 2)
 WHERE id = :letter AND phase = 0
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = :letter)
-    AND EXISTS (SELECT 1 FROM other AS o WHERE o.merged_into IS NULL AND o.phase < 2 AND o.id <> :letter)
+    AND EXISTS (SELECT 1 FROM other AS o WHERE o.phase < 2 AND o.id <> :letter)
 
 -- name: readdress
 UPDATE letters SET chat = :new::bigint::text, moved = 1
@@ -323,11 +374,11 @@ WHERE bot_id = :bot AND same_as IS NOT NULL AND (same_as::text = :old OR chat = 
 
 -- name: due
 SELECT id, bot_id FROM letters
-WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1 AND due_at <= :at
+WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1 AND due_at <= :at AND merged_into IS NULL
 ORDER BY due_at, id LIMIT :limit
 
 -- name: next_due
-SELECT min(due_at) FROM letters WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1
+SELECT min(due_at) FROM letters WHERE due_at IS NOT NULL AND phase < 2 AND phase = 1 AND merged_into IS NULL
 
 -- name: join
 -- A scheduled letter joins the end of its lane, which may have moved in the meantime.
@@ -347,12 +398,12 @@ SELECT {letter} FROM letters AS l WHERE l.id = ANY (:letters::bigint[]) ORDER BY
 
 -- name: expired
 SELECT id, bot_id FROM letters
-WHERE expires_at IS NOT NULL AND phase < 2 AND expires_at <= :at
+WHERE expires_at IS NOT NULL AND phase < 2 AND merged_into IS NULL AND expires_at <= :at
     AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = letters.id)
 ORDER BY expires_at LIMIT :limit
 
 -- name: next_expiry
-SELECT min(expires_at) FROM letters WHERE expires_at IS NOT NULL AND phase < 2
+SELECT min(expires_at) FROM letters WHERE expires_at IS NOT NULL AND phase < 2 AND merged_into IS NULL
 
 -- name: view
 -- Letters as people see them.
@@ -386,6 +437,18 @@ LEFT JOIN (
         AND NOT EXISTS (SELECT 1 FROM marks AS m WHERE m.letter_id = l.id)
     GROUP BY l.bot_id
 ) AS o ON o.bot_id = t.bot_id
+
+-- name: ended_by_minute
+-- How many letters were delivered and how many failed, minute by minute.
+SELECT minute, sum(delivered), sum(failed) FROM (
+    SELECT settled_at / 60000 AS minute, count(*) AS delivered, 0 AS failed FROM letters
+    WHERE phase IN (2, 4) AND settled_at >= :since AND settled_at < :until AND phase = 2 AND merged_into IS NULL
+    GROUP BY 1
+    UNION ALL
+    SELECT settled_at / 60000, 0, count(*) FROM letters
+    WHERE phase = 3 AND settled_at >= :since AND settled_at < :until
+    GROUP BY 1
+) AS ended GROUP BY minute
 
 -- name: bots
 SELECT bot_id, token, username, inbound, paused, limits, missed, me, created_at FROM bots ORDER BY created_at, bot_id

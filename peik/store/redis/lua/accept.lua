@@ -3,27 +3,25 @@
 -- has blobs, is too late}.
 local KEPT_MS = 48 * 3600 * 1000 -- DESIGN.md: an idempotency key is kept for 48 hours
 
-local function supersede(old, new, at)
+-- It stands apart until the newer one ends. It keeps its number and its time, since it may come back.
+local function supersede(old, new)
     local record, state = record_of(old), state_of(old)
+    local number = number_of(old, record, state)
     leave_lane(old, record, state)
     table.insert(out[1], stub(old, record, state, new))
-    state.g = new
-    finish(old, record, state, COMPLETED, at)
-    count(record[1], IN_LANE, COMPLETED)
-    -- What stood apart for the old one waits for the newer one: that is the one with an answer.
-    for _, other in ipairs(ids_in(P .. 'awaits', old)) do
-        local waiting = state_of(other)
-        waiting.a = new
-        keep_state(other, waiting)
-        add_id(P .. 'awaits', new, other)
+    state.p, state.n, state.g = APART, number, new
+    add_id(P .. 'merged', new, old)
+    if record[11].e then
+        call('ZREM', P .. 'expiry', old)
     end
-    call('HDEL', P .. 'awaits', old)
+    keep_state(old, state)
+    count(record[1], IN_LANE, APART)
 end
 
-local function merge(draft, id, at)
+local function merge(draft, id)
     for _, old in ipairs(ids_in(P .. 'targets:' .. draft[1], draft[10])) do
         if old ~= draft[11] and not is_marked(draft[1], old) then
-            supersede(old, id, at)
+            supersede(old, id)
         end
     end
 end
@@ -91,7 +89,7 @@ local function bot_of_draft(bot)
 end
 
 -- For each draft false if it is new, {id} if its key made a letter before, {index} if a draft before it has the same key.
-local function repeats(drafts, at)
+local function repeats(drafts)
     local known, own = {}, {}
     for index, draft in ipairs(drafts) do
         local bot, key = draft[1], draft[6]
@@ -101,7 +99,7 @@ local function repeats(drafts, at)
             local field = bot .. ':' .. key
             local raw = call('HGET', P .. 'idempotency', field)
             local kept = raw and decode(raw)
-            if kept and kept[3] > at then
+            if kept then -- for as long as it is here: `clean` ends it, by settled time
                 if kept[1] ~= draft[7] then
                     refuse('idempotency_key_reused')
                 end
@@ -174,7 +172,7 @@ local function write(draft, id, at)
     if draft[10] and not draft[8] then
         flush() -- what is merged must be there in full
         begin()
-        merge(draft, id, at)
+        merge(draft, id)
         add_id(P .. 'targets:' .. bot, draft[10], id)
     end
     return {id, number, draft[8] and 'delayed' or 'waiting', 0, moved}
@@ -197,7 +195,7 @@ end
 -- accept(drafts, at) -> for each {id, number, state, is repeat, chat it went to instead}
 function ops.accept(drafts, at)
     begin()
-    local known, answers = repeats(drafts, at), {}
+    local known, answers = repeats(drafts), {}
     for index, draft in ipairs(drafts) do
         local before = known[index]
         if before and before.id then

@@ -27,10 +27,10 @@ for index = 2, #asked do
     else
         write_accepted()
     end
-    out = {{}, {}, {}}
+    out = {{}, {}, {}, {}}
     local ok, value = pcall(ops[one[1]], one[2], one[3], one[4], one[5], one[6], one[7], one[8], one[9])
     if ok then
-        local is_quiet = #out[1] + #out[2] + #out[3] == 0
+        local is_quiet = #out[1] + #out[2] + #out[3] + #out[4] == 0
         answers[index - 1] = {1, value, not is_quiet and out}
     elseif type(value) == 'table' and value.refused then
         answers[index - 1] = {0, value.refused}

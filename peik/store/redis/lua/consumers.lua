@@ -163,8 +163,14 @@ local function ensure_consumer(bot, name, at)
     return id
 end
 
-function ops.ensure_consumer(bot, name, at)
+-- ensure_consumer(bot, name, at, how many there may be besides the default one, or nothing)
+function ops.ensure_consumer(bot, name, at, most)
     check_bot(bot)
+    local names = P .. 'consumers:' .. bot
+    if most and name ~= 'default' and call('HEXISTS', names, name) == 0
+        and call('HLEN', names) - call('HEXISTS', names, 'default') >= most then
+        refuse('too_many_consumers', bot, int(most))
+    end
     return ensure_consumer(bot, name, at)
 end
 

@@ -7,7 +7,7 @@ local HISTORY_MAX, HISTORY_HEAD = 100, 50
 local BLOCK = 1000 -- ids per counter of what is still here; people's lists skip what is gone by them
 local RECENT_MS = 120000 -- the pace asks for a minute
 
-local out -- what an operation did to lanes besides its answer: {merged, joined, blobs freed}
+local out -- what an operation did to lanes besides its answer: {merged, joined, blobs freed, ended with a newer edit}
 local me -- the node that asks
 local flush -- writes the letters that were accepted in this commit; see accept.lua
 
@@ -109,6 +109,9 @@ local function stand_apart(id, state, awaits)
 end
 
 local function leave_apart(id, record, state)
+    if state.g then
+        return drop_id(P .. 'merged', state.g, id)
+    end
     local awaits = state.a or record[11].a
     if awaits then
         drop_id(P .. 'awaits', awaits, id)
@@ -168,8 +171,70 @@ local function finish(id, record, state, phase, at)
     keep_state(id, state)
 end
 
+-- An edit whose newer one was never sent stands at its old place again, and waits as long as it did.
+local function come_back(id, record, state)
+    local due = state.d
+    state.g = nil
+    enter_again(id, record, state, state.n)
+    if due then
+        state.d = due
+        keep_state(id, state)
+        call('ZADD', P .. 'backoff:' .. record[1], due, id)
+    end
+    if record[11].e then
+        call('ZADD', P .. 'expiry', record[11].e, id)
+    end
+    table.insert(out[2], stub(id, record, state))
+end
+
+-- An edit ends as the newer one did, whose answer is its own.
+local function follow(id, record, state, newer)
+    state.r, state.o, state.n, state.d = newer.r, newer.o, nil, nil
+    finish(id, record, state, newer.p, newer.s)
+    count(record[1], APART, newer.p)
+    local chat, reason = state.c or record[2], state.r or false
+    table.insert(out[4], {id, record[1], record[6], chat, newer.p, reason, state.u or 0, state.g, record[11].x or false})
+end
+
+-- The newest edit that still waits, for those that gave way to one that was taken back.
+local function heir_of(state)
+    local heir = state.g
+    while heir do
+        local other = state_of(heir)
+        if (other.p or IN_LANE) < COMPLETED then
+            return heir
+        end
+        heir = other.g
+    end
+end
+
+-- Edits that gave way to one that has ended come back if it was taken back, or expired and certainly never arrived; else they end
+-- as it did. Those that did.
+local function end_merged(id)
+    local newer, older = state_of(id), ids_in(P .. 'merged', id)
+    local is_unsent = newer.p == CANCELLED or (newer.p == FAILED and newer.r == 'expired' and not newer.u)
+    local heir, followed = heir_of(newer), {}
+    if #older > 0 then
+        call('HDEL', P .. 'merged', id)
+    end
+    for _, old in ipairs(older) do
+        local record, state = record_of(old), state_of(old)
+        if not is_unsent then
+            follow(old, record, state, newer)
+            followed[#followed + 1] = old
+        elseif heir then
+            state.g = heir
+            add_id(P .. 'merged', heir, old)
+            keep_state(old, state)
+        else
+            come_back(old, record, state)
+        end
+    end
+    return followed
+end
+
 -- Letters that stood apart for one that has ended join at their old place. Scheduled ones go on waiting for their time.
-local function release(id)
+local function release_dependents(id)
     local others, rest = ids_in(P .. 'awaits', id), {}
     for _, other in ipairs(others) do
         local record, state = record_of(other), state_of(other)
@@ -187,18 +252,31 @@ local function release(id)
     end
 end
 
+-- A letter has ended: what hung on it goes its way, and what hung on that. One after the other, since a chain may be long.
+local function release(id)
+    local ended, next_one = {id}, 1
+    while ended[next_one] do
+        for _, old in ipairs(end_merged(ended[next_one])) do
+            ended[#ended + 1] = old
+        end
+        release_dependents(ended[next_one])
+        next_one = next_one + 1
+    end
+end
+
 local function is_marked(bot, id)
     return call('HEXISTS', P .. 'marks:' .. bot, id) == 1
 end
 
--- End letters that still wait and are not in flight: {id, phase, at, reason, line}. Those that did.
+-- End letters that still wait and are not in flight: {id, phase, at, reason, line}. Those that did. One that was merged waits for
+-- the newer.
 local function end_untried(rows)
     local ended = {}
     for _, row in ipairs(rows) do
         local id = row[1]
         local record, state = record_of(id), state_of(id)
         local phase = state.p or IN_LANE
-        if record and phase < COMPLETED and not is_marked(record[1], id) then
+        if record and phase < COMPLETED and not state.g and not is_marked(record[1], id) then
             (phase == APART and leave_apart or leave_lane)(id, record, state)
             state.r = row[4]
             remember(state, row[5])

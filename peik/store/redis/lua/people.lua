@@ -70,6 +70,8 @@ function ops.change(place, id, due, at, line)
         refuse('in_flight', id)
     elseif phase >= COMPLETED then
         refuse('already_ended', id, STATE_OF[phase])
+    elseif state.g then
+        refuse('merged', id, state.g)
     end
     local anew, did, came = place and decode(ARGV[place]) or record, 'nothing', false
     remember(state, line)
@@ -102,7 +104,7 @@ local function revive(id, record, state, line)
     call('ZREM', P .. 'dead', id)
     local number = take_number(record[1])
     state.c = alias_of(record[1], state.c or record[2]) or state.c
-    state.p, state.d, state.s, state.r, state.m, state.u = nil, nil, nil, nil, nil, nil
+    state.p, state.d, state.s, state.r, state.m, state.u, state.g = nil, nil, nil, nil, nil, nil, nil
     remember(state, line)
     enter_lane(id, record, state, number)
     keep_state(id, state)

@@ -44,6 +44,21 @@ function ops.views(ids)
     return found
 end
 
+-- ended(since, until) -> how many letters were delivered and how many failed
+function ops.ended(since, till)
+    local delivered = 0
+    local ids = call('ZRANGEBYSCORE', P .. 'done', int(since), '(' .. int(till))
+    for first = 1, #ids, 1000 do
+        for _, raw in ipairs(many(P .. 'state', {unpack(ids, first, math.min(first + 999, #ids))})) do
+            local state = raw and decode(raw) or {}
+            if state.p == COMPLETED and not state.g then
+                delivered = delivered + 1
+            end
+        end
+    end
+    return {delivered, call('ZCOUNT', P .. 'dead', int(since), '(' .. int(till))}
+end
+
 -- tallies(at) -> {bot, in_lane, apart, completed, failed, cancelled, in flight, backing off} of each bot
 function ops.tallies(at)
     local found = {}

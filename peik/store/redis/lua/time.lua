@@ -1,6 +1,7 @@
 -- What time and other letters do: park, move to another chat, join when due, expire, go into the log.
 
--- park(id): set a letter apart, unless the one that it refers to has ended. If that one was merged, the newest edit counts.
+-- park(id): set a letter apart, unless the one that it refers to has ended. One that completed when it was merged, as it once was,
+-- has no answer of its own: there the newest edit counts.
 function ops.park(id)
     local record, state = record_of(id), state_of(id)
     if not record or (state.p or IN_LANE) ~= IN_LANE or is_marked(record[1], id) then
@@ -8,7 +9,7 @@ function ops.park(id)
     end
     local other = state.a or record[11].a
     local standing_of = other and state_of(other) or {}
-    while standing_of.g do
+    while standing_of.g and standing_of.p == COMPLETED do
         other = standing_of.g
         standing_of = state_of(other)
     end

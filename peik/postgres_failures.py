@@ -1,4 +1,4 @@
-"""What PostgreSQL and the way to it say when they fail, in our words. The one module that knows their errors."""
+"""What PostgreSQL and the way to it say when they fail, in our words: one table for the store and the archive."""
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 
@@ -19,7 +19,7 @@ _HINTS: tuple[tuple[type[BaseException], str, str], ...] = (
     (
         asyncpg.ReadOnlySQLTransactionError,
         "store_read_only",
-        "The database is read-only, as a standby is. Name the primary server in PEIK_STORE.",
+        "The database is read-only, as a standby is. Name the primary server in {setting}.",
     ),
     (asyncpg.DeadlockDetectedError, "store_locked", "The rows are locked by somebody else. It is tried again."),
     (asyncpg.SerializationError, "store_locked", "The rows are locked by somebody else. It is tried again."),
@@ -28,14 +28,14 @@ _HINTS: tuple[tuple[type[BaseException], str, str], ...] = (
     (
         asyncpg.InvalidAuthorizationSpecificationError,
         "store_denied",
-        "The database server does not know this user or password. Check PEIK_STORE.",
+        "The database server does not know this user or password. Check {setting}.",
     ),
     (
         asyncpg.InsufficientPrivilegeError,
         "store_denied",
         "The database user lacks a right. It needs a schema of its own: GRANT CREATE ON DATABASE, or make the schema.",
     ),
-    (asyncpg.InvalidCatalogNameError, "store_gone", "There is no such database. Make it, or check PEIK_STORE."),
+    (asyncpg.InvalidCatalogNameError, "store_gone", "There is no such database. Make it, or check {setting}."),
     (
         asyncpg.UndefinedTableError,
         "store_gone",
@@ -98,15 +98,17 @@ def is_gone(error: BaseException) -> bool:
     return isinstance(error, OSError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError)
 
 
-def translate(error: BaseException, *, outcome: str = "Nothing was accepted.") -> BaseException:
-    """The server's errors in our words; anything else as it is. `outcome` says what is stored."""
+def translate(
+    error: BaseException, *, outcome: str = "Nothing was accepted.", setting: str = "PEIK_STORE"
+) -> BaseException:
+    """The server's errors in our words; anything else as it is. `outcome` says what is stored, `setting` names the server."""
     if isinstance(error, Problem):
         return error
     if is_bad_value(error):
         return BadInput(code="bad_value", detail=f"A value cannot be stored: {_line(error)}.")
     for kind, code, hint in _HINTS:
         if isinstance(error, kind):
-            return StoreUnavailable(code=code, detail=f"{hint} {outcome} ({_line(error)})")
+            return StoreUnavailable(code=code, detail=f"{hint.format(setting=setting)} {outcome} ({_line(error)})")
     if isinstance(error, asyncpg.PostgresError):
         return StoreUnavailable(code="store_error", detail=f"PostgreSQL refused: {_line(error)}. {outcome}")
     return error

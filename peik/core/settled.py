@@ -1,0 +1,64 @@
+"""Which time may destroy. Pure.
+
+A wall clock that is set forward makes everything old at once: what is kept for 30 days would be gone a moment later. So what
+goes by age goes by *settled* time. It is the time on the wall for as long as the wall agrees with a clock that nobody can set.
+After a jump forward it goes on from where it was, until the new time has held for a while, or the clock is back. A clock
+that is set back is believed at once: nothing is too old by it.
+"""
+
+import msgspec
+
+JUMP_MS = 5 * 60_000  # a clock that is corrected little by little is never so far off between two looks
+START_MS = 60 * 60_000  # Peik was off for so long, and nobody wonders
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets are between the wall and steady seconds. `doubted_ms` is what the wall shows, if it is not believed yet."""
+
+    offset_ms: int
+    doubted_ms: int | None = None
+    since_s: float = 0.0  # in steady seconds: it has been doubted, and has held
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the wall is ahead of settled time."""
+        return 0 if self.doubted_ms is None else self.doubted_ms - self.offset_ms
+
+    def at(self, steady_s: float) -> int:
+        """Settled time in milliseconds since 1970."""
+        return int(steady_s * 1000) + self.offset_ms
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store keeps of it, for the next start."""
+
+    settled_ms: int
+    wall_ms: int
+    held_s: float = 0.0
+
+
+def look(known: Settled, *, steady_s: float, wall_ms: int, settles_s: float) -> Settled:
+    offset_ms = wall_ms - int(steady_s * 1000)
+    if offset_ms <= known.offset_ms + JUMP_MS:
+        return Settled(offset_ms=offset_ms)
+    if known.doubted_ms is None or abs(offset_ms - known.doubted_ms) > JUMP_MS:
+        return Settled(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=steady_s)
+    if steady_s - known.since_s >= settles_s:
+        return Settled(offset_ms=offset_ms)
+    return Settled(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=known.since_s)
+
+
+def begin(kept: Kept | None, *, steady_s: float, wall_ms: int) -> Settled:
+    """At a start. How long Peik was off cannot be known: a clock far ahead of the last known time has to hold as well."""
+    offset_ms = wall_ms - int(steady_s * 1000)
+    if kept is None or wall_ms <= kept.settled_ms + START_MS:
+        return Settled(offset_ms=offset_ms)
+    has_held = abs(wall_ms - kept.wall_ms) <= START_MS
+    since_s = steady_s - (kept.held_s if has_held else 0.0)
+    return Settled(offset_ms=kept.settled_ms - int(steady_s * 1000), doubted_ms=offset_ms, since_s=since_s)
+
+
+def keep(known: Settled, *, steady_s: float) -> Kept:
+    offset_ms = known.offset_ms if known.doubted_ms is None else known.doubted_ms
+    held_s = 0.0 if known.doubted_ms is None else steady_s - known.since_s
+    return Kept(settled_ms=known.at(steady_s), wall_ms=int(steady_s * 1000) + offset_ms, held_s=held_s)

@@ -1,0 +1,58 @@
+"""`peik migrate` that kills itself at a page: python -m tests.store.moving.mortal <moment> <kind> <count> <arguments>.
+
+A killer that looks on from outside comes too late on a slow machine: the move may be anywhere by then, or over.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import typer
+
+from peik.doors.commands.migrate import migrate
+from peik.store.moving import opening
+from peik.store.moving.ends import End
+from peik.store.moving.progress import Progress
+
+_end_of = opening.end_of
+
+
+def main() -> None:
+    moment, kind, count = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
+
+    def mortal_end(*named: Any) -> End:
+        end = _end_of(*named)
+        end.write = _mortal(end.write, moment, kind, count)  # type: ignore[method-assign]
+        return end
+
+    opening.end_of = mortal_end
+    typer.run(migrate)
+
+
+def _mortal(
+    write: Callable[[str, Sequence[Any], Progress], Awaitable[None]], moment: str, kind: str, count: int
+) -> Callable[[str, Sequence[Any], Progress], Awaitable[None]]:
+    """The page with which `count` records of a kind would be moved is the last one."""
+
+    async def written(of: str, records: Sequence[Any], progress: Progress) -> None:
+        is_last = of == kind and progress.of(kind).moved.count >= count
+        if is_last and moment == "before":
+            _die()
+        if is_last and moment == "during":
+            asyncio.get_running_loop().call_later(0.001, _die)
+        await write(of, records, progress)
+        if is_last:
+            _die()
+
+    return written
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
