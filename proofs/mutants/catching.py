@@ -147,4 +147,4 @@ def _run(tree: Path, arguments: Sequence[str], timeout_s: float) -> tuple[int, s
 def _short(words: Sequence[str]) -> str:
     """One line, without what differs from machine to machine."""
     text = " ".join("; ".join(words).split())
-    return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 1] + "…"
+    return text if len(text) <= WORDS_MAX else text[: WORDS_MAX - 1].rpartition(" ")[0] + "…"

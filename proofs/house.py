@@ -1,0 +1,164 @@
+"""`make house`: the shape of the package in figures, beside what we want them to be. It reads the source and runs nothing."""
+
+import ast
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "peik"
+# Documents that are not in the repository: whoever reads a comment cannot open them.
+_ELSEWHERE = re.compile(r"\b(?:DESIGN|TELEGRAM|REQUIREMENTS|HOUSE|FEATURES)(?:\.md)?(?= §| S\d|\.md|,| has|'s)")
+_READ = (".py", ".sql", ".lua", ".md", ".toml", ".js", ".css", ".html")
+
+
+class Figure(NamedTuple):
+    name: str
+    value: int
+    goal: int
+    examples: tuple[str, ...] = ()
+
+
+class Module(NamedTuple):
+    name: str  # peik.core.lanes
+    path: Path
+    tree: ast.Module
+    lines: int
+
+    @property
+    def folder(self) -> str:
+        return self.name.rpartition(".")[0]
+
+
+def modules(package: Path = PACKAGE) -> list[Module]:
+    """All of the package. The simulated world is for us, and is not counted as long as it lies in it."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        if "seeded" in path.parts:
+            continue
+        text = path.read_text(encoding="utf-8")
+        name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+        found.append(Module(name, path, ast.parse(text), text.count("\n")))
+    return found
+
+
+def figures(found: list[Module]) -> list[Figure]:
+    at_root = [one.name for one in found if one.path.parent == PACKAGE]
+    folders = {one.path.relative_to(PACKAGE).parts[0] for one in found if one.path.parent != PACKAGE}
+    named = [one for one in found if one.path.name != "__init__.py"]
+    return [
+        Figure("files", len(found), 450),
+        Figure("lines", sum(one.lines for one in found), 105_000),
+        Figure("modules at the root", len(at_root), 5, tuple(at_root)),
+        Figure("folders at the root", len(folders), 28),
+        _counted("public class names in more than one file", _same_names(found), 10),
+        _counted("modules that end in -ing", [one.name for one in named if one.name.endswith("ing")], 15),
+        _counted("modules imported once, by a sibling", _only_children(named), 60),
+        _counted("protocols", list(_protocols(found)), 60),
+        _counted("pass-through functions", list(_pass_throughs(found)), 60),
+        _counted("references to what is not in the repository", list(dangling()), 0),
+    ]
+
+
+def _counted(name: str, found: list[str], goal: int) -> Figure:
+    return Figure(name, len(found), goal, tuple(found))
+
+
+def _same_names(found: list[Module]) -> list[str]:
+    places: defaultdict[str, set[str]] = defaultdict(set)
+    for one in found:
+        for node in one.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(one.name)
+    return [f"{name}: {', '.join(sorted(where))}" for name, where in sorted(places.items()) if len(where) > 1]
+
+
+def _only_children(found: list[Module]) -> list[str]:
+    """Modules that one other of their own folder imports and nobody else does: candidates to be one file with it."""
+    names = {one.name for one in found}
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for one in found:
+        for imported in _imports(one.tree, names):
+            if imported != one.name:
+                importers[imported].add(one.name)
+    folder_of = {one.name: one.folder for one in found}
+    return [
+        f"{name} (by {by})"
+        for name, (by, *more) in sorted((name, sorted(some)) for name, some in importers.items())
+        if not more and folder_of[name] == folder_of[by]
+    ]
+
+
+def _imports(tree: ast.Module, names: set[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in inner if name in names)
+            if node.module in names and not all(name in names for name in inner):
+                yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+
+
+def _protocols(found: list[Module]) -> Iterator[str]:
+    for one in found:
+        for node in ast.walk(one.tree):
+            if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases):
+                yield f"{one.name}.{node.name}"
+
+
+def _pass_throughs(found: list[Module]) -> Iterator[str]:
+    """Functions that only call one of the same name, or hand on all that they were given to one of another."""
+    for one in found:
+        for node in ast.walk(one.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _only_passes(node):
+                yield f"{one.name}:{node.lineno} {node.name}"
+
+
+def _only_passes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    body = [node for node in function.body if not _is_docstring(node)]
+    if len(body) != 1 or not isinstance(body[0], ast.Return | ast.Expr):
+        return False
+    value = body[0].value
+    call = value.value if isinstance(value, ast.Await) else value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    given = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    passed = [*call.args, *(keyword.value for keyword in call.keywords)]
+    wanted = [name for name in given if name not in ("self", "cls")]
+    handed = [node.id for node in passed if isinstance(node, ast.Name)]
+    return len(handed) == len(passed) == len(wanted) and set(handed) == set(wanted) and bool(wanted)
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def dangling() -> Iterator[str]:
+    """Where source, tests or docs send their reader to a document that is not here."""
+    for folder in ("peik", "tests", "bench", "proofs", "examples", "docs", "deploy"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix not in _READ or "node_modules" in path.parts or path == Path(__file__):
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+                if _ELSEWHERE.search(line):
+                    yield f"{path.relative_to(ROOT)}:{number}"
+
+
+def main() -> None:
+    is_whole = "--all" in sys.argv
+    for figure in figures(modules()):
+        mark = "+" if figure.value <= figure.goal else "-"
+        print(f"{mark} {figure.name:<48}{figure.value:>8,}   goal {figure.goal:,}")
+        if is_whole:
+            for example in figure.examples:
+                print(f"      {example}")
+    largest = Counter({one.name: one.lines for one in modules()}).most_common(5)
+    print("  largest: " + ", ".join(f"{name} {lines}" for name, lines in largest))
+
+
+if __name__ == "__main__":
+    main()
