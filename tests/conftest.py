@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import shutil
 import signal
 import tempfile
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import wanting
 from tests.hanging import pytest_runtest_teardown, pytest_timeout_cancel_timer, pytest_timeout_set_timer
+from tests.surroundings import scrubbed
 
 __all__ = ["pytest_runtest_teardown", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]  # hooks
 
-settings.register_profile("peik", deadline=None)
+# In CI Hypothesis would take another one by itself; the tests are the same everywhere.
+settings.register_profile("peik", parent=settings.get_profile("default"), deadline=None)
 settings.load_profile("peik")
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and so would every program that a test starts and ends
@@ -22,13 +26,18 @@ settings.load_profile("peik")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Hundreds of programs are started by the tests. Without byte code each of them would compile all that it imports.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# As the Makefile does it, for whoever starts pytest directly. Which tree it is about, how wide pytest writes, and how many
+# stores, seeds and examples there are is theirs to say.
+_SAID = ("PYTEST_", "PYTHONPATH", "COLUMNS", "TEST_")
+_left = scrubbed(os.environ, but=_SAID)
+os.environ.clear()
+os.environ.update(_left)
+tempfile.tempdir = None
 
 # Thousands of commits wait for their sync. In memory that costs nothing, and nothing here is about real disks: what a power cut
 # leaves is played by the seeded world, and what a full disk does has a file system of its own.
 _MEMORY = Path("/dev/shm")
-if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -36,11 +45,35 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 _running: set[str] = set()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="Run files, and tests within a file, in another order."
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """No test may need another before it. Files stay together: what their tests share is made once."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        chance = random.Random(seed)
+        files = sorted({item.path for item in items})
+        place = dict(zip(files, chance.sample(range(len(files)), len(files)), strict=True))
+        chance.shuffle(items)
+        items.sort(key=lambda item: place[item.path])
+
+
 def pytest_collection_finish() -> None:
     """All that is loaded by now stays. Every full collection would walk over these half a million objects, for nothing."""
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A place that cannot be had skips its story before anything of it has begun."""
+    for value in item.callspec.params.values() if hasattr(item, "callspec") else ():
+        if hasattr(value, "skip_if_missing"):
+            value.skip_if_missing()
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -53,7 +86,8 @@ def pytest_runtest_logfinish(nodeid: str) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-    """Whoever ends a run that takes too long wants to know what it was at."""
+    """What could not be had here. And whoever ends a run that takes too long wants to know what it was at."""
+    wanting.fold(terminalreporter.stats.get("skipped", []))
     if exitstatus == pytest.ExitCode.INTERRUPTED:
         for name in sorted(_running):
             terminalreporter.write_line(f"STILL RUNNING {name}")

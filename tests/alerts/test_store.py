@@ -85,6 +85,20 @@ def test_backups_that_cannot_be_written_grow_old_until_they_can(tmp_path: Path) 
     alarm_closed(story, looks=True, backups=str(folder), backup_every="2h")
 
 
+@pytest.mark.raises_alert("clock")
+def test_a_clock_that_is_set_a_month_ahead_is_told_of_until_it_has_held() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        async with stage.open():
+            watching = asyncio.create_task(stage.peik.clock_watch.run())
+            await asyncio.sleep(60)
+            stage.clock.wall_offset_s += 31 * 24 * HOUR_S
+            assert "744 hours ahead" in await hearing.begins("clock", within_s=60)
+            await hearing.is_over("clock", within_s=2 * HOUR_S)
+            watching.cancel()
+
+    alarm_closed(story)
+
+
 @pytest.mark.raises_alert("memory")
 def test_memory_in_use_is_told_until_there_is_more_of_it() -> None:
     """The real memory of this machine, with a bound that it is above, and then one that it is not."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import ENDS_WITHIN_S, TOKEN, Shell, served, telegram
+from tests.cli.shell import TOKEN, Shell, served, telegram
+from tests.patience import PATIENCE_S
 
 KEY = "a long sentence that nobody guesses"
 CAT = os.urandom(300_000)
@@ -132,7 +133,7 @@ def test_one_that_is_killed_leaves_no_half_file(shell: Shell) -> None:
         [sys.executable, "-c", program],
         cwd=shell.folder,
         env=shell.environment,
-        timeout=ENDS_WITHIN_S,
+        timeout=PATIENCE_S,
         capture_output=True,
     )
     assert ended.returncode == -signal.SIGKILL, ended
@@ -158,7 +159,7 @@ def test_a_running_peik_makes_them_by_the_clock_and_tells_their_age(shell: Shell
     with served(shell, "http://127.0.0.1:1", **settings) as url:
         while not any(one["verified_at"] for one in shell.asked("backup", "list")["backups"]):
             pass  # it is being made, or tried out
-        with urllib.request.urlopen(f"{url}/metrics", timeout=ENDS_WITHIN_S) as answer:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:
             page = answer.read().decode()
     assert re.search(r"^peik_backup_age_seconds \d", page, re.MULTILINE)
     assert re.search(r"^peik_backup_verified_timestamp_seconds \d", page, re.MULTILINE)

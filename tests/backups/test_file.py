@@ -1,12 +1,16 @@
 """The file itself: sealed or not, what was changed or cut off is never taken for a backup."""
 
 import asyncio
+import gzip
+import io
+import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from peik.backups import container
-from peik.backups.manifest import FORMAT, Head, Manifest
+from peik.backups import container, folders
+from peik.backups.manifest import FORMAT, MAGIC, MANIFEST, Head, Manifest, Member
 from peik.backups.sealing import CHUNK_BYTES, key_id_of, new_salt
 from peik.backups.watching import Watch, on_thread
 from peik.errors import Problem
@@ -146,3 +150,28 @@ async def test_whoever_is_cancelled_waits_until_the_thread_has_stopped() -> None
     with pytest.raises(asyncio.CancelledError):
         await task
     assert steps == [1]
+
+
+def test_one_that_lacks_a_member_which_its_manifest_names_is_refused(tmp_path: Path) -> None:
+    """Whole in every other way: nothing but the manifest can tell."""
+    missing = Member(path="files/aa", size_bytes=0, sha256="")
+    manifest = msgspec.json.encode(Manifest(format=FORMAT, peik="1", made_at_ms=5, parts=(), members=(missing,)))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w|") as tar:
+        entry = tarfile.TarInfo(MANIFEST)
+        entry.size = len(manifest)
+        tar.addfile(entry, io.BytesIO(manifest))
+    head = msgspec.json.encode(Head(format=FORMAT, peik="1", made_at_ms=5, origin="a"))
+    path = tmp_path / "one.backup"
+    path.write_bytes(MAGIC + head + b"\n" + gzip.compress(packed.getvalue()))
+    with pytest.raises(Problem, match="1 of its files are missing"):
+        container.unpack(path, tmp_path / "out", (), Watch())
+
+
+def test_where_somebody_works_nobody_tidies_up_and_what_the_dead_left_goes(tmp_path: Path) -> None:
+    with folders.workplace(tmp_path) as first:
+        dead = first.with_name(f"{first.name}0")
+        dead.mkdir()
+        with folders.workplace(tmp_path) as second:
+            assert (first.is_dir(), second.is_dir(), dead.exists()) == (True, True, False)
+    assert list(tmp_path.iterdir()) == []

@@ -46,6 +46,13 @@ class Papers:
         return getattr(self._store.papers, name)
 
 
+def _spoil(told: Sequence[Event]) -> None:
+    for event in told:
+        if isinstance(event, BackupMade):
+            path = Path(event.path)
+            path.write_bytes(path.read_bytes()[:-5])
+
+
 def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -64,6 +71,7 @@ class Story:
         self.failures = 0
         self.surprises = 0
         self.is_trial_failing = False
+        self.is_disk_bad = False  # what is written to it changes
         self.papers = Papers(self.store)
 
     def _hear(self, told: Sequence[Event]) -> None:
@@ -76,6 +84,8 @@ class Story:
         if self.surprises:
             self.surprises -= 1
             raise RuntimeError("nobody foresaw this")
+        if self.is_disk_bad:
+            self.events.listen(_spoil, BackupMade)
         return backups_of(self.config, clock=self.clock, executor=no_trial if self.is_trial_failing else inline)
 
     async def run(self, seconds: float) -> None:
@@ -174,6 +184,22 @@ def test_the_last_good_one_outlives_those_that_cannot_be_tried_out(tmp_path: Pat
         told.is_trial_failing = False
         await told.run(DAY_S)
         assert good not in names_in(tmp_path / "peik.db.backups")
+        await told.store.close()
+
+    run_virtual(story)
+
+
+def test_one_that_is_found_broken_counts_as_none(tmp_path: Path) -> None:
+    async def story(clock: VirtualClock) -> None:
+        told = Story(tmp_path, clock)
+        await told.store.open()
+        await told.run(DAY_S / 2)
+        good = await newest(told.store.papers)
+        told.is_disk_bad = True
+        await told.run(DAY_S)
+        assert len(told.made()) == 2
+        assert "damaged" in next(event.why for event in told.told if isinstance(event, BackupFailed))
+        assert await newest(told.store.papers) == good
         await told.store.close()
 
     run_virtual(story)

@@ -24,9 +24,12 @@ from peik.testing.simcarrier import SimCarrier
 from tests.backups.test_stores import gone
 from tests.backups.trips import backups_in
 from tests.engine.story import BOT, TOKEN, call
+from tests.patience import PATIENCE_S
 from tests.store.all_places import PLACES
 from tests.store.moving.filling import url_of
 from tests.store.places import Place
+
+pytestmark = pytest.mark.gate  # backups under load
 
 CHATS = (5, 6, 7)
 
@@ -81,7 +84,7 @@ async def all_letters(office: Office) -> list[LetterView]:
 
 
 async def until_quiet(office: Office) -> None:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             tally = (await office.desk.tallies()).get(BOT)
             if tally is not None and not (tally.waiting or tally.active or tally.delayed):
@@ -98,7 +101,7 @@ async def test_a_backup_taken_while_everything_flows_is_of_one_moment_and_goes_o
     backups = backups_in(tmp_path, place)
     async with life.open() as office:
         flow = [asyncio.create_task(life.send(office, chat)) for chat in CHATS] + [asyncio.create_task(life.write())]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while len(life.accepted) < 100 or not await office.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         before = dict(life.accepted)

@@ -30,7 +30,7 @@ from tests.broadcasts.story import Campaign, people
 from tests.engine.story import BOT, TOKEN, Stage
 from tests.sessions.house import Died, outlived
 
-SEEDS = int(os.environ.get("PEIK_BROADCAST_SEEDS", "10"))
+SEEDS = int(os.environ.get("TEST_BROADCAST_SEEDS", "10"))
 RECIPIENTS = 400
 LIVES = 12
 NEVER = 10**9

@@ -55,6 +55,7 @@ class Line:
             contacts=contacts,
             letters=letters,
             clock=peik.clock,
+            settled=peik.clock,
             events=peik.events,
             chance=chance,
             is_ours=lambda: True,

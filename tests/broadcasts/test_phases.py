@@ -10,8 +10,9 @@ from peik.broadcasts.desk import BroadcastRequest
 from peik.core.broadcast import Canary, Phase, RecipientState, Step, steps_from
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, NotFound
+from peik.events import Surprise
 from peik.paper_ports import Contact, ContactFilter
-from tests.broadcasts.story import FIRST, Campaign, people, tell
+from tests.broadcasts.story import FIRST, Campaign, people, tell, tell_closed
 from tests.engine.story import BOT
 
 S = RecipientState
@@ -240,3 +241,36 @@ def test_the_same_key_is_the_same_broadcast() -> None:
         assert len(await campaign.desk.find()) == 1
 
     tell(story)
+
+
+# ---- what a restart, or a store that says no, leaves ----
+
+
+def test_ends_that_came_while_nobody_listened_are_found() -> None:
+    async def story(campaign: Campaign) -> None:
+        stage = campaign.stage
+        async with campaign.open():
+            stage.telegram.dark(True)
+            made = await campaign.create(people(3), start=True)
+            await campaign.when(made.id, lambda one: len(one.open) == 3, timeout_s=60.0)
+            stage.peik.broadcaster.stop()
+            stage.telegram.dark(False)
+            await stage.quiet()
+        async with campaign.open():
+            await campaign.until(made.id, Phase.COMPLETED, timeout_s=30.0)
+        assert campaign.got() == Counter(people(3))
+
+    tell_closed(story)
+
+
+def test_an_outbox_that_is_full_for_a_moment_is_no_surprise_and_costs_a_moment() -> None:
+    async def story(campaign: Campaign) -> None:
+        stage = campaign.stage
+        stage.refuse("accept", 2)
+        async with campaign.open():
+            made = await campaign.create(people(3), start=True)
+            await campaign.until(made.id, Phase.COMPLETED, timeout_s=20.0)
+        assert (campaign.got(), stage.refusals["accept"]) == (Counter(people(3)), 0)
+        assert not stage.events_of(Surprise)
+
+    tell_closed(story)

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cli.shell import CTRL_C, ENDS_WITHIN_S, Ran, Shell
+from tests.cli.shell import CTRL_C, Ran, Shell
 from tests.doors.accounts import KEY, House, house
+from tests.patience import PATIENCE_S
 
 Step = tuple[str, Callable[[], str]]  # when it has shown these words, this is typed
 
@@ -26,8 +27,8 @@ class Talking(Shell):
 
     def _converse(self, process: "subprocess.Popen[bytes]", terminal: int, when: bytes, then: bytes) -> bytes:
         shown, seen = b"", 0
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while time.monotonic() < deadline and select.select([terminal], [], [], ENDS_WITHIN_S)[0]:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline and select.select([terminal], [], [], PATIENCE_S)[0]:
             try:
                 shown += os.read(terminal, 65536)
             except OSError:  # how a terminal says that nobody writes any more

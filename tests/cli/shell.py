@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from tests.patience import PATIENCE_S
 from tests.processes import nursery
 
 TOKEN = "7000001:AAtest"
 BOT = "7000001"
-ENDS_WITHIN_S = 90  # a slow machine is no failure
 CTRL_C = b"\x03"
 PEIK = ("-m", "peik")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -58,7 +58,7 @@ class Shell:
 
     def _run(self, arguments: Sequence[str], stdin: str, environment: dict[str, str]) -> Ran:
         if nursery.can_run(environment):
-            bound = {"folder": self.folder, "environment": environment, "timeout_s": ENDS_WITHIN_S}
+            bound = {"folder": self.folder, "environment": environment, "timeout_s": PATIENCE_S}
             return Ran(*nursery.run(arguments, stdin=stdin, **bound))  # type: ignore[arg-type]
         ended = subprocess.run(
             [sys.executable, *PEIK, *arguments],
@@ -67,7 +67,7 @@ class Shell:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=ENDS_WITHIN_S,
+            timeout=PATIENCE_S,
         )
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 
@@ -88,7 +88,7 @@ class Shell:
             os.close(theirs)
             try:
                 shown = self._converse(process, ours, when.encode(), then)
-                code = process.wait(ENDS_WITHIN_S)
+                code = process.wait(PATIENCE_S)
             finally:
                 process.kill()
         os.close(ours)
@@ -96,8 +96,8 @@ class Shell:
 
     def _converse(self, process: "_Process", terminal: int, when: bytes, then: bytes) -> bytes:
         shown = b""
-        deadline = time.monotonic() + ENDS_WITHIN_S  # for something that goes on talking as well
-        while time.monotonic() < deadline and select.select([terminal], [], [], ENDS_WITHIN_S)[0]:
+        deadline = time.monotonic() + PATIENCE_S  # for something that goes on talking as well
+        while time.monotonic() < deadline and select.select([terminal], [], [], PATIENCE_S)[0]:
             try:
                 shown += os.read(terminal, 65536)
             except OSError:  # how a terminal says that nobody writes any more
@@ -125,7 +125,7 @@ def started(shell: Shell, *arguments: str, ready: str, **environment: str) -> It
             finally:
                 process.kill()
                 output.join()
-                process.wait(ENDS_WITHIN_S)
+                process.wait(PATIENCE_S)
 
 
 _Process = subprocess.Popen[bytes] | nursery.Child
@@ -170,7 +170,7 @@ class _Output(threading.Thread):
 
     def match(self) -> re.Match[str]:
         """The line that shows that it is ready."""
-        is_decided = self._decided.wait(ENDS_WITHIN_S)
+        is_decided = self._decided.wait(PATIENCE_S)
         assert self._match is not None, f"it {'ended' if is_decided else 'is not ready'}, and said: {self._said}"
         return self._match
 
@@ -189,7 +189,7 @@ class Telegram:
         return list(self._open(f"{self._control}/sim/sent?chat={chat}")["deliveries"])
 
     def _open(self, request: Any) -> Any:
-        with urllib.request.urlopen(request, timeout=ENDS_WITHIN_S) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return json.load(answer)["result"]
 
 

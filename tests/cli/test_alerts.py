@@ -48,7 +48,7 @@ def test_alerts_are_listed_and_tested(tmp_path: Path) -> None:
         thread.join()
         pager.server_close()
     assert _Pager.taken == ["Peik: this is a test. Whoever reads it would hear of alerts."]
-    ran = shell.peik("serve", PEIK_ALERT_URLS="nonsense://secret")
+    ran = shell.peik("serve", PEIK_PORT="0", PEIK_ALERT_URLS="nonsense://secret")
     assert ran.code != 0
     assert "PEIK_ALERT_URLS: address 1 is none that Apprise knows" in ran.err
     assert "secret" not in ran.err

@@ -1,6 +1,8 @@
 """The commands on the store itself, with no Peik running: what they promise is kept when one is started."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,7 @@ def test_letters_are_accepted_and_read_and_go_out_when_peik_is_started(shell: Sh
     assert (counted["waiting"], counted["cancelled"], counted["failed"]) == (2, 1, 0)
     with telegram(shell) as sim, served(shell, sim.url) as url:
         running = Shell(shell.folder, PEIK_URL=url)
-        assert running.asked("send", "5", "after them", "--wait", "60s")["state"] == "completed"
+        assert running.asked("send", "5", "after them", "--wait", "200s")["state"] == "completed"
         assert [one["method"] for one in sim.sent_to(5)] == ["sendMessage", "sendDocument", "sendMessage"]
 
 
@@ -71,3 +73,23 @@ def test_a_file_that_is_not_peiks_is_left_alone(shell: Shell) -> None:
     ran = shell.peik("stats")
     assert ran.code == 5
     assert "peik.db" in ran.err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_where_both_streams_go_to_one_file_the_answer_stands_before_what_is_said_beside_it(
+    shell: Shell, unbuffered: str
+) -> None:
+    shell.peik("bots", "add", "-", stdin=TOKEN + "\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "peik", "send", "5", "hello"],
+        cwd=shell.folder,
+        env=shell.environment | {"PYTHONUNBUFFERED": unbuffered},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    answer, beside = (
+        "Accepted as letter 1, waiting.\n",
+        "No Peik is running: it goes out when `peik serve` is started.\n",
+    )
+    assert ran.stdout.endswith(answer + beside)

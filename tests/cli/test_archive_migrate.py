@@ -86,7 +86,7 @@ def test_a_move_that_was_killed_goes_on(shell: Shell) -> None:
         "    puts.append(len(given[1]))\n"
         "    if sum(puts) > 1500:\n"
         "        print('on its way', flush=True)\n"
-        "        await asyncio.sleep(60)\n"
+        "        await asyncio.sleep(3600)\n"
         "Archive.put = slow\n"
         "from peik.doors.cli import main\n"
         "main()\n"

@@ -1,5 +1,6 @@
 """`peik doctor`: what is right is green, what will hurt is red, and each has its fix."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,26 @@ def test_a_clock_is_judged_by_how_far_it_is_off(skew_s: float | None, grade: str
 )
 def test_every_bot_that_is_polled_needs_a_connection(most: int, polled: int, grade: str) -> None:
     assert doctor.of_open_files(most, polled=polled).grade == grade
+
+
+@pytest.mark.parametrize(
+    ("version", "faults", "better"),
+    [
+        ((3, 11, 7), ["CVE-2024-6232", "CVE-2025-8194", "CVE-2024-4032", "CVE-2025-6069"], "3.11.14"),
+        ((3, 12, 4), ["CVE-2024-6232", "CVE-2025-8194", "CVE-2025-6069"], "3.12.12"),
+        ((3, 13, 5), ["CVE-2025-8194", "CVE-2025-6069"], "3.13.6"),
+        ((3, 11, 14), [], ""),
+        ((3, 13, 6), [], ""),
+        ((3, 14, 0), [], ""),
+    ],
+)
+def test_faults_of_python_in_what_peik_uses_are_told(
+    version: tuple[int, int, int], faults: list[str], better: str
+) -> None:
+    found = doctor.of_python(version)
+    assert found.grade == ("yellow" if faults else "green")
+    assert re.findall(r"CVE-[0-9-]+", found.words) == faults
+    assert better in (found.fix or "")
 
 
 def test_room_is_red_before_it_is_gone() -> None:
@@ -168,7 +189,7 @@ def test_a_server_that_syncs_nothing_is_red_and_its_clock_is_compared(place: She
     ran = place.peik("doctor", "--json")
     assert (ran.code, grades(ran.document)["durability"]) == (1, ["red"])
     assert grades(ran.document)["nodes"] == ["yellow"]
-    with telegram(place) as sim, served(place, sim.url, BOT_TOKEN=TOKEN, PEIK_LEASE="3s") as url:
+    with telegram(place) as sim, served(place, sim.url, BOT_TOKEN=TOKEN, PEIK_LEASE="10s") as url:
         ran = Shell(place.folder, PEIK_STORE=place.environment["PEIK_STORE"], PEIK_URL=url).peik("doctor", "--json")
         by_name = grades(ran.document)
         assert (by_name["clock"], by_name["running"]) == (["green"], ["green"])

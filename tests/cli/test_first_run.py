@@ -12,6 +12,7 @@ from peik.config import load
 from peik.doors.greeting import greeting, own_command
 from peik.errors import StartError
 from tests.cli.shell import Shell, started
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_with_nothing_set_it_says_what_comes_next(shell: Shell) -> None:
     with started(
         shell, "serve", ready=r"start it with (http://\S+) in place of"
     ) as match:  # the last but one line of all
-        answer = urllib.request.urlopen(match[1], timeout=60)
+        answer = urllib.request.urlopen(match[1], timeout=PATIENCE_S)
         assert (
             answer.url == f"{match[1]}/admin/sign-in"
         )  # what stands there is the dashboard, for whoever has a browser

@@ -61,10 +61,10 @@ def alone(tmp_path: Path) -> Shell:
 def test_a_job_is_queued_waited_for_and_shown(tmp_path: Path) -> None:
     async def story(place: Place) -> None:
         place.works.let_go("a")
-        job = await place.asked("queue", "download", "--param", "name=a", "--user", "ann", "--wait", "60s")
+        job = await place.asked("queue", "download", "--param", "name=a", "--user", "ann", "--wait", "200s")
         assert (job["state"], job["user"], job["result"]) == ("completed", "ann", {"name": "a", "attempt": 1})
         assert await place.asked("show", job["id"]) == job
-        assert await place.asked("show", job["id"], "--wait", "60s") == job
+        assert await place.asked("show", job["id"], "--wait", "200s") == job
         page = (await place.peik("show", job["id"])).out
         assert all(words in page for words in ("completed", "download", "ann", '{"name":"a"}', "1 of 3", "done"))
         ran = await place.peik("queue", "download", "--params", '{"name": "b", "deep": [1]}')
@@ -76,9 +76,9 @@ def test_a_job_is_queued_waited_for_and_shown(tmp_path: Path) -> None:
 
 def test_who_waited_learns_by_the_exit_code_what_became_of_it(tmp_path: Path) -> None:
     async def story(place: Place) -> None:
-        ran = await place.peik("queue", "refuse", "--wait", "60s", "--json")
+        ran = await place.peik("queue", "refuse", "--wait", "200s", "--json")
         assert (ran.code, ran.document["state"]) == (6, "failed")
-        ran = await place.peik("show", ran.document["id"], "--wait", "60s")
+        ran = await place.peik("show", ran.document["id"], "--wait", "200s")
         assert ran.code == 6
         assert "There is no such film." in ran.out
         ran = await place.peik("queue", "download", "--param", "name=a", "--wait", "100ms", "--json")
@@ -86,7 +86,7 @@ def test_who_waited_learns_by_the_exit_code_what_became_of_it(tmp_path: Path) ->
         assert ran.document["state"] in ("waiting", "active")
         cancelled = await place.asked("cancel", ran.document["id"])
         assert cancelled["state"] == "cancelled" or cancelled["is_cancelling"]
-        ran = await place.peik("show", ran.document["id"], "--wait", "60s", "--json")
+        ran = await place.peik("show", ran.document["id"], "--wait", "200s", "--json")
         assert (ran.code, ran.document["state"]) == (6, "cancelled")
 
     play(tmp_path, story)
@@ -102,7 +102,7 @@ def test_a_bar_shows_how_far_it_is_until_the_end(tmp_path: Path) -> None:
             return ""
 
         steps = [("25%", lambda: ""), ("reading", let_go)]
-        code, shown = await place.talk("show", job_id, "--wait", "80s", steps=steps)
+        code, shown = await place.talk("show", job_id, "--wait", "200s", steps=steps)
         assert code == 0
         assert f"Job {job_id} runs" in shown
         assert "completed" in shown[shown.rindex("25%") :]
@@ -114,17 +114,17 @@ def test_ctrl_c_ends_the_waiting_and_not_the_job(tmp_path: Path) -> None:
     async def story(place: Place) -> None:
         job_id = await place.works.download("a")
         await place.works.once(job_id, state="active")
-        code, shown = await place.talk("show", job_id, "--wait", "80s", steps=[("runs", ctrl_c)])
+        code, shown = await place.talk("show", job_id, "--wait", "200s", steps=[("runs", ctrl_c)])
         assert code == 130
         assert f"Job {job_id} goes on without being waited for." in shown
-        queue = ("queue", "download", "--param", "name=b", "--wait", "80s")
+        queue = ("queue", "download", "--param", "name=b", "--wait", "200s")
         code, shown = await place.talk(*queue, steps=[("in line", ctrl_c)])
         assert code == 130
         assert "waits, number 1 in line" in shown
         place.works.let_go("a")
         place.works.let_go("b")
-        assert (await place.works.job(job_id, "?wait=30s"))["state"] == "completed"
-        assert (await place.works.job(str(int(job_id) + 1), "?wait=30s"))["state"] == "completed"
+        assert (await place.works.job(job_id, "?wait=200s"))["state"] == "completed"
+        assert (await place.works.job(str(int(job_id) + 1), "?wait=200s"))["state"] == "completed"
 
     play(tmp_path, story)
 
@@ -133,7 +133,7 @@ def test_lists_counts_and_what_was_used(tmp_path: Path) -> None:
     async def story(place: Place) -> None:
         assert (await place.peik("list")).out == "There are no such jobs.\n"
         for user in ("ann", "bob", "-5"):
-            ran = await place.peik("queue", "refuse", "--user", user, "--wait", "60s")
+            ran = await place.peik("queue", "refuse", "--user", user, "--wait", "200s")
             assert ran.code == 6
         later = await place.asked("queue", "elsewhere", "--run-at", "1h", "--priority", "2", "--metadata", '{"k": 1}')
         page = await place.asked("list")
@@ -177,7 +177,7 @@ def test_cancel_and_retry_are_told_in_a_sentence(tmp_path: Path) -> None:
         ran = await place.peik("retry", waits)
         assert (ran.code, ran.out) == (0, f"Job {waits} is queued again, at the end of its line.\n")
         place.works.let_go("b")
-        assert (await place.asked("show", waits, "--wait", "60s"))["state"] == "completed"
+        assert (await place.asked("show", waits, "--wait", "200s"))["state"] == "completed"
 
     play(tmp_path, story)
 
@@ -186,12 +186,12 @@ def test_a_running_peik_hears_of_jobs_that_were_put_into_its_store(tmp_path: Pat
     async def story(place: Place) -> None:
         place.works.let_go("a")
         by_file = ("--store", f"sqlite:///{tmp_path}/peik.db")
-        job = await place.asked("queue", "download", "--param", "name=a", "--wait", "60s", *by_file)
+        job = await place.asked("queue", "download", "--param", "name=a", "--wait", "200s", *by_file)
         assert (job["state"], job["result"]["name"]) == ("completed", "a")
         runs = await place.works.download("b")
         await place.works.once(runs, state="active")
         assert (await place.asked("cancel", runs, *by_file))["is_cancelling"] is True
-        assert (await place.works.job(runs, "?wait=30s"))["state"] == "cancelled"
+        assert (await place.works.job(runs, "?wait=200s"))["state"] == "cancelled"
 
     play(tmp_path, story)
 
@@ -227,7 +227,7 @@ def test_jobs_of_a_store_that_nobody_serves(alone: Shell) -> None:
 
 
 def test_ctrl_c_ends_the_waiting_where_nobody_serves(alone: Shell) -> None:
-    queue = ("jobs", "queue", "download", "--wait", "80s")
+    queue = ("jobs", "queue", "download", "--wait", "200s")
     code, shown = alone.in_terminal(*queue, when="in line", then=CTRL_C)
     assert code == 130
     assert "Job 1 goes on without being waited for." in shown

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from peik.errors import Unavailable
 from peik.sessions.feeding import lines_of_events
 from peik.testing.accounts import Person
 from tests.cli.served_accounts import Place, play_place
-from tests.cli.shell import ENDS_WITHIN_S, Shell
+from tests.cli.shell import Shell
+from tests.patience import PATIENCE_S
 
 NOON_MS = 1_790_000_000_000
 MANY = 2_300  # three pages of an export
@@ -149,7 +151,7 @@ def kill_when(shell: Shell, is_time: Callable[[], bool], *arguments: str) -> Non
         "from peik.doors.commands.accounts_counter import AccountsCounter as Counter\n"
         "export = Counter.export\n"
         "def slow(self, filters, form, cursor):\n"
-        "    if cursor is not None: time.sleep(60)\n"
+        "    if cursor is not None: time.sleep(3600)\n"
         "    return export(self, filters, form, cursor)\n"
         "Counter.export = slow\n"
         "from peik.doors.cli import main\n"
@@ -174,9 +176,9 @@ def test_the_bar_of_an_export_is_for_people_only(large: Shell) -> None:
 
 
 def test_a_reader_of_the_pipe_may_leave(large: Shell) -> None:
-    command = f"{sys.executable} -m peik messages export | head -1"
+    command = f"{shlex.quote(sys.executable)} -m peik messages export | head -1"
     ran = subprocess.run(
-        ["bash", "-c", command], cwd=large.folder, env=large.environment, capture_output=True, timeout=ENDS_WITHIN_S
+        ["bash", "-c", command], cwd=large.folder, env=large.environment, capture_output=True, timeout=PATIENCE_S
     )
     assert json.loads(ran.stdout)["text"] == f"message {MANY}"
     assert ran.stderr == b""
@@ -226,7 +228,7 @@ class Following:
 
     def interrupt(self) -> tuple[int, str]:
         self._process.send_signal(signal.SIGINT)
-        _, err = self._process.communicate(timeout=ENDS_WITHIN_S)
+        _, err = self._process.communicate(timeout=PATIENCE_S)
         return self._process.returncode, err
 
     def kill(self) -> None:

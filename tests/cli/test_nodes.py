@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
+from tests.patience import PATIENCE_S
 from tests.store.shared_places import SHARED, SharedPlace
 
-FACT_S_MAX = 90.0
-LEASE = {"PEIK_LEASE": "3s"}
+LEASE = {"PEIK_LEASE": "10s"}
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
 
 
 def until(look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + FACT_S_MAX
+    deadline = time.monotonic() + PATIENCE_S
     while not (seen := look()):
         assert time.monotonic() < deadline, f"it does not become so; the last answer was {seen!r}"
     return seen
@@ -77,10 +77,10 @@ def test_letters_and_files_are_accepted_by_the_store_alone_and_go_out_when_a_nod
     assert [bot["node"] for bot in place.asked("bots", "list")["bots"]] == [None]
     with telegram(place) as sim, served(place, sim.url, **LEASE) as url:
         running = Shell(place.folder, PEIK_STORE=place.environment["PEIK_STORE"], PEIK_URL=url)
-        assert running.asked("send", "5", "after them", "--wait", "60s")["state"] == "completed"
+        assert running.asked("send", "5", "after them", "--wait", "200s")["state"] == "completed"
         assert [one["method"] for one in sim.sent_to(5)] == ["sendMessage", "sendDocument", "sendMessage"]
         # By the store, beside the node: a letter of another process is sent, too.
-        assert place.asked("send", "7", "from beside", "--wait", "60s")["state"] == "completed"
+        assert place.asked("send", "7", "from beside", "--wait", "200s")["state"] == "completed"
         (node,) = place.asked("nodes")["nodes"]
         assert [bot["node"] for bot in place.asked("bots", "list")["bots"]] == [node["name"]]
         ran = place.peik("recover", "--bot", BOT, "--json")

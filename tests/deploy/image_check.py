@@ -24,7 +24,9 @@ import pytest
 
 from tests.deploy.composed import ROOT
 from tests.deploy.dockerfiles import IMAGE, stages
-from tests.processes.programs import PATIENCE_S, Port
+from tests.patience import PATIENCE_S
+from tests.processes.programs import Port
+from tests.surroundings import OUTSIDE
 
 BUILD, RUN = stages()
 NOBODY = pwd.getpwnam("nobody")
@@ -95,7 +97,7 @@ def installed(place: Path) -> Path:
     opt, home = owned(place / "opt"), owned(place / "home")
     command = BUILD.one("RUN").replace("/opt/peik", f"{opt}/peik")
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home)} | BUILD.pairs("ARG")
-    environment |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
+    environment |= {name: value for name, value in OUTSIDE.items() if name.startswith(("PIP_", "SSL_"))}
     made = subprocess.run(
         [*lowered(), "sh", "-ec", command], cwd=source, env=environment, capture_output=True, text=True, check=False
     )

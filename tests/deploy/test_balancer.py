@@ -9,9 +9,10 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from tests.deploy.balancers import balanced, program
+from tests.deploy.balancers import balanced, needed
+from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.skipif(program() is None, reason="needs nginx, which `make unit` brings as root")
+pytestmark = needed
 
 
 class Stub:
@@ -51,7 +52,7 @@ async def stubs(folder: Path, *kinds: bool) -> AsyncIterator[tuple[str, list[Stu
 
 def play(story: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await story()
 
     asyncio.run(main())

@@ -1,5 +1,6 @@
 """compose.yaml is what docs/deploy.md says of it. `make deploy-check` asks Docker Compose itself, and runs what it names."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from peik.config import load
 from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.doors.commands.env_files import COMPOSE
+from peik.doors.proxies import Proxies
 from peik.settings import SETTINGS
 from peik.settings_values import StoreKind
 from tests.deploy.composed import ROOT, composed, named
@@ -27,6 +29,29 @@ def test_without_a_profile_it_is_one_service_on_one_file() -> None:
     config = load(environment=services["app"]["environment"], folder=NOWHERE)
     assert (config.store_kind, config.archive, config.port) == (StoreKind.SQLITE, None, 8000)
     assert services["app"]["ports"] == ["127.0.0.1:8000:8000"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_visitors_behind_a_proxy_are_told_apart(file: Path) -> None:
+    """It comes from a bridge of Docker, whose own pools are 172.17.0.0/12 and 192.168.0.0/16."""
+    services = composed(file, dict.fromkeys(named(file), "given") | {"PEIK_TRUSTED_PROXIES": ""})
+    given = next(
+        one["environment"] for one in services.values() if "PEIK_TRUSTED_PROXIES" in one.get("environment", {})
+    )
+    proxies = Proxies(load({"trusted_proxies": given["PEIK_TRUSTED_PROXIES"]}, environment={}).trusted_proxies)
+
+    def client(peer: str) -> str:
+        scope = {
+            "type": "http",
+            "client": (peer, 1),
+            "headers": [(b"x-forwarded-for", b"203.0.113.9")],
+            "scheme": "http",
+        }
+        proxies.believe(scope)
+        return str(scope["client"][0])
+
+    assert client("172.18.0.1") == client("192.168.32.1") == "203.0.113.9"
+    assert client("198.51.100.7") == "198.51.100.7", "a stranger's word counts for nothing"
 
 
 def test_the_profile_crawler_is_app_with_redis_and_mongodb() -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.deploy.balancers import balanced, program
+from tests.deploy.balancers import balanced, needed
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, KEY, TOKEN, Server, Sim, served, simulated
 from tests.store.shared_places import SHARED
 
 pytestmark = [
-    pytest.mark.skipif(program() is None, reason="needs nginx, which `make unit` brings as root"),
-    pytest.mark.skipif(not SHARED, reason="PEIK_STORES leaves the servers out"),
+    needed,
+    pytest.mark.skipif(not SHARED, reason="TEST_STORES leaves the servers out"),
 ]
 LETTERS = 60
 UPLOAD_BYTES = 8 * 1024 * 1024
@@ -62,7 +63,7 @@ async def cluster(folder: Path, **settings: str) -> AsyncIterator[tuple[Outside,
 def test_a_bot_polls_gets_uploads_through_and_loses_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with cluster(tmp_path, inbound="polling") as (outside, _, sim):
-            asked = asyncio.create_task(outside.bot("getUpdates", timeout=30))
+            asked = asyncio.create_task(outside.bot("getUpdates", timeout=50))
             await sim.post("write", bot=BOT, user=5, text="is anybody there?")
             (update,) = await asked
             assert update["message"]["text"] == "is anybody there?"
@@ -70,7 +71,7 @@ def test_a_bot_polls_gets_uploads_through_and_loses_nothing(tmp_path: Path) -> N
             form = aiohttp.FormData()
             form.add_field("letter", json.dumps({"method": "sendDocument", "params": {"chat_id": 5}}))
             form.add_field("document", io.BytesIO(b"y" * UPLOAD_BYTES), filename="big.bin")
-            status, letter = await outside.call("POST", "/v1/letters?wait=20s", data=form)
+            status, letter = await outside.call("POST", "/v1/letters?wait=200s", data=form)
             assert (status, letter["state"]) == (200, "completed"), letter
             assert letter["result"]["document"]["file_size"] == UPLOAD_BYTES
 
@@ -87,7 +88,7 @@ def test_a_node_is_killed_and_callers_only_wait(tmp_path: Path) -> None:
             async def hand_in(number: int) -> None:
                 letter = {"method": "sendMessage", "params": {"chat_id": 100 + number, "text": f"number {number}"}}
                 key = {"Idempotency-Key": f"k{number}"}
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     while True:
                         with contextlib.suppress(aiohttp.ClientError, json.JSONDecodeError):
                             status, answer = await outside.call("POST", "/v1/letters", json=letter, headers=key)
@@ -102,7 +103,7 @@ def test_a_node_is_killed_and_callers_only_wait(tmp_path: Path) -> None:
             await asyncio.gather(*first, *(hand_in(number) for number in range(LETTERS // 2, LETTERS)))
             assert len(accepted) == LETTERS
             for letter_id in accepted:
-                status, letter = await outside.call("GET", f"/v1/letters/{letter_id}?wait=30s")
+                status, letter = await outside.call("GET", f"/v1/letters/{letter_id}?wait=200s")
                 assert (status, letter["state"]) == (200, "completed"), letter
             sent = [one["text"] for one in (await sim.get("sent"))["deliveries"]]
             uncertain = 0

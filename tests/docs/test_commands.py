@@ -16,7 +16,7 @@ LANGUAGES = ("", "sh", "bash", "console")
 CLI: Any = get_command(app)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 # Variables that are no settings of the server: those of the command line, and of tests and their machine.
-OTHERS = {"PEIK_KEY", "PEIK_KEY_FILE", "PEIK_URL", "PEIK_STORES", "PEIK_PAGE"}
+OTHERS = {"PEIK_KEY", "PEIK_KEY_FILE", "PEIK_URL", "PEIK_PAGE"}
 KNOWN = {variable for setting in SETTINGS for variable in setting.variables()} | OTHERS
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from peik.testing import Limits, Options, SimServer
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "handlers.md"
@@ -24,12 +25,12 @@ def test_the_example_answers_until_it_is_told_to_stop(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
 
     async def main() -> None:
-        async with asyncio.timeout(90), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
+        async with asyncio.timeout(PATIENCE_S), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
             sim.telegram.bot(TOKEN)
             sim.telegram.write(TOKEN, 5, "hello")
             monkeypatch.setenv("PEIK_API_ROOT", sim.url)
             program = asyncio.create_task(names["example"]())
-            await sim.until(lambda: sim.telegram.sent.texts(5) == ["You said: hello"], timeout=60)
+            await sim.until(lambda: sim.telegram.sent.texts(5) == ["You said: hello"], timeout=PATIENCE_S)
             os.kill(os.getpid(), signal.SIGTERM)
             await program
 

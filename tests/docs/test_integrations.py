@@ -15,6 +15,7 @@ from peik.doors.commands.tree import app
 from peik.settings import SETTINGS
 from peik.testing import Limits, Options, SimServer
 from tests.clients import node
+from tests.patience import PATIENCE_S
 
 FOLDER = Path(__file__).parents[2] / "docs" / "integrations"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
@@ -54,7 +55,7 @@ def test_a_whole_program_answers_people(block: str, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
 
     async def run() -> None:
-        async with asyncio.timeout(90), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
+        async with asyncio.timeout(PATIENCE_S), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
             sim.telegram.bot(TOKEN)
             for name, value in {"BOT_TOKEN": TOKEN, "PEIK_API_ROOT": sim.url, "PEIK_PACE": "off"}.items():
                 monkeypatch.setenv(name, value)
@@ -63,7 +64,7 @@ def test_a_whole_program_answers_people(block: str, tmp_path: Path, monkeypatch:
             running = asyncio.create_task(names["main"]())
             try:
                 sim.telegram.write(42000, 5, "hello")
-                await sim.until(lambda: sim.telegram.sent.texts(5) == ["You wrote: hello"], timeout=60)
+                await sim.until(lambda: sim.telegram.sent.texts(5) == ["You wrote: hello"], timeout=PATIENCE_S)
             finally:
                 running.cancel()
                 await asyncio.wait([running])
@@ -71,16 +72,16 @@ def test_a_whole_program_answers_people(block: str, tmp_path: Path, monkeypatch:
     asyncio.run(run())
 
 
-@pytest.mark.skipif(node.find() is None, reason="there is no Node here")
 @pytest.mark.parametrize("block", NODE)
 def test_node_can_read_it(block: str, tmp_path: Path) -> None:
+    program = node.wanted()
     (tmp_path / "page.mjs").write_text(block)
-    said = subprocess.run([str(node.find()), "--check", "page.mjs"], cwd=tmp_path, capture_output=True, check=False)
+    said = subprocess.run([program, "--check", "page.mjs"], cwd=tmp_path, capture_output=True, check=False)
     assert said.returncode == 0, said.stderr.decode()
 
 
-@pytest.mark.skipif(node.find() is None or not node.PACKAGES.exists(), reason="the packages of Node are not here")
 def test_node_finds_what_the_pages_import() -> None:
+    found = node.wanted(has_packages=True)
     lines = {
         line
         for block in NODE
@@ -91,7 +92,7 @@ def test_node_finds_what_the_pages_import() -> None:
     assert len(lines) > 5
     # Each in a scope of its own: two libraries call their bot Bot.
     program = "".join(re.sub(r"\{.*\}", _renamed(str(number)), line) + "\n" for number, line in enumerate(lines))
-    command = [str(node.find()), "--input-type=module", "-e", program]
+    command = [str(found), "--input-type=module", "-e", program]
     said = subprocess.run(command, cwd=node.FOLDER, capture_output=True, check=False)
     assert said.returncode == 0, said.stderr.decode()
 

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from peik.testing import Limits, Options, SimServer
+from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, TOKEN, served
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
@@ -34,7 +35,7 @@ def test_an_example_runs(number: int, tmp_path: Path, monkeypatch: pytest.Monkey
     names = {"TOKEN": TOKEN, "KEY": KEY, "chat_id": 5, "subscribers": [1, 2, 3]}
 
     async def main() -> None:
-        async with asyncio.timeout(90), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
+        async with asyncio.timeout(PATIENCE_S), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
             if "Peik.connect(" not in EXAMPLES[number]:
                 monkeypatch.setenv("PEIK_API_ROOT", sim.url)
                 monkeypatch.setenv("PEIK_PACE", "off")

@@ -9,6 +9,7 @@ import pytest
 
 from peik.testing import Limits, Options, SimServer
 from tests.docs.pages import blocks
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 
 (BOT,) = blocks("README.md", "python")
@@ -20,14 +21,14 @@ def test_it_sends_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     exec(compile("async def example():\n" + textwrap.indent(BOT, "    "), "README.md", "exec"), names)
 
     async def main() -> None:
-        async with asyncio.timeout(90), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
+        async with asyncio.timeout(PATIENCE_S), SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim:
             sim.telegram.bot(TOKEN)
             sim.telegram.write(TOKEN, 5, "hello")
             monkeypatch.setenv("PEIK_API_ROOT", sim.url)
             monkeypatch.setenv("PEIK_PACE", "off")
             running = asyncio.create_task(names["example"]())
             try:
-                await sim.until(lambda: sim.telegram.sent.total >= 2 or running.done(), timeout=60)
+                await sim.until(lambda: sim.telegram.sent.total >= 2 or running.done(), timeout=PATIENCE_S)
             finally:
                 running.cancel()
                 await asyncio.wait([running])

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from tests.docs.pages import ROOT, blocks
-from tests.processes.programs import PATIENCE_S, Port
+from tests.patience import PATIENCE_S
+from tests.processes.programs import Port
 
 TUTORIAL = "docs/tutorial.md"
 INSTALLING, *STEPS = blocks(TUTORIAL, "sh")
@@ -72,7 +73,7 @@ def shell(script: str, folder: Path, *, port: str) -> str:
             start_new_session=True,
         )
         try:
-            running.wait(timeout=3 * PATIENCE_S)
+            running.wait(timeout=PATIENCE_S)
         finally:
             for group in groups_of(running.pid):
                 with contextlib.suppress(ProcessLookupError):  # it has just ended

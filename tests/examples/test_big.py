@@ -13,6 +13,7 @@ from peik.integrations.pyrogram import recover_missed_messages
 from tests.examples.town import OMID, empty_town
 from tests.examples.web import SMALL
 from tests.integrations.test_pyrogram import registered
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 
 
@@ -31,7 +32,7 @@ class Offline(Client):
 
 def test_what_it_missed_is_recovered_downloaded_and_sent(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), empty_town(tmp_path) as town:
+        async with asyncio.timeout(PATIENCE_S), empty_town(tmp_path) as town:
             town.says(OMID, f"{town.web.url}/small.txt")
             client = Offline()
             peik = Peik.open(f"sqlite:///{tmp_path}/peik.db", token=TOKEN, api_root=town.sim.url, pace=False)

@@ -3,11 +3,15 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from examples.downloader_bot.book import Book
 from examples.downloader_bot.words import LANGUAGES
 from tests.examples.town import LENA, OMID, SARA, Town, play, until_known, until_tidy
 from tests.examples.web import FILM, SMALL
 from tests.processes.programs import BOT
+
+pytestmark = pytest.mark.gate  # real downloads by yt-dlp, in processes of their own
 
 
 def test_a_link_becomes_a_file_and_then_comes_at_once(tmp_path: Path) -> None:

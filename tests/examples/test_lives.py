@@ -8,19 +8,25 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.examples.town import ADMIN, OMID, PEIK, SARA, Town, empty_town, play_inside, until_known, until_tidy
 from tests.examples.web import SMALL
+from tests.jobs.leased import DIES_S, LIVES_S
+from tests.patience import PATIENCE_S
 from tests.processes.programs import Program, served
+
+pytestmark = pytest.mark.gate  # kills, and the whole demo
 
 ROOT = Path(__file__).parents[2]
 _READY = re.compile(r"is ready")
 
 
 @contextlib.asynccontextmanager
-async def program(town: Town, *arguments: str) -> AsyncIterator[Program]:
+async def program(town: Town, *arguments: str, lease_s: str = LIVES_S) -> AsyncIterator[Program]:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    one = Program("-m", "examples.downloader_bot", *arguments, folder=town.folder, PYTHONPATH=path, **town.environment)
+    command = ("-m", "tests.jobs.leased", lease_s, "examples.downloader_bot", *arguments)
+    one = Program(*command, folder=town.folder, PYTHONPATH=path, **town.environment)
     await one.start(_READY)
     try:
         yield one
@@ -31,7 +37,7 @@ async def program(town: Town, *arguments: str) -> AsyncIterator[Program]:
 
 def test_a_bot_that_is_killed_takes_no_download_with_it(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(240), empty_town(tmp_path) as town, aiohttp.ClientSession() as http:
+        async with asyncio.timeout(PATIENCE_S), empty_town(tmp_path) as town, aiohttp.ClientSession() as http:
             store = town.environment["PEIK_STORE"]
             async with served(tmp_path, town.sim.url, http, store=store, missed="both", **PEIK) as server:
                 town.server = server
@@ -59,8 +65,8 @@ def test_a_bot_that_is_killed_takes_no_download_with_it(tmp_path: Path) -> None:
 
 def test_a_worker_that_is_killed_leaves_its_job_to_the_next(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(240), empty_town(tmp_path) as town:
-            async with program(town, "--in-process") as first:
+        async with asyncio.timeout(PATIENCE_S), empty_town(tmp_path) as town:
+            async with program(town, "--in-process", lease_s=DIES_S) as first:
                 town.says(OMID, f"{town.web.url}/slow.bin")
                 await town.web.is_waiting.wait()
                 await town.sees(OMID, "Your download")  # an edit: the message that it is of is surely settled by now

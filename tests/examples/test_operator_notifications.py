@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 from aiohttp import web
 
 from examples.operator_notifications.__main__ import is_signed
@@ -26,11 +25,11 @@ from examples.operator_notifications.results import Results
 from peik.notifications.texts import load_outreach
 from peik.testing import Delivery, Limits, Options, SimServer
 from tests.clients import node
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, TOKEN, Port, Program, Server, served
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/operator_notifications"
-PATIENCE_S = 40.0
 BACKEND_KEY = "backend-key"
 LENA, AZIZ, THIEF = 5, 6, 7
 PHOTO = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
@@ -169,7 +168,7 @@ class Town:
 def play(folder: Path, story: Callable[[Town], Awaitable[None]]) -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(asyncio.timeout(110))
+            await stack.enter_async_context(asyncio.timeout(PATIENCE_S))
             options = Options(limits=Limits(on=False), anti_busy_loop=False)
             sim = await stack.enter_async_context(SimServer(options=options, seed=7))
             sim.telegram.bot(TOKEN)
@@ -315,17 +314,14 @@ def test_a_group_links_nobody(tmp_path: Path) -> None:
 
 def javascript(folder: Path) -> tuple[Path, list[str]]:
     """A Node, and how it runs notify.ts: by itself if it can erase types, else what the typescript package makes of it."""
-    program = node.find()
-    if program is None:
-        pytest.skip("There is no Node 20 or newer.")
+    program = node.wanted()
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     major, minor = map(int, re.findall(r"\d+", said)[:2])
     if (major, minor) >= (22, 7):
         does_by_itself = (22, 18) <= (major, minor) < (23, 0) or (major, minor) >= (23, 6)
         flags = [] if does_by_itself else ["--experimental-strip-types"]
         return program, ["--no-warnings", *flags, str(EXAMPLE / "notify.ts")]
-    if not (node.PACKAGES / "typescript").exists():
-        pytest.skip(f"Node {said.strip()} cannot erase types (22.7 can), and tests/clients has no typescript package.")
+    node.wanted(has_packages=True)  # with the typescript package: before 22.7 Node itself cannot erase types
     made = folder / "notify.mjs"
     script = (
         "const ts = require(process.argv[1]); const fs = require('fs');"

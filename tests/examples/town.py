@@ -17,9 +17,9 @@ from peik import Peik
 from peik.testing import Delivery, Limits, Options, SimServer
 from tests.examples.web import Web
 from tests.integrations.inside import beside
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, KEY, TOKEN, Server, served
 
-PATIENCE_S = 60.0
 ADMIN, DEPUTY = 900, 901
 SARA, OMID, LENA = 5, 6, 7
 PEIK = {"inbound": "polling", "pace": "off", "log_level": "info", "upload_max": "2M", "gateway_wait": "4s"}
@@ -149,7 +149,7 @@ def surroundings(given: dict[str, str]) -> Any:
 
 def play(story: Callable[[Town], Awaitable[None]], folder: Path, **more: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), town(folder, **more) as place:
+        async with asyncio.timeout(PATIENCE_S), town(folder, **more) as place:
             await story(place)
 
     asyncio.run(main())
@@ -159,7 +159,7 @@ def play_inside(story: Callable[[Town], Awaitable[None]], folder: Path, **more: 
     """The same with the bot and Peik in one process."""
 
     async def main() -> None:
-        async with asyncio.timeout(110), empty_town(folder, **more) as place:
+        async with asyncio.timeout(PATIENCE_S), empty_town(folder, **more) as place:
             with surroundings(place.environment):
                 async with beside(in_process(place.settings)):
                     await story(place)

@@ -80,7 +80,7 @@ def can_mount() -> bool:
 
 
 def ways_to_fill() -> list[str]:
-    """Those that this machine has; "none" is a way that fails with what to install."""
+    """Those that this machine has; "none" is a way that skips its test with what to install."""
     ways = ["small"] * can_mount() + ["failing"] * (tools.fiu() is not None)
     return ways or ["none"]
 

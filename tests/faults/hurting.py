@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
+from tests import wanting
 from tests.faults import tools
 from tests.faults.stores import SqliteFile
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, TOKEN, Server, Sim
-
-PATIENCE_S = 90.0  # a machine that is slow must not turn a test red; one that stands still must
 
 
 class HurtServer(Server):
@@ -157,7 +156,7 @@ class FailingCalls:
     def __init__(self, server: HurtServer, folder: Path) -> None:
         libraries = tools.fiu()
         if libraries is None:
-            pytest.fail(f"Without libfiu no disk can be made to fail here. {tools.HINT}")
+            wanting.skip("libfiu", wanting.packaged(*tools.PACKAGES))
         self._server = server
         self._pipes = str(folder / "fiu")
         server.preload(*libraries, FIU_CTRL_FIFO=self._pipes, FIU_ENABLE="")
@@ -177,7 +176,9 @@ class FailingCalls:
     async def _tell(self, *orders: str) -> None:
         words = [word for order in orders for word in ("-c", order)]
         command = ["fiu-ctrl", "-f", self._pipes, *words, str(self._server.pid)]
-        told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=True)
+        told = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        )
         assert not told.stdout, told.stdout  # it complains there, and ends well all the same
 
 
@@ -188,7 +189,7 @@ class WallClock:
     def __init__(self, server: HurtServer, folder: Path) -> None:
         library = tools.faketime()
         if library is None:
-            pytest.fail(f"Without libfaketime no clock can be set here. {tools.HINT}")
+            wanting.skip("libfaketime", wanting.packaged(*tools.PACKAGES))
         self._file = folder / "clock"
         self.set(0)
         server.preload(
@@ -207,3 +208,13 @@ class WallClock:
 
     def now(self) -> float:
         return time.time() + self.ahead_s
+
+
+async def under_way(sim: Sim) -> None:
+    """A letter has come to Telegram, and will have no answer."""
+    await sim.post("faults", kind="hang", method="sendMessage", count=1)
+    await until(lambda: _hangs(sim))
+
+
+async def _hangs(sim: Sim) -> bool:
+    return not any(fault["kind"] == "hang" for fault in await sim.get("faults"))

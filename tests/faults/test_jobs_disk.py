@@ -19,11 +19,11 @@ from peik.testing import SimServer
 from tests.faults.disks import SmallDisk, can_mount, mounted
 from tests.library.counters import telegram
 from tests.library.job_ways import doing
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="a full disk needs a small one, and we may not mount any here")
 
 MB = 1024 * 1024
-PATIENCE_S = 60.0
 SHORT = "no room for work; jobs wait"
 BACK = "there is room for work again"
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> py
 
 @asynccontextmanager
 async def opened(folder: Path, disk: SmallDisk) -> AsyncIterator[tuple[Peik, SimServer]]:
-    async with asyncio.timeout(2 * PATIENCE_S), telegram() as sim:
+    async with asyncio.timeout(PATIENCE_S), telegram() as sim:
         peik = doing(folder, sim, work=str(disk.folder))
         peik.job("load", folder="2M", attempts=2)(load)
         peik.job("thread", where="thread", folder="2M", attempts=2)(load_slowly)

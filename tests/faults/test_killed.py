@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.hurting import hurt_server
+from tests.faults.hurting import hurt_server, under_way
 from tests.faults.stores import SqliteFile
 from tests.faults.traffic import Traffic
 from tests.processes.programs import simulated
+
+pytestmark = pytest.mark.gate  # kills at random
 
 KILLS = {"polling": 9, "webhook": 7}
 
@@ -32,6 +34,9 @@ def test_killed_at_random_nothing_is_lost_in_either_direction(tmp_path: Path, st
                     await asyncio.sleep(chance.uniform(0.05, 0.5))
                     await server.program.kill()
                     await server.start()
+                await under_way(sim)
+                await server.program.kill()
+                await server.start()
                 await traffic.end()
                 uncertain = await traffic.judge()
             assert uncertain > 0, "some of them died in flight"

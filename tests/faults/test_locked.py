@@ -6,11 +6,18 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from tests.faults.hurting import hurt_server, is_confirmed, pending, sent_texts, until, write
 from tests.processes.programs import Program, simulated
 
+pytestmark = pytest.mark.gate  # it waits out a lock
+
 STRANGER = """
-import sqlite3, time
+import pathlib, sqlite3, time
+print("ready", flush=True)
+while not pathlib.Path("now").exists():
+    time.sleep(0.01)
 connection = sqlite3.connect("peik.db", isolation_level=None)
 connection.execute("BEGIN EXCLUSIVE")
 print("locked", flush=True)
@@ -19,14 +26,19 @@ time.sleep(3600)
 
 
 @contextlib.asynccontextmanager
-async def locked(folder: Path) -> AsyncIterator[None]:
-    """Another program is in the middle of a transaction, and dies there in the end: SQLite's locks die with it."""
+async def a_stranger(folder: Path) -> AsyncIterator[Program]:
+    """Another program, which is told when to lock and dies in the middle of its transaction: SQLite's locks die with it."""
     stranger = Program("-c", STRANGER, folder=folder)
-    await stranger.start(re.compile("locked"))
+    await stranger.start(re.compile("ready"))
     try:
-        yield
+        yield stranger
     finally:
         await stranger.kill()
+
+
+async def locks(stranger: Program, folder: Path) -> None:
+    (folder / "now").touch()
+    await until(lambda: "locked\n" in stranger.output)
 
 
 def test_a_stranger_that_locks_the_database_delays_and_loses_nothing(tmp_path: Path) -> None:
@@ -38,11 +50,12 @@ def test_a_stranger_that_locks_the_database_delays_and_loses_nothing(tmp_path: P
             ) as server,
         ):
             await server.start()
-            # Its answer must come while the stranger has the lock, who needs a moment to start and then keeps it for long.
+            # Its answer must come while the stranger has the lock, who keeps it for longer than that.
             await sim.post("faults", kind="slow", method="sendMessage", least_s=4.0, most_s=4.0, count=1)
-            assert (await server.post(5, "in flight"))[0] == 202
-            await sim.get("sent", at_least=1, timeout=90)
-            async with locked(tmp_path):
+            async with a_stranger(tmp_path) as stranger:
+                assert (await server.post(5, "in flight"))[0] == 202
+                await sim.get("sent", at_least=1)
+                await locks(stranger, tmp_path)
                 await write(sim, 7, "meanwhile")
                 by_rest, by_gateway = await asyncio.gather(
                     server.post(5, "refused"), server.ask("sendMessage", chat_id=5, text="refused as well")

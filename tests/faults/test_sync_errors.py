@@ -6,10 +6,13 @@ import random
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.faults.hurting import FailingCalls, hurt_server, is_confirmed, pending, sent_texts, until, write
 from tests.faults.traffic import Traffic
 from tests.processes.programs import simulated
+
+pytestmark = pytest.mark.gate  # kills on a failing disk
 
 # SQLite's own way to sync on Linux; the spool of files takes fsync.
 DATABASE = "posix/io/sync/fdatasync"
@@ -85,8 +88,10 @@ def test_syncs_that_fail_now_and_then_and_a_kill_lose_nothing(tmp_path: Path) ->
             await server.start()
             async with Traffic(server, sim, chance) as traffic:
                 for _ in range(3):
+                    before = traffic.refusals["store_io"]
                     await calls.fail_sometimes(DATABASE, errno=errno.EIO, probability=0.2)
-                    await asyncio.sleep(chance.uniform(1.0, 2.0))
+                    await until(lambda before=before: traffic.refusals["store_io"] > before + 2)
+                    await asyncio.sleep(chance.uniform(0.0, 0.5))
                     await server.program.kill()
                     await server.start()
                 await traffic.end()
@@ -109,7 +114,7 @@ def test_a_file_that_cannot_be_synced_is_not_accepted(tmp_path: Path) -> None:
             status, answer = await server.call("POST", "/v1/letters", data=_document())
             assert (status, answer["code"]) == (503, "spool_failed")
             await calls.work(SPOOL)
-            status, _ = await server.call("POST", "/v1/letters?wait=60s", data=_document())
+            status, _ = await server.call("POST", "/v1/letters?wait=200s", data=_document())
             assert status == 200
             assert (await sim.get("sent"))["total"] == 1
             assert not server.surprises()

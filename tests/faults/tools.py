@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 PACKAGES = ("libfiu0", "fiu-utils", "libfaketime")
-HINT = f"Install it with: sudo apt-get install {' '.join(PACKAGES)} (or run `make unit` as root, which does that)."
 _FOLDERS = ("/usr/lib", "/usr/lib/*", "/usr/lib64", "/usr/local/lib")
 
 

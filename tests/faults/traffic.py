@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import aiohttp
 
-from tests.faults.hurting import PATIENCE_S, HurtServer, is_confirmed, until, write
+from tests.faults.hurting import HurtServer, is_confirmed, until, write
+from tests.patience import PATIENCE_S
 from tests.processes.programs import Sim
 
 _GONE = (aiohttp.ClientError, ConnectionError, TimeoutError)

@@ -11,6 +11,7 @@ import pytest
 
 from peik.importing.bringing import BATCH
 from tests.cli.shell import BOT, TOKEN, Shell
+from tests.patience import PATIENCE_S
 
 # It dies by SIGKILL at the worst moment: a batch is accepted, and the note that says so is not kept yet.
 DIES = """
@@ -42,7 +43,7 @@ def shell(tmp_path: Path) -> Shell:
 
 def test_what_was_accepted_before_the_kill_is_known_by_its_keys(shell: Shell) -> None:
     died = subprocess.run(
-        [sys.executable, "-c", DIES], cwd=shell.folder, env=shell.environment, timeout=90, capture_output=True
+        [sys.executable, "-c", DIES], cwd=shell.folder, env=shell.environment, timeout=PATIENCE_S, capture_output=True
     )
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
     assert shell.asked("stats")["waiting"] == 2 * BATCH
@@ -81,4 +82,6 @@ note = {{"name": "bot", "table": "outbox", "place": {place}, "begun_at_ms": {at_
 counter.taker({BOT!r}).keep_note(note)
 counter.close()
 """
-    subprocess.run([sys.executable, "-c", program], cwd=shell.folder, env=shell.environment, timeout=90, check=True)
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=shell.folder, env=shell.environment, timeout=PATIENCE_S, check=True
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -228,9 +229,9 @@ def test_a_running_peik_takes_it_and_goes_on_behind_the_last_update(shell: Shell
             running = Shell(shell.folder, PEIK_URL=url)
             sent = running.peik("import", "bot.db", "--yes", "--json").document
             assert [one["brought"] for one in sent["tables"]] == [3, 0]
-            assert running.asked("send", "5", "after them", "--wait", "60s")["state"] == "completed"
+            assert running.asked("send", "5", "after them", "--wait", "200s")["state"] == "completed"
             assert [one["text"] for one in sim.sent_to(5)] == ["one", "two", "after them"]
-            came = updates(f"{url}/bot{TOKEN}/getUpdates?timeout=30")
+            came = updates(f"{url}/bot{TOKEN}/getUpdates?timeout=50")
             assert [one["message"]["text"] for one in came] == ["new"]
             # From here on Peik has a place of its own, and keeps it.
             late = running.asked("import", "bot.db", "--only", "offset", "--last-update", str(last + 7), "--yes")
@@ -242,5 +243,5 @@ def test_a_running_peik_takes_it_and_goes_on_behind_the_last_update(shell: Shell
 def updates(url: str) -> list[Any]:
     import urllib.request
 
-    with urllib.request.urlopen(url, timeout=90) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         return list(json.load(answer)["result"])

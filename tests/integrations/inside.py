@@ -12,8 +12,9 @@ import pytest
 
 from peik import Peik, Receipt
 from peik.testing import Limits, Options, SimServer
-from tests.clients.harness import BOTS, PATIENCE_S, Library, Stage
+from tests.clients.harness import BOTS, Library, Stage
 from tests.clients.stories import CAPABILITIES
+from tests.patience import PATIENCE_S
 
 TOKEN = "42000:AA-inside"
 BOT = 42000
@@ -72,7 +73,7 @@ def play(story: Callable[[Peik, SimServer], Awaitable[None]], folder: Path, **se
     """Tell a story of an open Peik and its Telegram."""
 
     async def main() -> None:
-        async with asyncio.timeout(60), telegram() as sim, opened(folder, sim, **settings) as peik:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim, opened(folder, sim, **settings) as peik:
             await story(peik, sim)
 
     asyncio.run(main())

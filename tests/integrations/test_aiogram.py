@@ -41,6 +41,7 @@ from tests.integrations.inside import (
     unread,
     until,
 )
+from tests.patience import PATIENCE_S
 
 AIOGRAM = LIBRARIES[0]
 SARA, OMID = 5, 6
@@ -140,7 +141,7 @@ def test_while_telegram_is_dark_letters_wait_and_then_arrive_in_order(tmp_path: 
         assert [message.message_id for message in waiting] == [0, 0, 0]
         assert [message.text or message.caption for message in waiting] == ["two", "three", "four"]
         sim.telegram.dark(False)
-        await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three", "four"], timeout=20)
+        await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three", "four"], timeout=PATIENCE_S)
 
     play(story, tmp_path, gateway_wait="50ms")
 
@@ -151,7 +152,7 @@ def test_who_stops_waiting_does_not_stop_the_letter(tmp_path: Path) -> None:
         await bot.send_message(SARA, "one")
         sim.telegram.dark(True)
         with pytest.raises(TelegramNetworkError, match="timeout"):
-            await bot.send_message(SARA, "two", request_timeout=0.05)  # type: ignore[arg-type]
+            await bot.send_message(SARA, "two", request_timeout=1)  # type: ignore[arg-type]
         sending = asyncio.create_task(bot.send_message(SARA, "three"))
 
         async def are_both_accepted() -> bool:
@@ -161,7 +162,7 @@ def test_who_stops_waiting_does_not_stop_the_letter(tmp_path: Path) -> None:
         sending.cancel()
         await asyncio.wait([sending])
         sim.telegram.dark(False)
-        await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three"], timeout=20)
+        await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three"], timeout=PATIENCE_S)
 
     play(story, tmp_path, gateway_wait="30s")
 
@@ -256,7 +257,7 @@ def test_a_handler_that_fails_once_gets_its_update_again_before_the_next_of_the_
         async with bot_beside(peik, dispatcher):
             sim.telegram.write(BOT, SARA, "one")
             sim.telegram.write(BOT, SARA, "two")
-            await sim.until(lambda: len(sim.telegram.sent) == 2, timeout=20)
+            await sim.until(lambda: len(sim.telegram.sent) == 2, timeout=PATIENCE_S)
         assert sim.telegram.sent.texts(SARA) == ["echo: one", "echo: two"]
         assert tries == ["one", "one", "two"]
 
@@ -265,7 +266,7 @@ def test_a_handler_that_fails_once_gets_its_update_again_before_the_next_of_the_
 
 def test_what_was_in_hand_when_the_program_ended_comes_again(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             stuck, handled = Dispatcher(), Dispatcher()
             begun = asyncio.Event()
 
@@ -279,7 +280,7 @@ def test_what_was_in_hand_when_the_program_ended_comes_again(tmp_path: Path) -> 
                 sim.telegram.write(BOT, SARA, "hello")
                 await begun.wait()
             async with opened(tmp_path, sim) as peik, bot_beside(peik, handled):
-                await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["echo: hello"], timeout=20)
+                await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["echo: hello"], timeout=PATIENCE_S)
 
     asyncio.run(main())
 
@@ -318,11 +319,11 @@ def test_who_polls_after_a_feed_goes_on_where_it_ended(tmp_path: Path) -> None:
         echoing(dispatcher)
         async with bot_beside(peik, dispatcher):
             sim.telegram.write(BOT, SARA, "one")
-            await sim.until(lambda: len(sim.telegram.sent) == 1)
+            await sim.until(lambda: len(sim.telegram.sent) == 1, timeout=PATIENCE_S)
         bot = Bot(TOKEN, session=PeikSession(peik))
         async with beside(poll(peik, dispatcher, bot)):
             sim.telegram.write(BOT, SARA, "two")
-            await sim.until(lambda: len(sim.telegram.sent) == 2)
+            await sim.until(lambda: len(sim.telegram.sent) == 2, timeout=PATIENCE_S)
         assert sim.telegram.sent.texts(SARA) == ["echo: one", "echo: two"]
 
     play(story, tmp_path)
@@ -372,13 +373,13 @@ def test_a_peik_that_is_closed_or_far_away_is_said_to_be(tmp_path: Path) -> None
 
 def test_a_feed_ends_when_its_peik_is_closed(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             peik = await opened(tmp_path, sim).__aenter__()
             dispatcher = Dispatcher()
             echoing(dispatcher)
             sim.telegram.write(BOT, SARA, "hello")
             feeding = asyncio.create_task(fed(peik, dispatcher, Bot(TOKEN, session=PeikSession(peik))))
-            await sim.until(lambda: len(sim.telegram.sent) == 1)
+            await sim.until(lambda: len(sim.telegram.sent) == 1, timeout=PATIENCE_S)
             await peik.close()
             await feeding
 

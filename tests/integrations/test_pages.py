@@ -3,11 +3,12 @@
 import ast
 import importlib
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.clients import node as nodes
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mtproto.md").read_text(), re.DOTALL)
@@ -27,6 +28,5 @@ def test_the_page_has_its_examples() -> None:
     assert len(BLOCKS) == 3
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here to read it")
 def test_the_gramjs_example_is_javascript() -> None:
-    subprocess.run(["node", "--check", ROOT / "examples/gramjs/seen.mjs"], check=True)
+    subprocess.run([nodes.wanted(), "--check", ROOT / "examples/gramjs/seen.mjs"], check=True)

@@ -42,6 +42,7 @@ from tests.integrations.inside import (
     unread,
     until,
 )
+from tests.patience import PATIENCE_S
 
 PTB = LIBRARIES[1]
 SARA, OMID = 5, 6
@@ -167,7 +168,9 @@ def test_while_telegram_is_dark_letters_wait_and_then_arrive_in_order(tmp_path: 
             )
             assert [message.message_id for message in waiting] == [0, 0, 0, 0]
             sim.telegram.dark(False)
-            await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three", "four"], timeout=20)
+            await sim.until(
+                lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three", "four"], timeout=PATIENCE_S
+            )
 
     play(story, tmp_path, gateway_wait="50ms")
 
@@ -178,7 +181,7 @@ def test_who_stops_waiting_does_not_stop_the_letter(tmp_path: Path) -> None:
             await bot.send_message(SARA, "one")
             sim.telegram.dark(True)
             with pytest.raises(TimedOut):
-                await bot.send_message(SARA, "two", read_timeout=0.05)
+                await bot.send_message(SARA, "two", read_timeout=1)
             sending = asyncio.create_task(bot.send_message(SARA, "three"))
 
             async def are_both_accepted() -> bool:
@@ -188,7 +191,7 @@ def test_who_stops_waiting_does_not_stop_the_letter(tmp_path: Path) -> None:
             sending.cancel()
             await asyncio.wait([sending])
             sim.telegram.dark(False)
-            await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three"], timeout=20)
+            await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three"], timeout=PATIENCE_S)
 
     play(story, tmp_path, gateway_wait="30s")
 
@@ -235,7 +238,7 @@ def test_a_handler_that_fails_once_gets_its_update_again_before_the_next_of_the_
         async with beside(fed(peik, application)):
             sim.telegram.write(BOT, SARA, "one")
             sim.telegram.write(BOT, SARA, "two")
-            await sim.until(lambda: len(sim.telegram.sent) == 2, timeout=20)
+            await sim.until(lambda: len(sim.telegram.sent) == 2, timeout=PATIENCE_S)
         assert sim.telegram.sent.texts(SARA) == ["echo: one", "echo: two"]
         assert tries == ["one", "one", "two"]
         assert errors == ["the database is away"]  # the bot's own error handlers hear of it as ever
@@ -300,7 +303,7 @@ def test_so_many_chats_at_once_as_the_application_takes(concurrent: bool | int, 
 
 def test_what_was_in_hand_when_the_program_ended_comes_again(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             begun = asyncio.Event()
 
             async def hang(update: Update, context: Context) -> None:
@@ -311,7 +314,7 @@ def test_what_was_in_hand_when_the_program_ended_comes_again(tmp_path: Path) -> 
                 sim.telegram.write(BOT, SARA, "hello")
                 await begun.wait()
             async with opened(tmp_path, sim) as peik, beside(fed(peik, on_text(build(peik), echo))):
-                await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["echo: hello"], timeout=20)
+                await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["echo: hello"], timeout=PATIENCE_S)
 
     asyncio.run(main())
 

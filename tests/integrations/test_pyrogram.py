@@ -27,6 +27,7 @@ from peik.integrations.tl import translate
 from peik.testing import SimServer
 from tests.integrations.updates import BOT, CHANNEL, GROUP, ME, PRIVATE, SARA, SUPERGROUP, message, until
 from tests.library.counters import opened, telegram
+from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, Program, served
 
 TOKEN = f"{BOT}:AAtest"
@@ -78,7 +79,7 @@ async def running() -> AsyncIterator[Bot]:
     await bot.client.storage.open()
     await bot.client.dispatcher.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             yield bot
     finally:
         if bot.client.dispatcher.handler_worker_tasks:
@@ -414,7 +415,7 @@ class Life:
 
 def tell(story: Callable[[SimServer], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             await story(sim)
 
     asyncio.run(main())
@@ -573,7 +574,7 @@ def test_notes_go_to_a_server_too_but_a_recovery_needs_peik_here(tmp_path: Path)
                 page = await server.get("/v1/arrivals?state=waiting")
                 return [one["text"] for one in page["arrivals"]]
 
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while await pending() != ["message 2"]:  # noqa: ASYNC110  it is in another process
                     await asyncio.sleep(0.02)
             with pytest.raises(BadInput, match="in this process"):

@@ -20,6 +20,7 @@ from peik.integrations.tl import translate
 from peik.testing import SimServer
 from tests.integrations.updates import BOT, CHANNEL, GROUP, ME, PRIVATE, SARA, SUPERGROUP, message, until
 from tests.library.counters import telegram
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 
 
@@ -57,7 +58,7 @@ async def take_live(client: Any, body: dict[str, Any], kind: str = "message") ->
 
 def play(story: Callable[[Bot], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await story(Bot())
 
     asyncio.run(main())
@@ -327,7 +328,7 @@ def test_after_a_disconnect_the_bot_gets_the_second_five_and_not_the_first(
     texts = [f"message {number}" for number in range(1, 11)]
 
     async def story() -> None:
-        async with asyncio.timeout(30), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             first = Life(tmp_path, sim)
             assert await first.recover() == 0
             await first.send(*texts[:5])
@@ -351,7 +352,7 @@ def test_after_a_disconnect_the_bot_gets_the_second_five_and_not_the_first(
 
 def test_what_came_while_the_recovery_ran_is_handled_once(tmp_path: Path) -> None:
     async def story() -> None:
-        async with asyncio.timeout(30), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             life = Life(tmp_path, sim)
             bodies = [sim.telegram.write(TOKEN, user, f"from {user}") for user in range(1, 41)]
             recovering = asyncio.create_task(life.recover())

@@ -27,6 +27,7 @@ from tests.integrations.inside import BOT as INSIDE
 from tests.integrations.inside import TOKEN as INSIDE_TOKEN
 from tests.integrations.inside import beside, letters, opened, play, telegram
 from tests.integrations.inside import until as until_so
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 
 SARA = 5
@@ -118,15 +119,18 @@ def test_a_handler_its_tasks_and_its_jobs_answer_the_update_that_they_are_for(tm
             peik._counter.office.events.listen(EventLog(level="debug", log=lines.log()))  # type: ignore[attr-defined]
             for text in ("one", "two"):
                 sim.telegram.write(INSIDE, SARA, text)
-            await sim.until(lambda: {"by the job of one", "by the job of two"} <= set(sim.telegram.sent.texts(SARA)))
-            await peik.send_text(SARA, "of itself", wait=10)
+            await sim.until(
+                lambda: {"by the job of one", "by the job of two"} <= set(sim.telegram.sent.texts(SARA)),
+                timeout=PATIENCE_S,
+            )
+            await peik.send_text(SARA, "of itself", wait=PATIENCE_S)
             told = {str(one.params.get("text")): one for one in await letters(peik)}
             first = told["answer to one"].trace
             assert first is not None
             assert first.startswith(f"u{INSIDE}.")
             assert told["of itself"].trace is None
             await peik.queue_job("count", chat_id=SARA, metadata={"peik_trace": first})
-            await sim.until(lambda: "from a thread of one" in sim.telegram.sent.texts(SARA))
+            await sim.until(lambda: "from a thread of one" in sim.telegram.sent.texts(SARA), timeout=PATIENCE_S)
             told = {str(one.params.get("text")): one for one in await letters(peik)}
         for text in ("answer to", "task of", "job of", "by the job of"):
             for whom in ("one", "two"):
@@ -136,7 +140,7 @@ def test_a_handler_its_tasks_and_its_jobs_answer_the_update_that_they_are_for(tm
         _is_one_story(lines, first)
 
     async def main() -> None:
-        async with asyncio.timeout(60), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             await story(sim)
 
     asyncio.run(main())
@@ -162,7 +166,7 @@ def test_an_aiogram_bot_in_the_same_process_is_followed_for_certain(tmp_path: Pa
         async with beside(feed(peik, dispatcher, bot, handle_signals=False)):
             for text in ("one", "two"):
                 sim.telegram.write(INSIDE, SARA, text)
-            await sim.until(lambda: len(sim.telegram.sent) == 2)
+            await sim.until(lambda: len(sim.telegram.sent) == 2, timeout=PATIENCE_S)
         told = await letters(peik)
         assert [one.trace_certainty for one in told] == ["exact", "exact"]
         assert len({one.trace for one in told}) == 2

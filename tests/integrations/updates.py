@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 BOT = 7000001
 SARA = {"id": 42, "is_bot": False, "first_name": "Sara", "username": "sara", "language_code": "fa"}
 PRIVATE = {"id": 42, "type": "private", "first_name": "Sara", "username": "sara"}
@@ -19,6 +21,6 @@ def message(message_id: int, text: str | None = None, *, chat: dict[str, Any] = 
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110  a fact of somebody else's library, which has no bell
             await asyncio.sleep(0.005)

@@ -22,8 +22,11 @@ NAME = [__name__, child.is_preparing]
 def here(job):
     return [NAME, child.is_preparing, os.getpid() != int(job.params["parent"]), job.send_text("hello")]
 
+came = asyncio.Event()
+
 async def answer(message):
     print(message["params"]["text"], flush=True)
+    came.set()
     return {"letter": 1}
 
 async def main():
@@ -31,7 +34,7 @@ async def main():
     params = {"pipe": sys.argv[3], "waits": True, "parent": os.getpid()}
     facts = {"id": 5, "kind": "k", "user": "u", "params": params, "attempt": 1, "metadata": {}, "folder": sys.argv[2]}
     running = asyncio.create_task(run_in_process(work, facts, folder=Path(sys.argv[2]), on_message=answer))
-    await asyncio.sleep(0.1)
+    await came.wait()
     if len(sys.argv) > 4 and os.fork() == 0:
         print("fork", os.getpid(), flush=True)
         time.sleep(600)  # a fork of Peik that holds everything open

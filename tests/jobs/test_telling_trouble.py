@@ -147,6 +147,35 @@ def test_a_life_that_ends_between_a_letter_and_its_note_repeats_nothing(letters:
     play(story)
 
 
+@pytest.mark.parametrize(
+    ("end", "sign"), [(End.DONE, "✅"), (End.HOPELESS, "❌"), (End.CANCELLED, "🚫")], ids=lambda one: str(one)[:9]
+)
+def test_however_a_job_ended_while_nobody_told_of_it_the_next_life_does_if_the_store_answers(
+    end: End, sign: str
+) -> None:
+    async def story(stage: JobStage) -> None:
+        async with stage.open():
+            hand = Hand(stage)
+            await hand.queue()
+            await hand.end(await hand.begin(), end)
+            store = stage.peik.store.jobs
+            jobs, failures = store.jobs, [StoreUnavailable(code="store_gone", detail="No way there.")] * 2
+
+            async def stumbling(*wanted: Any, **more: Any) -> list[Job]:
+                if failures:
+                    raise failures.pop()
+                return await jobs(*wanted, **more)
+
+            store.jobs = stumbling  # type: ignore[method-assign]
+            async with stage.teller() as teller:
+                await teller.recover()
+                await asyncio.sleep(30.0)
+                await stage.quiet()
+            assert (stage.now() or "").startswith(sign)
+
+    play(story)
+
+
 def test_two_nodes_that_tell_of_one_job_at_once_tell_it_in_one_message() -> None:
     async def story(stage: JobStage) -> None:
         async with stage.open():

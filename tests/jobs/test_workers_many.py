@@ -12,6 +12,8 @@ from peik.jobs.desk import JobRequest
 from peik.jobs.job import Job
 from tests.jobs.story import Crowd, Node, Play, Stage, history, play, play_on_a_file
 
+pytestmark = pytest.mark.gate  # kills at random
+
 USERS = 200
 EACH = 5
 

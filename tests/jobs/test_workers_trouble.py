@@ -20,6 +20,7 @@ from peik.job_events import JobRan
 from peik.jobs.job import BlockingJob
 from peik.jobs.kinds import Where
 from tests.jobs.story import Crowd, Stage, history, play
+from tests.patience import PATIENCE_S
 
 # ---- the store goes away ----
 
@@ -253,7 +254,7 @@ def test_a_blocking_function_works_in_a_thread() -> None:
         return first + int(job.params["n"])
 
     async def story(stage: Stage, job_id: int) -> None:
-        job = await stage.ended(job_id, 30)
+        job = await stage.ended(job_id, PATIENCE_S)
         assert (job.state, job.result, job.bytes_used) == (State.COMPLETED, "21", 3)
         assert ("progressed", 0.5) in stage.heard.of(job_id)
         assert stage.chats.letters == {f"job:{job_id}:1": ("sendDocument", {"caption": "Yours", "document": "a.pdf"})}
@@ -270,7 +271,7 @@ def test_a_thread_is_asked_to_end() -> None:
         ended.set()
 
     async def story(stage: Stage, job_id: int) -> None:
-        job = await stage.ended(job_id, 30)
+        job = await stage.ended(job_id, PATIENCE_S)
         assert (history(job), ended.is_set()) == (["late"], True)
 
     play_for_real(work, story, timeout_s=0.1)
@@ -281,7 +282,7 @@ def test_a_thread_that_raises_what_no_future_may_raise() -> None:
         raise StopIteration
 
     async def story(stage: Stage, job_id: int) -> None:
-        job = await stage.ended(job_id, 30)
+        job = await stage.ended(job_id, PATIENCE_S)
         assert (job.state, job.failed_reason) == (State.FAILED, "It raised StopIteration.")
         assert [event.end for event in stage.told if isinstance(event, JobRan)] == ["failed"]
 
@@ -303,7 +304,7 @@ def in_a_process(job: BlockingJob) -> dict[str, object]:
 
 def test_a_blocking_function_works_in_a_process() -> None:
     async def story(stage: Stage, job_id: int) -> None:
-        job = await stage.ended(job_id, 60)
+        job = await stage.ended(job_id, PATIENCE_S)
         assert job.result is not None, job.failed_reason
         result = msgspec.json.decode(job.result)
         assert (result["letter"], result["n"]) == (1, 20)
@@ -330,7 +331,7 @@ def test_a_process_is_killed_for_real() -> None:
         pid = int(stage.chats.letters[f"job:{job_id}:1"][1]["text"])
         os.kill(pid, 0)
         await stage.nodes["one"].desk.cancel(job_id)
-        assert (await stage.ended(job_id, 60)).state is State.CANCELLED
+        assert (await stage.ended(job_id, PATIENCE_S)).state is State.CANCELLED
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 

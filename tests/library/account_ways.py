@@ -13,6 +13,7 @@ from peik.clock import SystemClock
 from peik.library.local import LocalCounter
 from peik.testing.accounts import Accounts, Person
 from tests.doors.accounts import KEY, NOWHERE, house, until
+from tests.patience import PATIENCE_S
 
 Story = Callable[[Peik, Accounts], Coroutine[Any, Any, None]]
 both = pytest.mark.parametrize("way", ["open", "connect"])
@@ -20,7 +21,7 @@ both = pytest.mark.parametrize("way", ["open", "connect"])
 
 def play(way: str, folder: Path, story: Story, **settings: str) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), entered(way, folder, **settings) as (peik, telegram):
+        async with asyncio.timeout(PATIENCE_S), entered(way, folder, **settings) as (peik, telegram):
             await story(peik, telegram)
 
     asyncio.run(main())

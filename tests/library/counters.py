@@ -11,6 +11,7 @@ import pytest
 
 from peik import Peik
 from peik.testing import Limits, Options, SimServer
+from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, TOKEN, served
 
 Story = Callable[[Peik, SimServer], Coroutine[Any, Any, None]]
@@ -22,7 +23,7 @@ def play(way: str, folder: Path, story: Story) -> None:
     """Tell a story to a Peik that was opened in this way, with a simulated Telegram behind it."""
 
     async def main() -> None:
-        async with asyncio.timeout(30), telegram() as sim, entered(way, folder, sim) as peik:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim, entered(way, folder, sim) as peik:
             await story(peik, sim)
 
     asyncio.run(main())

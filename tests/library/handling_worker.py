@@ -9,7 +9,7 @@ from peik import Peik, Update
 
 
 async def main(store: str, token: str, api_root: str, mode: str) -> None:
-    peik = Peik.open(store, token=token, api_root=api_root, pace=False, backoff_ms=100, poll_timeout="1s", grace="5s")
+    peik = Peik.open(store, token=token, api_root=api_root, pace=False, backoff_ms=100, poll_timeout="1s", grace="5m")
 
     @peik.on_update("message")
     async def handle(update: Update) -> None:

@@ -14,6 +14,7 @@ import pytest
 from peik import BlockingJob, Job, Peik
 from peik.testing import SimServer
 from tests.library.counters import SETTINGS, telegram
+from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, TOKEN, served
 
 Story = Callable[[Peik, "Doer", SimServer], Coroutine[Any, Any, None]]
@@ -54,7 +55,7 @@ class Doer:
 
 def play(way: str, folder: Path, story: Story) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), telegram() as sim, asked(way, folder, sim) as (peik, doer):
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim, asked(way, folder, sim) as (peik, doer):
             await story(peik, doer, sim)
 
     asyncio.run(main())

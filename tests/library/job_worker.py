@@ -7,9 +7,7 @@ import sys
 import time
 
 from peik import BlockingJob, Job, Peik
-from peik.jobs.workers import Workers
 
-LEASE_S = 2.0  # a dead program is missed so soon; by default it takes half a minute
 mode = sys.argv[2] if len(sys.argv) > 2 else ""
 peik = Peik.open(
     sys.argv[1] if len(sys.argv) > 1 else None, token=None, work_free="1M", work=os.environ.get("WORK", "")
@@ -47,7 +45,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    defaults = Workers.__init__.__kwdefaults__
-    assert defaults is not None
-    defaults["lease_s"] = LEASE_S
     asyncio.run(main())

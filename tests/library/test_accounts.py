@@ -10,6 +10,7 @@ from peik import BadInput, Conflict, NotFound, Peik, SessionState
 from peik.testing.accounts import Accounts
 from tests.doors.accounts import until
 from tests.library.account_ways import both, connected, play, signed_in
+from tests.patience import PATIENCE_S
 
 ALI, SARA = "+998900000001", "+998900000002"
 
@@ -93,7 +94,7 @@ def test_an_account_signs_in_by_code_and_password_and_sends(way: str, tmp_path: 
 
         async def enlisted() -> bool:  # the account becomes a sender a moment after it is connected
             try:
-                await peik.send_text(sara.user_id, "Hello", bot_id=ali.user_id, wait=20)
+                await peik.send_text(sara.user_id, "Hello", bot_id=ali.user_id, wait=PATIENCE_S)
             except NotFound:
                 return False
             return True

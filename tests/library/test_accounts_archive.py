@@ -92,18 +92,18 @@ def test_a_chat_is_crawled_backwards_and_can_be_stopped(way: str, tmp_path: Path
     async def story(peik: Peik, telegram: Accounts) -> None:
         ali, sara = telegram.register(ALI), telegram.register(SARA)
         team = telegram.channel("Team", sara, ali)
-        for n in range(250):
+        for n in range(150):
             telegram.say(team, sara, f"before {n}")
         await signed_in(peik, telegram, ali, "s1")
         asked = await peik.crawl_chat("s1", team.chat_id)
         assert (asked.chat_id, asked.crawl.until) == (team.chat_id, None)
-        await counted(peik, 250, chat_id=team.chat_id)
+        await counted(peik, 150, chat_id=team.chat_id)
 
         async def whole() -> SessionChat | None:
             (found,) = [one for one in await peik.chats_of_session("s1") if one.chat_id == team.chat_id]
             return found if found.crawl.state == "whole" else None
 
-        assert (await until(whole)).crawl.crawled == 250
+        assert (await until(whole)).crawl.crawled == 150
         stopped = await peik.stop_crawl("s1", team.chat_id)
         assert stopped.crawl.state in ("whole", "stopped")
         with pytest.raises(NotFound):

@@ -14,6 +14,7 @@ from peik.testing.accounts import Accounts, Chat, Person
 from tests.carrier.peers import peer
 from tests.doors.accounts import KEY, House, house
 from tests.library.account_ways import both, counted, opened, play, signed_in, some
+from tests.patience import PATIENCE_S
 
 ALI, SARA, REZA = "+998900000001", "+998900000002", "+998900000003"
 
@@ -177,7 +178,7 @@ def test_another_process_on_the_same_files_asks_and_listens(tmp_path: Path) -> N
     async def main() -> None:
         telegram = Accounts(SystemClock(), seed=1)
         archive = f"sqlite:///{tmp_path}/archive.db"
-        async with asyncio.timeout(60), opened(tmp_path, telegram, archive=archive) as owner:
+        async with asyncio.timeout(PATIENCE_S), opened(tmp_path, telegram, archive=archive) as owner:
             _, sara, chat = await staged(owner, telegram)
             telegram.say(chat, sara, "first")
             other = await asyncio.create_subprocess_exec(
@@ -234,7 +235,7 @@ class Relay:
 
 @contextlib.asynccontextmanager
 async def relayed(folder: Path) -> AsyncIterator[tuple[House, Relay, str]]:
-    async with asyncio.timeout(60), house(folder) as built, standing(Relay(built.url)) as (relay, url):
+    async with asyncio.timeout(PATIENCE_S), house(folder) as built, standing(Relay(built.url)) as (relay, url):
         yield built, relay, url
 
 
@@ -299,7 +300,7 @@ def test_a_break_before_the_first_line_loses_nothing(tmp_path: Path) -> None:
 
 def test_the_next_peik_on_the_same_files_is_heard_as_the_last_one_was(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), standing(Relay()) as (relay, url), Peik.connect(url, key=KEY) as peik:
+        async with asyncio.timeout(PATIENCE_S), standing(Relay()) as (relay, url), Peik.connect(url, key=KEY) as peik:
             lines = peik.listen(kinds=["message"], reader="crm")
             heard: list[FeedLine] = []
             following: asyncio.Future[FeedLine] | None = None

@@ -14,6 +14,7 @@ from peik.clock import SystemClock
 from peik.testing.accounts import Accounts
 from tests.doors.accounts import KEY, NOWHERE, house
 from tests.library.account_ways import connected, counted, opened, signed_in
+from tests.patience import PATIENCE_S
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 SIGN_IN, READ, LISTEN = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -62,7 +63,7 @@ def test_an_account_signs_in_and_what_it_saw_is_read(
 
 def test_what_is_heard_is_kept(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), house(tmp_path) as built, Peik.connect(built.url, key=KEY) as peik:
+        async with asyncio.timeout(PATIENCE_S), house(tmp_path) as built, Peik.connect(built.url, key=KEY) as peik:
             ali, sara = built.telegram.register(ALI), built.telegram.register(SARA)
             chat = built.telegram.private(ali, sara)
             await signed_in(peik, built.telegram, ali, "s1", agent_id="agent-17")

@@ -15,19 +15,20 @@ import pytest
 from peik import BadInput, NotFound, Peik, Update
 from peik.testing import SimServer
 from tests.library.counters import opened, telegram
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, KEY, TOKEN, served
 
 
 def play(story: Callable[[SimServer], object]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(40), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             await story(sim)  # type: ignore[misc]
 
     asyncio.run(main())
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -48,7 +49,7 @@ def test_a_bot_with_a_handler_is_polled_and_its_answer_arrives(tmp_path: Path) -
 
         async with peik:
             sim.telegram.write(TOKEN, 5, "hello")
-            await sim.until(lambda: sim.telegram.sent.texts(5) == ["You said hello"], timeout=10)
+            await sim.until(lambda: sim.telegram.sent.texts(5) == ["You said hello"], timeout=PATIENCE_S)
         (update,) = seen
         assert (update.type, update.chat_id, update.user_id, update.text) == ("message", 5, 5, "hello")
         assert (update.bot_id, update.tries, update.is_replay) == (BOT, 0, False)
@@ -125,8 +126,9 @@ def test_a_program_that_says_how_updates_come_in_is_believed(tmp_path: Path) -> 
 
         async with peik:
             sim.telegram.write(TOKEN, 5, "hello")
-            await asyncio.sleep(0.5)
+            assert (await peik.wait(await peik.send_text(5, "meanwhile"), timeout=PATIENCE_S)).is_delivered
         assert heard == []
+        assert not sim.telegram.counters.requests["getUpdates"]
         assert sim.telegram.bots[BOT].queue.size == 1
 
     play(story)
@@ -242,7 +244,9 @@ def test_a_program_killed_in_the_middle_gets_what_it_had_not_acknowledged_and_no
             await until(lambda: len(second.texts("done")) == 20)
             await until(lambda: with_status(tmp_path, "pending") == set())
             # A letter that was in flight at the kill may have arrived, and is sent again; none is missing.
-            await sim.until(lambda: len({(one.chat_id, one.text) for one in sim.telegram.sent}) == 40, timeout=10)
+            await sim.until(
+                lambda: len({(one.chat_id, one.text) for one in sim.telegram.sent}) == 40, timeout=PATIENCE_S
+            )
             assert set(second.texts("given")) == unsettled
             assert len(second.texts("given")) == 20
             for chat in range(1, 21, 2):
@@ -292,7 +296,7 @@ def test_handlers_beside_a_server_that_owns_the_store_are_told_of_what_it_receiv
             for number in range(10):
                 sim.telegram.write(TOKEN, number % 3 + 1, f"n{number}")
             await until(lambda: len(one.texts("done")) == 10)
-            await sim.until(lambda: len(sim.telegram.sent) == 10, timeout=10)
+            await sim.until(lambda: len(sim.telegram.sent) == 10, timeout=PATIENCE_S)
             assert (await server.get("/v1/stats"))["failed"] == 0
             assert (tmp_path / "peik.db.owner").read_text() == str(server.pid)
             # Nobody else may read for them meanwhile.

@@ -12,6 +12,7 @@ from peik.core.job import End
 from peik.library import jobs
 from peik.testing import SimServer
 from tests.library.job_ways import Doer, both, play
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 
 
@@ -82,7 +83,7 @@ def test_people_hear_of_it_in_their_chat_and_a_run_that_comes_again_says_nothing
         assert done.history[0].reason == "ValueError: not yet"
         assert done.notice is not None
         assert (done.notice.chat_id, done.notice.bot_id, done.notice.label) == (5, None, "Words")
-        await sim.until(lambda: any("Done" in text for text in shown(sim)), timeout=20)
+        await sim.until(lambda: any("Done" in text for text in shown(sim)), timeout=PATIENCE_S)
         said = sim.telegram.sent.texts(5)
         assert said.count("I say hello") == 1
         assert len(said) == 2  # that, and the one message that was edited

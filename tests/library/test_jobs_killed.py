@@ -10,10 +10,12 @@ import pytest
 
 from peik import Peik, QueuedJob
 from peik.core.job import End
+from tests.jobs.leased import DIES_S, LIVES_S
+from tests.patience import PATIENCE_S
 from tests.processes.programs import Program
 from tests.store.redis_server import shared
 
-PATIENCE_S = 60.0
+pytestmark = pytest.mark.gate  # kills of real programs
 
 
 def a_store(kind: str, folder: Path) -> str:
@@ -27,14 +29,15 @@ def test_another_does_the_jobs_of_a_program_that_is_killed(kind: str, tmp_path: 
     store = a_store(kind, tmp_path)
     work = tmp_path / "work"
 
-    def worker(mode: str) -> Program:
+    def worker(mode: str, lease_s: str) -> Program:
         environment = {"WORK": str(work), "PYTHONPATH": str(Path(__file__).parents[2])}
-        return Program("-m", "tests.library.job_worker", store, mode, folder=tmp_path, **environment)
+        command = ("-m", "tests.jobs.leased", lease_s, "tests.library.job_worker", store, mode)
+        return Program(*command, folder=tmp_path, **environment)
 
     async def story() -> None:
-        async with asyncio.timeout(2 * PATIENCE_S), Peik.open(store, token=None) as peik:
+        async with asyncio.timeout(PATIENCE_S), Peik.open(store, token=None) as peik:
             jobs = [await peik.queue_job("async", user=1), await peik.queue_job("process", user=2)]
-            first, second = worker("hangs"), worker("works")
+            first, second = worker("hangs", DIES_S), worker("works", LIVES_S)
             await first.start(re.compile(r"began"))
             try:
                 child = await child_of(peik, jobs[1])

@@ -18,6 +18,7 @@ from peik import Job, Peik
 from peik.testing import SimServer
 from tests.library.counters import telegram
 from tests.library.job_ways import doing
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
@@ -60,7 +61,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_downloader_downloads_and_tells(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with asyncio.timeout(90), telegram() as sim, site() as url:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim, site() as url:
             monkeypatch.setenv("PEIK_API_ROOT", sim.url)
             sim.telegram.write(TOKEN, 5, f"{url}/film")
             sim.telegram.write(TOKEN, 6, f"{url}/nothing")
@@ -71,7 +72,7 @@ def test_the_downloader_downloads_and_tells(home: Path, monkeypatch: pytest.Monk
                     and any("Done" in text for text in said(sim, 5))
                     and any("nothing at this address" in text for text in said(sim, 6))
                 ),
-                timeout=60,
+                timeout=PATIENCE_S,
             )
             os.kill(os.getpid(), signal.SIGTERM)
             await program
@@ -95,7 +96,7 @@ def test_the_program_with_a_process_packs_itself(home: Path) -> None:
         program = await asyncio.create_subprocess_exec(
             sys.executable, "packer.py", cwd=home, stdout=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(PATIENCE_S):
             told, _ = await program.communicate()
         assert program.returncode == 0
         return told.decode()
@@ -113,7 +114,7 @@ def test_somebody_asks(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
             raise ValueError("at first")
 
     async def main() -> None:
-        async with asyncio.timeout(90), telegram() as sim:
+        async with asyncio.timeout(PATIENCE_S), telegram() as sim:
             monkeypatch.setenv("PEIK_API_ROOT", sim.url)
             peik: Peik = doing(home, sim)
             peik.job("download", attempts=1)(download)

@@ -14,6 +14,7 @@ from peik import Denied, Peik, StartError, Unavailable
 from tests.carrier.conftest import certificate, client_tls, server_tls  # noqa: F401  fixtures
 from tests.carrier.peers import peer, read_request
 from tests.library.counters import opened, telegram
+from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, served
 
 
@@ -58,7 +59,7 @@ def test_it_may_be_opened_in_one_task_and_closed_in_another_and_is_shut_after_th
             await asyncio.create_task(peik.__aenter__())
             sim.telegram.faults.add("slow", least_s=0.3, most_s=0.3)
             letter = await peik.send_text(5, "in flight")
-            await sim.until(lambda: len(sim.telegram.sent) == 1)
+            await sim.until(lambda: len(sim.telegram.sent) == 1, timeout=PATIENCE_S)
             await asyncio.create_task(peik.close())
             with pytest.raises(Unavailable, match="not open"):
                 await peik.get_job_status(letter)
@@ -158,7 +159,7 @@ def test_a_wait_rides_through_a_restart_of_the_server(tmp_path: Path) -> None:
             sim.telegram.faults.add("dark")
             async with Peik.connect(server.url, key=KEY) as peik:
                 letter = await peik.send_text(5, "patience")
-                waiting = asyncio.create_task(peik.wait(letter, timeout=30))
+                waiting = asyncio.create_task(peik.wait(letter, timeout=PATIENCE_S))
                 await server.program.kill()
                 sim.telegram.faults.clear()
                 await server.start()

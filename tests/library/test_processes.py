@@ -14,6 +14,7 @@ import aiohttp
 from peik import Peik
 from peik.testing import SimServer
 from tests.library.counters import telegram
+from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, TOKEN, served
 
 LETTERS = 200
@@ -89,7 +90,7 @@ def uncertain_tries(folder: Path) -> int:
 def test_three_processes_share_a_file_and_one_takes_over_when_the_owner_is_killed(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(PATIENCE_S),
             telegram() as sim,
             aiohttp.ClientSession() as http,
             served(tmp_path, sim.url, http, pace="off") as server,
@@ -100,18 +101,19 @@ def test_three_processes_share_a_file_and_one_takes_over_when_the_owner_is_kille
             promised = [*await asyncio.gather(a.send(), b.send(), send_over_rest(rest, 0))]
             ids = {letter_id for own in promised for letter_id in own}
             assert len(ids) == 3 * LETTERS
-            await sim.until(lambda: len(sim.telegram.sent) >= 3 * LETTERS, timeout=20)
+            await sim.until(lambda: len(sim.telegram.sent) >= 3 * LETTERS, timeout=PATIENCE_S)
             judge(sim, {"a": LETTERS, "b": LETTERS, "rest": LETTERS}, uncertain_tries=0)
             assert owner_of(tmp_path) == server.pid
 
             sim.telegram.faults.add("slow", least_s=0.01, most_s=0.05)
             sending = asyncio.gather(a.send(), b.send())
-            await sim.until(lambda: len(sim.telegram.sent) >= 3 * LETTERS + 50, timeout=20)
+            await sim.until(lambda: len(sim.telegram.sent) >= 3 * LETTERS + 50, timeout=PATIENCE_S)
             await server.program.kill()
             await sending
             names = {"a": 2 * LETTERS, "b": 2 * LETTERS, "rest": LETTERS}
             await sim.until(
-                lambda: len({(one.chat_id, one.text) for one in sim.telegram.sent}) == sum(names.values()), timeout=30
+                lambda: len({(one.chat_id, one.text) for one in sim.telegram.sent}) == sum(names.values()),
+                timeout=PATIENCE_S,
             )
             assert owner_of(tmp_path) in (a.process.pid, b.process.pid)
             assert not server.surprises(), "".join(server.output)

@@ -10,6 +10,7 @@ import pytest
 from peik import BadInput, Call, Conflict, NotFound, OnUncertain, Peik, Priority, Problem, Refused, State, TooLarge
 from peik.testing import SimServer
 from tests.library.counters import both, play
+from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT
 
 
@@ -25,7 +26,7 @@ def test_each_method_sends_what_it_says_and_answers_with_a_durable_letter(way: s
             await peik.send("sendDice", chat_id=6, emoji="🎲"),
         ]
         assert {letter.state for letter in letters} == {State.WAITING}
-        receipts = [await peik.wait(letter.id, timeout=10) for letter in letters]
+        receipts = [await peik.wait(letter.id, timeout=PATIENCE_S) for letter in letters]
         assert [receipt.state for receipt in receipts] == [State.COMPLETED] * 6
         methods = ["sendMessage", "sendPhoto", "sendDocument", "sendVoice", "sendLocation", "sendDice"]
         assert [receipt.method for receipt in receipts] == methods
@@ -56,12 +57,12 @@ def test_files_come_as_bytes_paths_open_files_and_ids_and_arrive_byte_for_byte(w
                 (file, None, "گزارش.bin", len(content) - 249),
             ]
             for document, filename, shown, size in given:
-                receipt = await peik.send_document(5, document, filename=filename, wait=10)
+                receipt = await peik.send_document(5, document, filename=filename, wait=PATIENCE_S)
                 assert isinstance(receipt.result, dict)
                 sent = receipt.result["document"]
                 assert sent["file_size"] == size
                 assert shown is None or sent["file_name"] == shown
-        again = await peik.send_document(6, sent["file_id"], wait=10)
+        again = await peik.send_document(6, sent["file_id"], wait=PATIENCE_S)
         assert isinstance(again.result, dict)
         assert again.result["document"]["file_id"] == sent["file_id"]
         album = await peik.send(
@@ -73,7 +74,7 @@ def test_files_come_as_bytes_paths_open_files_and_ids_and_arrive_byte_for_byte(w
         )
         assert isinstance(album.result, list)
         assert album.message_id == album.result[0]["message_id"]
-        direct = await peik.send("sendPhoto", chat_id=8, photo=b"as the parameter itself", wait=10)
+        direct = await peik.send("sendPhoto", chat_id=8, photo=b"as the parameter itself", wait=PATIENCE_S)
         assert direct.is_delivered
         assert not any((tmp_path / "peik.db.files").iterdir())
 
@@ -106,10 +107,10 @@ def test_files_that_cannot_be_sent_are_refused_and_leave_nothing(way: str, tmp_p
 @both
 def test_wait_answers_with_the_receipt_raises_refusals_and_gives_up_in_time(way: str, tmp_path: Path) -> None:
     async def story(peik: Peik, sim: SimServer) -> None:
-        receipt = await peik.send_text(5, "now", wait=10)
+        receipt = await peik.send_text(5, "now", wait=PATIENCE_S)
         assert (receipt.is_delivered, receipt.message_id) == (True, 1)
         with pytest.raises(Refused) as raised:
-            await peik.send_text(5, "<b>unclosed", parse_mode="HTML", wait=10)
+            await peik.send_text(5, "<b>unclosed", parse_mode="HTML", wait=PATIENCE_S)
         assert "can't parse entities" in raised.value.words
         assert (raised.value.receipt.state, raised.value.receipt.attempts_made) == (State.FAILED, 1)
         sim.telegram.faults.add("dark")
@@ -117,9 +118,9 @@ def test_wait_answers_with_the_receipt_raises_refusals_and_gives_up_in_time(way:
         assert not waiting.state.is_final
         assert waiting.why is not None
         sim.telegram.faults.clear()
-        assert (await peik.wait(waiting, timeout=20)).is_delivered
+        assert (await peik.wait(waiting, timeout=PATIENCE_S)).is_delivered
         sim.telegram.faults.add("lose_after", count=1)
-        doubtful = await peik.send_text(5, "once", on_uncertain="hold", wait=10)
+        doubtful = await peik.send_text(5, "once", on_uncertain="hold", wait=PATIENCE_S)
         assert (doubtful.state, doubtful.failed_reason) == (State.FAILED, "uncertain")
 
     play(way, tmp_path, story)
@@ -160,18 +161,31 @@ def test_all_terms_are_taken_by_every_counter(way: str, tmp_path: Path) -> None:
 
 
 @both
+def test_a_repeat_of_what_was_cleared_away_is_refused_as_the_first_was(way: str, tmp_path: Path) -> None:
+    async def story(peik: Peik, sim: SimServer) -> None:
+        sim.telegram.block(BOT, 5)
+        for reason in ("Forbidden", "it failed, and was cleared away since"):
+            with pytest.raises(Refused) as raised:
+                await peik.send_text(5, "once", idempotency_key="k1", wait=10)
+            assert reason in str(raised.value.receipt.failed_reason)
+            await peik.clear_failed_jobs(chat_id=5)
+
+    play(way, tmp_path, story)
+
+
+@both
 def test_a_letter_stands_for_the_message_that_it_becomes(way: str, tmp_path: Path) -> None:
     async def story(peik: Peik, sim: SimServer) -> None:
         sim.telegram.faults.add("slow", least_s=0.2, most_s=0.2, count=1)
         question = await peik.send_text(5, "question")
-        answer = await peik.send_text(5, "answer", reply_to=question, wait=10)
+        answer = await peik.send_text(5, "answer", reply_to=question, wait=PATIENCE_S)
         assert isinstance(answer.result, dict)
         assert answer.result["reply_to_message"]["text"] == "question"
-        await peik.send("editMessageText", chat_id=5, message_id=question, text="edited", wait=10)
+        await peik.send("editMessageText", chat_id=5, message_id=question, text="edited", wait=PATIENCE_S)
         number = (await peik.wait(question)).message_id
         assert number is not None
         assert sim.telegram.message(BOT, 5, number)["text"] == "edited"
-        plain = await peik.send_text(5, "to a number", reply_to=number, wait=10)
+        plain = await peik.send_text(5, "to a number", reply_to=number, wait=PATIENCE_S)
         assert isinstance(plain.result, dict)
         assert plain.result["reply_to_message"]["message_id"] == number
 
@@ -183,7 +197,7 @@ def test_a_batch_is_accepted_whole_and_in_order_or_not_at_all(way: str, tmp_path
     async def story(peik: Peik, sim: SimServer) -> None:
         letters = await peik.send_many(Call("sendMessage", chat_id=5, text=f"n{n}") for n in range(300))
         assert len({letter.id for letter in letters}) == 300
-        assert (await peik.wait(letters[-1], timeout=20)).is_delivered
+        assert (await peik.wait(letters[-1], timeout=PATIENCE_S)).is_delivered
         assert sim.telegram.sent.texts(5) == [f"n{n}" for n in range(300)]
         (one,) = await peik.send_many([Call("sendMessage", chat_id=6, text="alone", priority=Priority.BULK)])
         assert (await peik.wait(one)).priority == -1

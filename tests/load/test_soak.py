@@ -14,6 +14,8 @@ from proofs.soak.play import soak
 from proofs.soak.report import drawings
 from proofs.soak.trouble import Life
 
+pytestmark = pytest.mark.gate  # a soak
+
 MIB = 2.0**20
 
 

@@ -8,7 +8,7 @@ from peik.ops.standing import Standings
 
 
 def seen(office: Office) -> tuple[Figures, Overview, Standings]:
-    figures = figures_of(store=office.store, clock=office.clock, events=office.events)
+    figures = figures_of(store=office.store, clock=office.clock, settled=office.clock, events=office.events)
     overview, standings = overview_of(
         figures=figures,
         store=office.store,

@@ -436,3 +436,23 @@ def test_papers_that_break_in_a_way_that_nobody_foresaw_keep_nobody_from_being_t
             assert sum("ZeroDivisionError" in text for text in texts) == 1
 
     play_alerts(story, tmp_path)
+
+
+def test_papers_that_cannot_be_read_at_a_start_are_read_later_and_nothing_is_told_twice(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        async with house.node("a-1") as (alerts, ear):
+            alerts([PAUSED])
+            await asyncio.sleep(5)
+            assert ear.kinds == ["began"]
+        house.papers = Failing(house)  # type: ignore[assignment]
+        house.is_down = True
+        async with house.node("a-2") as (alerts, ear):
+            await asyncio.sleep(5)
+            house.is_down = False
+            await asyncio.sleep(60)
+            assert [one.name for one in alerts.ongoing()] == ["bot-paused"]
+            alerts([events.BotResumed(bot_id=5)])
+            await asyncio.sleep(5)
+            assert ear.kinds == ["over"]
+
+    play_alerts(story, tmp_path)

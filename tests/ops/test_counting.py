@@ -73,7 +73,8 @@ def test_dead_letters_have_few_reasons() -> None:
         settled(Move.SHUT_OUT, State.FAILED, reason="Forbidden: bot was blocked by the user"),
         settled(Move.ORPHAN, State.FAILED, reason="letter 5 was never sent"),
         settled(Move.CANCEL, State.CANCELLED),
-        settled(Move.MERGE, State.COMPLETED),
+        settled(Move.MERGE, State.DELAYED),
+        settled(Move.FOLLOW, State.COMPLETED),
         settled(Move.RESOLVE, State.COMPLETED),
     )
     reasons = {key[1]: count for key, count in found.labelled.items() if key[0] == "letters_failed"}

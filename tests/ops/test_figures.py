@@ -59,7 +59,13 @@ class House:
         self._running: dict[Figures, asyncio.Task[None]] = {}
 
     def node(self, name: str = "a") -> Figures:
-        figures = Figures(counting=Counting(), papers=self.papers, node=name, clock=self.clock)  # type: ignore[arg-type]
+        figures = Figures(
+            counting=Counting(),
+            papers=self.papers,  # type: ignore[arg-type]
+            node=name,
+            clock=self.clock,
+            settled=self.clock,
+        )
         self._running[figures] = self._group.create_task(figures.run())
         return figures
 

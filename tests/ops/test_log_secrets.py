@@ -23,6 +23,9 @@ WORDS = (
     f"GET https://api.telegram.org/bot{TOKEN}/getMe failed",
     f"Cannot connect to host api.telegram.org ssl:default path=/bot{TOKEN}@stats/getUpdates?offset=5",
     f"/file/bot{TOKEN}/documents/file_1.pdf",
+    f"https://proxy.example/?url=https%3A%2F%2Fapi.telegram.org%2Fbot{TOKEN.replace(':', '%3A')}%2FgetMe",
+    f"https://proxy.example/?next=bot{TOKEN.replace(':', '%253a').replace('-', '%252D')}",
+    f'{{"url":"https://api.telegram.org/bot{TOKEN.replace(":", chr(92) + "u003a")}/getMe"}}',
     f"https://telegram.example/bot{TOKEN}/test/getMe",
     f"{{'token': '{TOKEN}'}}",
     f"could not connect to postgresql://peik:{PASSWORD}@db.example:5432/peik",
@@ -61,7 +64,7 @@ def raised(words: str, depth: int) -> Exception:
 
 
 def is_clean(text: str) -> bool:
-    return SECRET not in text and PASSWORD not in text
+    return SECRET[8:] not in text and PASSWORD not in text
 
 
 def everything_said(words: str, depth: int, library: str) -> None:
@@ -109,4 +112,4 @@ def test_nothing_secret_is_on_stderr_or_in_the_file(
     for text in (shown, written):
         assert text.count("it failed") >= 2, "all of it was said"
         assert is_clean(text), text
-        assert ":***" in text
+        assert "***" in text

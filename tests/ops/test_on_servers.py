@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from peik import events
+from peik.core.letter import State
+from peik.core.lifecycle import Move
+from peik.core.outcome import Outcome
 from peik.ops.counting import Counting
 from peik.ops.figures import SHELF, Figures
 from peik.ops.overview_values import Ongoing
 from peik.ops.standing import LEFT_MS, Standing, Standings
 from peik.ops.standing import SHELF as STANDINGS
 from peik.paper_ports import PaperStore
+from tests.store.acts import NEVER, NOW, SENT, accept, attempt, draft, front
 from tests.store.all_places import PLACES
-from tests.store.places import Place
+from tests.store.places import BOT, Place
 
 Story = Callable[[Place, Any], Coroutine[Any, Any, None]]
 TROUBLE = Ongoing(name="BotPaused", bot_id=5, text="paused", since_ms=1, last_ms=1, count=1)
@@ -50,7 +54,7 @@ def test_what_one_node_counted_is_shown_by_another_also_after_its_end(place: Pla
         clock = place.clock
 
         def node(name: str) -> Figures:
-            return Figures(counting=Counting(), papers=store.papers, node=name, clock=clock)
+            return Figures(counting=Counting(), papers=store.papers, node=name, clock=clock, settled=clock)
 
         one = node("a")
         one.counting([events.Accepted(count=3)])
@@ -65,6 +69,48 @@ def test_what_one_node_counted_is_shown_by_another_also_after_its_end(place: Pla
         assert await store.papers.count_papers(SHELF) == 2
 
     play(place, story)
+
+
+def test_what_a_killed_life_had_not_filed_is_found_in_its_letters(place: Place) -> None:
+    async def story(place: Place, store: Any) -> None:
+        clock = place.clock
+        clock.now_ms = NOW
+
+        def node(name: str) -> Figures:
+            return Figures(counting=Counting(), papers=store.papers, node=name, clock=clock, settled=clock)
+
+        async def ended(since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+            return dict(await store.ended_by_minute(since_ms=since_ms, until_ms=until_ms))
+
+        async def send(figures: Figures, chat: int, outcome: Outcome) -> None:
+            await accept(store, draft(chat))
+            (letter,) = await front(store, chat)
+            await attempt(store, letter, outcome, at_ms=clock.now_ms)
+            state = State.COMPLETED if outcome is SENT else State.FAILED
+            figures.counting([settled(state, outcome)])
+
+        first = node("a")
+        await send(first, 1, SENT)
+        await first.close()  # that minute is filed
+        clock.pass_ms(60_000)
+        await send(first, 2, SENT)
+        await send(first, 3, NEVER)  # and then it is killed
+        clock.pass_ms(120_000)
+        for name in ("b", "c"):  # the second finds nothing more to mend
+            figures = node(name)
+            await figures.mend(ended)
+            hour = figures.series(1, 60)[1]
+            assert (hour.delivered, hour.failed) == (2, 1), name
+            await figures.close()
+            clock.pass_ms(60_000)
+
+    play(place, story)
+
+
+def settled(state: State, outcome: Outcome) -> events.Settled:
+    return events.Settled(
+        bot_id=BOT, letter_id=1, method="sendMessage", chat=1, move=Move.DELIVER, state=state, outcome=outcome
+    )
 
 
 def test_what_a_node_knows_is_seen_until_it_is_gone_and_again_when_it_is_back(place: Place) -> None:

@@ -18,6 +18,7 @@ import time
 import traceback
 from typing import Any
 
+from peik.carrier.trust import system_context
 from peik.doors.dashboard.words import load
 
 _LARGEST = 1 << 20
@@ -32,6 +33,7 @@ def main() -> None:
             with contextlib.suppress(ImportError):  # of an extra that is not installed
                 importlib.import_module(module.name)
     load()  # the largest of the files that every server reads
+    system_context()
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -82,6 +84,8 @@ def _act(order: dict[str, Any], streams: list[int]) -> int:
     try:
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
+        if ended.code is not None and not isinstance(ended.code, int):
+            print(ended.code, file=sys.stderr)
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001  as Python does it
         traceback.print_exc()

@@ -17,13 +17,13 @@ from typing import Any
 
 import aiohttp
 
+from tests.patience import PATIENCE_S
 from tests.processes import nursery
 from tests.processes.copies import Copy, copy_of
 
 KEY = "test-key"
 TOKEN = "7000001:AAtest"
 BOT = 7000001
-PATIENCE_S = 90.0  # for a start, or an end; a slow machine is no failure, and one that stands still is
 STILL_S = 150.0  # so long without a letter that comes or goes
 _LISTENS = re.compile(r"listens on (https?://\S+)")
 
@@ -82,7 +82,8 @@ class Program:
             if match and not found.done():
                 found.set_result(match)
         if not found.done():
-            found.set_exception(RuntimeError("".join(self.output)))
+            code = await self.process.wait()
+            found.set_exception(RuntimeError(f"It ended with {code}. It wrote:\n{''.join(self.output)}"))
 
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -129,7 +130,13 @@ class Sim:
             assert response.status == 200, await response.text()
             return (await response.json())["result"]
 
+    async def delete(self, path: str) -> None:
+        async with self._http.delete(f"{self._control}/sim/{path}") as response:
+            assert response.status == 200, await response.text()
+
     async def get(self, path: str, **query: Any) -> Any:
+        if "at_least" in query:
+            query |= {"timeout": PATIENCE_S}
         async with self._http.get(f"{self._control}/sim/{path}", params=query) as response:
             assert response.status == 200, await response.text()
             return (await response.json())["result"]
@@ -206,7 +213,7 @@ async def simulated(folder: Path, **options: Any) -> AsyncIterator[tuple[Sim, ai
     program = Copied("-m", "peik.testing", "--port", "0", "--seed", "7", "--config", config, folder=folder)
     match = await program.start(re.compile(r"^(\{.*\})"))
     urls = json.loads(match[1])
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2 * PATIENCE_S)) as http:
         try:
             yield Sim(urls["url"], urls["control_url"], http), http
         finally:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.programs import BOT, PATIENCE_S, TOKEN, Program, Sim, simulated
+from tests.faults.hurting import is_confirmed
+from tests.patience import PATIENCE_S
+from tests.processes.programs import BOT, TOKEN, Program, Sim, simulated
+
+pytestmark = pytest.mark.gate  # kills of a real bot
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "echo_bot.py"
 USERS = 50
@@ -59,6 +63,13 @@ async def until(sim: Sim, is_so: Callable[[dict[int, list[str]]], bool]) -> dict
     return found
 
 
+async def confirmed(sim: Sim) -> None:
+    """Until Telegram was told that all of it has come: what it was not told of it would keep for the next start."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await is_confirmed(sim):  # noqa: ASYNC110  another process is waited for
+            await asyncio.sleep(0.02)
+
+
 def echoes(found: dict[int, list[str]], user: int) -> list[str]:
     return [text for text in found.get(user, []) if text.startswith("You said: ")]
 
@@ -72,6 +83,7 @@ def test_fifty_write_it_dies_fifty_more_write_and_all_are_answered_in_order(tmp_
             for user in first:
                 await write(sim, user, f"first of {user}")
             await until(sim, lambda found: all(echoes(found, user) for user in first))
+            await confirmed(sim)
             await end(bot, ending)
 
             for user in second:
@@ -116,6 +128,7 @@ def test_five_and_five_as_the_document_says(tmp_path: Path) -> None:
             for number in range(5):
                 await write(sim, 7, f"message {number}")
             await until(sim, lambda found: len(echoes(found, 7)) == 5)
+            await confirmed(sim)
             await end(bot, signal.SIGINT)
             for number in range(5, 10):
                 await write(sim, 7, f"message {number}")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.programs import PATIENCE_S, Program, served, simulated
+from tests.patience import PATIENCE_S
+from tests.processes.programs import Copied, served, simulated
 
 
 def send(chat_id: int, text: str) -> dict[str, object]:
@@ -20,10 +21,10 @@ def test_sigterm_finishes_what_is_in_flight_and_the_next_start_sends_the_rest(tm
         async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http, is_copy=False) as server:
             await sim.post("faults", kind="slow", least_s=0.5, most_s=0.5, count=1)
             ids = [(await server.call("POST", "/v1/letters", **send(5, f"n{n}")))[1]["id"] for n in range(3)]
-            await sim.get("sent", at_least=1, timeout=90)
+            await sim.get("sent", at_least=1)
             assert await server.program.terminate() == 0
             await server.start()
-            letters = [(await server.get(f"/v1/letters/{letter_id}?wait=60s")) for letter_id in ids]
+            letters = [(await server.get(f"/v1/letters/{letter_id}?wait=200s")) for letter_id in ids]
             assert [letter["state"] for letter in letters] == ["completed"] * 3
             assert [letter["uncertain_tries"] for letter in letters] == [0, 0, 0]
             sent = await sim.get("sent", chat=5)
@@ -48,7 +49,7 @@ def test_a_second_signal_ends_at_once_and_loses_nothing(tmp_path: Path) -> None:
             server.program.process.send_signal(signal.SIGINT)
             assert await server.program.ended() == 130
             await server.start()
-            ended = await server.get(f"/v1/letters/{letter['id']}?wait=60s")
+            ended = await server.get(f"/v1/letters/{letter['id']}?wait=200s")
             assert (ended["state"], ended["uncertain_tries"]) == ("completed", 1)
 
     asyncio.run(story())
@@ -56,7 +57,7 @@ def test_a_second_signal_ends_at_once_and_loses_nothing(tmp_path: Path) -> None:
 
 async def refusal(folder: Path, *arguments: str, **environment: str) -> str:
     """What `peik serve` says when it does not start."""
-    program = Program("-m", "peik", "serve", *arguments, folder=folder, **environment)
+    program = Copied("-m", "peik", "serve", *arguments, folder=folder, **environment)
     with pytest.raises(RuntimeError) as said:
         await program.start(re.compile("listens on"))
     assert await program.ended() == 1
@@ -70,7 +71,7 @@ def test_a_second_peik_on_the_same_file_is_told_who_has_it(tmp_path: Path) -> No
             said = await refusal(tmp_path, "--port", "0", PEIK_ADMIN_KEY="k")
             assert f"process {server.pid}" in said
             assert "PEIK_STORE" in said
-            assert (await server.call("POST", "/v1/letters?wait=60s", **send(5, "unharmed")))[0] == 200
+            assert (await server.call("POST", "/v1/letters?wait=200s", **send(5, "unharmed")))[0] == 200
 
     asyncio.run(story())
 
@@ -108,7 +109,7 @@ def test_no_token_in_any_line_of_the_log(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path) as (sim, http), served(tmp_path, sim.url, http, log_level="debug") as server:
             await sim.post("faults", kind="lose_after", count=1)
-            await server.call("POST", "/v1/letters?wait=60s", **send(5, "one"))
+            await server.call("POST", "/v1/letters?wait=200s", **send(5, "one"))
             await sim.post("faults", kind="error", status=401, words="Unauthorized", count=1)
             await server.call("POST", "/v1/letters?wait=1s", **send(5, "two"))
             await server.call("POST", "/v1/bots", json={"token": "123:SECRETSECRET", "inbound": "nowhere"})

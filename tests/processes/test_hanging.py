@@ -9,6 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.gate  # it waits for what hangs
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
 

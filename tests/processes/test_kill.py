@@ -10,6 +10,8 @@ import pytest
 
 from tests.processes.programs import Server, served, simulated
 
+pytestmark = pytest.mark.gate  # fifty kills
+
 KILLS = 50
 FEEDERS = 12
 
@@ -40,6 +42,7 @@ class Feeder:
             await asyncio.sleep(chance.uniform(0, 0.03))
 
 
+@pytest.mark.gate
 @pytest.mark.timeout(900)  # half a hundred starts take a slow machine minutes
 def test_killed_50_times_nothing_acknowledged_is_lost_and_held_letters_arrive_at_most_once(tmp_path: Path) -> None:
     chance = random.Random(1)

@@ -13,9 +13,12 @@ import pytest
 from proofs.nodes.callers import Callers, Load, Waiters
 from proofs.nodes.cluster import Cluster, Node, cluster
 from proofs.nodes.judge import judge
-from tests.processes.programs import PATIENCE_S, Sim, simulated
+from tests.patience import PATIENCE_S
+from tests.processes.programs import Sim, simulated
 from tests.store.redis_server import shared
 from tests.store.servers import postgres
+
+pytestmark = pytest.mark.gate  # kills of real nodes
 
 BOTS = [7_000_001 + number for number in range(6)]
 LOAD = Load(bots=len(BOTS), chats=12, texts=8, callers=3, per_s=150.0)
@@ -77,7 +80,7 @@ def test_who_waits_at_one_node_is_answered_by_another_which_can_end_and_leave_it
     kind: str, tmp_path: Path
 ) -> None:
     async def story() -> None:
-        async with two_nodes(kind, tmp_path, lease="3s") as (_, nodes):
+        async with two_nodes(kind, tmp_path, lease="10s") as (_, nodes):
             holders = await nodes.holders()
             for node in nodes.nodes:
                 bot = next(bot for bot in BOTS if holders[bot] != node.name)
@@ -96,5 +99,5 @@ def test_who_waits_at_one_node_is_answered_by_another_which_can_end_and_leave_it
 async def waited(node: Node, bot: int) -> dict[str, Any]:
     """A letter of a bot as a node tells of it when it has ended."""
     body = {"bot_id": str(bot), "method": "sendMessage", "params": {"chat_id": 5, "text": "on its way"}}
-    _, answer = await node.call("POST", "/v1/letters?wait=60s", json=body)
+    _, answer = await node.call("POST", "/v1/letters?wait=200s", json=body)
     return dict(answer)

@@ -7,8 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.carrier.proxies import HttpProxy, LittleProxy, Relay, SocksProxy, alive
-from tests.processes.programs import PATIENCE_S, Server, Sim, served, simulated
+from tests.faults.hurting import under_way
+from tests.patience import PATIENCE_S
+from tests.processes.programs import Server, Sim, served, simulated
+
+pytestmark = pytest.mark.gate  # kills at random
 
 LETTERS = 300
 CHATS = 15
@@ -48,7 +54,7 @@ def shown(routes: list[dict[str, Any]]) -> list[str]:
 
 async def deliver(server: Server, text: str) -> None:
     body = {"method": "sendMessage", "params": {"chat_id": 1, "text": text}}
-    _, letter = await server.call("POST", "/v1/letters?wait=60s", json=body)
+    _, letter = await server.call("POST", "/v1/letters?wait=200s", json=body)
     assert letter["state"] == "completed", letter
 
 
@@ -87,7 +93,7 @@ def test_each_death_and_return_is_told_and_no_secret_with_it(tmp_path: Path) -> 
                 assert [route["state"] for route in telegram["routes"]] == ["open"] * 3
 
                 await socks.revive()
-                letter = await server.get(f"/v1/letters/{late['id']}?wait=60s")
+                letter = await server.get(f"/v1/letters/{late['id']}?wait=200s")
                 assert (letter["state"], letter["attempts_made"]) == ("completed", 1)
                 await http_proxy.revive()
                 await mirror.revive()
@@ -113,7 +119,7 @@ def test_routes_killed_and_revived_at_random_under_load(tmp_path: Path) -> None:
                 alive(*ways),
                 served(tmp_path, sim.url, http, pace="off", routes=setting(*ways), route_trial="100ms") as server,
             ):
-                chaos = asyncio.create_task(killing(ways, chance))
+                chaos = asyncio.create_task(killing(ways, sim, chance))
                 promised = await feed(server, chance, until=chaos)
                 await chaos
                 await server.quiet()
@@ -125,8 +131,19 @@ def test_routes_killed_and_revived_at_random_under_load(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-async def killing(ways: tuple[LittleProxy, ...], chance: random.Random) -> None:
-    """One after the other dies for a moment, sometimes two or all at once; at the end all live."""
+async def killing(ways: tuple[LittleProxy, ...], sim: Sim, chance: random.Random) -> None:
+    """One after the other dies for a moment, sometimes two or all at once; at the end all live. Each is used, and one of them
+    dies with a letter that is under way."""
+    for way in ways:
+        async with asyncio.timeout(PATIENCE_S):
+            while not way.asked:  # noqa: ASYNC110  another process is waited for
+                await asyncio.sleep(0.02)
+        await way.kill()
+    await asyncio.gather(*(way.revive() for way in ways))
+    await under_way(sim)
+    for way in ways:
+        await way.kill()
+        await way.revive()
     for _ in range(KILLS):
         dying = chance.sample(ways, chance.choice([1, 1, 1, 2, 3]))
         for way in dying:

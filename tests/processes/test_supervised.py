@@ -7,7 +7,8 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.processes.programs import KEY, PATIENCE_S, Program
+from tests.patience import PATIENCE_S
+from tests.processes.programs import KEY, Program
 
 
 def test_systemd_hears_of_a_whole_life(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from peik import Peik
 from tests.cli.shell import Shell
+from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN, Server, served, simulated
 
 EACH = 6
@@ -26,7 +27,7 @@ def test_a_server_a_program_and_a_command_line_share_one_file(tmp_path: Path) ->
                     text = f"shell {number}"
                     sent = await asyncio.to_thread(shell.peik, "send", "5", text, "--store", store, "--json")
                     assert sent.code == 0, sent
-            await sim.get("sent", at_least=3 * EACH, timeout=90)
+            await sim.get("sent", at_least=3 * EACH)
             assert (await server.quiet())["completed"] == 3 * EACH
             arrived = [one["text"] for one in (await sim.get("sent", chat=5))["deliveries"]]
             # Each was acknowledged before the next was asked for, so that is their order, whoever took them in.
@@ -41,13 +42,13 @@ def test_a_server_starts_beside_a_program_that_owns_the_file_and_takes_over_when
         store = f"sqlite:///{tmp_path}/peik.db"
         async with simulated(tmp_path, limits={"on": False}) as (sim, http):
             async with Peik.open(store, token=TOKEN, api_root=sim.url) as program:
-                await program.send_text(5, "first", wait=20)
+                await program.send_text(5, "first", wait=PATIENCE_S)
                 server = Server(tmp_path, sim.url, http, pace="off")
                 await server.start()
                 body = {"method": "sendMessage", "params": {"chat_id": 5, "text": "sent by the program"}}
-                assert (await server.call("POST", "/v1/letters?wait=60s", json=body))[1]["state"] == "completed"
+                assert (await server.call("POST", "/v1/letters?wait=200s", json=body))[1]["state"] == "completed"
             body = {"method": "sendMessage", "params": {"chat_id": 5, "text": "sent by the server"}}
-            assert (await server.call("POST", "/v1/letters?wait=60s", json=body))[1]["state"] == "completed"
+            assert (await server.call("POST", "/v1/letters?wait=200s", json=body))[1]["state"] == "completed"
             assert await server.program.terminate() == 0
             assert not server.surprises()
             arrived = [one["text"] for one in (await sim.get("sent", chat=5))["deliveries"]]

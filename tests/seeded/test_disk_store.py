@@ -22,6 +22,8 @@ from peik.testing.virtual import VirtualClock, run_virtual
 from tests.store.acts import NOW, SENT, accept, advance, all_lanes, draft, find, state, tally
 from tests.store.places import BOT
 
+pytestmark = pytest.mark.gate  # every power cut
+
 CUTS_MAX = 2000
 ROUNDS = 5
 

@@ -34,6 +34,13 @@ class Rows(Witness):
 
     def __init__(self) -> None:
         self.all: dict[int, Row] = {}
+        self.held: dict[object, int] = {}  # by chat, None for the whole bot
+
+    def holds(self) -> list[tuple[int, int | str | None, int]]:
+        return [(BOT, cast("int | None", chat), until_ms) for chat, until_ms in self.held.items()]
+
+    def held_until(self, bot_id: int, chat: object) -> int:
+        return self.held.get(chat, 0)
 
     def letter(self, letter_id: int) -> Row | None:
         return self.all.get(letter_id)
@@ -56,7 +63,9 @@ class Scene:
         self._steps = 0
         self.store = Rows()
         self.promises = Promises()
-        self.judge = Judge(self.promises, self.store, now=lambda: self.now, step=self._step)
+        self.judge = Judge(
+            self.promises, self.store, now=lambda: self.now, step=self._step, wall_ms=lambda: int(self.now * 1000)
+        )
 
     def _step(self) -> int:
         self._steps += 1
@@ -191,6 +200,44 @@ def test_nothing_is_sent_while_a_chat_is_held(chat: int, after_s: float, process
     scene.send(scene.letter("L2", chat=chat), process=process)
     said = [f"L2 was sent to {chat} {7 - after_s:.2f} s before a hold ended"]
     assert scene.wrong == (said if is_wrong else [])
+
+
+@pytest.mark.parametrize("held", [ANN, None])
+@pytest.mark.parametrize(
+    ("after_s", "process", "is_wrong"),
+    [
+        (1.0, "node0.2", True),
+        (38.9, "node0.2", True),
+        (39.0, "node0.2", False),  # it is over
+        (1.0, "node0.1", False),  # this one began before it was stored, and may not have heard of it
+    ],
+)
+def test_a_process_keeps_the_holds_that_were_stored_before_it_began(
+    held: int | None, after_s: float, process: str, is_wrong: bool
+) -> None:
+    scene = Scene()
+    scene.judge.began("node0.1")
+    scene.now += 1.0
+    scene.store.held[held] = int(scene.now * 1000) + 40_000
+    scene.judge.look_at_holds()
+    scene.now += 1.0
+    scene.judge.began("node0.2")
+    scene.now += after_s
+    scene.send(scene.letter("L1"), process=process)
+    whom = "the bot" if held is None else f"chat {held}"
+    said = [f"L1 was sent {39_000 - round(after_s * 1000)} ms before a stored hold of {whom} ended"]
+    assert scene.wrong == (said if is_wrong else [])
+
+
+def test_by_a_clock_that_was_set_nobody_can_tell_how_long_a_stored_hold_lasts() -> None:
+    scene = Scene()
+    scene.store.held[ANN] = 10**12
+    scene.judge.look_at_holds()
+    scene.now += 1.0
+    scene.judge.began("node0.1")
+    scene.judge.has_jumped = True
+    scene.send(scene.letter("L1"))
+    assert scene.wrong == []
 
 
 def test_a_shorter_hold_does_not_end_a_longer_one() -> None:
@@ -413,12 +460,50 @@ def test_a_message_shows_its_last_edit(arrivals: list[str], merged: list[str], i
     for edit in edits:
         repeats = max(0, arrivals.count(edit.name) - 1)
         edit.doubts = repeats
-        scene.row(edit, phase=COMPLETED, merged_into=10**9 if edit.name in merged else None, uncertain_tries=repeats)
+        scene.row(edit, phase=COMPLETED, merged_into=3 if edit.name in merged else None, uncertain_tries=repeats)
     for name in arrivals:
         scene.arrive(scene.promises.by_name[name])
     scene.wrong.clear()  # of the order at Telegram, which is another matter
     said = ["L1 does not show its last edit, L3"] if is_wrong else []
     assert list(scene.judge.verdict(deaths=0)) == said
+
+
+NEVER_SENT = "L2 ended with a newer edit that was never sent"
+OTHERWISE = "L2 gave way, and did not end as the newer edit did"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "is_touched", "said"),
+    [
+        ({"phase": COMPLETED}, {"phase": COMPLETED}, False, []),
+        ({"phase": COMPLETED}, _failed("Bad Request: no"), False, [OTHERWISE]),
+        (_failed("Bad Request: no"), _failed("Bad Request: no"), False, []),
+        (_failed("Bad Request: no"), {"phase": COMPLETED}, True, []),
+        ({"phase": COMPLETED}, {"phase": CANCELLED}, True, [NEVER_SENT]),
+        ({"phase": COMPLETED}, _failed("expired"), True, [NEVER_SENT]),
+        (_failed("expired"), _failed("expired", uncertain_tries=1), False, []),
+    ],
+)
+def test_an_edit_that_gave_way_ends_as_the_newer_does(
+    older: dict[str, Any], newer: dict[str, Any], is_touched: bool, said: list[str]
+) -> None:
+    scene = Scene()
+    scene.arrive(message := scene.letter("L1"))
+    scene.row(message, phase=COMPLETED)
+    edits = [scene.letter(name, method="editMessageText", target=message, priority=1) for name in ("L2", "L3")]
+    edits[1].is_retried = is_touched
+    edits[1].expires_at_ms, edits[1].refusals, edits[1].doubts = 1, 1, 1
+    if newer["phase"] == COMPLETED:
+        scene.arrive(edits[1])
+    scene.row(edits[0], merged_into=3, **older)
+    scene.row(edits[1], **newer)
+    assert list(scene.judge.verdict(deaths=0)) == said
+
+
+def test_an_edit_gives_way_to_one_that_is_there() -> None:
+    scene = Scene()
+    scene.row(scene.letter("L2", method="editMessageText"), phase=COMPLETED, merged_into=3)
+    assert list(scene.judge.verdict(deaths=0)) == ["L2 gave way to a letter that is not in the store"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 from peik.testing.seeded.drawing import Kind, drawn, kind_of
 from peik.testing.seeded.play import DEEDS, Life, play
 
+pytestmark = pytest.mark.gate  # whole lives
+
 SEARCHED_MAX = 200
 HARMFUL = {"disk_fails", "disk_fills", "power_cut"}  # after one of these the disk may be unwell
 

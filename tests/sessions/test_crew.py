@@ -407,3 +407,30 @@ def test_locks_have_names_that_a_file_can_have() -> None:
     assert lock_of("a1b2") == "session-a1b2"
     assert lock_of("../etc") != lock_of("../etd")
     assert "/" not in lock_of("../etc")
+
+
+def test_a_lock_whose_answer_was_lost_is_given_back_and_so_are_those_of_a_life_before(tmp_path: Path) -> None:
+    """Beats keep all locks of a node's name, so that one which nobody here knows of would be ours for ever."""
+
+    async def story(stage: Stage) -> None:
+        server = LockServer(stage.clock)
+        await sign_in_many(stage, 1)
+        server.locks[lock_of("m00")] = ("one", stage.clock.mono() + LEASE_S)  # it died, and is there again
+        one = Node(stage, server, "one")
+        one.shares.may_run = lambda session: session.session_id == "s1"  # type: ignore[method-assign]
+        take, answers = one.locks.take_lock, iter([False])
+
+        async def taken(name: str) -> bool:
+            is_ours = await take(name)
+            if not next(answers, True):
+                one.shares.may_run = lambda session: False  # type: ignore[method-assign]  another node's, meanwhile
+                raise StoreUnavailable(code="store_gone", detail="The answer was lost.")
+            return is_ours
+
+        one.locks.take_lock = taken  # type: ignore[method-assign]
+        await one.begin()
+        await asyncio.sleep(3 * LEASE_S)
+        assert (server.locks, one.crew.running()) == ({}, [])
+        await one.end()
+
+    play(tmp_path, story)

@@ -29,12 +29,14 @@ from peik.session_events import SessionLockLost, SessionRevoked
 from peik.sessions.client import ClientError, Trouble
 from peik.testing.accounts import Accounts, Person, SimClient
 from peik.testing.seeded.processes import Process, WorldLoop, _make_task, bring_to_an_end
+from tests.patience import PATIENCE_S
 from tests.sessions.house import KEY, answered, outlived
 from tests.store.postgres.proxy import Proxy
 from tests.store.redis_server import shared
 from tests.store.servers import postgres
 
-PATIENCE_S = 60.0
+pytestmark = pytest.mark.gate  # kills of nodes, in real time
+
 LOOK_S = 0.05
 LEASE = "2s"
 PEOPLE = 3

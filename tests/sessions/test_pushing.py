@@ -263,6 +263,13 @@ def test_an_archive_that_is_away_costs_no_line_and_tells_none_twice() -> None:
         post.archive.is_down = False
         await asyncio.sleep(10)
         assert post.heard() == [f"s1:{number}" for number in range(1, 151)]
+        post.receivers.answer = fails_meanwhile
+        await post.feed("s1")
+        await asyncio.sleep(60)
+        post.archive.is_down = False
+        await asyncio.sleep(10)
+        await post.die()
+        assert (await post.archive.places(READER))["s1"] == 151, "no line came that would have taken it along"
 
     posting(story)
 

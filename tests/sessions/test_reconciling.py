@@ -152,6 +152,45 @@ def test_what_came_before_the_first_state_is_found_at_once(tmp_path: Path) -> No
     play(tmp_path, story)
 
 
+def test_what_fills_a_hole_is_told_although_the_archive_fails_in_the_middle(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        class Book:
+            is_deaf = False
+            asked: list[str] | None = None
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(stage.archive, name)
+
+            async def keep_messages(self, messages: Any) -> Any:
+                self._ask("keep")
+                return None if self.is_deaf else await stage.archive.keep_messages(messages)
+
+            async def feed(self, lines: Any) -> int:
+                self._ask("feed")
+                return 0 if self.is_deaf else await stage.archive.feed(lines)
+
+            def _ask(self, what: str) -> None:
+                if self.asked is not None:
+                    self.asked.append(what)
+                    if len(self.asked) == 2:
+                        raise StoreUnavailable(code="store_full", detail="No room.")
+
+        book = Book()
+        async with running(stage, book=book) as runner:
+            await until(lambda: runner.client)
+            for text in ("missed", "seen"):
+                book.is_deaf = text == "missed"
+                stage.telegram.say(stage.team, stage.sara, text)
+                await asyncio.sleep(1)
+            book.asked = []
+            await asyncio.sleep(4000)
+        assert await stage.texts() == ["missed", "seen"]
+        assert len(book.asked) > 2
+        assert len(await stage.archive.fed("s1", after=0, limit=10)) == 2, "both are told"
+
+    play(tmp_path, story)
+
+
 def test_edits_and_deletions_in_a_long_gap_are_found(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         async with running(stage) as runner:

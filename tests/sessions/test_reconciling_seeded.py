@@ -19,7 +19,7 @@ from tests.sessions.inline_archive import Fate, Mortal
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage
 
-SEEDS = int(os.environ.get("PEIK_SESSION_SEEDS", "40"))
+SEEDS = int(os.environ.get("TEST_SESSION_SEEDS", "40"))
 STEPS = 80
 RECONCILE_S = 900.0
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from peik.carrier_ports import Request
 from peik.core.outcome import Delivered, Limited, Refused, Uncertain, Unsent, judge
-from peik.core.pace import Limits, Pace
+from peik.core.pace import ACCOUNT_LIMITS, Limits, Pace
 from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.sessions.sending import ACCOUNT_LIMITS, AccountCarrier, random_id_of
+from peik.sessions.sending import AccountCarrier, random_id_of
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage
 from tests.sessions.test_running import play, running

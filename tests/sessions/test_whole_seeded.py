@@ -27,7 +27,9 @@ from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop, run_world
 from peik.testing.virtual import VirtualClock
 from tests.sessions.house import Died, House, answered, outlived
 
-SEEDS = int(os.environ.get("PEIK_WHOLE_SEEDS", "12"))
+pytestmark = pytest.mark.gate  # whole lives
+
+SEEDS = int(os.environ.get("TEST_WHOLE_SEEDS", "12"))
 STEPS = 90
 CHANGED_MS_MAX = 20 * 3_600_000  # Telegram lets a message be edited for two days
 SETTLE_S = 2 * 3600.0

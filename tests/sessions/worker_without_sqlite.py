@@ -23,7 +23,8 @@ from peik.doors.gateway import Gateway
 from peik.events import Events, Surprise
 from peik.sessions.following import Wanted
 from peik.testing.accounts import Accounts
-from tests.doors.accounts import KEY, NOWHERE, PATIENCE_S, House, _served, until
+from tests.doors.accounts import KEY, NOWHERE, House, _served, until
+from tests.patience import PATIENCE_S
 
 made: set[str] = set()
 connections: list[str] = []
@@ -101,7 +102,7 @@ class Life:
         """A letter as Ali. Its id, when it has arrived."""
         params = {"chat_id": self.sara.user_id, "text": text}
         body = {"bot_id": str(self.ali.user_id), "method": "sendMessage", "params": params}
-        sent = await house.post("/v1/letters?wait=20s", body)
+        sent = await house.post("/v1/letters?wait=200s", body)
         letter_id = str(sent["id"])
 
         async def look() -> bool:

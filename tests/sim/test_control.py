@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from peik.testing import Kind, SimServer, control
+from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 from tests.sim.wires import BASE, story
 
@@ -139,7 +140,7 @@ def test_an_outsider_waits_for_a_number_of_deliveries_not_for_a_time():
         async with SimServer() as sim, aiohttp.ClientSession() as client:
             outsider = Outsider(client, sim.url)
             waiting = asyncio.create_task(outsider.do("GET", "/sim/sent", at_least=2, timeout=10))
-            await sim.until(lambda: len(sim.telegram.awaited) == 1)
+            await sim.until(lambda: len(sim.telegram.awaited) == 1, timeout=PATIENCE_S)
             for text in ("one", "two"):
                 await outsider.do("POST", f"{BASE}/sendMessage", chat_id=7, text=text)
             assert (await waiting)["total"] == 2

@@ -8,6 +8,7 @@ import aiohttp
 from aiohttp import web
 
 from peik.testing import Options, SimServer, Telegram
+from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 from tests.sim.wires import story
 
@@ -44,7 +45,7 @@ async def running(bot: Bot) -> AsyncIterator[Bot]:
 
 
 async def pushed(sim: SimServer, count: int) -> None:
-    await sim.until(lambda: sim.telegram.counters.pushes["ok"] >= count)
+    await sim.until(lambda: sim.telegram.counters.pushes["ok"] >= count, timeout=PATIENCE_S)
 
 
 def local() -> Options:
@@ -115,7 +116,7 @@ def test_a_dead_webhook_leaves_its_error_behind():
             telegram: Telegram = sim.telegram
             telegram.call(TOKEN, "setWebhook", {"url": "http://127.0.0.1:1/"})
             telegram.write(TOKEN, 7, "x")
-            await sim.until(lambda: telegram.counters.pushes["failed"] > 0)
+            await sim.until(lambda: telegram.counters.pushes["failed"] > 0, timeout=PATIENCE_S)
             info = telegram.call(TOKEN, "getWebhookInfo", {}).result
             assert info["last_error_message"] == "Connection refused"
             assert info["pending_update_count"] == 1

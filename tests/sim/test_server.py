@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from peik.testing import Options, SimServer, Telegram
+from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 from tests.sim.wires import BASE, Wire, post_bytes, send_bytes, story
 
@@ -86,7 +87,7 @@ def test_one_connection_serves_many_requests_and_a_pipeline_in_order():
             poll = post_bytes(f"{BASE}/getUpdates", "application/x-www-form-urlencoded", b"timeout=20")
             await wire.say(poll + send_bytes("second") + send_bytes("third"))
             await wire.say(b"".join(send_bytes(str(n)) for n in range(200)))
-            await sim.until(lambda: sim.telegram.bot(TOKEN).poller.parked is not None)
+            await sim.until(lambda: sim.telegram.bot(TOKEN).poller.parked is not None, timeout=PATIENCE_S)
             assert sim.telegram.sent.texts() == ["first"]  # the parked poll is first in the line
             sim.telegram.write(TOKEN, 7, "wake up")
             results = [await wire.answer() for _ in range(203)]
@@ -170,12 +171,12 @@ def test_a_long_poll_waits_for_an_update_and_survives_its_client():
         async with SimServer() as sim, aiohttp.ClientSession() as client:
             parked = lambda: sim.telegram.bot(TOKEN).poller.parked is not None  # noqa: E731
             first = asyncio.create_task(client.post(f"{sim.url}{BASE}/getUpdates", json={"timeout": 30, "offset": 1}))
-            await sim.until(parked)
+            await sim.until(parked, timeout=PATIENCE_S)
             first.cancel()
             await asyncio.wait([first])
             assert parked()  # a dropped connection leaves it parked (§1.4)
             second = asyncio.create_task(client.post(f"{sim.url}{BASE}/getUpdates", json={"timeout": 30}))
-            await sim.until(lambda: sim.telegram.counters.requests["getUpdates"] == 2)
+            await sim.until(lambda: sim.telegram.counters.requests["getUpdates"] == 2, timeout=PATIENCE_S)
             sim.telegram.write(TOKEN, 7, "hello")
             async with await second as response:
                 assert (await response.json())["result"][0]["message"]["text"] == "hello"
@@ -188,7 +189,7 @@ def test_the_older_of_two_polls_gets_the_409_over_the_wire():
         async with SimServer() as sim, aiohttp.ClientSession() as client:
             url = f"{sim.url}{BASE}/getUpdates"
             older = asyncio.create_task(client.post(url, json={"timeout": 30}))
-            await sim.until(lambda: sim.telegram.bot(TOKEN).poller.parked is not None)
+            await sim.until(lambda: sim.telegram.bot(TOKEN).poller.parked is not None, timeout=PATIENCE_S)
             newer = asyncio.create_task(client.post(url, json={"timeout": 30}))
             async with await older as response:
                 assert response.status == 409

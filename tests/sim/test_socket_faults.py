@@ -8,6 +8,7 @@ import pytest
 import uvloop
 
 from peik.testing import Kind, SimServer
+from tests.patience import PATIENCE_S
 from tests.sim.wires import Wire, send_bytes, story
 
 
@@ -31,7 +32,7 @@ def test_who_waits_for_the_end_of_darkness_is_told_without_any_request():
     async def play() -> None:
         async with SimServer() as sim:
             sim.telegram.outage(0.05)
-            await sim.until(lambda: not sim.telegram.faults.is_live(Kind.DARK), timeout=10)
+            await sim.until(lambda: not sim.telegram.faults.is_live(Kind.DARK), timeout=PATIENCE_S)
 
     story(play())
 
@@ -40,7 +41,7 @@ def test_who_waits_for_the_end_of_darkness_is_told_without_any_request():
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_darkness_resets_a_connection_that_is_just_being_taken_in(run: Callable[..., None], turns: int):
     async def play() -> None:
-        async with SimServer() as sim, asyncio.timeout(10):
+        async with SimServer() as sim, asyncio.timeout(PATIENCE_S):
             loop = asyncio.get_running_loop()
             # The kernel completes it at once; the loop takes it in within the next few turns.
             with socket.create_connection((sim.host, sim.port)) as client:
@@ -148,7 +149,7 @@ def test_a_hanging_request_is_never_answered(after: bool):
         async with SimServer() as sim, await Wire.open(sim) as wire, await Wire.open(sim) as other:
             sim.telegram.faults.add("hang", chat=7, after=after)
             await wire.say(send_bytes("struck"))
-            await sim.until(lambda: sim.telegram.counters.faults["hang"] == 1)
+            await sim.until(lambda: sim.telegram.counters.faults["hang"] == 1, timeout=PATIENCE_S)
             assert (await other.ask(send_bytes("well", chat_id=8)))[0] == 200
             assert await wire.is_silent()
             assert sim.telegram.sent.texts(7) == ["struck"] * after
@@ -188,9 +189,9 @@ def test_a_429_on_command():
 def test_a_slow_answer_has_taken_effect_at_once():
     async def play() -> None:
         async with SimServer() as sim, await Wire.open(sim) as wire:
-            sim.telegram.faults.add("slow", least_s=0.05, most_s=0.05, count=1)
+            sim.telegram.faults.add("slow", least_s=0.5, most_s=0.5, count=1)
             await wire.say(send_bytes("slow"))
-            await sim.until(lambda: sim.telegram.sent.total == 1)
+            await sim.until(lambda: sim.telegram.sent.total == 1, timeout=PATIENCE_S)
             assert await wire.is_silent()
             assert (await wire.answer())[0] == 200
 
@@ -200,12 +201,12 @@ def test_a_slow_answer_has_taken_effect_at_once():
 def test_a_late_request_takes_effect_though_its_client_has_gone():
     async def play() -> None:
         async with SimServer() as sim:
-            sim.telegram.faults.add("late", least_s=0.05, most_s=0.05, count=1)
+            sim.telegram.faults.add("late", least_s=0.5, most_s=0.5, count=1)
             async with await Wire.open(sim) as wire:
                 await wire.say(send_bytes("late"))
-                await sim.until(lambda: sim.telegram.counters.faults["late"] == 1)
+                await sim.until(lambda: sim.telegram.counters.faults["late"] == 1, timeout=PATIENCE_S)
             assert sim.telegram.sent.total == 0
-            await sim.until(lambda: sim.telegram.sent.total == 1)
+            await sim.until(lambda: sim.telegram.sent.total == 1, timeout=PATIENCE_S)
 
     story(play())
 

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Self
 
 from peik.testing import SimServer
+from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 
 BASE = f"/bot{TOKEN}"
@@ -16,7 +17,7 @@ def story(play: Coroutine[Any, Any, None]) -> None:
     """Run one test's coroutine, with an end in any case."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             await play
 
     asyncio.run(bounded())

@@ -1,0 +1,55 @@
+"""`peik send` with files on a store that nobody runs: whoever interrupts it loses no file that its letter needs."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from peik.config import load
+from peik.core.token import Token
+from peik.doors.commands.file import FileCounter
+from peik.errors import BadInput, StoreUnavailable
+
+LETTER = {"method": "sendDocument", "params": {"chat_id": 5}}
+
+
+@pytest.fixture
+def counter(tmp_path: Path) -> FileCounter:
+    made = FileCounter(
+        load({"store": f"sqlite:///{tmp_path}/peik.db"}, environment={}, folder=tmp_path),
+        may_create=True,
+    )
+    made.add_bot(Token("7000001:AAE-first-first-first-first-first-00").reveal(), "off")
+    (tmp_path / "report.txt").write_text("all is well")
+    return made
+
+
+def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(counter: FileCounter, tmp_path: Path) -> None:
+    async def interrupted() -> None:
+        writer, asked = counter._store._writer, asyncio.Event()
+        submit = writer.submit
+        writer.submit = lambda operation: (submit(operation), asked.set())
+        accepting = asyncio.ensure_future(
+            counter._accept(LETTER, [("document", tmp_path / "report.txt")], lambda count: None)
+        )
+        await asked.wait()
+        accepting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await accepting
+        await writer.drained()
+
+    counter._run(interrupted())
+    (blob,) = counter._run(counter._store.blobs())
+    assert counter._spool.path_of(blob).read_text() == "all is well"
+    counter.close()
+
+
+def test_a_letter_that_is_refused_leaves_no_file_behind(counter: FileCounter, tmp_path: Path) -> None:
+    spool = counter._spool.path_of("0" * 32).parent
+    attached = [("document", tmp_path / "report.txt")]
+    with pytest.raises(BadInput):
+        counter.accept({**LETTER, "params": {}}, attached, lambda count: None)
+    with pytest.raises(StoreUnavailable):
+        counter._run(counter._accept(LETTER, [*attached, ("thumbnail", tmp_path / "no.png")], lambda count: None))
+    assert list(spool.iterdir()) == []
+    counter.close()
