@@ -85,7 +85,7 @@ def _act(order: dict[str, Any], streams: list[int]) -> int:
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if ended.code is not None and not isinstance(ended.code, int):
-            print(ended.code, file=sys.stderr)
+            sys.stderr.write(f"{ended.code}\n")
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001  as Python does it
         traceback.print_exc()
