@@ -1,7 +1,7 @@
-"""The lines of the table: which figure is held against what, and the goals of DESIGN.md's budget table.
+"""The lines of the table: which figure is held against what, and the goals.
 
 A goal is a factor times a base. The base is the best of some figures of this run; where none of them was measured (a quick run
-has no peers) it is the one that DESIGN.md documents, taken in November 2026 on a two-core machine; or it is an absolute number.
+has no peers) it is the one that is written down here, taken in November 2026 on a two-core machine; or it is an absolute number.
 Which of them it is is always said.
 """
 
@@ -85,7 +85,7 @@ CEILINGS: tuple[Line, ...] = (
     Line(name="page_small_ms", title="next page of 100 arrivals, 100 stored", unit="ms"),
 )
 
-# What DESIGN.md documents of the same ceilings on the machine of the peers: how this machine compares with that one.
+# The same ceilings on the machine where the documented figures of the peers were taken: how this machine compares with it.
 DOCUMENTED_CEILINGS: Mapping[str, float] = {"sqlite_1": 5_000, "sqlite_100": 129_000, "aiohttp_loop": 7_400}
 
 _PYTHON = ("bullmq_python", "taskiq", "saq", "dramatiq", "procrastinate", "huey")
@@ -129,7 +129,7 @@ LINES: tuple[Line, ...] = (
                 of=_of("accept_batch", "bullmq_always", "bullmq_postgres", "bullmq_python", "procrastinate"),
                 documented=("BullMQ on PostgreSQL", 18_600),
             ),
-            Goal(factor=0.6, of=("sqlite_100",)),  # DESIGN.md: at 100 a batch
+            Goal(factor=0.6, of=("sqlite_100",)),  # bare SQLite at 100 a batch
         ),
     ),
     Line(

@@ -1,6 +1,6 @@
 """`make bench-quick`: the most telling rows beside their ceilings alone, in under two minutes on two cores.
 
-No peers and no servers: goals that rest on a peer are held against the figure that DESIGN.md documents, and say so.
+No peers and no servers: goals that rest on a peer are held against the figure written down in bench/budget.py, and say so.
 """
 
 import argparse

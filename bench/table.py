@@ -26,7 +26,7 @@ def show(console: Console, run: Run) -> None:
     console.print(_figures(spreads))
     console.print(
         "Ratio: the median against that of the same run. Spread: least to most of the rounds. Goals marked documented "
-        "rest on figures of DESIGN.md that were not measured here.",
+        "rest on figures of November 2026 that were not measured here.",
         style="dim",
     )
     if run.letters != LETTERS:

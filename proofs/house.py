@@ -10,9 +10,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "peik"
-# Documents that are not in the repository: whoever reads a comment cannot open them.
-_ELSEWHERE = re.compile(r"\b(?:DESIGN|TELEGRAM|REQUIREMENTS|HOUSE|FEATURES)(?:\.md)?(?= §| S\d|\.md|,| has|'s)")
-_READ = (".py", ".sql", ".lua", ".md", ".toml", ".js", ".css", ".html")
+# Where a comment may send its reader: to a page by its place or its name in capitals, which has to be here. Bare numbers of
+# sections and marks of requirements are those of documents that are not in the repository.
+_PAGE = re.compile(r"(?<![\w/.-])(?:docs/[\w/-]+|[A-Z]{2,})\.md\b")
+_MARK = re.compile(
+    r"\b(?:DESIGN|TELEGRAM|REQUIREMENTS|HOUSE|FEATURES)(?= §| S\d|'s\b| has\b)|(?<!RFC \d{4} )§ ?\d|\bS[1-4]\.\d"
+)
+_FOLDERS = ("peik", "tests", "bench", "proofs", "examples", "docs", "deploy")
+_READ = (".py", ".pyi", ".sql", ".lua", ".md", ".toml", ".yml", ".yaml", ".js", ".mjs", ".ts", ".css", ".html")
 
 
 class Figure(NamedTuple):
@@ -137,15 +142,22 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def dangling() -> Iterator[str]:
+def texts(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
+    """Source, tests and docs: whatever of ours people read. Without this file, which has to name what it looks for."""
+    for folder in _FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            is_ours = not {"node_modules", ".venv"} & set(path.relative_to(root).parts)
+            if is_ours and path.suffix in _READ and path != Path(__file__):
+                yield path, path.read_text(encoding="utf-8")
+
+
+def dangling(root: Path = ROOT) -> Iterator[str]:
     """Where source, tests or docs send their reader to a document that is not here."""
-    for folder in ("peik", "tests", "bench", "proofs", "examples", "docs", "deploy"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix not in _READ or "node_modules" in path.parts or path == Path(__file__):
-                continue
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-                if _ELSEWHERE.search(line):
-                    yield f"{path.relative_to(ROOT)}:{number}"
+    for path, text in texts(root):
+        for number, line in enumerate(text.splitlines(), start=1):
+            pages = [(root / page, path.parent / page) for page in _PAGE.findall(line)]
+            if _MARK.search(line) or not all(one.is_file() or other.is_file() for one, other in pages):
+                yield f"{path.relative_to(root).as_posix()}:{number}"
 
 
 def main() -> None:

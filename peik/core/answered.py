@@ -1,4 +1,7 @@
-"""The call that a bot may put into its answer to a pushed update, as at Telegram (TELEGRAM.md §2.3). Reading only."""
+"""The call that a bot may put into its answer to a pushed update, as at Telegram. Reading only.
+
+See docs/telegram.md, Methods in webhook answers.
+"""
 
 import re
 import urllib.parse

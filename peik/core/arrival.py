@@ -10,7 +10,8 @@ import msgspec
 from peik.core.letter import Chat
 from peik.core.problem import BadInput
 
-# TELEGRAM.md §9. Asked for by name, so that nothing is filtered before it reaches us: a filtered update is lost for good.
+# Asked for by name, so that nothing is filtered before it reaches us: a filtered update is lost for good (docs/telegram.md,
+# Update types).
 UPDATE_TYPES = (
     "message", "edited_message", "channel_post", "edited_channel_post", "business_connection", "business_message",
     "edited_business_message", "deleted_business_messages", "guest_message", "message_reaction",
@@ -19,7 +20,7 @@ UPDATE_TYPES = (
     "chat_join_request", "chat_boost", "removed_chat_boost", "managed_bot", "subscription",
 )  # fmt: skip
 
-# What a consumer gets that does not say what it wants, as at Telegram (§1.2).
+# What a consumer gets that does not say what it wants, as at Telegram (docs/telegram.md, Update types).
 OPTIONAL_TYPES = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
 
 UNKNOWN_TYPE = "unknown"  # an update that holds nothing but its id, or nothing that looks like a type

@@ -12,7 +12,7 @@ from peik.core.problem import BadInput
 
 TEXT_CHARS_MAX = 4096
 KEY_CHARS_MAX = 256  # names have 32 characters, ids of inline messages and connections a few dozen
-PARAMS_BYTES_MAX = 1024 * 1024  # Telegram answers 413 above 1 MiB of parameters (TELEGRAM.md §3.5)
+PARAMS_BYTES_MAX = 1024 * 1024  # Telegram answers 413 above 1 MiB of parameters (docs/telegram.md, Sizes and files)
 
 _Number = int | str | None
 _MessageId = int | str | dict[str, object] | None

@@ -1,7 +1,7 @@
 """Telegram's errors as data: code and words → what they mean for a letter. Read from top to bottom; the first row that fits wins.
 
 Texts have changed over the years and will again, so a row matches the error code and a lower-cased part of the words.
-The facts are TELEGRAM.md §4; the docs page of the catalogue is made from this table.
+See docs/telegram.md, Refusals; docs/reference/errors.md is made from this table.
 """
 
 import enum
@@ -108,7 +108,7 @@ CATALOGUE: tuple[Entry, ...] = (
     _row(502, r"", Verdict.UNCERTAIN, _M, "Trouble between Telegram's servers; the message may have arrived."),
     _row(503, r"", Verdict.UNCERTAIN, _M, "Telegram is overloaded; the message may have arrived."),
     _row(504, r"", Verdict.UNCERTAIN, _M, "Telegram did not answer in time; the message may have arrived."),
-    # -- anything else that Telegram says with a 4xx is a definite no (TELEGRAM.md §4: unknown codes become 400)
+    # -- anything else that Telegram says with a 4xx is a definite no (it makes 400 of codes that it does not know)
     _row(400, r"", _FINAL, _M, "Telegram refused it."),
 )  # fmt: skip
 

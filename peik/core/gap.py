@@ -1,6 +1,6 @@
 """Telegram's update ids and its 24 hours, as arithmetic: what a jump in the ids means, and when unread updates expire.
 
-Ids rise by one (TELEGRAM.md §1.3). So a gap is so many updates that expired or were taken by another hand, unless the
+Ids rise by one (docs/telegram.md, Update ids). So a gap is so many updates that expired or were taken by another hand, unless the
 numbering itself began anew: after a silent week, on another server, or when the numbers were used up.
 """
 

@@ -96,7 +96,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
-    """What becomes of an active letter after this outcome (DESIGN.md, "What a try costs a letter")."""
+    """What becomes of an active letter after this outcome (docs/guarantees.md, What goes out)."""
     match outcome:
         case Delivered(result=result, note=note):
             return Settlement(  # as `_moved_on`, without what is as usual: nearly all letters end here

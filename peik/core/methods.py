@@ -5,7 +5,7 @@ import re
 
 
 class MethodClass(enum.Enum):
-    """TELEGRAM.md §8. The first four are queued as letters; the others never wait in a lane."""
+    """See docs/telegram.md, Method classes. The first four are queued as letters; the others never wait in a lane."""
 
     SEND = "send"  # makes a message; a repeat makes a second one
     MONEY = "money"  # moves money or cannot be undone; at most once unless the caller says otherwise

@@ -35,7 +35,7 @@ class Deed(enum.Enum):
     LEAVE = "leave"  # neither
 
 
-# TELEGRAM.md §1.1: these live for 30 and 150 seconds, and an answer is taken for 10 or 20 of them.
+# Queries live for 30 and 150 seconds, and an answer is taken for 10 or 20 of them (docs/telegram.md, Answers in time).
 _NATURES = {
     "message": Nature.WISH,
     "edited_message": Nature.WISH,

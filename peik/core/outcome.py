@@ -14,7 +14,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Limited(msgspec.Struct, frozen=True, kw_only=True):
-    """429: wait. `may_have_arrived` only right after server errors on the same bot (TELEGRAM.md §3.3)."""
+    """429: wait. `may_have_arrived` only right after server errors on the same bot (docs/telegram.md, Too many requests)."""
 
     retry_after_s: float
     may_have_arrived: bool = False
@@ -53,7 +53,7 @@ class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
 Outcome = Delivered | Limited | Moved | Refused | Unsent | Uncertain
 
 RETRY_AFTER_S_DEFAULT = 5.0  # a 429 without a figure; Telegram's own default for dropped queries
-RETRY_AFTER_S_MAX = 7 * 86400.0  # a day has been seen (TELEGRAM.md §3.1); beyond a week it is a mistake of somebody's
+RETRY_AFTER_S_MAX = 7 * 86400.0  # a day has been seen; beyond a week it is a mistake of somebody's
 
 
 class _Parameters(msgspec.Struct):
@@ -79,7 +79,7 @@ _SPOILED = Fault.SPOILED
 _decode = msgspec.json.Decoder(_Envelope).decode
 _decode_beside = msgspec.json.Decoder(_Beside).decode
 
-# The HTTP layer of the Bot API server itself answers these with an empty body: a definite no (TELEGRAM.md §4).
+# The HTTP layer of the Bot API server itself answers these with an empty body: a definite no (docs/telegram.md, Uncertain sends).
 _HTTP_REFUSALS = frozenset({400, 413, 431, 501, 505})
 
 

@@ -1,8 +1,8 @@
 """How fast a bot and each of its chats may go. Starts at Telegram's figures, learns from 429, recovers. Pure; time comes in.
 
-Two budgets per bot: Telegram's 30 a second is about bulk, while replies to people are not capped that way (TELEGRAM.md
-§3.1). So letters of high priority spend a wider budget of their own, and what they spend is taken from bulk as well,
-down to a tenth of it.
+Two budgets per bot: Telegram's 30 a second is about bulk, while replies to people are not capped that way
+(docs/telegram.md, Flood limits). So letters of high priority spend a wider budget of their own, and what they spend is
+taken from bulk as well, down to a tenth of it.
 """
 
 from collections import deque
@@ -27,9 +27,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_LIMITS = Limits(is_on=False)
 
-# Telegram tells no figures for accounts and bans those that behave like machines (TELEGRAM.md §3.1: waits of 23 minutes and of
-# hours were seen). So an account writes as a quick person does: bulk at 20 a minute, answers at one a second and never faster,
-# half of a bot's pace in groups.
+# Telegram tells no figures for accounts and bans those that behave like machines (waits of 23 minutes and of hours
+# were seen: docs/telegram.md, Too many requests). So an account writes as a quick person does: bulk at 20 a minute, answers at
+# one a second and never faster, half of a bot's pace in groups.
 ACCOUNT_LIMITS = Limits(
     bulk_per_s=1 / 3,
     interactive_per_s=1.0,

@@ -2,7 +2,7 @@
 
 from peik.core.letter import Backoff
 
-BACKOFF_MS_MAX = 60_000  # DESIGN.md: doubling, at most 60 s
+BACKOFF_MS_MAX = 60_000  # it doubles from try to try, up to this
 RESENDS_MAX = 10  # after so many resends of uncertain tries a person must look
 
 

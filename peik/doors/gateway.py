@@ -40,7 +40,7 @@ from peik.errors import Problem
 from peik.events import Answered, Surprise
 from peik.ports import BotRecord
 
-REAL_WAIT_S = 60.0  # DESIGN.md: what cannot be stood in for waits so long for its answer
+REAL_WAIT_S = 60.0  # what cannot be stood in for waits so long for its answer (docs/gateway.md)
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -25,7 +25,7 @@ from peik.forgetting.file_cache import FileCachePart
 from peik.ports import BotRecord
 
 CHUNK_BYTES = 256 * 1024
-FRESH_S = 3600.0  # Telegram promises that a path leads to its file for an hour at least (TELEGRAM.md §3.5)
+FRESH_S = 3600.0  # a path leads to its file for an hour at least (docs/telegram.md, Sizes and files)
 FILES_MAX = 10_000
 RESUMES_MAX = 3
 RESUME_PAUSE_S = 0.5

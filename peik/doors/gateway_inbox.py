@@ -28,7 +28,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 Own = Callable[[Ask], Awaitable[Answer]]
 
-# TELEGRAM.md §1.4: bots know these by their words.
+# Bots know these by their words (docs/telegram.md, Conflicts).
 _CONFLICTS = {
     "other_poll": "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
     "webhook_active": (

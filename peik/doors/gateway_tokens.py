@@ -23,8 +23,8 @@ from peik.ports import BotRecord
 
 WRONG_S = 60.0
 WRONG_MAX = 10_000
-# Telegram's server itself takes 20 new tokens a minute from one address (TELEGRAM.md §3.3). Whoever tries out tokens here
-# must not use that up for the bots that are served.
+# Telegram's server itself takes 20 new tokens a minute from one address (docs/telegram.md, Too many requests). Whoever
+# tries out tokens here must not use that up for the bots that are served.
 CHECKS_PER_MINUTE = 20
 
 UNAUTHORIZED = failure(401, "Unauthorized")

@@ -21,7 +21,7 @@ from peik.errors import BadInput, Denied, Problem
 from peik.inbox.pushed import Pushed
 
 PUSHES = "/webhook/"  # and the id of a bot
-BODY_BYTES_MAX = 1 << 20  # Telegram's own bound for an update is half of it (TELEGRAM.md §1.1)
+BODY_BYTES_MAX = 1 << 20  # Telegram's own bound for an update is half of it (docs/telegram.md, The update queue)
 _SECRET = b"x-telegram-bot-api-secret-token"  # the name of the header
 _TAKEN = Response()
 

@@ -10,7 +10,7 @@ from peik.core.letter import Chat, Letter
 from peik.core.pace import Pace
 from peik.ports import Store
 
-PROBE_MS = 24 * 3600 * 1000  # DESIGN.md: one letter a day after the last refusal is let through
+PROBE_MS = 24 * 3600 * 1000  # one letter a day after the last refusal is let through
 
 
 class _Chat(msgspec.Struct):

@@ -19,7 +19,7 @@ from peik.errors import StoreUnavailable
 from peik.events import BotPaused, BotResumed, ChatMoved, ChatShut, Events, Held, StoreFailed
 from peik.ports import BotRecord, Store
 
-SERVER_ERROR_S = 30.0  # DESIGN.md: a 429 so soon after a 5xx may hide a send that went through
+SERVER_ERROR_S = 30.0  # a 429 so soon after a 5xx may hide a send that went through
 HOLD_KEPT_S = 5.0  # shorter holds are over before a restart would matter
 NOTE_RETRY_S = 1.0
 WELCOME_S_FIRST = 5.0

@@ -34,8 +34,8 @@ _UNKNOWN = Patience(pauses_s=(0.2, 0.8), window_s=5.0)
 _QUICK = (0.2, 0.5, 1.0, 2.0)
 _ANSWER = Patience(pauses_s=_QUICK, window_s=8.0, timeout_s=30.0)
 
-# TELEGRAM.md §8 E: what comes later than this is not heard any more. The same answer twice changes nothing for the first
-# two; a checkout must not be answered twice.
+# What comes later than this is not heard any more (docs/telegram.md, Answers in time). The same answer twice changes nothing
+# for the first two; a checkout must not be answered twice.
 _ANSWERS = {
     "answerCallbackQuery": Patience(pauses_s=_QUICK, window_s=15.0, timeout_s=30.0, may_double=True),
     "answerInlineQuery": Patience(pauses_s=_QUICK, window_s=10.0, timeout_s=30.0, may_double=True),

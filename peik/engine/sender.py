@@ -53,7 +53,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """How senders work; the same for all bots, except that a bot may have limits of its own."""
 
     in_flight_max: int = 64
-    timeout_s: float = 75.0  # a healthy send can take 10 s and more (TELEGRAM.md §3.4)
+    timeout_s: float = 75.0  # a healthy send can take 10 s and more (docs/telegram.md, Slow sends)
     upload_timeout_s: float = 500.0
     is_paced: bool = True
     room: Room = Room()

@@ -37,20 +37,20 @@ from peik.inbox_ports import InboxStore
 from peik.ports import BotRecord
 
 PAGE = 100
-POLL_S_MAX = 50.0  # TELEGRAM.md §1.2: a longer poll is answered after 50 s all the same
+POLL_S_MAX = 50.0  # a longer poll is answered after 50 s all the same (docs/telegram.md, Polling)
 MARGIN_S = 15.0  # beyond the poll's own time, before it counts as lost
 BACKOFF_S_MAX = 15.0
 REFUSED_S = 60.0  # a token that Telegram does not know: somebody must act
-STORE_S_FIRST = 0.5  # asked again sooner than this, Telegram gives one update at a time (§1.2)
+STORE_S_FIRST = 0.5  # asked again sooner than this, Telegram gives one update at a time
 STORE_S_MAX = 5.0
 # Every empty answer to a long poll is noted. What is noted less often than a message may wait makes an outage of every
 # restart in a quiet hour.
 NOTE_S = 30.0
 KEPT_S = 60.0  # between two looks at how old updates grow while the store takes nothing
 ONCE_TRIES = 5
-# A page is cut at about 4 MiB, and the update that did not fit has half a MiB at most (§1.1, §1.2).
+# A page is cut at about 4 MiB, and the update that did not fit has half a MiB at most.
 WHOLE_BYTES_MAX = 3 << 20
-REPEAT_S = 1.0  # who asks the same again within half a second gets one update (§1.2); some of it is the way there
+REPEAT_S = 1.0  # who asks the same again within half a second gets one update; some of it is the way there
 SHORT_PAGES = 2  # in a row: everything that was there is fetched
 
 

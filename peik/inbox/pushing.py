@@ -18,7 +18,7 @@ from peik.inbox.delivery import Away, Done, Failed, Patience, Verdict
 from peik.inbox_ports import Consumer, Pushed, Pusher
 from peik.tracing import under
 
-TRY_S = 60.0  # TELEGRAM.md §2.2
+TRY_S = 60.0  # as Telegram waits (docs/telegram.md, Webhook delivery)
 PATIENCE = Patience(attempts=30, first_ms=1000)
 RETRY_S = 2.0
 # Somebody answers in the bot's place that it is not there, or that it wants to be left alone for a while.

@@ -17,7 +17,7 @@ from peik.inbox.away import Outages
 from peik.inbox.waiting import Waiting
 from peik.inbox_ports import ArrivalFilter, Consumer, ConsumerKind, InboxStore
 
-POLL_S_MAX = 50.0  # TELEGRAM.md §1.2: longer ones are cut to this
+POLL_S_MAX = 50.0  # longer ones are cut to this, as at Telegram (docs/telegram.md, Polling)
 POLL_PAGE = 100
 POLL_BYTES_MAX = 4 << 20
 OFFSET_AHEAD_MAX = 10  # an offset further above the newest update is no offset of ours

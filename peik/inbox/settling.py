@@ -27,7 +27,7 @@ BATCH = 500
 SPANS_MAX = 5_000  # in one commit
 ANSWERS_MAX = 8  # at once
 ANSWERS_S_MAX = 30.0  # for all of them; the others join the notices
-PRESS_S_MAX = 150.0  # TELEGRAM.md §1.1: an older press cannot be answered, and need not be tried
+PRESS_S_MAX = 150.0  # an older press cannot be answered, and need not be tried
 
 Accept = Callable[[int, Sequence[Outgoing]], Awaitable[None]]
 Answer = Callable[[int, str, bytes], Awaitable[bool]]

@@ -8,7 +8,7 @@ import asyncio
 
 from peik.clock import Clock
 
-PER_ACCOUNT_A_MINUTE = 20.0  # TELEGRAM.md has no figure for accounts; a person who scrolls asks about as often
+PER_ACCOUNT_A_MINUTE = 20.0  # no figure is known for accounts; a person who scrolls asks about as often
 IN_ALL_A_MINUTE = 120.0
 CROWD = 3  # so many accounts in a flood wait at once point at what they share
 

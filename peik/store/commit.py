@@ -22,7 +22,7 @@ from peik.store.statements import Row, Value, insert_many, load, run_many, run_p
 
 _SQL = load("sqlite.sql")
 
-IDEMPOTENCY_MS = 48 * 3600 * 1000  # DESIGN.md: a key is kept for 48 hours
+IDEMPOTENCY_MS = 48 * 3600 * 1000  # a key is kept for 48 hours (docs/guarantees.md)
 
 
 _NO_RUN: "list[Slot]" = []

@@ -12,7 +12,7 @@ from peik.core.letter import Letter
 from peik.node_ports import Beat, News, NodeRecord
 from peik.store.database import OwnerLock
 
-OWNER_LOOK_S = 0.5  # DESIGN.md: the owner notices within a second
+OWNER_LOOK_S = 0.5  # the owner notices within a second
 GUEST_LOOK_S = 0.2  # somebody may wait for what the owner is about to settle
 
 

@@ -44,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Refusal(Exception):
-    """A definite no. The status is both the HTTP status and `error_code` (TELEGRAM.md §11.3)."""
+    """A definite no. The status is both the HTTP status and `error_code` (docs/telegram.md, Requests and responses)."""
 
     def __init__(
         self, status: int, description: str, *, retry_after: int | None = None, migrate_to: int | None = None
@@ -69,7 +69,7 @@ def too_many(retry_after: int) -> Refusal:
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A result that comes with a `description` beside it, as setWebhook's does (§2.1)."""
+    """A result that comes with a `description` beside it, as setWebhook's does."""
 
     result: object
     description: str
@@ -86,7 +86,7 @@ def failure(refusal: Refusal) -> Answer:
     body: dict[str, object] = {"ok": False, "error_code": refusal.status, "description": refusal.description}
     headers: tuple[tuple[str, str], ...] = (JSON_TYPE,)
     if refusal.retry_after is not None:
-        # Both the body and the header carry it (§3.2).
+        # Both the body and the header carry it (docs/telegram.md, Too many requests).
         body["parameters"] = {"retry_after": refusal.retry_after}
         headers = (JSON_TYPE, ("Retry-After", str(refusal.retry_after)))
     elif refusal.migrate_to is not None:

@@ -14,7 +14,7 @@ from peik.testing.updates import DEFAULT_TYPES, UpdateQueue
 
 
 class Poller(msgspec.Struct, kw_only=True):
-    """What getUpdates remembers from call to call (§1.2, §1.4)."""
+    """What getUpdates remembers from call to call (docs/telegram.md, Polling)."""
 
     offset: int = 0
     started_at: float = float("-inf")
@@ -36,7 +36,10 @@ class Webhook(msgspec.Struct, kw_only=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the bot that must be answered soon: a press, an inline query, a checkout (§8 E)."""
+    """A question to the bot that must be answered soon: a press, an inline query, a checkout.
+
+    See docs/telegram.md, Answers in time.
+    """
 
     kind: str
     asked_at: float
@@ -56,7 +59,7 @@ class Bot:
         self.dialogs: dict[int, Chat] = {}  # private chats, by the person's id
         self.pace = BotPace()
         self.queue = UpdateQueue(chance, jumps=options.mode == "cloud")
-        self.allowed = DEFAULT_TYPES  # shared by getUpdates and setWebhook, kept from call to call (§1.2)
+        self.allowed = DEFAULT_TYPES  # shared by getUpdates and setWebhook, kept from call to call
         self.poller = Poller()
         self.webhook: Webhook | None = None
         self.webhook_set_at = float("-inf")

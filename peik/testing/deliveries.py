@@ -1,4 +1,7 @@
-"""When to push which update to a webhook (TELEGRAM.md §2.2): lines, retries, connections. Decides; a pusher carries out."""
+"""When to push which update to a webhook: lines, retries, connections. Decides; a pusher carries out.
+
+See docs/telegram.md, Webhook delivery.
+"""
 
 import random
 from collections import deque
@@ -108,7 +111,7 @@ class Deliveries:
             if not event.is_gone:
                 line_or_none = self._lines.get(event.queue_id)
                 if line_or_none is None:
-                    # So many lines and no more: stuck chats can stall the whole bot (§2.2).
+                    # So many lines and no more: stuck chats can stall the whole bot.
                     if len(self._lines) >= 2 * self._connections_max:
                         return
                     line_or_none = self._lines[event.queue_id] = Line()

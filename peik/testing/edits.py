@@ -1,4 +1,7 @@
-"""The methods that change or remove what is in a chat already (§8 D), and their "already so" refusals."""
+"""The methods that change or remove what is in a chat already, and their "already so" refusals.
+
+See docs/telegram.md, Method classes, and docs/telegram.md, Uncertain sends.
+"""
 
 from peik.testing.answer import bad
 from peik.testing.chats import Chat

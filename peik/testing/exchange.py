@@ -77,7 +77,7 @@ def planned(fault: Fault | None, *, late_s: float, slow_s: float) -> Exchange:
 
 
 def error_answer(status: int, *, html: bool, words: str = "") -> Answer:
-    """A 5xx as the Bot API server gives it, or as the nginx before it does (§4)."""
+    """A 5xx as the Bot API server gives it, or as the nginx before it does."""
     reason = REASONS.get(status, "Error")
     if html:
         return Answer(status, _HTML.format(f"{status} {reason}").encode(), (("Content-Type", "text/html"),))

@@ -24,7 +24,7 @@ class Kind(enum.StrEnum):
     LOSE_BEFORE = "lose_before"  # dropped without effect
     FLOOD = "flood"  # 429 with `retry_after`
     ERROR = "error"  # `status`, as JSON or nginx's HTML; with `after` the request has had its effect
-    LATE = "late"  # takes effect only after a while, even if the client has gone (§3.4)
+    LATE = "late"  # takes effect only after a while, even if the client has gone (docs/telegram.md, Slow sends)
     # After it.
     LOSE_AFTER = "lose_after"  # took effect, dropped before the answer
     TRUNCATE = "truncate"  # took effect, part of the answer, then the end

@@ -22,7 +22,7 @@ KINDS = {
 
 
 class StoredFile(msgspec.Struct, kw_only=True):
-    """One file as one bot knows it: ids are per bot (§3.5)."""
+    """One file as one bot knows it: ids are per bot (docs/telegram.md, Sizes and files)."""
 
     file_id: str
     unique_id: str

@@ -1,4 +1,7 @@
-"""Parameters and files out of a request: query string, form, JSON or multipart, whichever a library sends (§1.2, §11.2)."""
+"""Parameters and files out of a request: query string, form, JSON or multipart, whichever a library sends.
+
+See docs/telegram.md, Requests and responses.
+"""
 
 from urllib.parse import parse_qsl
 
@@ -17,7 +20,7 @@ NO_FILES: dict[str, UploadedFile] = {}
 
 
 class Unreadable(Exception):
-    """A request that is refused below the API: a bare status, no body, and the connection closed (§4)."""
+    """A request that is refused below the API: a bare status, no body, and the connection closed."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

@@ -1,4 +1,7 @@
-"""How fast a bot may send (§3): who is answered 429 and for how long. Pure arithmetic over instants."""
+"""How fast a bot may send: who is answered 429 and for how long. Pure arithmetic over instants.
+
+See docs/telegram.md, Flood limits.
+"""
 
 import math
 from collections import deque
@@ -55,7 +58,7 @@ def charge(
     amount: int = 1,
     is_paid: bool = False,
 ) -> None:
-    """Count `amount` messages to a chat, or raise the 429 and count nothing. An album is its N items (§3.1)."""
+    """Count `amount` messages to a chat, or raise the 429 and count nothing. An album is its N items."""
     chat = pace.chats.get(chat_id)
     if chat is None:
         chat = pace.chats[chat_id] = ChatPace()
@@ -76,7 +79,7 @@ def charge(
             raise too_many(max(limits.flood_s_min, math.ceil(wait_s)))
         pace.paid.pour(now, per_s=limits.paid_per_s, amount=amount)
     elif not is_reply:
-        # Replies are not bulk: Telegram lets a busy bot answer a thousand people a second (§3.1).
+        # Replies are not bulk: Telegram lets a busy bot answer a thousand people a second.
         _refuse_while_held(limits, pace, now)
         wait_s = pace.bulk.wait_s(now, per_s=limits.bot_per_s, burst=limits.bot_burst)
         if wait_s > 0.0:
@@ -90,7 +93,7 @@ def charge(
 
 
 def charge_edit(limits: Limits, pace: BotPace, now: float, *, chat_id: int) -> None:
-    """Edits in groups share the group's minute (§3.1); elsewhere they are free."""
+    """Edits in groups share the group's minute; elsewhere they are free."""
     chat = pace.chats.get(chat_id)
     if chat is None:
         chat = pace.chats[chat_id] = ChatPace()

@@ -1,4 +1,7 @@
-"""Files inside requests: uploaded, attached, by file_id or by URL; checked for size (§3.5), shown as Telegram shows them."""
+"""Files inside requests: uploaded, attached, by file_id or by URL; checked for size, shown as Telegram shows them.
+
+See docs/telegram.md, Sizes and files.
+"""
 
 from urllib.parse import urlsplit
 

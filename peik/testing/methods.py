@@ -1,4 +1,7 @@
-"""The table of all methods: one row each for those with rules of their own, and a general truth for the rest (§8)."""
+"""The table of all methods: one row each for those with rules of their own, and a general truth for the rest.
+
+See docs/telegram.md, Method classes.
+"""
 
 from peik.testing.answer import Described, Refusal, bad, too_many
 from peik.testing.chats import RIGHTS, Member
@@ -17,7 +20,7 @@ CLOSE_WAIT_S = 600.0
 
 
 def find(name: str) -> tuple[str, Handler]:
-    """A method's true spelling and what carries it out. Names are case-insensitive (§1.2). Raises the 404."""
+    """A method's true spelling and what carries it out. Names are case-insensitive. Raises the 404."""
     row = _BY_LOWER.get(name.lower())
     if row is not None:
         return row
@@ -40,7 +43,10 @@ def get_me(world: World, call: Call) -> object:
 
 
 def log_out(world: World, call: Call) -> object:
-    """The bot leaves this server: its queue and webhook are wiped, and it cannot come back for ten minutes (§6)."""
+    """The bot leaves this server: its queue and webhook are wiped, and it cannot come back for ten minutes.
+
+    See docs/telegram.md, Logging out and closing.
+    """
     bot = call.bot
     bot.queue.clear()
     bot.webhook = None
@@ -49,7 +55,7 @@ def log_out(world: World, call: Call) -> object:
 
 
 def close(world: World, call: Call) -> object:
-    """Free the instance and keep the queue; refused in its first ten minutes (§6)."""
+    """Free the instance and keep the queue; refused in its first ten minutes."""
     remaining_s = call.bot.started_at + CLOSE_WAIT_S - call.now
     if remaining_s > 0:
         raise too_many(int(remaining_s) + 1)
@@ -146,7 +152,7 @@ def invoice_link(world: World, call: Call) -> object:
 
 
 def refund(world: World, call: Call) -> object:
-    """A second refund of one payment is refused, which proves the first (§8 B)."""
+    """A second refund of one payment is refused, which proves the first."""
     done = call.bot.settings.setdefault("refunds", [])
     charge_id = text_of(call.params, "telegram_payment_charge_id")
     assert isinstance(done, list)
@@ -209,7 +215,7 @@ def remembered(default: object, field: str = "") -> Handler:
     return read
 
 
-# Writes of §8 B, D, E and F with nothing more to say than yes.
+# Money, writes, answers and signals with nothing more to say than yes.
 _TRUTHS = (
     "addStickerToSet", "answerChatJoinRequestQuery", "approveChatJoinRequest", "approveSuggestedPost", "banChatMember",
     "banChatSenderChat", "closeGeneralForumTopic", "convertGiftToStars", "createNewStickerSet",

@@ -1,4 +1,7 @@
-"""Every figure of the simulated Telegram that may be changed, also while it runs: Telegram moves its limits too (§3.1)."""
+"""Every figure of the simulated Telegram that may be changed, also while it runs: Telegram moves its limits too.
+
+See docs/telegram.md, Flood limits.
+"""
 
 from typing import Literal
 
@@ -13,7 +16,7 @@ class Limits(msgspec.Struct, kw_only=True):
     """How fast a bot may send before it is answered 429."""
 
     on: bool = True
-    bot_per_s: float = 30.0  # bulk only: a reply to a person who has just been active is not counted (§3.1)
+    bot_per_s: float = 30.0  # bulk only: a reply to a person who has just been active is not counted
     bot_burst: int = 30
     paid_per_s: float = 1000.0  # with allow_paid_broadcast
     chat_per_s: float = 1.0  # in a private chat
@@ -27,17 +30,17 @@ class Limits(msgspec.Struct, kw_only=True):
 class Options(msgspec.Struct, kw_only=True):
     """How strict, how large and how patient the simulated Telegram is."""
 
-    mode: Literal["cloud", "local"] = "cloud"  # sizes (§3.5), webhook rules (§2.1), the answer to a malformed token
+    mode: Literal["cloud", "local"] = "cloud"  # sizes, webhook rules, the answer to a malformed token
     accept_any_token: bool = True  # a well-formed token becomes a bot at its first use
     accept_any_chat: bool = True  # an unknown chat id becomes a willing person or group at its first use
     limits: Limits = msgspec.field(default_factory=Limits)
 
-    anti_busy_loop: bool = True  # the 3 s and 0.5 s rules of getUpdates (§1.2)
-    poll_batch_s: float = 0.001  # a parked poll is woken 1-2 ms after the first update (§1.2)
-    verify_webhooks: bool = False  # a TCP connect before setWebhook is answered (§2.1)
+    anti_busy_loop: bool = True  # the 3 s and 0.5 s rules of getUpdates (docs/telegram.md, Polling)
+    poll_batch_s: float = 0.001  # a parked poll is woken 1-2 ms after the first update
+    verify_webhooks: bool = False  # a TCP connect before setWebhook is answered
     webhook_timeout_s: float = 60.0
 
-    callback_s: float = 30.0  # how long an answer to a button press is taken (§8 E)
+    callback_s: float = 30.0  # how long an answer to a button press is taken (docs/telegram.md, Answers in time)
     inline_s: float = 20.0
     checkout_s: float = 10.0
 

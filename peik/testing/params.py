@@ -1,4 +1,7 @@
-"""Reading parameters as the Bot API does: a number may come as text, an object as JSON inside a form field (§1.2, §11.2)."""
+"""Reading parameters as the Bot API does: a number may come as text, an object as JSON inside a form field.
+
+See docs/telegram.md, Requests and responses.
+"""
 
 import msgspec
 
@@ -46,7 +49,7 @@ def number(params: Params, name: str) -> float | None:
 
 
 def flag(params: Params, name: str) -> bool:
-    """True for true, yes and 1 (§1.2)."""
+    """True for true, yes and 1."""
     value = params.get(name)
     if isinstance(value, str):
         return value.strip().lower() in {"true", "yes", "1"}

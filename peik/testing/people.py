@@ -174,7 +174,7 @@ def set_standing(world: World, bot: Bot, chat: Chat, user: User, status: Status)
 
 
 def migrate(world: World, chat: Chat, user: User) -> Chat:
-    """A group becomes a supergroup with another id; both tell their bots (§3.6)."""
+    """A group becomes a supergroup with another id; both tell their bots (docs/telegram.md, Chats that close or move)."""
     if chat.type != "group" or chat.migrated_to is not None:
         raise BadInput(code="not_a_group", detail=f"{chat.id} is no basic group, or was upgraded before.")
     fresh_id = SUPERGROUP_BASE - world.chance.randint(1_000_000_000, 2_147_483_647)

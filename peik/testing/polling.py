@@ -1,4 +1,7 @@
-"""getUpdates (TELEGRAM.md §1.2, §1.4): what it answers, when it parks, and whom it throws out."""
+"""getUpdates: what it answers, when it parks, and whom it throws out.
+
+See docs/telegram.md, Polling, and docs/telegram.md, Conflicts.
+"""
 
 import msgspec
 
@@ -63,7 +66,7 @@ def batch(events: list[Event]) -> msgspec.Raw:
 
 
 def allow(bot: Bot, params: Params) -> None:
-    """Take over `allowed_updates`: kept from call to call, shared by polling and webhook (§1.2)."""
+    """Take over `allowed_updates`: kept from call to call, shared by polling and webhook."""
     if "allowed_updates" not in params:
         return
     try:

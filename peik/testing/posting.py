@@ -17,7 +17,7 @@ BUTTON_DATA_BYTES_MAX = 64
 
 
 def known_chat(world: World, bot: Bot, params: Params, field: str = "chat_id") -> Chat:
-    """The chat a request names. Raises for none, an unknown one, and a group that has moved (§3.6)."""
+    """The chat a request names. Raises for none, an unknown one, and a group that has moved."""
     where = params.get(field)
     if where is None or where == "":
         raise bad(f"{field} is empty")

@@ -165,7 +165,7 @@ class _PushAnswer:
 
 
 async def try_connect(telegram: Telegram, check: Check) -> None:
-    """The "verification" of setWebhook: one TCP connect, no request (§2.1)."""
+    """The "verification" of setWebhook: one TCP connect, no request (docs/telegram.md, Setting a webhook)."""
     error = ""
     try:
         async with asyncio.timeout(telegram.options.webhook_timeout_s):

@@ -30,7 +30,7 @@ class Push(msgspec.Struct, frozen=True, kw_only=True):
             headers["X-Telegram-Bot-Api-Secret-Token"] = self.webhook.secret_token
         parts = urlsplit(self.webhook.url)
         if parts.username:
-            # Credentials in the URL are sent as HTTP Basic auth (§2.1).
+            # Credentials in the URL are sent as HTTP Basic auth (docs/telegram.md, Setting a webhook).
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         return headers

@@ -1,4 +1,4 @@
-"""The methods that put something new into a chat (§8 A). Content is checked first, then the chat, then the limits."""
+"""The methods that put something new into a chat. Content is checked first, then the chat, then the limits."""
 
 import itertools
 from collections.abc import Callable
@@ -221,7 +221,7 @@ def _several(world: World, call: Call, transform: Callable[[Json], Json], verb: 
         raise bad(f"too many messages to {verb}")
     if any(later <= earlier for earlier, later in itertools.pairwise(ids)):
         raise bad("message identifiers must be in a strictly increasing order")
-    # Missing ones are skipped, so that the result may be shorter (§8 A).
+    # Missing ones are skipped, so that the result may be shorter (docs/telegram.md, Method classes).
     originals = [source.messages[message_id] for message_id in ids if message_id in source.messages]
     if not originals:
         raise bad(f"there are no messages to {verb}")

@@ -204,7 +204,7 @@ class SimServer:
     def _play(
         self, connection: Connection, route: Route, params: Params, files: dict[str, UploadedFile], plan: Exchange
     ) -> None:
-        """Carry out an exchange with a fault in it. A client that has gone does not stop what it has asked for (§3.4)."""
+        """Carry out an exchange with a fault in it. A client that has gone does not stop what it has asked for."""
         if plan.late_s:
             later = msgspec.structs.replace(plan, late_s=0.0)
             self._later(plan.late_s, lambda: self._play(connection, route, params, files, later))
@@ -245,7 +245,7 @@ class SimServer:
             self._tell_watchers()
 
     def _park(self, connection: Connection, pending: Pending, plan: Exchange) -> None:
-        """Wait for an answer to fall due. A closed connection leaves it parked, as at Telegram (§1.4)."""
+        """Wait for an answer to fall due. A closed connection leaves it parked, as at Telegram (docs/telegram.md, Conflicts)."""
 
         def look() -> None:
             self._timers.discard(timer)
@@ -289,7 +289,7 @@ class SimServer:
 
 
 def parsed(path: bytes) -> Route | None:
-    """`/bot<token>/<method>`, `/bot<token>/test/<method>` or `/file/bot<token>/<path>` (§11.1); None for anything else."""
+    """`/bot<token>/<method>`, `/bot<token>/test/<method>` or `/file/bot<token>/<path>`; None for anything else."""
     text = unquote(path.decode("latin-1"))
     is_file = text.startswith("/file/bot")
     if not is_file and not text.startswith("/bot"):

@@ -117,7 +117,7 @@ class Telegram(World):
         return due
 
     def push_done(self, push: Push, result: PushResult) -> Answer | Pending | None:
-        """Take in how a push went; the answer to the method in its body, if there was one (Telegram throws it away, §2.3)."""
+        """Take in how a push went; the answer to the method in its body, if there was one (Telegram throws it away)."""
         now = self.now()
         push.webhook.deliveries.done(push.event, result, now=now)
         bot = self.bots.get(push.bot_id)

@@ -1,4 +1,7 @@
-"""One bot's queue of updates with Telegram's own rules (TELEGRAM.md §1): ids, lifetimes, caps, what an offset deletes."""
+"""One bot's queue of updates with Telegram's own rules: ids, lifetimes, caps, what an offset deletes.
+
+See docs/telegram.md, The update queue.
+"""
 
 import heapq
 import random
@@ -9,7 +12,7 @@ import msgspec
 
 QueueId = tuple[str, object]
 
-# §9. The last three are off unless asked for.
+# The last three are off unless asked for (docs/telegram.md, Update types).
 ALL_TYPES = (
     "message", "edited_message", "channel_post", "edited_channel_post", "business_connection", "business_message",
     "edited_business_message", "deleted_business_messages", "guest_message", "inline_query", "chosen_inline_result",
@@ -27,7 +30,7 @@ ID_MAX = 2_000_000_000
 DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
 
-# §1.1: seconds in the queue. The day of a message or membership runs from its own date, not from its arrival here.
+# Seconds in the queue. The day of a message or membership runs from its own date, not from its arrival here.
 SHORT_LIVES_S = {
     "chosen_inline_result": 600.0,
     "callback_query": 150.0,
@@ -36,7 +39,8 @@ SHORT_LIVES_S = {
     "inline_query": 30.0,
 }
 
-# §2.2: updates of one line are pushed to a webhook strictly one after another. The id's source stands beside the line's name.
+# Updates of one line are pushed to a webhook strictly one after another (docs/telegram.md, Webhook delivery). The id's source
+# stands beside the line's name.
 _LINES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(ALL_TYPES[:4], ("message", "chat")),
     **dict.fromkeys(("business_message", "edited_business_message", "deleted_business_messages"), ("business", "chat")),
@@ -72,7 +76,8 @@ class UpdateQueue:
 
     def __init__(self, chance: random.Random, *, jumps: bool = True) -> None:
         self._chance = chance
-        self._jumps = jumps  # the cloud's ids jump after a silent week; a local server's go on (§1.3)
+        # The cloud's ids jump after a silent week; a local server's go on (docs/telegram.md, Update ids).
+        self._jumps = jumps
         self._events: deque[Event] = deque()
         self._tail_id: int | None = None  # the id of the next update
         self._pushed_at = 0.0
@@ -98,7 +103,7 @@ class UpdateQueue:
     def push(
         self, kind: str, payload: bytes, *, now: float, expires_at: float, queue_id: QueueId | None
     ) -> Event | None:
-        """Append an update; None if a cap discarded it. It is the newest that is lost, in silence (§1.1)."""
+        """Append an update; None if a cap discarded it. It is the newest that is lost, in silence."""
         self.expire(now)
         if self.size >= EVENTS_MAX or len(payload) > EVENT_BYTES_MAX or self._bytes + len(payload) > EVENTS_BYTES_MAX:
             return None
@@ -116,7 +121,10 @@ class UpdateQueue:
         return event
 
     def get(self, *, offset: int, limit: int, now: float) -> list[Event]:
-        """The next updates. Everything below the offset is deleted by asking, whether or not the answer arrives (§1.2)."""
+        """The next updates. Everything below the offset is deleted by asking, whether or not the answer arrives.
+
+        See docs/telegram.md, Polling.
+        """
         if offset < 0:
             self.clear(keep=-offset)
         elif offset > 0 and self._tail_id is not None and self.head_id - EVENTS_MAX <= offset <= self._tail_id + 10:

@@ -1,4 +1,7 @@
-"""setWebhook and its kin (TELEGRAM.md §2.1, §2.4), and what an acknowledged push may ask for in return (§2.3)."""
+"""setWebhook and its kin, and what an acknowledged push may ask for in return.
+
+See docs/telegram.md, Setting a webhook.
+"""
 
 import ipaddress
 import re
@@ -41,7 +44,7 @@ class Check(Pending):
             self.bot.webhook_check = None
             if not error:
                 return success(_install(self._world, self.call, self.webhook))
-        # The old webhook is gone by now (§2.1).
+        # The old webhook is gone by now.
         return failure(bad(f"bad webhook: {error}"))
 
 
@@ -173,7 +176,7 @@ def webhook_info(world: World, call: Call) -> object:
     return info
 
 
-# §2.3: what a webhook's answer may not call.
+# What a webhook's answer may not call (docs/telegram.md, Methods in webhook answers).
 _NOT_IN_ANSWERS = frozenset({"setwebhook", "deletewebhook", "close", "logout"})
 
 

@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def refuse(self, status: int) -> None:
-        """Say no below the API: a bare status without a body, and the end (§4)."""
+        """Say no below the API: a bare status without a body, and the end (docs/telegram.md, Uncertain sends)."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(rendered(Answer(status, b"", ()), keeps_alive=False))
             self._transport.close()

@@ -65,7 +65,7 @@ class World:
         try:
             token = Token(token_text)
         except BadInput:
-            # The cloud's nginx does not know such a path; a local server names the reason (§4).
+            # The cloud's nginx does not know such a path; a local server names the reason (docs/telegram.md, Refusals).
             if self.options.mode == "cloud":
                 raise Refusal(404, "Not Found") from None
             raise Refusal(401, "Unauthorized: invalid token specified") from None
@@ -206,7 +206,7 @@ class World:
         """Queue an update for a bot; None if it is filtered, too old or over a cap. `date` is the message's own."""
         now = self.now()
         if kind not in bot.allowed:
-            # Filtered before the push: it is never stored and takes no id (§1.1).
+            # Filtered before the push: it is never stored and takes no id (docs/telegram.md, The update queue).
             self.counters.updates_filtered += 1
             return None
         if date is not None and date <= now - DAY_S:

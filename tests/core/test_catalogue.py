@@ -1,4 +1,4 @@
-"""Every text of TELEGRAM.md §4, as Telegram says it, and what it means for a letter."""
+"""Every refusal, in the words in which Telegram says it, and what it means for a letter (docs/telegram.md, Refusals)."""
 
 import msgspec
 import pytest

@@ -33,7 +33,8 @@ METHODS = [
     "نامه",
     "x" * 99,
 ]
-# What Telegram's own HTTP layer says without a body to what is no HTTP (TELEGRAM.md §4): a definite no, also where it is a 5xx.
+# What Telegram's own HTTP layer says without a body to what is no HTTP (docs/telegram.md, Uncertain sends): a definite no,
+# also where it is a 5xx.
 HTTP_REFUSALS = {501, 505}
 
 

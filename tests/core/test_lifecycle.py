@@ -1,4 +1,4 @@
-"""What a try costs a letter: DESIGN.md's table row by row, and the moves that there are."""
+"""What a try costs a letter, outcome by outcome, and the moves that there are (docs/reference/states.md)."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The classes of TELEGRAM.md §8, method by method, and the rules for methods that no table knows yet."""
+"""The classes of docs/telegram.md, Method classes, method by method, and the rules for methods that no table knows yet."""
 
 import pytest
 

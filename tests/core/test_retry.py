@@ -1,4 +1,4 @@
-"""When to try again: the table of S3.2 and its bounds."""
+"""When to try again: 2, 4, 8 and 16 seconds by default, and the bounds."""
 
 import pytest
 from hypothesis import given

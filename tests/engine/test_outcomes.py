@@ -1,4 +1,4 @@
-"""What each outcome costs a letter, and what it means beyond the letter (DESIGN.md, exact semantics)."""
+"""What each outcome costs a letter, and what it means beyond the letter (docs/guarantees.md)."""
 
 import asyncio
 import itertools

@@ -270,7 +270,7 @@ def test_a_push_is_answered_200_only_if_it_is_stored(peik: Resident, body: bytes
         )
     else:
         assert added == 0
-        assert heard.status in (400, 413)  # never 410, on which Telegram removes the webhook (TELEGRAM.md §2)
+        assert heard.status in (400, 413)  # never 410, on which Telegram removes the webhook
         assert heard.headers["content-type"] == "application/problem+json"
 
 

@@ -258,7 +258,7 @@ def test_a_bot_that_is_written_to_all_the_time_catches_up_all_the_same() -> None
 
 
 def test_a_page_that_telegram_made_short_by_itself_is_not_taken_for_the_last() -> None:
-    """Whoever asks the same again within half a second gets one update at a time (TELEGRAM.md §1.2)."""
+    """Whoever asks the same again within half a second gets one update at a time (docs/telegram.md, Polling)."""
 
     async def story(stage: Stage) -> None:
         bench = await Bench.open(stage)

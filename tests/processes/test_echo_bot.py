@@ -1,4 +1,4 @@
-"""The story of REQUIREMENTS S1 with real processes: the example bot, its users, Ctrl-C and `kill -9`."""
+"""A bot that is stopped while people write to it, with real processes: the example bot, its users, Ctrl-C and `kill -9`."""
 
 import asyncio
 import contextlib
@@ -120,7 +120,7 @@ async def end(bot: EchoBot, how: int) -> None:
 
 
 def test_five_and_five_as_the_document_says(tmp_path: Path) -> None:
-    """S1.9: run, send 5, stop, send 5 more, run: the second 5 arrive, the user is told, the log says how many."""
+    """Run, send 5, stop, send 5 more, run: the second 5 arrive, the user is told, the log says how many."""
 
     async def story() -> None:
         async with simulated(tmp_path) as (sim, _), ended_after(EchoBot(tmp_path, sim)) as bot:

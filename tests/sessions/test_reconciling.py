@@ -62,7 +62,7 @@ def test_chats_without_gaps_cost_one_look(tmp_path: Path) -> None:
 
 
 def test_holes_that_nobody_told_of_are_filled(tmp_path: Path) -> None:
-    """A client that loses pushes without knowing it: as Telethon did (FEATURES.md, "Telethon gaps")."""
+    """A client that loses pushes without knowing it: as Telethon did (docs/telegram.md, Missed updates on MTProto)."""
 
     async def story(stage: Stage) -> None:
         class Deaf:

@@ -1,4 +1,4 @@
-"""How fast a bot may send (TELEGRAM.md §3)."""
+"""How fast a bot may send (docs/telegram.md, Flood limits)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""getUpdates: parking, conflicts, the rules against busy loops, and allowed_updates (TELEGRAM.md §1.2, §1.4)."""
+"""getUpdates: parking, conflicts, the rules against busy loops, and allowed_updates (docs/telegram.md, Polling)."""
 
 from peik.testing import Answer, Pending, Telegram
 from tests.sim.conftest import TOKEN, Clock

@@ -1,4 +1,4 @@
-"""The queue of updates keeps Telegram's own rules: TELEGRAM.md §1.1 to §1.3."""
+"""The queue of updates keeps Telegram's own rules: docs/telegram.md, The update queue."""
 
 import random
 

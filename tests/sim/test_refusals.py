@@ -1,4 +1,4 @@
-"""Definite noes: the catalogue of TELEGRAM.md §4, with Telegram's own words and codes."""
+"""Definite noes, with Telegram's own words and codes (docs/telegram.md, Refusals)."""
 
 import random
 

@@ -174,7 +174,7 @@ def test_a_long_poll_waits_for_an_update_and_survives_its_client():
             await sim.until(parked, timeout=PATIENCE_S)
             first.cancel()
             await asyncio.wait([first])
-            assert parked()  # a dropped connection leaves it parked (§1.4)
+            assert parked()  # a dropped connection leaves it parked
             second = asyncio.create_task(client.post(f"{sim.url}{BASE}/getUpdates", json={"timeout": 30}))
             await sim.until(lambda: sim.telegram.counters.requests["getUpdates"] == 2, timeout=PATIENCE_S)
             sim.telegram.write(TOKEN, 7, "hello")

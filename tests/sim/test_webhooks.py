@@ -1,4 +1,4 @@
-"""Webhooks: setting them, and the plan of what is pushed when (TELEGRAM.md §2)."""
+"""Webhooks: setting them, and the plan of what is pushed when (docs/telegram.md, Webhook delivery)."""
 
 import random
 

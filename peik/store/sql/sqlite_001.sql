@@ -157,7 +157,7 @@ CREATE TABLE message_log (
 );
 CREATE INDEX message_log_age ON message_log (created_at);
 
--- Every message by status and time, as REQUIREMENTS S3.10 asks: `SELECT * FROM telegram_message_logs
+-- Every message by status and time, for programs that read the file: `SELECT * FROM telegram_message_logs
 -- WHERE status = 'failed' ORDER BY created_at DESC`. Letters still here and the log of those that went, in one view.
 -- Other programs read it with whatever SQLite they have, so it keeps to what 3.37 knows (no `->>`, no 'subsec').
 CREATE VIEW telegram_message_logs AS

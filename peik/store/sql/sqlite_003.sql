@@ -120,7 +120,7 @@ ALTER TABLE bots ADD COLUMN missed TEXT;
 -- What Telegram last answered to getMe, as JSON: a bot that starts while Telegram cannot be reached is answered from here.
 ALTER TABLE bots ADD COLUMN me TEXT;
 
--- The view of REQUIREMENTS S1.2, for programs that ask as they always did.
+-- For programs that ask as they always did (docs/inbox.md).
 CREATE VIEW bot_state AS
 SELECT
     bot_id,
@@ -131,7 +131,7 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1000.0, 'unixepoch') AS updated_at
 FROM inboxes;
 
--- The view of REQUIREMENTS S1.2 and S1.3: `SELECT * FROM pending_messages WHERE status = 'pending'`. Status as the bot's
+-- The other view of docs/inbox.md: `SELECT * FROM pending_messages WHERE status = 'pending'`. Status as the bot's
 -- default consumer stands with it. Both views keep to what SQLite 3.37 knows, as `telegram_message_logs` does.
 CREATE VIEW pending_messages AS
 SELECT

@@ -1,4 +1,7 @@
-"""The invariants of DESIGN.md §7, looked at whenever something happens that could break one, and once more at the end."""
+"""The invariants, looked at whenever something happens that could break one, and once more at the end.
+
+They are listed in docs/world.md.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +15,7 @@ from peik.testing.seeded.network import Try
 from peik.testing.seeded.promises import Promise, Promises
 from peik.testing.seeded.witness import Row, Witness
 
-# What Telegram itself tolerates (TELEGRAM.md §3.1). Peik's own figures are a little below them.
+# What Telegram itself tolerates (docs/telegram.md, Flood limits). Peik's own figures are a little below them.
 CHAT_PER_S = 1.0
 CHAT_BURST = 5
 GROUP_PER_MIN = 20

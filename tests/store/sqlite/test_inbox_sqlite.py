@@ -52,7 +52,7 @@ def ask(path: Path, query: str) -> list[dict[str, object]]:
     return rows
 
 
-# ---- the views of S1.2 and S1.3 ----
+# ---- the views bot_state and pending_messages (docs/inbox.md) ----
 
 
 async def test_bot_state_answers_as_the_document_asks(place: SqlitePlace) -> None:

@@ -1,4 +1,4 @@
-"""S3.10: the document's own query runs on the file with plain SQL, before and after retention."""
+"""A query of the view `telegram_message_logs` runs on the file with plain SQL, before and after retention."""
 
 import asyncio
 import sqlite3

@@ -343,7 +343,7 @@ CREATE TABLE message_log (
 );
 CREATE INDEX message_log_age ON message_log (created_at);
 
--- Every message by status and time, as REQUIREMENTS S3.10 asks: letters still here and the log of those that went.
+-- Every message by status and time, for programs that read the database: letters still here and the log of those that went.
 CREATE VIEW telegram_message_logs AS
 SELECT
     l.id,
@@ -558,7 +558,7 @@ CREATE TABLE outages (
 );
 CREATE INDEX outages_bot ON outages (bot_id);
 
--- The view of REQUIREMENTS S1.2, for programs that ask as they always did.
+-- For programs that ask as they always did (docs/inbox.md).
 CREATE VIEW bot_state AS
 SELECT
     bot_id,
@@ -581,7 +581,7 @@ EXCEPTION WHEN others THEN
 END
 $$;
 
--- The view of REQUIREMENTS S1.2 and S1.3: `SELECT * FROM pending_messages WHERE status = 'pending'`. Status as the bot's
+-- The other view of docs/inbox.md: `SELECT * FROM pending_messages WHERE status = 'pending'`. Status as the bot's
 -- default consumer stands with it.
 CREATE VIEW pending_messages AS
 SELECT

@@ -1,7 +1,7 @@
 -- Letters come in. Everything is checked before anything is written: all drafts of an operation, or none.
 -- A draft: {bot, chat, thread, rank, ARGV index of its record, key, digest, send_at if later, expires_at, target, awaits,
 -- has blobs, is too late}.
-local KEPT_MS = 48 * 3600 * 1000 -- DESIGN.md: an idempotency key is kept for 48 hours
+local KEPT_MS = 48 * 3600 * 1000 -- an idempotency key is kept for 48 hours (docs/guarantees.md)
 
 -- It stands apart until the newer one ends. It keeps its number and its time, since it may come back.
 local function supersede(old, new)
