@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from peik.archive_ports import LOG_LEVELS, Direction, EventFilter, LineKind, LogFilter, MessageFilter
 from peik.doors.bodies import instant_ms
-from peik.doors.queries import WORD_CHARS_MAX, read_limit
+from peik.doors.queries import WORD_CHARS_MAX, read_limit, whole_number
 from peik.errors import BadInput
 from peik.sessions import following
 from peik.sessions.following import Wanted
@@ -25,7 +25,6 @@ READER_CHARS_MAX = following.READER_CHARS_MAX - len(EVENTS_READER)
 
 # What a query of one database could not even be asked with; others would find nothing.
 _UNASKABLE = re.compile("[\x00\ud800-\udfff]")
-_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 def read_message_filter(request: Request, *, also: tuple[str, ...] = PAGE_NAMES) -> MessageFilter:
@@ -115,13 +114,6 @@ def read_cursor(request: Request) -> str | None:
     if cursor is not None and len(cursor) > CURSOR_CHARS_MAX:
         raise BadInput(code="bad_cursor", detail="The cursor is not one of ours. Begin again without it.")
     return cursor
-
-
-def whole_number(text: str, name: str) -> int:
-    """An id as Telegram has them: those of groups and channels are negative."""
-    if _NUMBER.fullmatch(text) is None:
-        raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")
-    return int(text)
 
 
 def _given(request: Request, filters: tuple[str, ...], also: tuple[str, ...]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from peik.ports import LetterFilter
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 1000
 WORD_CHARS_MAX = 200
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 CHAT_PATTERN = "^(-?[0-9]{1,15}|@[A-Za-z0-9_]{1,64})$"
 _FILTERS = (
     "state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "until", "text", "error", "cause",
@@ -148,3 +149,10 @@ def path_chat(request: Request) -> Chat:
     if re.fullmatch(CHAT_PATTERN, text) is None:
         raise BadInput(code="bad_chat_id", detail="A chat is named by its number, or by @name.")
     return chat_key(text)
+
+
+def whole_number(text: str, name: str) -> int:
+    """An id as Telegram has them: those of groups and channels are negative."""
+    if _NUMBER.fullmatch(text) is None:
+        raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")
+    return int(text)

@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from peik.admins.sign_ins import who_of
 from peik.doors.access import Access
-from peik.doors.archive_queries import whole_number
 from peik.doors.bodies import decode, read_body
+from peik.doors.queries import whole_number
 from peik.doors.replies import Route, json_response
 from peik.forgetting.desk import Forgetter
 from peik.shown_forgetting import report_view

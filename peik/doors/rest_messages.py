@@ -23,10 +23,10 @@ from peik.doors.archive_queries import (
     read_message_filter,
     read_page,
     read_wanted,
-    whole_number,
 )
 from peik.doors.bodies import decode, read_body
 from peik.doors.flowing import CHUNK_BYTES, Flow
+from peik.doors.queries import whole_number
 from peik.doors.replies import Route, json_response
 from peik.doors.rest_sessions import admitted
 from peik.doors.session_sse import NUMBER_MAX, session_stream

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from peik.archive.exporting import export_events, export_messages
 from peik.archive_ports import LOG_LEVELS, Direction, EventFilter, LogFilter, Message, MessageFilter
 from peik.core.role import Role
-from peik.doors.archive_queries import whole_number
 from peik.doors.dashboard.board import Board, Page, Visitor
 from peik.doors.dashboard.downloads import data_of, download, form_of
 from peik.doors.dashboard.fields import PAGE, Fields
 from peik.doors.dashboard.sessions_pages import no_sessions, the_desk
+from peik.doors.queries import whole_number
 from peik.errors import BadInput
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from peik.core.letter import Chat
 from peik.core.role import Role
-from peik.doors.archive_queries import whole_number
 from peik.doors.bodies import parse_id
 from peik.doors.dashboard.arrivals import ArrivalLine, arrival_lines
 from peik.doors.dashboard.asked import asked, bot_asked, bot_seen, bots_seen
@@ -17,7 +16,7 @@ from peik.doors.dashboard.chat_records import record_of, records_of
 from peik.doors.dashboard.fields import PAGE, Fields
 from peik.doors.dashboard.lanes import hold_ms
 from peik.doors.dashboard.letters import lines_of
-from peik.doors.queries import path_chat
+from peik.doors.queries import path_chat, whole_number
 from peik.errors import BadInput, NotFound, Problem
 from peik.inbox_ports import ArrivalFilter
 from peik.paper_ports import Contact, ContactFilter

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.requests import Request
 
-from peik.doors.archive_queries import whole_number
 from peik.doors.bodies import instant_ms, parse_id
+from peik.doors.queries import whole_number
 from peik.errors import BadInput
 
 CHARS_MAX = 200

@@ -9,11 +9,11 @@ from starlette.responses import RedirectResponse, Response
 
 from peik.archive_ports import Session, SessionFilter, SessionState
 from peik.core.role import Role
-from peik.doors.archive_queries import whole_number
 from peik.doors.dashboard.board import Board, Page, Visitor
 from peik.doors.dashboard.fields import PAGE, Fields
 from peik.doors.dashboard.reach import must_see_all
 from peik.doors.qr_picture import svg
+from peik.doors.queries import whole_number
 from peik.errors import BadInput, Conflict, NotFound
 from peik.sessions.shown import chat_view, session_view
 
