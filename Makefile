@@ -82,7 +82,7 @@ unit: ready  ## Run the tests but those of make gate, or some: make unit ARGS="t
 	$(CLEAN) $(PYTEST) -m "not gate" $(ARGS)
 
 world: tools  ## Play seeded lives with crashes, partitions, power cuts: make world SEEDS=10000.
-	$(CLEAN) $(BIN)/python -m peik.testing.seeded --seeds $(SEEDS) $(ARGS)
+	$(CLEAN) $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
 
 stores: tools  ## Run the tests of stores, nodes and archives alone, on SQLite, PostgreSQL, Redis and MongoDB.
 	@$(INSTALL) $(BIN)/python -m tests.machine

@@ -25,18 +25,15 @@ import asyncpg
 import msgspec
 from pymongo import AsyncMongoClient, WriteConcern
 
-from peik.archive.cached import CachedArchive
-from peik.archive.folding import words
+from peik.archive.cache import CachedArchive, SessionCache
 from peik.archive.mongo.archive import MongoArchive
-from peik.archive.mongo.documents import message_document
-from peik.archive.mongo.indexes import INDEXES
+from peik.archive.mongo.documents import INDEXES, message_document
 from peik.archive.postgres.archive import PostgresArchive
-from peik.archive.queries import load
-from peik.archive.rows import MESSAGE
-from peik.archive.session_cache import SessionCache
+from peik.archive.rules import words
+from peik.archive.sql import MESSAGE, load
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.sqlite.database import connect, migrate
-from peik.archive_ports import Archive, Direction, Message, MessageFilter, Session
+from peik.archive.store import Archive, Direction, Message, MessageFilter, Session
 from tests.archive.mongo_server import MongoServer
 from tests.store.redis_server import RedisServer
 from tests.store.servers import PostgresServer

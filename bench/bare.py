@@ -58,9 +58,9 @@ def fastapi_app() -> Any:
 
 def lean_relay(root: str) -> Any:
     """Any method passed on by Peik's own HTTP client, and nothing else of Peik."""
-    from peik.carrier.botapi import BotApiCarrier
-    from peik.carrier_ports import Request
     from peik.core.token import Token
+    from peik.telegram.client import BotApiCarrier
+    from peik.telegram.port import Request
 
     carrier: list[BotApiCarrier] = []
     token = Token(TOKEN)

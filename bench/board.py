@@ -18,8 +18,8 @@ import apsw
 from peik.clock import SystemClock
 from peik.core.letter import State
 from peik.core.token import Token
-from peik.ports import BotRecord, LetterFilter
-from peik.store.sqlite import SqliteStore
+from peik.outbox.store import BotRecord, LetterFilter
+from peik.storage.sqlite.store import SqliteStore
 
 BOTS = (7000001, 7000002, 7000003)
 CHATS = 20_000

@@ -11,9 +11,9 @@ from bench.figures import Figures
 from bench.ground import Ground
 from bench.loop import run
 from bench.payload import TOKEN, fields, params
-from peik.carrier.botapi import BotApiCarrier
-from peik.carrier_ports import Request
 from peik.core.token import Token
+from peik.telegram.client import BotApiCarrier
+from peik.telegram.port import Request
 
 WORKERS = 64  # as many as Peik has in flight per bot by default
 PATIENCE_S = 60.0

@@ -1,4 +1,4 @@
-"""Peik itself in this process, through `peik.app.running` with default durable settings; only the pace is off.
+"""Peik itself in this process, through `peik.app.lifetime.running` with default durable settings; only the pace is off.
 
 The bot is paused while letters are only accepted, and while a backlog is made: its record is stored with a reason in
 `paused` and handed to the courier, as a pause by a person would be. So accepting is measured without sending beside it,
@@ -18,11 +18,12 @@ from bench.ground import Ground
 from bench.load import BOT_ID, TOKEN, call
 from bench.loop import run
 from bench.stub import Stub
-from peik.app import Office, running
-from peik.config import Config, load
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.core.events import Event, Settled
 from peik.core.letter import State
 from peik.core.token import Token
-from peik.events import Event, Settled
+from peik.settings.config import Config, load
 
 SINGLE_LETTERS = 2_000
 CALLERS = 50

@@ -17,19 +17,20 @@ from bench.figures import Figures
 from bench.loop import run
 from bench.payload import params
 from bench.updates_stub import CHATS, FIRST_ID, updates
-from peik.app import Office, running
+from peik.app.lifetime import running
+from peik.app.runtime import Office
 from peik.clock import SystemClock
-from peik.config import Config, load
 from peik.core.arrival import Update, read_update
 from peik.core.call import read_call
+from peik.core.documents import Contact
+from peik.core.events import Event, Events, Settled
 from peik.core.letter import Draft, State
 from peik.core.token import Token
-from peik.desk import Call
-from peik.doors.collector import let_the_collector_rest
-from peik.events import Event, Events, Settled
-from peik.paper_ports import Contact
-from peik.ports import BotRecord, LetterFilter, Store
-from peik.store.sqlite import SqliteStore
+from peik.outbox.service import Call
+from peik.outbox.store import BotRecord, LetterFilter, Store
+from peik.settings.config import Config, load
+from peik.storage.sqlite.store import SqliteStore
+from peik.web.server import let_the_collector_rest
 
 FILE = "peik.db"
 FIRST_BOT = 7_000_001

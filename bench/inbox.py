@@ -13,16 +13,16 @@ from bench.ground import Ground
 from bench.load import BOT_ID, TOKEN
 from bench.loop import run
 from bench.updates_stub import FIRST_ID, UPDATES, running_updates_stub, updates
-from peik.app import running
-from peik.carrier.botapi import BotApiCarrier
-from peik.carrier_ports import Request
+from peik.app.lifetime import running
 from peik.clock import SystemClock
-from peik.config import load
 from peik.core.arrival import UPDATE_TYPES, read_update
+from peik.core.events import Event, Events, InboxRecovered
 from peik.core.token import Token
-from peik.events import Event, Events, InboxRecovered
-from peik.ports import BotRecord
-from peik.store.sqlite import SqliteStore
+from peik.outbox.store import BotRecord
+from peik.settings.config import load
+from peik.storage.sqlite.store import SqliteStore
+from peik.telegram.client import BotApiCarrier
+from peik.telegram.port import Request
 
 PATIENCE_S = 300.0
 NEAREST_S = 0.01  # to its data centre and back, for a server that stands beside it

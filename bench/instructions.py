@@ -22,13 +22,14 @@ import msgspec
 
 from bench.load import BOT_ID, TOKEN, call
 from bench.updates_stub import updates
-from peik.app import Office, running
-from peik.carrier_ports import Request
-from peik.config import load
+from peik.app.lifetime import running
+from peik.app.runtime import Office
 from peik.core.arrival import read_update
-from peik.core.reply import Reply
-from peik.events import Event, Settled
-from peik.store.executor import InlineExecutor
+from peik.core.events import Event, Settled
+from peik.core.outcome import Reply
+from peik.settings.config import load
+from peik.storage.executor import InlineExecutor
+from peik.telegram.port import Request
 from peik.testing.virtual import VirtualClock, run_virtual
 
 FEW, MANY = 400, 1_200  # the first 400 letters make the lanes of 400 chats, and cost twice as much

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bench.payload import BOT_ID, CHATS, TEXT_BYTES, TOKEN, params
-from peik.desk import Call
+from peik.outbox.service import Call
 
 __all__ = ["BOT_ID", "CHATS", "TEXT_BYTES", "TOKEN", "batch_bodies", "call", "params"]
 

@@ -10,7 +10,7 @@ import uvloop
 
 T = TypeVar("T")
 
-# `peik serve` sets this (peik/doors/serve.py), so a bench in this process must, or it would measure something else.
+# `peik serve` sets this (peik/app/serve.py), so a bench in this process must, or it would measure something else.
 SWITCH_INTERVAL_S = 0.0005
 
 

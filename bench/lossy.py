@@ -11,13 +11,13 @@ import msgspec
 
 from bench.figures import Figures
 from bench.ground import Ground
-from peik.app import running
-from peik.carrier_ports import Request
-from peik.config import load
-from peik.core.reply import Reply
+from peik.app.lifetime import running
+from peik.core.outcome import Reply
 from peik.core.token import Token
-from peik.desk import Call
-from peik.store.executor import InlineExecutor
+from peik.outbox.service import Call
+from peik.settings.config import load
+from peik.storage.executor import InlineExecutor
+from peik.telegram.port import Request
 from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.virtual import VirtualClock, run_virtual

@@ -1,6 +1,6 @@
 """`python -m bench.nodes`: accept and drain with one, two and three nodes on one PostgreSQL or Redis, and what a letter costs.
 
-A node is a process with Peik in it (`peik.app.running`, default settings, pace off), told by lines on its standard input
+A node is a process with Peik in it (`peik.app.lifetime.running`, default settings, pace off), told by lines on its standard input
 what to do. All of it shares the cores of this machine: the CPU seconds per letter say more than the rates. The server is
 durable: PostgreSQL with fsync on, Redis with appendfsync always.
 """
@@ -27,10 +27,11 @@ from bench.figures import Spread
 from bench.load import params
 from bench.loop import run
 from bench.stub import Stub, running_stub
-from peik.app import Office, running
-from peik.config import load
-from peik.desk import Call
-from peik.events import Events
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.core.events import Events
+from peik.outbox.service import Call
+from peik.settings.config import load
 from proofs.nodes.databases import Database, Postgres, database
 
 STORES = ("postgres", "redis")

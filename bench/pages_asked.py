@@ -13,10 +13,10 @@ import msgspec
 
 from bench.board import BOTS, REASONS
 from bench.town import DRAFT, SENT
-from peik.app import running
-from peik.config import load
+from peik.app.dashboard import Dashboard
+from peik.app.lifetime import running
 from peik.core.letter import State
-from peik.doors.dashboard.opening import Dashboard
+from peik.settings.config import load
 
 # Pages of accounts need accounts, and what they show is in the archive, which bench/archive.py measures.
 _OF_ACCOUNTS = (

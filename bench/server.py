@@ -97,7 +97,7 @@ def serving(folder: Path, api_root: str, **settings: str) -> Iterator[tuple[subp
         "PEIK_ADMIN_KEY": key,
         **settings,
     }
-    command = [sys.executable, "-c", "from peik.doors.cli import main; main()", "serve"]
+    command = [sys.executable, "-c", "from peik.app.cli import main; main()", "serve"]
     log = folder / "serve.log"
     with log.open("wb") as file:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=file)

@@ -27,15 +27,16 @@ from rich.console import Console
 from rich.table import Table
 from telethon import types
 
-from peik.app import Office, running
+from peik.accounts.budget import Budget
+from peik.accounts.events import SessionDown, SessionUp
+from peik.accounts.feeds import Wanted
+from peik.accounts.service import SessionsDesk
+from peik.accounts.telethon.client import TelethonClients
+from peik.app.lifetime import running
+from peik.app.runtime import Office
 from peik.clock import SystemClock
-from peik.config import load
-from peik.events import Event, Events
-from peik.session_events import SessionDown, SessionUp
-from peik.sessions.budget import Budget
-from peik.sessions.desk import SessionsDesk
-from peik.sessions.following import Wanted
-from peik.sessions.telethon_client import TelethonClients
+from peik.core.events import Event, Events
+from peik.settings.config import load
 from tests.sessions.tl_server import CODE, TlTelegram
 
 AGENTS = 5

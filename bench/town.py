@@ -11,24 +11,23 @@ from pathlib import Path
 import msgspec
 
 from bench.board import BOTS, CHATS, REASONS, fill
-from peik.admins import audit
-from peik.admins.audit import AuditLine
-from peik.broadcasts.book import Book
-from peik.broadcasts.records import Broadcast, Recipient
+from peik.admin import audit
+from peik.admin.audit import AuditLine
+from peik.broadcasts.model import Broadcast, Counts, Phase, Recipient, RecipientState
+from peik.broadcasts.repository import Book
 from peik.clock import SystemClock
 from peik.core.arrival import Update, read_update
-from peik.core.broadcast import Counts, Phase, RecipientState
-from peik.core.job import End, JobDraft, Ran
+from peik.core.documents import Contact, ContactFilter, Filing
 from peik.core.token import Token
-from peik.inbox_ports import Burial
-from peik.job_ports import KindTerms
-from peik.notifications.values import TEMPLATES, USERS, Link, Template, User, filed
-from peik.ops.figures import MINUTE_MS, SHOWN_MINUTES
-from peik.ops.figures import SHELF as MINUTES
-from peik.ops.sums import ACCEPTED, DELIVERED, Sums
-from peik.paper_ports import Contact, ContactFilter, Filing
-from peik.ports import BotRecord
-from peik.store.sqlite import SqliteStore
+from peik.inbox.store import Burial
+from peik.jobs.model import End, JobDraft, Ran
+from peik.jobs.store import KindTerms
+from peik.monitoring.figures import MINUTE_MS, SHOWN_MINUTES
+from peik.monitoring.figures import SHELF as MINUTES
+from peik.monitoring.values import ACCEPTED, DELIVERED, Sums
+from peik.notifications.model import TEMPLATES, USERS, Link, Template, User, filed
+from peik.outbox.store import BotRecord
+from peik.storage.sqlite.store import SqliteStore
 
 ARRIVALS = 200_000
 READ = 0.9  # of each bot's arrivals, by its default consumer

@@ -11,7 +11,7 @@ from bench.loop import run
 from bench.server import serving
 from bench.updates_stub import updates
 from peik.clock import SystemClock
-from peik.store.sqlite import SqliteStore
+from peik.storage.sqlite.store import SqliteStore
 
 UPDATES = 10_000
 CONNECTIONS = 40  # Telegram's own default for a webhook

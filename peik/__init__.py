@@ -7,8 +7,8 @@ __version__ = "0.1.0.dev0"
 # Where each public name lives. They are found when they are first asked for, so that `import peik` costs nothing;
 # `__init__.pyi` tells type checkers the same.
 _HOMES = {
-    "peik.archive_ports": ("Direction", "LineKind", "SessionState"),
-    "peik.core.broadcast": ("Canary",),
+    "peik.archive.store": ("Direction", "LineKind", "SessionState"),
+    "peik.broadcasts.model": ("Canary",),
     "peik.core.letter": ("OnUncertain", "Priority", "State"),
     "peik.core.quiet": ("Quiet",),
     "peik.errors": (
@@ -24,10 +24,10 @@ _HOMES = {
         "TooLarge",
         "Unavailable",
     ),
-    "peik.jobs.endings": ("JobHopeless", "JobLater"),
-    "peik.jobs.faults": ("HostDown",),
+    "peik.jobs.outcome": ("JobHopeless", "JobLater"),
+    "peik.jobs.hosts": ("HostDown",),
     "peik.jobs.job": ("BlockingJob", "Job"),
-    "peik.library.accounts_values": (
+    "peik.client.transport": (
         "AccountSession",
         "ArchivedEvent",
         "ArchivedMessage",
@@ -36,13 +36,12 @@ _HOMES = {
         "QrLogin",
         "SessionChat",
     ),
-    "peik.library.calls": ("Call",),
-    "peik.library.enqueue": ("enqueue", "enqueue_sync"),
-    "peik.library.front": ("Peik",),
-    "peik.library.handlers": ("Update",),
-    "peik.library.jobs_values": ("HostInfo", "JobCounts", "JobInfo", "JobPlace", "JobRun", "JobsUsed", "QueuedJob"),
-    "peik.library.letters": ("Letter", "QueueStats", "Receipt", "Refused"),
-    "peik.paper_ports": ("ContactFilter",),
+    "peik.client.calls": ("Call", "Letter", "QueueStats", "Receipt", "Refused"),
+    "peik.client.enqueue": ("enqueue", "enqueue_sync"),
+    "peik.client.peik": ("Peik",),
+    "peik.client.handlers": ("Update",),
+    "peik.client.jobs": ("HostInfo", "JobCounts", "JobInfo", "JobPlace", "JobRun", "JobsUsed", "QueuedJob"),
+    "peik.core.documents": ("ContactFilter",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

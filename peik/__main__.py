@@ -1,5 +1,5 @@
 """`python -m peik` is `peik`."""
 
-from peik.doors.cli import main
+from peik.app.cli import main
 
 main()

@@ -1,10 +1,76 @@
 """Time as a port. Wall time, steady time and monotonic time have different names, and nothing else in Peik reads a clock."""
 
+import datetime
 import time
+import zoneinfo
 from typing import Protocol
 
-from peik.core import settled
-from peik.core.settled import Kept, Settled
+import msgspec
+
+from peik.core.problem import BadInput
+
+# Which time may destroy. Pure.
+#
+# A wall clock that is set forward makes everything old at once: what is kept for 30 days would be gone a moment
+# later. So what goes by age goes by *settled* time. It is the time on the wall for as long as the wall agrees with a
+# clock that nobody can set. After a jump forward it goes on from where it was, until the new time has held for a
+# while, or the clock is back. A clock that is set back is believed at once: nothing is too old by it.
+
+
+JUMP_MS = 5 * 60_000  # a clock that is corrected little by little is never so far off between two looks
+START_MS = 60 * 60_000  # Peik was off for so long, and nobody wonders
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets are between the wall and steady seconds. `doubted_ms` is what the wall shows, if it is not believed yet."""
+
+    offset_ms: int
+    doubted_ms: int | None = None
+    since_s: float = 0.0  # in steady seconds: it has been doubted, and has held
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the wall is ahead of settled time."""
+        return 0 if self.doubted_ms is None else self.doubted_ms - self.offset_ms
+
+    def at(self, steady_s: float) -> int:
+        """Settled time in milliseconds since 1970."""
+        return int(steady_s * 1000) + self.offset_ms
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store keeps of it, for the next start."""
+
+    settled_ms: int
+    wall_ms: int
+    held_s: float = 0.0
+
+
+def look(known: Settled, *, steady_s: float, wall_ms: int, settles_s: float) -> Settled:
+    offset_ms = wall_ms - int(steady_s * 1000)
+    if offset_ms <= known.offset_ms + JUMP_MS:
+        return Settled(offset_ms=offset_ms)
+    if known.doubted_ms is None or abs(offset_ms - known.doubted_ms) > JUMP_MS:
+        return Settled(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=steady_s)
+    if steady_s - known.since_s >= settles_s:
+        return Settled(offset_ms=offset_ms)
+    return Settled(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=known.since_s)
+
+
+def begin(kept: Kept | None, *, steady_s: float, wall_ms: int) -> Settled:
+    """At a start. How long Peik was off cannot be known: a clock far ahead of the last known time has to hold as well."""
+    offset_ms = wall_ms - int(steady_s * 1000)
+    if kept is None or wall_ms <= kept.settled_ms + START_MS:
+        return Settled(offset_ms=offset_ms)
+    has_held = abs(wall_ms - kept.wall_ms) <= START_MS
+    since_s = steady_s - (kept.held_s if has_held else 0.0)
+    return Settled(offset_ms=kept.settled_ms - int(steady_s * 1000), doubted_ms=offset_ms, since_s=since_s)
+
+
+def keep(known: Settled, *, steady_s: float) -> Kept:
+    offset_ms = known.offset_ms if known.doubted_ms is None else known.doubted_ms
+    held_s = 0.0 if known.doubted_ms is None else steady_s - known.since_s
+    return Kept(settled_ms=known.at(steady_s), wall_ms=int(steady_s * 1000) + offset_ms, held_s=held_s)
 
 
 class Clock(Protocol):
@@ -33,28 +99,43 @@ class SystemClock:
 
 
 class SettledClock:
-    """A clock for what destroys by age: its wall shows settled time (`peik.core.settled`)."""
+    """A clock for what destroys by age: its wall shows settled time (`peik.clock`)."""
 
     def __init__(self, clock: Clock, *, settles_s: float) -> None:
         self._clock = clock
         self._settles_s = settles_s
         self.mono = clock.mono
         self.steady = clock.steady
-        self._state = settled.begin(None, steady_s=clock.steady(), wall_ms=clock.wall_ms())
+        self._state = begin(None, steady_s=clock.steady(), wall_ms=clock.wall_ms())
 
     def wall_ms(self) -> int:
         return self.look().at(self.steady())
 
     def look(self) -> Settled:
-        self._state = settled.look(
+        self._state = look(
             self._state, steady_s=self.steady(), wall_ms=self._clock.wall_ms(), settles_s=self._settles_s
         )
         return self._state
 
     def begin(self, kept: Kept | None) -> Settled:
         """With what the store knows of the life before this one."""
-        self._state = settled.begin(kept, steady_s=self.steady(), wall_ms=self._clock.wall_ms())
+        self._state = begin(kept, steady_s=self.steady(), wall_ms=self._clock.wall_ms())
         return self._state
 
     def keep(self) -> Kept:
-        return settled.keep(self.look(), steady_s=self.steady())
+        return keep(self.look(), steady_s=self.steady())
+
+
+# Time zones by their names. They are read from files of the machine, so that this is not for `core`.
+
+
+def zone_of(name: str) -> datetime.tzinfo:
+    """The zone of an IANA name: Asia/Tehran. Raises BadInput if this machine does not know it."""
+    if name == "UTC":  # also where there are no files of zones at all
+        return datetime.UTC
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadInput(
+            code="unknown_zone", detail=f"There is no time zone {name!r} here. Names are such as Asia/Tehran, or UTC."
+        ) from None

@@ -8,7 +8,7 @@ Problem                     a caller can mend it; has a stable code, a status an
 │   └── Forbidden           403: a key of ours that does not reach so far
 ├── TooLarge                413
 ├── TooMany                 429: too often, by a key or from an address; nothing was done, and it says when to come back
-├── Refused                 a letter that somebody waited for has failed (the library's own: peik.library.letters)
+├── Refused                 a letter that somebody waited for has failed (the library's own: peik.client.calls)
 └── Unavailable             503: Peik cannot promise durability now; nothing was accepted
     └── StoreUnavailable    the store said no: locked, read-only, full, gone
         └── InDoubt         a server's answer was lost: what was asked for may be stored, or may not

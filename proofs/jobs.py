@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from peik import Job, JobInfo, Peik, QueuedJob
-from peik.core.job import End
+from peik.jobs.model import End
 from peik.jobs.workers import Workers
 from tests.processes.programs import Program
 from tests.store.redis_server import shared

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.errors import StartError, Unavailable
-from peik.vault import Vault, kept_key, keys_of, vault_of
+from peik.secrets.vault import Vault, kept_key, keys_of, vault_of
 
 OLD, NEW = b"o" * 32, b"n" * 32
 
@@ -88,7 +88,7 @@ def test_a_key_is_32_bytes_in_base64_or_a_passphrase() -> None:
 
 
 def test_a_key_is_made_once_in_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "peik.sessions.key"
+    path = tmp_path / "new" / "peik.accounts.key"
     key, is_new = kept_key(path)
     assert is_new
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

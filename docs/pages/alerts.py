@@ -3,8 +3,7 @@
 from typing import Any
 
 from docs.pages.markdown import table
-from peik.ops.alert_rule import Noticed, Rule
-from peik.ops.alert_rules import RULES
+from peik.alerts.rules import RULES, Noticed, Rule
 
 
 def alerts_parts() -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from docs.pages.markdown import code, table
-from peik.doors.commands.examples import lines_of
+from peik.cli.examples import lines_of
 
 MARK = "<!-- What follows is written by docs/generate.py from the commands themselves. -->"
 
@@ -13,8 +13,8 @@ def cli_page(written: str) -> str:
     """docs/cli.md: what a person wrote above the mark stays, what is below it is made anew."""
     from typer.main import get_command
 
-    from peik.doors.commands.exits import EXITS
-    from peik.doors.commands.tree import app
+    from peik.app.commands import app
+    from peik.cli.command import EXITS
 
     by_hand, _, _ = written.partition(MARK)
     exits = table(("code", "means"), [(str(int(number)), meaning) for number, meaning in EXITS.items()])

@@ -3,7 +3,11 @@
 from collections.abc import Iterator
 
 from docs.pages.markdown import code, table
-from peik import backup_events, events, job_events, outreach_events, session_events
+from peik.accounts import events as session_events
+from peik.backups import events as backup_events
+from peik.core import events
+from peik.jobs import events as job_events
+from peik.notifications import events as outreach_events
 
 _ABOUT = {
     events: "Letters, updates, bots, ways to Telegram, the store",

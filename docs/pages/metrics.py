@@ -1,7 +1,7 @@
 """Every metric, and what is worth an alert."""
 
 from docs.pages.markdown import code, table
-from peik.ops.metrics import METRICS, Kind
+from peik.monitoring.metrics import METRICS, Kind
 
 
 def metrics_parts() -> list[str]:

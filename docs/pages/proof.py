@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from docs.pages.markdown import DOCS, code, one_line, table
-from peik.testing.seeded.deeds import DEEDS
+from simulation.deeds import DEEDS
 
 WORLD = DOCS / "world.json"
 MUTANTS = DOCS / "mutants.json"

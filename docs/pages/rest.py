@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from docs.pages.markdown import code, table
-from peik.doors import rest
-from peik.doors.openapi import OPERATIONS
+from peik.app import rest
+from peik.app.openapi import OPERATIONS
 
 
 def rest_parts() -> Iterator[str]:
@@ -16,7 +16,7 @@ def rest_parts() -> Iterator[str]:
     makers = [one for one in vars(rest).values() if isinstance(one, type) and hasattr(one, "table")]
     # A table of routes knows nothing of what its routes will ask: it can be read of one that was never built.
     routes = [route for maker in makers for route in maker.table(maker.__new__(maker))]  # type: ignore[call-overload]
-    for tag in dict.fromkeys(tag for *_, tag in routes):
+    for tag in sorted({tag for *_, tag in routes}):
         rows = [_call(*route) for route in routes if route[4] == tag]
         yield f"## {tag[0].upper()}{tag[1:]}"
         yield table(("call", "what it does", "parameters"), rows)

@@ -1,7 +1,7 @@
 """Every setting."""
 
 from docs.pages.markdown import code, table
-from peik.settings import REDIS, SETTINGS, Group, Setting
+from peik.settings.table import REDIS, SETTINGS, Group, Setting
 
 
 def settings_parts() -> list[str]:

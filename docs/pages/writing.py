@@ -18,7 +18,7 @@ from docs.pages.rest import rest_parts
 from docs.pages.settings import settings_parts
 from docs.pages.soak import soak_parts
 from docs.pages.states import states_parts
-from peik.doors.commands.env_files import env_example, env_production
+from peik.settings.cli import env_example, env_production
 
 
 def pages() -> dict[str, str]:

@@ -12,8 +12,8 @@ from typing import Any
 from examples.downloader_bot.links import host_of, is_public
 from examples.downloader_bot.words import Words, megabytes, words_of
 from peik import BlockingJob, Job, JobHopeless
-from peik.jobs.children import run_in_process
 from peik.jobs.job import Answers
+from peik.jobs.processes import run_in_process
 
 SILENCE_S = 30.0
 TELL_S = 0.5

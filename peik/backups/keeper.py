@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from peik.backup_events import BackupFailed, BackupMade
-from peik.backups.desk import Backups
+from peik.backups.events import BackupFailed, BackupMade
 from peik.backups.ledger import Entry, Ledger
-from peik.backups.watching import Watch
+from peik.backups.model import Watch
+from peik.backups.service import Backups
 from peik.clock import Clock
+from peik.core.documents import PaperStore
+from peik.core.events import Events, StoreFailed, Surprise
 from peik.errors import Conflict, Problem, StartError, StoreUnavailable, described
-from peik.events import Events, StoreFailed, Surprise
-from peik.paper_ports import PaperStore
 
 LOOK_S_MAX = 600.0  # somebody may make one by hand meanwhile
 RETRY_S = 900.0

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from peik.paper_ports import Filing, PaperStore
+from peik.core.documents import Filing, PaperStore
 
 SHELF = "backups"
 PAGE = 500

@@ -12,9 +12,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, WriteConcern, errors
 
-from peik.backups.manifest import Part, broken
-from peik.backups.parts import Hold
-from peik.backups.watching import Watch, on_thread
+from peik.backups.model import Hold, Part, Watch, broken, on_thread
 from peik.errors import StoreUnavailable
 
 DATABASE = "peik"

@@ -11,17 +11,15 @@ from typing import IO
 import apsw
 import msgspec
 
-from peik.backups.folders import sync_file, sync_folder
-from peik.backups.manifest import Part, broken
-from peik.backups.parts import SNAPSHOTS_MAX, Hold
-from peik.backups.watching import Watch, on_thread
+from peik.backups.files import sync_file, sync_folder
+from peik.backups.model import SNAPSHOTS_MAX, Hold, Part, Watch, broken, on_thread
 from peik.errors import Conflict, NotFound, StoreUnavailable
 
 PAGES = 2000  # in one step: a few milliseconds
 BUSY_MS = 5000
 FILE = "database.sqlite"
 BEFORE = ".before-restore"
-# Of letters that may still be sent; as in `peik.store`.
+# Of letters that may still be sent; as in `peik.storage`.
 _BLOBS = "SELECT enclosed FROM letters WHERE enclosed IS NOT NULL AND phase IN (0, 1, 3)"
 _TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name"""

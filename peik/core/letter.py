@@ -1,6 +1,7 @@
 """A letter: a call that Peik promised to deliver. Values only; what may happen to one is in `lifecycle`."""
 
 import enum
+import re
 
 import msgspec
 
@@ -179,3 +180,17 @@ def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool
         is_moved=draft.is_moved,
         enclosed=draft.enclosed,
     )
+
+
+# What letters died of, in words that are the same for all that died of the same.
+
+
+CAUSE_CHARS_MAX = 200
+_QUOTED = re.compile(r'"[^"]*"')
+_FIGURES = re.compile(r"[0-9]+")
+
+
+def cause_of(reason: str | None) -> str:
+    """The reason of a failure without what differs from letter to letter: figures, and what somebody wrote."""
+    plain = _FIGURES.sub("N", _QUOTED.sub('"…"', reason or ""))
+    return plain if len(plain) <= CAUSE_CHARS_MAX else plain[: CAUSE_CHARS_MAX - 1] + "…"

@@ -1,6 +1,6 @@
 """The words that people read after an outage: quotes, numbers and directions of writing put together. Pure text.
 
-Sentences come from a file that users can change (`peik/texts/notices.toml`). Nothing here is markup: a notice is sent
+Sentences come from a file that users can change (`peik/inbox/notices.toml`). Nothing here is markup: a notice is sent
 without a parse mode, so that nothing in a quote can break it.
 """
 
@@ -10,8 +10,44 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from peik.core.job_words import JobWords
 from peik.core.missed import Notice
+
+# The words in which people hear how their job goes, of one language.
+
+
+# What each sentence may hold between braces.
+JOB_PLACES: Mapping[str, frozenset[str]] = {
+    "queued": frozenset(),
+    "next": frozenset(),
+    "ahead": frozenset({"ahead"}),
+    "ahead_about": frozenset({"ahead", "wait"}),
+    "later": frozenset({"wait"}),
+    "working": frozenset(),
+    "progress": frozenset({"bar", "percent"}),
+    "done": frozenset(),
+    "failed": frozenset(),
+    "failed_why": frozenset({"why"}),
+    "cancelled": frozenset(),
+    "percent": frozenset({"n"}),
+    "others": frozenset({"n"}),
+}
+
+
+class JobWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    queued: str  # the first that people see of a job
+    next: str
+    ahead: str
+    ahead_about: str
+    later: str  # it was put off, or is tried again
+    working: str
+    progress: str
+    done: str
+    failed: str
+    failed_why: str
+    cancelled: str
+    percent: str
+    others: tuple[str, ...]  # how many are ahead, as forms for numbers
+
 
 QUOTE_MAX = 50  # characters, as people count them
 _QUOTE_POINTS_MAX = 250  # code points: a few letters can wear hundreds of marks

@@ -20,7 +20,7 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_quiet(quiet: Quiet) -> Quiet:
-    """As it is. Raises BadInput if these are no hours; whether there is such a zone, only `peik.zones` knows."""
+    """As it is. Raises BadInput if these are no hours; whether there is such a zone, only `peik.clock` knows."""
     for name, text in (("start", quiet.start), ("end", quiet.end)):
         if _TIME.fullmatch(text) is None:
             raise BadInput(code="bad_quiet", detail=f"The {name} of quiet hours is a time of day such as 22:00.")

@@ -6,6 +6,9 @@ that its sender chose. `~` before it says that this is likely and not certain.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import msgspec
 
@@ -81,3 +84,27 @@ def message_ids_in(result: str | bytes) -> tuple[int, ...]:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
     return tuple(one.message_id for one in found) if isinstance(found, list) else (found.message_id,)
+
+
+# Which trace the code that runs now belongs to. Whoever hands an arrival on sets it; the desk reads it when letters
+# come.
+#
+# It is a context variable: tasks that a handler begins belong to the same trace, and handlers beside each other never
+# mix.
+
+
+_current: ContextVar[str | None] = ContextVar("peik_trace", default=None)
+
+
+def current_trace() -> str | None:
+    return _current.get()
+
+
+@contextmanager
+def under(trace: str | None) -> Iterator[None]:
+    """What runs inside belongs to this trace; None: to none."""
+    token = _current.set(trace)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -6,7 +6,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from peik.carrier.answers import AnswerReader, Garbled
+from peik.telegram.http import AnswerReader, Garbled
 
 T = TypeVar("T")
 _ASK_S = 10.0

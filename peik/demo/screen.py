@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from peik.demo import narration
-from peik.demo.watch import Look
+from peik.demo.book import Look
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _FULL_PER_BUCKET = 15  # Telegram's 30 a second, per half second

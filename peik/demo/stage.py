@@ -13,7 +13,7 @@ from pathlib import Path
 
 from peik.demo.calls import PeikCalls, SimCalls
 from peik.errors import StartError
-from peik.settings import SETTINGS
+from peik.settings.table import SETTINGS
 
 TOKEN = "7000001:demo-token-of-no-value"  # noqa: S105  the simulated Telegram takes any
 _START_S = 30.0

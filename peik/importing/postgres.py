@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 
 from peik.errors import Unavailable
-from peik.importing.shapes import LETTER_COLUMNS, snake
+from peik.importing.rows import LETTER_COLUMNS, snake
 from peik.importing.sources import PAGE, Row, refuse_own
 
 CONNECT_S = 15.0
@@ -54,15 +54,15 @@ class PostgresSource:
 
     def rows(self, table: str) -> Iterator[Row]:
         columns = self.tables()[table]
-        key = self._run(self._connection.fetch(_KEY, _quoted(table)))
+        key = self._run(self._connection.fetch(_KEY, _quoted_name(table)))
         is_place = len(key) == 1 and bool(key[0][1])
         # Without a key of whole numbers, the time when they were written; else as they lie there.
         written = LETTER_COLUMNS["created_at"]
-        orders = [_quoted(column) for name in written for column in columns if snake(column) == name]
+        orders = [_quoted_name(column) for name in written for column in columns if snake(column) == name]
         counted = f"row_number() OVER (ORDER BY {', '.join([*orders[:1], 'ctid'])})"
-        place = f"{_quoted(key[0][0])}::bigint" if is_place else counted
-        wanted = ", ".join(f"{_quoted(column)}::text" for column in columns)
-        query = f"SELECT {place}, {wanted} FROM {_quoted(table)} ORDER BY 1"  # noqa: S608  names are quoted
+        place = f"{_quoted_name(key[0][0])}::bigint" if is_place else counted
+        wanted = ", ".join(f"{_quoted_name(column)}::text" for column in columns)
+        query = f"SELECT {place}, {wanted} FROM {_quoted_name(table)} ORDER BY 1"  # noqa: S608  names are quoted
         pages = self._pages(query)
         while page := self._run(anext(pages, [])):
             for number, *values in page:
@@ -90,5 +90,5 @@ class PostgresSource:
             self._runner.close()
 
 
-def _quoted(name: str) -> str:
+def _quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -11,19 +11,17 @@ from typing import Protocol
 
 import msgspec
 
-from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.address import Reach
-from peik.core.course import Terms
+from peik.core.events import Arrived, ConsumerWaits, Event, Events, StoreFailed, Surprise
 from peik.errors import StoreUnavailable, described
-from peik.events import Arrived, ConsumerWaits, Event, Events, StoreFailed, Surprise
-from peik.inbox.away import NoOutages, Outages
-from peik.inbox.delivery import Taker, TellLimited, tell_nobody
-from peik.inbox.handling import Handle, InProcess, patience_of
-from peik.inbox.pushing import PATIENCE, Accept, Push
+from peik.inbox.delivery import PATIENCE, Accept, Handle, InProcess, Push, Taker, TellLimited, patience_of, tell_nobody
+from peik.inbox.delivery_queue import Terms
+from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.runner import Bounds, Runner
-from peik.inbox_ports import Consumer, ConsumerKind, InboxStore, Pusher
-from peik.ports import BotRecord
+from peik.inbox.store import Consumer, ConsumerKind, InboxStore, Pusher
+from peik.outbox.store import BotRecord
+from peik.wakeup import Bell
 
 TOUCH_S = 40.0  # as readers do: see reading.py
 LOCK_S = 1.0  # between two looks whether another process has ended
@@ -91,7 +89,7 @@ class Consumers:
         locks: Locks | None = None,
         is_served: Callable[[int], bool] = lambda bot_id: True,
         is_live: Callable[[int], bool] = lambda bot_id: True,
-        outages: Outages | None = None,
+        outages: OutagePort | None = None,
         tell_limited: TellLimited = tell_nobody,
     ) -> None:
         self._store = store

@@ -12,8 +12,8 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.arrival import Arrival
+from peik.core.events import Event, HandedOn
 from peik.core.trace import likely, trace_of
-from peik.events import Event, HandedOn
 
 HANDED_MAX = 20_000  # keys; an arrival has one or two of them, about 300 bytes each
 LIKELY_S = 60.0

@@ -10,31 +10,80 @@ from collections.abc import Sequence
 
 import msgspec
 
-from peik.bell import Bell
 from peik.clock import Clock
 from peik.core.arrival import UPDATE_TYPES, Update, read_updates
-from peik.core.gap import SHORTEST_LIFE_S, Continuous, Gap, Reading, Reset, Unclear, read_ids
-from peik.core.outcome import Delivered, Limited, Refused
-from peik.core.problem import BadInput
-from peik.errors import StoreUnavailable, Unavailable
-from peik.events import (
+from peik.core.events import (
     Events,
+    InboxRecovered,
     Intruder,
     NumberingReset,
+    OfflineTooLong,
     StoreFailed,
     StoreRecovered,
     Surprise,
     UpdatesExpired,
 )
-from peik.inbox.asking import Way, ask, words_of
-from peik.inbox.away import SOURCE, Outages
-from peik.inbox.conflicts import Conflicts
-from peik.inbox.contact import Contact, SourceStatus
-from peik.inbox.desk import Recovery
+from peik.core.numbering import SHORTEST_LIFE_S, Continuous, Gap, Reading, Reset, Unclear, is_over_a_day, read_ids
+from peik.core.outcome import Delivered, Limited, Refused
+from peik.core.problem import BadInput
+from peik.errors import StoreUnavailable, Unavailable
 from peik.inbox.intake import Intake
-from peik.inbox.recovery import Pass
-from peik.inbox_ports import InboxStore
-from peik.ports import BotRecord
+from peik.inbox.outages import SOURCE, OutagePort
+from peik.inbox.service import Recovery
+from peik.inbox.source import Conflicts, Contact, SourceStatus, Way, ask, words_of
+from peik.inbox.store import InboxStore, TakenIn
+from peik.outbox.store import BotRecord
+from peik.wakeup import Bell
+
+# One pass over everything that Telegram has kept for a bot: what it counts, and who is told that it is over.
+
+
+class Pass:
+    """Counts from the first page to the empty one. `away_ms` is how long nobody had asked before; None: it is not known."""
+
+    def __init__(self, bot_id: int, *, away_ms: int | None, clock: Clock) -> None:
+        self._bot_id = bot_id
+        self._away_ms = away_ms
+        self._clock = clock
+        self._began_at = clock.mono()
+        self._found = 0
+        self._stored = 0
+        self._expired = 0
+        self._is_clear = True
+
+    def add(self, taken: TakenIn, *, found: int, expired: int, is_clear: bool) -> None:
+        self._found += found
+        self._stored += taken.stored
+        self._expired += expired
+        self._is_clear = self._is_clear and is_clear
+
+    def report(self) -> Recovery:
+        return Recovery(
+            bot_id=self._bot_id,
+            found=self._found,
+            stored=self._stored,
+            duplicates=self._found - self._stored,
+            expired=self._expired if self._is_clear else None,
+            took_s=self._clock.mono() - self._began_at,
+        )
+
+    def tell(self, events: Events) -> None:
+        report = self.report()
+        away_s = None if self._away_ms is None else self._away_ms / 1000
+        if self._away_ms is not None and away_s is not None and is_over_a_day(self._away_ms):
+            events.tell(OfflineTooLong(bot_id=self._bot_id, away_s=away_s, expired=report.expired))
+        events.tell(
+            InboxRecovered(
+                bot_id=self._bot_id,
+                found=report.found,
+                stored=report.stored,
+                duplicates=report.duplicates,
+                expired=report.expired,
+                took_s=report.took_s,
+                away_s=away_s,
+            )
+        )
+
 
 PAGE = 100
 POLL_S_MAX = 50.0  # a longer poll is answered after 50 s all the same (docs/telegram.md, Polling)
@@ -74,7 +123,7 @@ class Poller:
         way: Way,
         store: InboxStore,
         intake: Intake,
-        outages: Outages,
+        outages: OutagePort,
         clock: Clock,
         events: Events,
         chance: random.Random,

@@ -3,14 +3,25 @@
 import tomllib
 from collections.abc import Mapping
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import msgspec
 
-from peik.core.job_words import JOB_PLACES, JobWords
-from peik.core.notice import ALERT_MAX, OTHER, PLACES, SENTENCE_MAX, Texts, Words, places_of
+from peik.core.notice import ALERT_MAX, JOB_PLACES, OTHER, PLACES, SENTENCE_MAX, JobWords, Texts, Words, places_of
 from peik.errors import StartError
-from peik.texts import built_in
+
+# The words that Peik speaks to people with, as files beside this one. It only gives them out; nothing is read into
+# them.
+
+
+NOTICES = "notices.toml"
+
+
+def built_in() -> str:
+    """The notices in every language that Peik brings along, as TOML."""
+    return resources.files("peik.inbox").joinpath(NOTICES).read_text(encoding="utf-8")
+
 
 _FORMS = ("minutes", "hours", "days", "more", "others")
 _HINT = "`peik config texts` prints the built-in words."

@@ -9,10 +9,10 @@ import asyncio
 import msgspec
 
 from peik.clock import Clock
+from peik.core.documents import Filing, PaperStore
+from peik.core.events import ConsumerExpired, Events, StoreFailed, UnreadDropped, UnreadNearEnd
 from peik.errors import StoreUnavailable
-from peik.events import ConsumerExpired, Events, StoreFailed, UnreadDropped, UnreadNearEnd
-from peik.inbox_ports import ArrivalRetention, InboxStore
-from peik.paper_ports import Filing, PaperStore
+from peik.inbox.store import ArrivalRetention, InboxStore
 
 PAGE = 1000
 CLEAN_S = 300.0

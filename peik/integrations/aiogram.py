@@ -19,8 +19,8 @@ from aiogram.types import InputFile, Update
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from peik.client.peik import Peik
 from peik.integrations.inprocess import CutShort, Feed, LocalGateway, Upload, hand_on, whose
-from peik.library.front import Peik
 
 # Nothing is ever sent to this address; aiogram builds the addresses of files with it, and we know them by it.
 _ROOT = "http://peik.invalid"

@@ -11,19 +11,19 @@ from typing import Any
 
 import msgspec
 
-from peik.app import Office
+from peik.app.runtime import Office
+from peik.client.local import LocalCounter
+from peik.client.peik import Peik
+from peik.client.transport import until_stopped
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import Enclosed
 from peik.core.token import Token
-from peik.desk import keep_files
-from peik.doors.gateway import Gateway, respond
-from peik.doors.gateway_answers import NOT_FOUND, Answer, of_problem
-from peik.doors.gateway_params import given_of
 from peik.errors import BadInput, Problem
+from peik.gateway.answers import NOT_FOUND, Answer, of_problem
+from peik.gateway.app import Gateway, respond
+from peik.gateway.params import given_of
 from peik.inbox.consumers import Handling
-from peik.library.front import Peik
-from peik.library.local import LocalCounter
-from peik.library.stopping import until_stopped
+from peik.outbox.service import keep_files
 
 Message = Mapping[str, Any]
 

@@ -13,10 +13,10 @@ from telegram.error import NetworkError, TimedOut
 from telegram.ext import Application, CallbackContext
 from telegram.request import BaseRequest, RequestData
 
+from peik.client.calls import Parcel, chunks
+from peik.client.peik import Peik
 from peik.errors import Problem
 from peik.integrations.inprocess import CutShort, Feed, LocalGateway, Upload, hand_on, whose
-from peik.library.files import Parcel, chunks
-from peik.library.front import Peik
 
 # Only the library's arithmetic for long polls needs a figure: it adds their own time to this. How long anything else may
 # take is bounded by Peik, and never by less than this.

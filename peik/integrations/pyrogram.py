@@ -14,12 +14,12 @@ import pyrogram
 from pyrogram import handlers, raw, types, utils
 from pyrogram.raw.core import TLObject
 
+from peik.client.peik import Peik
 from peik.errors import StartError
-from peik.inbox.handling import Absent
+from peik.inbox.delivery import Absent
 from peik.integrations import mtproto
-from peik.integrations.notes import Hold, Item, Watch
+from peik.integrations.mtproto import Hold, Item, Watch
 from peik.integrations.tl import Json, Parcel, Schema, translate
-from peik.library.front import Peik
 
 _SCHEMA = Schema(raw.types, reread=lambda made: TLObject.read(BytesIO(made.write())))
 

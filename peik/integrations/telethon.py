@@ -16,13 +16,13 @@ from telethon.errors import AlreadyInConversationError, RPCError
 from telethon.extensions import BinaryReader
 from telethon.tl import types
 
+from peik.client.peik import Peik
 from peik.errors import StartError
-from peik.inbox.handling import Absent
+from peik.inbox.delivery import Absent
 from peik.integrations import mtproto
-from peik.integrations.notes import Item, Watch
+from peik.integrations.mtproto import Item, Watch
 from peik.integrations.tl import Json, Parcel, Schema, translate
-from peik.library.front import Peik
-from peik.ops.logger import plain_log
+from peik.monitoring.log_file import plain_log
 
 CATCH_UP_S = 60.0  # for Telethon's own catching up; what it brings later is noted as anything else
 _LOOK_S = 0.05

@@ -1,18 +1,296 @@
 """The outside hosts that jobs of this process talk to, each with a breaker of its own."""
 
+import enum
+import errno
 import random
+import re
+import socket
+from collections.abc import Iterator
 from types import TracebackType
 from urllib.parse import urlsplit
 
 import msgspec
 
 from peik.clock import Clock
-from peik.core.host_breaker import HostBreaker, HostState, after_failure, after_nothing, after_success, begun, wait_s
+from peik.core.events import Events
 from peik.core.problem import BadInput
-from peik.events import Events
-from peik.job_events import HostClosed, HostOpened
-from peik.jobs.faults import HostDown, fault_of, is_answer
-from peik.jobs.ports import HostShut
+from peik.jobs.events import HostClosed, HostOpened
+from peik.jobs.outcome import HostShut, JobHopeless, JobLater
+
+# The breaker of one outside host: opens when the host fails for several jobs, and lets one job at a time try whether
+# it is back.
+#
+# Pure; time and chance come in. What is asked of a host while the breaker stands one way tells nothing once it stands
+# another way: each talk carries the `era` in which it began, and only talks of the present era count.
+
+
+FAILURES_TO_OPEN = 5  # in a row, over more than one job: one job that breaks a server must not keep the others from it
+CONNECTS_TO_OPEN = 3  # in a row: a connection that cannot be made says nothing about the job
+PROBE_S_FIRST = 5.0
+PROBE_S_MAX = 60.0
+PROBE_PATIENCE_S = 30.0  # a probe may be a download of an hour: after so long another job may try beside it
+PROBE_LOOK_S = 10.0  # while a probe is under way, the others come back so soon
+
+
+class HostState(enum.StrEnum):
+    CLOSED = "closed"  # all is well
+    OPEN = "open"  # left alone
+    PROBING = "probing"  # one job tries
+
+
+class HostBreaker(msgspec.Struct, frozen=True, kw_only=True):
+    state: HostState = HostState.CLOSED
+    era: int = 0  # rises each time it opens or closes
+    failures: int = 0  # in a row
+    failing: frozenset[int] = frozenset()  # the jobs of that row
+    connects: int = 0  # failures to connect, in a row
+    probes: int = 0  # that failed
+    probe_at: float = 0.0  # from then on a job may try
+    opened_at: float = 0.0
+    why: str = ""
+
+
+def wait_s(breaker: HostBreaker, *, now: float) -> float | None:
+    """How long a job has to leave the host alone; None: it may go, and `begun` is to be told."""
+    if breaker.state is HostState.CLOSED or now >= breaker.probe_at:
+        return None
+    left_s = breaker.probe_at - now
+    return min(left_s, PROBE_LOOK_S) if breaker.state is HostState.PROBING else left_s
+
+
+def begun(breaker: HostBreaker, *, now: float) -> HostBreaker:
+    """A job talks to the host. While the breaker is open, this is a probe."""
+    if breaker.state is HostState.CLOSED:
+        return breaker
+    return msgspec.structs.replace(breaker, state=HostState.PROBING, probe_at=now + PROBE_PATIENCE_S)
+
+
+def after_success(breaker: HostBreaker, *, era: int) -> HostBreaker:
+    """The host did what was asked of it."""
+    if era != breaker.era:
+        return breaker
+    is_clean = breaker.state is HostState.CLOSED and not breaker.failures
+    return breaker if is_clean else HostBreaker(era=era + (breaker.state is not HostState.CLOSED))
+
+
+def after_failure(
+    breaker: HostBreaker, *, era: int, job_id: int, is_connect: bool, now: float, chance: float, why: str
+) -> HostBreaker:
+    if era != breaker.era:
+        return breaker
+    if breaker.state is not HostState.CLOSED:
+        probes = breaker.probes + 1
+        return msgspec.structs.replace(
+            breaker, state=HostState.OPEN, probes=probes, probe_at=now + _wait_s(probes, chance), why=why
+        )
+    row = msgspec.structs.replace(
+        breaker,
+        failures=breaker.failures + 1,
+        failing=breaker.failing | {job_id} if len(breaker.failing) < 2 else breaker.failing,
+        connects=breaker.connects + 1 if is_connect else 0,
+        why=why,
+    )
+    if row.connects < CONNECTS_TO_OPEN and (row.failures < FAILURES_TO_OPEN or len(row.failing) < 2):
+        return row
+    return HostBreaker(
+        state=HostState.OPEN,
+        era=era + 1,
+        failures=row.failures,
+        probe_at=now + _wait_s(0, chance),
+        opened_at=now,
+        why=why,
+    )
+
+
+def after_nothing(breaker: HostBreaker, *, era: int, now: float) -> HostBreaker:
+    """A talk that says nothing of the host: it was cancelled, or the job made a mistake. If it was a probe, the next may come."""
+    if era != breaker.era or breaker.state is not HostState.PROBING:
+        return breaker
+    return msgspec.structs.replace(breaker, state=HostState.OPEN, probe_at=now)
+
+
+def _wait_s(probes: int, chance: float) -> float:
+    """5, 10, 20 … 60 s, each shortened by up to a fifth, so that many nodes do not probe in step."""
+    return min(PROBE_S_MAX, PROBE_S_FIRST * (1 << min(probes, 8))) * (1.0 - chance / 5)
+
+
+# Tells the failures of an outside host from a job's own mistakes, by what was raised.
+#
+# Libraries are known by the names of their exceptions and never imported. Nothing here needs a running Peik: work in
+# a process of its own asks it there.
+
+
+DEPTH_MAX = 8  # causes behind causes
+WHY_CHARS_MAX = 200
+
+_URL = re.compile(r"(://)(?:[^\s'\"/@]*@)?([^\s'\"/?#]*)[^\s'\"]*")
+
+_NETWORK = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETRESET,
+        errno.ENETUNREACH,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+    }
+)
+_NO_CONNECTION = frozenset({errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH})
+# "There is no such name" is a mistake in a link. "The name server does not answer" is not.
+_NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+
+# By the library's first name and the exception's own; those that come from them are meant, too.
+_CONNECTS = frozenset(
+    {
+        "aiohttp.ClientConnectorError",
+        "aiohttp.ConnectionTimeoutError",
+        "httpcore.ConnectError",
+        "httpcore.ConnectTimeout",
+        "httpx.ConnectError",
+        "httpx.ConnectTimeout",
+        "requests.ConnectTimeout",
+        "urllib3.ConnectTimeoutError",
+        "urllib3.NewConnectionError",
+    }
+)
+_FAULTS = _CONNECTS | {
+    "aiohttp.ClientConnectionError",
+    "aiohttp.ClientPayloadError",
+    "asyncio.IncompleteReadError",
+    "http.BadStatusLine",
+    "http.IncompleteRead",
+    "httpcore.NetworkError",
+    "httpcore.ProxyError",
+    "httpcore.ReadTimeout",
+    "httpcore.RemoteProtocolError",
+    "httpcore.WriteTimeout",
+    "httpx.NetworkError",
+    "httpx.ProxyError",
+    "httpx.ReadTimeout",
+    "httpx.RemoteProtocolError",
+    "httpx.WriteTimeout",
+    "requests.ChunkedEncodingError",
+    "requests.ConnectionError",
+    "requests.Timeout",
+    "ssl.SSLError",
+    "urllib3.IncompleteRead",
+    "urllib3.MaxRetryError",
+    "urllib3.ProtocolError",
+    "urllib3.SSLError",
+    "urllib3.TimeoutError",
+    "yt_dlp.TransportError",
+}
+# Where an answer of a host has its number.
+_ANSWERED = frozenset(
+    {
+        "aiohttp.ClientResponseError",
+        "httpx.HTTPStatusError",
+        "requests.HTTPError",
+        "urllib.HTTPError",
+        "yt_dlp.HTTPError",
+    }
+)
+
+
+class HostDown(Exception):
+    """An outside host fails. A job's function may raise it itself, for what Peik cannot know to be one."""
+
+    def __init__(self, why: str, *, is_connect: bool = False) -> None:
+        """`is_connect`: not even a connection could be made, which says nothing about the job and all about the host."""
+        super().__init__(why)
+        self.is_connect = is_connect
+
+
+def fault_of(error: BaseException) -> HostDown | None:
+    """What the error says against the host; None: nothing."""
+    if isinstance(error, HostDown):
+        return error
+    for one in _unwrapped(error):
+        if isinstance(one, HostDown):
+            return one
+        status = _status_of(one)
+        if status is not None:
+            return HostDown(f"it answers {status}") if status >= 500 else None
+        if _is_no_such_name(one):
+            return None
+    is_connect = any(_is_connect(one) for one in _unwrapped(error))
+    if is_connect or any(_is_fault(one) for one in _unwrapped(error)):
+        return HostDown(_shown(error), is_connect=is_connect)
+    return None
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether the host answered something that it may answer, such as 404: it is well, and the job is not."""
+    statuses = (_status_of(one) for one in _unwrapped(error))
+    return any(status is not None and status < 500 for status in statuses)
+
+
+def _unwrapped(error: BaseException, depth: int = DEPTH_MAX) -> Iterator[BaseException]:
+    """The error and those that it was made of, as its library or `raise … from` says. What a job says of itself counts as
+    it is: it may give up because of a host, and that is not for us to undo."""
+    if isinstance(error, HostShut | JobHopeless | JobLater):
+        return
+    yield error
+    if not depth:
+        return
+    if isinstance(error, BaseExceptionGroup):
+        inner: list[object] = list(error.exceptions)
+    else:
+        named = [getattr(error, name, None) for name in ("os_error", "reason", "cause")]  # aiohttp, urllib, yt-dlp
+        inner = [error.__cause__, *named, *error.args[:1]]
+        raised = getattr(error, "exc_info", None)  # yt-dlp
+        if isinstance(raised, tuple) and len(raised) == 3:
+            inner.append(raised[1])
+    for one in inner:
+        if isinstance(one, BaseException) and one is not error:
+            yield from _unwrapped(one, depth - 1)
+
+
+def _names(error: BaseException) -> Iterator[str]:
+    for kind in type(error).__mro__:
+        yield f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+
+
+def _status_of(error: BaseException) -> int | None:
+    if _ANSWERED.isdisjoint(_names(error)):
+        return None
+    answer = getattr(error, "response", None)
+    for holder, name in ((error, "status"), (error, "code"), (answer, "status_code"), (answer, "status")):
+        status = getattr(holder, name, None)
+        if isinstance(status, int) and 100 <= status < 600:
+            return status
+    return None
+
+
+def _is_no_such_name(error: BaseException) -> bool:
+    return isinstance(error, socket.gaierror) and error.errno in _NO_SUCH_NAME
+
+
+def _is_connect(error: BaseException) -> bool:
+    if isinstance(error, ConnectionRefusedError | socket.gaierror):
+        return True
+    is_unreachable = isinstance(error, OSError) and error.errno in _NO_CONNECTION
+    return is_unreachable or not _CONNECTS.isdisjoint(_names(error))
+
+
+def _is_fault(error: BaseException) -> bool:
+    """Files that are missing and disks that are full are OSErrors as well, and none of the host's."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    is_network = isinstance(error, OSError) and error.errno in _NETWORK
+    return is_network or not _FAULTS.isdisjoint(_names(error))
+
+
+def _shown(error: BaseException) -> str:
+    """Without the address beyond the host: tokens are often in it."""
+    text = " ".join(_URL.sub(r"\1\2", str(error)).split())
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name)[:WHY_CHARS_MAX]
+
 
 __all__ = ["HostDown", "HostView", "Hosts", "fault_of"]
 

@@ -13,8 +13,16 @@ import msgspec
 import peik.errors
 from peik.core.problem import Problem
 from peik.errors import described
-from peik.jobs.endings import RESULT_BYTES_MAX, JobHopeless, JobLater, WorkFailed, trace_of
-from peik.jobs.ports import FolderOver, HostShut, NoRoom
+from peik.jobs.outcome import (
+    RESULT_BYTES_MAX,
+    FolderOver,
+    HostShut,
+    JobHopeless,
+    JobLater,
+    NoRoom,
+    WorkFailed,
+    trace_of,
+)
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 _LENGTH = struct.Struct(">I")

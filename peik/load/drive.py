@@ -12,10 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.core.reply import Reply
-from peik.load.latency import Latencies
+from peik.core.outcome import Reply
 from peik.load.place import Place, bot_of
-from peik.load.plan import Letters, Way, Work, Written, letters_plan, updates_plan
+from peik.load.plan import Latencies, Letters, Way, Work, Written, letters_plan, updates_plan
 
 FIRST_CHAT = 10_000_001
 TEXT = "Your order has left the warehouse and will be with you soon; here is what you asked for, and a link to more."

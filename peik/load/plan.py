@@ -1,13 +1,19 @@
 """What is to be done, when, and why so much of it. Pure: chance comes in as an argument."""
 
 import enum
+import itertools
+import math
 import random
 import re
+import statistics
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from peik.core.units import parse_duration_s
-from peik.ops.capacity import LETTERS, PEAK, REQUESTS
+from peik.monitoring.capacity import LETTERS, PEAK, REQUESTS
 
 LETTERS_MAX = 1_000_000  # of one run: what the simulated Telegram and we ourselves keep of each of them
 BATCH = 10
@@ -113,3 +119,215 @@ def parse_span(text: str) -> float:
     if seconds <= 0:
         raise ValueError("a load needs some time; write 60s or 30m")
     return seconds
+
+
+# How long each piece of work took, from the moment it was due. Every one is kept, so the percentiles are exact.
+
+
+# 1, 2, 5, 10 … ms: what people read without a ruler.
+EDGES_S: tuple[float, ...] = tuple(step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5))
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one kind of work, in milliseconds."""
+
+    count: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """So many took at most `up_to_s`, and more than the bar before it; the last one has no bound."""
+
+    up_to_s: float | None
+    count: int
+
+
+class Latencies:
+    """Due moments are seconds since the beginning. Due, not sent: what had to wait for its turn has waited."""
+
+    __slots__ = ("_due_s", "_took_s")
+
+    def __init__(self) -> None:
+        self._due_s = array("d")
+        self._took_s = array("d")
+
+    def __len__(self) -> int:
+        return len(self._took_s)
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        return zip(self._due_s, self._took_s, strict=True)
+
+    def add(self, *, due_s: float, done_s: float) -> None:
+        self._due_s.append(due_s)
+        self._took_s.append(max(0.0, done_s - due_s))  # two clocks may differ by a hair
+
+    def figures(self, *, since_s: float = 0.0) -> Figures | None:
+        """None if there is nothing to say."""
+        ordered = sorted(took for due, took in self if due >= since_s)
+        if not ordered:
+            return None
+        p50, p95, p99 = (1000 * percentile(ordered, percent) for percent in (50, 95, 99))
+        return Figures(count=len(ordered), p50_ms=p50, p95_ms=p95, p99_ms=p99, max_ms=1000 * ordered[-1])
+
+    def bars(self) -> list[Bar]:
+        """From the first bar that holds something to the last."""
+        counts = [0] * (len(EDGES_S) + 1)
+        for took_s in self._took_s:
+            counts[bisect_left(EDGES_S, took_s)] += 1
+        full = [number for number, count in enumerate(counts) if count]
+        if not full:
+            return []
+        edges: list[float | None] = [*EDGES_S, None]
+        return [Bar(up_to_s=edges[number], count=counts[number]) for number in range(full[0], full[-1] + 1)]
+
+    def over_time(self, percent: float, *, width_s: float) -> list[tuple[float, float]]:
+        """The percentile of what was due in each stretch of so many seconds, at the stretch's middle."""
+        stretches: dict[int, list[float]] = {}
+        for due_s, took_s in self:
+            stretches.setdefault(int(due_s // width_s), []).append(took_s)
+        return [
+            ((number + 0.5) * width_s, percentile(sorted(took), percent)) for number, took in sorted(stretches.items())
+        ]
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest that so many of a hundred do not exceed."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+# Whether a figure that should stay level has grown: a robust slope with its uncertainty, and a verdict that may be
+# "too short".
+#
+# Memory does not fall back evenly and rises in steps, so a straight line through all samples would see leaks
+# everywhere. Here the samples are put into blocks of equal time, of which only the lowest counts (a leak raises the
+# floor, a busy moment does not), and the slope is Theil's and Sen's: the median of the slopes of all pairs, which a
+# third of wild values cannot move.
+
+
+BLOCKS_MAX = 40
+BLOCKS_MIN = 8
+Z = 2.576  # of a hundred such intervals 99 hold the true slope, if the blocks were independent; neighbours are not quite
+
+Sample = tuple[float, float]  # seconds since the beginning, the figure
+
+
+class Verdict(enum.StrEnum):
+    FLAT = "flat"
+    SETTLING = "settling"  # it grew, and hardly does any more: caches that fill
+    LEAK = "leak"
+    TOO_SHORT = "too short to say"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts as growth. Below `allowed` over the whole time nothing is called a leak, however steady it is."""
+
+    unit: str
+    per_unit: float = 1.0  # of the figures, in one unit of what people read
+    allowed: float  # in the figures' own measure
+    allowed_share: float = 0.0  # of the level, if that is more
+    warm_share: float = 1 / 3  # of the time, which is not looked at: caches fill, pools open
+    least_s: float = 120.0  # of what is left; less says nothing
+
+
+MEMORY = Rule(unit="MiB", per_unit=2.0**20, allowed=6 * 2.0**20, allowed_share=0.05)
+HANDLES = Rule(unit="handles", allowed=8.0)
+
+
+class Trend(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures are in the rule's unit; slopes per hour."""
+
+    verdict: Verdict
+    unit: str
+    seconds: float  # that were looked at, after the warm-up
+    level: float = 0.0
+    highest: float = 0.0
+    per_hour: float = 0.0
+    per_hour_low: float = 0.0
+    per_hour_high: float = 0.0
+    unseen_per_hour: float | None = None  # slower growth than this would not be called a leak in so short a time
+
+    @property
+    def words(self) -> str:
+        if self.verdict is Verdict.TOO_SHORT:
+            return f"too short to say: {self.seconds:.0f} s after the warm-up"
+        held = (
+            f"{self.verdict} at {self.level:.0f} {self.unit}: {self.per_hour:+.1f} an hour "
+            f"(99 %: {self.per_hour_low:+.1f} to {self.per_hour_high:+.1f}) in {self.seconds:.0f} s"
+        )
+        if self.verdict is Verdict.FLAT and self.unseen_per_hour is not None:
+            held += f"; less than {self.unseen_per_hour:.0f} an hour could not be seen"
+        return held
+
+
+def trend(samples: Sequence[Sample], rule: Rule) -> Trend:
+    highest = max((value for _, value in samples), default=0.0) / rule.per_unit
+    warm = after_warm_up(samples, rule.warm_share)
+    span_s = warm[-1][0] - warm[0][0] if warm else 0.0
+    floors = block_floors(warm)
+    if span_s < rule.least_s or len(floors) < BLOCKS_MIN:
+        return Trend(verdict=Verdict.TOO_SHORT, unit=rule.unit, seconds=span_s, highest=highest)
+    level = statistics.median(value for _, value in floors)
+    slope, low, high = theil_sen(floors)
+    allowed = max(rule.allowed, rule.allowed_share * level)
+    hourly = 3600.0 / rule.per_unit
+    return Trend(
+        verdict=_judged(floors, slope=slope, low=low, span_s=span_s, allowed=allowed),
+        unit=rule.unit,
+        seconds=span_s,
+        level=level / rule.per_unit,
+        highest=highest,
+        per_hour=slope * hourly,
+        per_hour_low=low * hourly,
+        per_hour_high=high * hourly,
+        unseen_per_hour=allowed / span_s * hourly,
+    )
+
+
+def _judged(floors: Sequence[Sample], *, slope: float, low: float, span_s: float, allowed: float) -> Verdict:
+    if low <= 0.0 or slope * span_s <= allowed:
+        return Verdict.FLAT
+    late, _, _ = theil_sen(floors[len(floors) // 2 :])
+    # A leak goes on as it began. What fills up is slow in its second half, by the same measure.
+    return Verdict.LEAK if late * span_s > allowed else Verdict.SETTLING
+
+
+def after_warm_up(samples: Sequence[Sample], share: float) -> Sequence[Sample]:
+    if not samples:
+        return samples
+    first, last = samples[0][0], samples[-1][0]
+    begins = first + (last - first) * share
+    return [one for one in samples if one[0] >= begins]
+
+
+def block_floors(samples: Sequence[Sample]) -> list[Sample]:
+    """The lowest sample of each block of equal time, three samples to a block at least."""
+    count = min(BLOCKS_MAX, len(samples) // 3)
+    if count < 2:
+        return []
+    first, last = samples[0][0], samples[-1][0]
+    width_s = (last - first) / count or 1.0
+    blocks = itertools.groupby(samples, key=lambda one: min(count - 1, int((one[0] - first) / width_s)))
+    return [min(block, key=lambda one: one[1]) for _, block in blocks]
+
+
+def theil_sen(points: Sequence[Sample]) -> tuple[float, float, float]:
+    """The slope, and the bounds between which it lies (Sen 1968). Two points at one moment have no slope."""
+    slopes = sorted(
+        (later[1] - earlier[1]) / (later[0] - earlier[0])
+        for earlier, later in itertools.combinations(points, 2)
+        if later[0] != earlier[0]
+    )
+    if not slopes:
+        return 0.0, -math.inf, math.inf
+    count = len(points)
+    spread = Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    low = math.floor((len(slopes) - spread) / 2)
+    high = math.ceil((len(slopes) + spread) / 2)
+    return (
+        statistics.median(slopes),
+        slopes[low] if low >= 0 else -math.inf,
+        slopes[high] if high < len(slopes) else math.inf,
+    )

@@ -5,13 +5,11 @@ import time
 
 import msgspec
 
-from peik.load.client import Client
 from peik.load.count import Counts
-from peik.load.latency import Latencies
-from peik.load.place import decoded
-from peik.load.result import Result, broken_by, kinds_of, notes_on, this_machine
+from peik.load.place import Client, decoded
+from peik.load.plan import HANDLES, MEMORY, Latencies, trend
+from peik.load.report import Result, broken_by, kinds_of, notes_on, this_machine
 from peik.load.run import watched
-from peik.load.slope import HANDLES, MEMORY, trend
 
 PER_S, PER_S_MAX = 0.2, 0.5  # Telegram allows about one a second in a chat, and people read there
 LETTERS_MAX = 600

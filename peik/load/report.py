@@ -1,11 +1,267 @@
 """The report of a run as one file: HTML with its plots in it. Read as text it still says everything."""
 
-from collections.abc import Mapping, Sequence
+import math
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from peik.load.result import Kind, Result
-from peik.load.svg import Points, plot
-from peik.load.words import bars_drawn, facts_of, verdict_of
+import msgspec
+
+from peik import __version__
+from peik.load.count import Counts
+from peik.load.plan import Bar, Figures, Latencies, Sample, Trend, Verdict
+
+# Plots as SVG text: lines over time with a grid and a legend. No script, no outside network, legible in light and
+# dark.
+
+
+WIDTH, HEIGHT = 720, 240
+LEFT, RIGHT, TOP, BOTTOM = 56, 24, 34, 26
+COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2")
+_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_INK, _GRID = "#6b7280", "#9ca3af"
+
+Points = Sequence[tuple[float, float]]
+
+
+def plot(title: str, lines: Mapping[str, Points], *, unit: str, marks: Sequence[tuple[float, str]] = ()) -> str:
+    """`lines` by name; the moments are seconds. `marks` are upright lines with a word. Starts at nothing, so that a growth
+    looks as large as it is."""
+    shown = {name: points for name, points in lines.items() if points}
+    last_s = max((points[-1][0] for points in shown.values()), default=1.0) or 1.0
+    highest = _round_up(max((value for points in shown.values() for _, value in points), default=1.0))
+
+    def x(at_s: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * at_s / last_s
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / highest
+
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" '
+        f'font-family="system-ui, sans-serif" font-size="11" fill="{_INK}">'
+    )
+    parts = [
+        head,
+        f"<title>{escape(title)}</title>",
+        f'<text x="{LEFT}" y="13" font-size="13" font-weight="600">{escape(title)}</text>',
+    ]
+    for share in _QUARTERS:
+        level, height = highest * share, y(highest * share)
+        parts.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height:.1f}" y2="{height:.1f}" stroke="{_GRID}" stroke-width="0.5"/>'
+        )
+        parts.append(f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{_figure(level)}</text>')
+    parts += [
+        f'<text x="{x(last_s * share):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{_clock(last_s * share)}</text>'
+        for share in _QUARTERS
+    ]
+    for at_s, word in marks:
+        parts.append(
+            f'<line x1="{x(at_s):.1f}" x2="{x(at_s):.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{_INK}" '
+            f'stroke-width="0.7" stroke-dasharray="2 3"><title>{escape(word)}</title></line>'
+        )
+    legend = LEFT
+    for colour, (name, points) in zip(COLOURS * (1 + len(shown) // len(COLOURS)), shown.items(), strict=False):
+        path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts.append(f'<text x="{legend}" y="28" fill="{colour}">{escape(name)}</text>')
+        legend += 7 * len(name) + 18
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="13" text-anchor="end">{escape(unit)}</text>')
+    return "\n".join([*parts, "</svg>"])
+
+
+def _round_up(value: float) -> float:
+    """To 1, 2, 4, 5 or 10 of its power of ten, so that quarters are round as well."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 4, 5, 10) if step * power >= value * 0.999)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+# What one run found, as one document: `--json` prints it, the terminal and the report draw it.
+
+
+LATE_MS_MAX = 100.0  # with more at the 99th percentile it is we who were slow, not Peik
+POINTS = 120  # of a plot
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    system: str
+    cores: int
+    python: str
+    peik: str
+    store: str
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One way that is timed, from the moment at which it was due."""
+
+    name: str
+    figures: Figures
+    bars: list[Bar]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    machine: Machine
+    seconds: float
+    letters_per_s: float  # wanted, without the answers of bots
+    updates_per_s: float
+    bots: int
+    chats: int
+    delivered_per_s: float
+    kinds: list[Kind]
+    counts: Counts
+    refusals: dict[str, int]
+    late: Figures | None  # we ourselves
+    memory: Trend
+    handles: Trend
+    sizes_before: dict[str, int]
+    sizes_after: dict[str, int]
+    backlog_max: int
+    broken: list[str]
+    notes: list[str]
+    series: dict[str, list[Sample]]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.broken
+
+
+def this_machine(store: str) -> Machine:
+    return Machine(
+        system=f"{platform.system()} {platform.machine()}",
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        python=platform.python_version(),
+        peik=__version__,
+        store=store,
+    )
+
+
+def kinds_of(named: Iterable[tuple[str, Latencies]]) -> list[Kind]:
+    """Those of which there was any."""
+    found = []
+    for name, latencies in named:
+        figures = latencies.figures()
+        if figures is not None:
+            found.append(Kind(name=name, figures=figures, bars=latencies.bars()))
+    return found
+
+
+def broken_by(counts: Counts, trends: Iterable[tuple[str, Trend]]) -> list[str]:
+    grown = [f"{name}: {trend.words}" for name, trend in trends if trend.verdict is Verdict.LEAK]
+    nothing = [] if counts.accepted or counts.updates else ["nothing was accepted, so nothing was shown"]
+    return counts.broken() + grown + nothing
+
+
+def notes_on(late: Figures | None, counts: Counts) -> list[str]:
+    """What a reader of the figures should know."""
+    notes = []
+    if late is not None and late.p99_ms > LATE_MS_MAX:
+        notes.append(
+            f"This program itself was late by up to {late.p99_ms:.0f} ms (p99): the machine is too busy for the load and the "
+            "server together, and the latencies are worse than Peik's own."
+        )
+    if counts.doubled and not counts.doubled_by_habit:
+        notes.append(f"{counts.doubled} repeats, all of them after tries that were uncertain.")
+    return notes
+
+
+def per_second(moments: Sequence[float], *, for_s: float) -> list[Sample]:
+    """How many a second, over time."""
+    width_s = max(1.0, for_s / POINTS)
+    counts = Counter(int(moment // width_s) for moment in moments)
+    return [((n + 0.5) * width_s, counts[n] / width_s) for n in range(max(counts, default=-1) + 1)]
+
+
+def thinned(samples: Sequence[Sample]) -> list[Sample]:
+    """So many that a plot can show, the last one among them."""
+    step = max(1, len(samples) // POINTS)
+    return [*samples[:-1:step], *samples[-1:]]
+
+
+# A result in words and bars, for the terminal and the report alike.
+
+
+BAR = 40
+
+
+def verdict_of(result: Result) -> str:
+    if result.is_good:
+        counts = result.counts
+        return f"Nothing was lost: {counts.delivered:,} letters delivered, {counts.updates:,} updates handed on."
+    return f"Not good: {'; '.join(result.broken)}."
+
+
+def facts_of(result: Result) -> list[tuple[str, str]]:
+    machine, counts = result.machine, result.counts
+    work = (
+        f"{result.letters_per_s:g} letters/s and {result.updates_per_s:g} updates/s with an answer each for "
+        f"{result.seconds:g} s, {result.bots} bots, {result.chats} chats"
+    )
+    found = [
+        ("machine", f"{machine.system}, {machine.cores} cores, Python {machine.python}, Peik {machine.peik}"),
+        ("store", machine.store),
+        ("work", work),
+        ("letters", f"{counts.letters:,}, accepted {counts.accepted:,}, delivered {counts.delivered:,}"),
+        ("delivered", f"{result.delivered_per_s:,.1f} a second; at most {result.backlog_max:,} were waiting"),
+        ("lost", f"{counts.lost:,}"),
+        ("doubled", f"{counts.doubled:,} (uncertain tries: {counts.uncertain_tries:,})"),
+        ("updates", f"{counts.updates:,}, lost {counts.updates_lost:,}, twice {counts.updates_doubled:,}"),
+    ]
+    for name, count in (
+        ("refused", counts.refused),
+        ("without an answer", counts.unknown),
+        ("still waiting", counts.waiting),
+        ("failed", counts.failed),
+    ):
+        if count:
+            found.append((name, f"{count:,}"))
+    if result.refusals:
+        found.append(("refusals", ", ".join(f"{why}: {count:,}" for why, count in result.refusals.items())))
+    memory, handles = result.memory, result.handles
+    found.append(("memory", f"{memory.words}; {memory.highest:.0f} MiB at most" if memory.highest else _UNSEEN))
+    found.append(("open handles", f"{handles.words}; {handles.highest:.0f} at most" if handles.highest else _UNSEEN))
+    if result.sizes_after:
+        for name, size in sorted(result.sizes_after.items(), key=lambda one: -one[1]):
+            if size >= 1024:
+                found.append((f"size of {name}", f"{_mb(result.sizes_before.get(name, 0))} → {_mb(size)}"))
+    return found
+
+
+def bars_drawn(bars: Sequence[Bar]) -> list[str]:
+    """A histogram in lines of text: up to so many ms, a bar, how many."""
+    most, total = max((bar.count for bar in bars), default=1), sum(bar.count for bar in bars)
+    drawn = []
+    for bar in bars:
+        edge = "more" if bar.up_to_s is None else f"≤ {_time(bar.up_to_s)}"
+        filled = "█" * round(BAR * bar.count / most) or ("▏" if bar.count else "")
+        drawn.append(f"{edge:>9} {filled:<{BAR}} {bar.count:>8,} {100 * bar.count / total:5.1f} %")
+    return drawn
+
+
+_UNSEEN = "cannot be seen from here"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.2f} MB"
+
 
 _STYLE = """
 :root { color-scheme: light dark }

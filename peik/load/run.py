@@ -2,28 +2,97 @@
 
 import asyncio
 import contextlib
+import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
-from peik.load.client import Client
+import msgspec
+
 from peik.load.count import Arrived, count, ledger, total_of
 from peik.load.drive import Drive
-from peik.load.latency import Latencies
-from peik.load.place import Place
-from peik.load.plan import Work
-from peik.load.result import (
-    POINTS,
-    Result,
-    broken_by,
-    kinds_of,
-    notes_on,
-    per_second,
-    thinned,
-    this_machine,
-)
-from peik.load.slope import HANDLES, MEMORY, trend
-from peik.load.watch import Watch, stats_of
+from peik.load.place import Client, Place
+from peik.load.plan import HANDLES, MEMORY, Latencies, Sample, Work, trend, users_a_day
+from peik.load.report import POINTS, Machine, Result, broken_by, kinds_of, notes_on, per_second, thinned, this_machine
+from peik.monitoring.capacity import LETTERS
+
+# Looks at the server while it works: its memory, its open handles, what waits in it.
+
+
+WATCH_S = 1.0
+HAS_PROC = Path("/proc/self/statm").exists()
+ASK_METRICS_S = 5.0  # of a Peik whose process is not ours to look at
+
+
+class Stats(msgspec.Struct):
+    waiting: int = 0
+    active: int = 0
+    delayed: int = 0
+    completed: int = 0
+    failed: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        return self.waiting + self.active + self.delayed
+
+
+class Watch:
+    """Moments are seconds since `began_at`. A look that fails leaves a gap; whether Peik answers is the drive's to say."""
+
+    def __init__(self, peik: Client, pid: int | None) -> None:
+        """`pid` is that of a process of this machine; without one, Peik's own metrics are asked."""
+        self._peik = peik
+        self._pid = pid
+        self._began_at = time.time()
+        self.memory: list[Sample] = []
+        self.handles: list[Sample] = []
+        self.backlog: list[Sample] = []
+
+    async def run(self) -> None:
+        asked_at_s = -ASK_METRICS_S
+        while True:
+            now_s = time.time() - self._began_at
+            if self._pid is not None and HAS_PROC:
+                self._note(now_s, process_look(self._pid))
+            elif now_s - asked_at_s >= ASK_METRICS_S:
+                asked_at_s = now_s
+                self._note(now_s, await self._metrics())
+            stats = await stats_of(self._peik)
+            if stats is not None:
+                self.backlog.append((now_s, float(stats.unfinished)))
+            await asyncio.sleep(WATCH_S)
+
+    def _note(self, now_s: float, found: tuple[int, int] | None) -> None:
+        if found is not None:
+            self.memory.append((now_s, float(found[0])))
+            self.handles.append((now_s, float(found[1])))
+
+    async def _metrics(self) -> tuple[int, int] | None:
+        reply = await self._peik.ask("GET", "/metrics")
+        if reply.status != 200:
+            return None
+        lines = dict(line.rsplit(" ", 1) for line in reply.body.decode().splitlines() if line.startswith("process_"))
+        try:
+            return int(float(lines["process_resident_memory_bytes"])), int(float(lines["process_open_fds"]))
+        except (KeyError, ValueError):  # not every system tells
+            return None
+
+
+def process_look(pid: int) -> tuple[int, int] | None:
+    """Resident bytes and open handles of a process of this machine. None: it has ended, or is not ours."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  only counted
+    except (OSError, IndexError):
+        return None
+
+
+async def stats_of(peik: Client) -> Stats | None:
+    """None: it does not answer just now."""
+    reply = await peik.ask("GET", "/v1/stats")
+    return msgspec.json.decode(reply.body, type=Stats) if reply.status == 200 else None
+
 
 DRAIN_S = 60.0  # without anything that ends
 LOOK_S = 0.2
@@ -134,3 +203,107 @@ def _last_s(drive: Drive, arrivals: list[Arrived]) -> float:
 
 def _ms(latencies: Latencies, percent: float, width_s: float) -> list[tuple[float, float]]:
     return [(at, 1000 * took) for at, took in latencies.over_time(percent, width_s=width_s)]
+
+
+# How much this machine can take: the rate is raised until what comes in waits longer and longer, then narrowed down.
+
+
+FIRST_PER_S = 40.0  # letters, answers of bots among them
+TIMES = 1.6
+NARROWINGS = 2
+PER_S_MAX = 20_000.0
+ACCEPT_MS_MAX = 1000.0
+ARRIVE_MS_MAX = 3000.0
+KEPT_UP_SHARE = 0.9
+LATE_MS_MAX = 500.0
+ACCEPTED, ARRIVED = "REST request → accepted", "letter → at Telegram"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    letters_per_s: float
+    accept_p99_ms: float
+    arrive_p99_ms: float
+    backlog_max: int
+    why_not: str | None  # None: it kept up
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    machine: Machine
+    letters_per_s: float  # the most that was kept up with; 0: not even the first step
+    users_a_day: int
+    bots_needed: int  # at Telegram's pace, which was not kept here
+    ended_by: str
+    steps: list[Step]
+    broken: list[str]
+
+
+async def find_limit(run: Callable[[Work], Awaitable[Result]], *, step_s: float, bots: int, chats: int) -> Limit:
+    """Raises nothing of its own; a promise that breaks on the way ends the search and is told."""
+    steps: list[Step] = []
+    good, bad, rate = 0.0, 0.0, FIRST_PER_S
+    narrowed = 0
+    while True:
+        result = await run(work_at(rate, step_s=step_s, bots=bots, chats=chats))
+        steps.append(judged(result, rate))
+        # Where it is too much, letters may be refused or still wait: that is what is looked for. Loss is not.
+        broken = result.counts.faults()
+        if broken:
+            return _limit(result.machine, good, steps, ended_by="a promise was broken", broken=broken)
+        if steps[-1].why_not is None:
+            good = rate
+        else:
+            bad = rate
+        if bad:
+            narrowed += 1
+        if narrowed > NARROWINGS or rate >= PER_S_MAX:
+            worst = next((one.why_not for one in reversed(steps) if one.why_not), "the highest rate was reached")
+            return _limit(result.machine, good, steps, ended_by=worst, broken=[])
+        rate = next_rate(good, bad)
+
+
+def next_rate(good: float, bad: float) -> float:
+    """Between what went and what did not, by equal factors; upwards while nothing failed."""
+    if not bad:
+        return min(PER_S_MAX, good * TIMES)
+    return float((max(good, bad / TIMES**2) * bad) ** 0.5)
+
+
+def work_at(letters_per_s: float, *, step_s: float, bots: int, chats: int) -> Work:
+    """In the same mix as a profile: of four letters one is the bot's answer to somebody."""
+    updates = letters_per_s / LETTERS
+    return Work(letters_per_s=letters_per_s - updates, updates_per_s=updates, for_s=step_s, bots=bots, chats=chats)
+
+
+def judged(result: Result, letters_per_s: float) -> Step:
+    p99 = {kind.name: kind.figures.p99_ms for kind in result.kinds}
+    accept_ms, arrive_ms = p99.get(ACCEPTED, 0.0), p99.get(ARRIVED, 0.0)
+    why = None
+    if result.counts.refused or result.counts.unknown:
+        why = "Peik no longer accepted everything"
+    elif result.late is not None and result.late.p99_ms > LATE_MS_MAX:
+        why = "the load program itself could not keep up"
+    elif accept_ms > ACCEPT_MS_MAX:
+        why = f"accepting took {accept_ms:.0f} ms (p99)"
+    elif arrive_ms > ARRIVE_MS_MAX:
+        why = f"a letter took {arrive_ms:.0f} ms to Telegram (p99)"
+    elif result.delivered_per_s < letters_per_s * KEPT_UP_SHARE:
+        why = f"{result.delivered_per_s:.0f} of {letters_per_s:.0f} letters a second were delivered"
+    return Step(
+        letters_per_s=letters_per_s,
+        accept_p99_ms=accept_ms,
+        arrive_p99_ms=arrive_ms,
+        backlog_max=result.backlog_max,
+        why_not=why,
+    )
+
+
+def _limit(machine: Machine, good: float, steps: list[Step], *, ended_by: str, broken: list[str]) -> Limit:
+    return Limit(
+        machine=machine,
+        letters_per_s=good,
+        users_a_day=users_a_day(good),
+        bots_needed=max(1, -(-int(good) // 30)),  # Telegram's figure for bulk is 30 a second of one bot
+        ended_by=ended_by,
+        steps=steps,
+        broken=broken,
+    )

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from peik.notifications.values import KEYS, NOTICES, Notice, NotifyRequest, digest_of, filed, read
-from peik.paper_ports import Filing, PaperStore
+from peik.core.documents import Filing, PaperStore
+from peik.notifications.model import KEYS, NOTICES, Notice, NotifyRequest, digest_of, filed, read
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,22 @@
 """The texts that a company has for its types of notifications, per language. What has none is written plainly."""
 
-from peik.core.notification import DEFAULT, check_template, template_keys
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+
+from peik.core.documents import PaperStore
 from peik.errors import NotFound
-from peik.notifications.values import TEMPLATES, Template, checked_language, checked_type, filed, read
-from peik.paper_ports import PaperStore
+from peik.notifications.model import (
+    DEFAULT,
+    TEMPLATES,
+    Template,
+    check_template,
+    checked_language,
+    checked_type,
+    filed,
+    read,
+    template_keys,
+)
 
 
 class Templates:
@@ -45,3 +58,24 @@ def _key(kind: str, language: str) -> str:
 
 def _unknown(kind: str, language: str) -> NotFound:
     return NotFound(code="unknown_template", detail=f"There is no template of type {kind} in {language}.")
+
+
+# What Peik itself says to people who link their chat, in every language that it brings along.
+
+
+ENGLISH = "en"
+Texts = Mapping[str, Mapping[str, str]]
+
+
+def load_outreach() -> Texts:
+    """By language. A company's own words are templates of the types peik.linked, peik.wrong, peik.late and peik.refused."""
+    tables: Texts = tomllib.loads(
+        resources.files("peik.notifications").joinpath("outreach.toml").read_text(encoding="utf-8")
+    )
+    return tables
+
+
+def words_of(texts: Texts, language: str | None) -> Mapping[str, str]:
+    """fa-IR finds fa; what is not known finds English."""
+    code = (language or "").lower().replace("_", "-")
+    return texts.get(code) or texts.get(code.partition("-")[0]) or texts[ENGLISH]

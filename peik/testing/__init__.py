@@ -6,10 +6,10 @@ from peik.testing.exchange import Exchange, How
 from peik.testing.faults import Fault, Faults, Kind
 from peik.testing.ledger import Counters, Delivery, Ledger
 from peik.testing.options import Limits, Options
-from peik.testing.pushes import Push
 from peik.testing.running import run_sim
 from peik.testing.server import SimServer
 from peik.testing.telegram import Telegram
+from peik.testing.world import Push
 
 __all__ = [
     "Answer",

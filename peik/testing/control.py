@@ -1,46 +1,390 @@
 """The tester's side over HTTP, under `/sim/`: any process in any language can drive the simulated Telegram."""
 
+import base64
+from typing import ClassVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from peik.core.problem import Problem
-from peik.testing import orders
-from peik.testing.answer import Answer, Pending, Refusal, failure, success
+from peik.core.problem import BadInput, Problem
+from peik.testing.answer import Answer, Json, Pending, Refusal, UploadedFile, failure, success
+from peik.testing.ledger import Ledger
 from peik.testing.telegram import Telegram
 from peik.testing.wire import Request
+from peik.testing.world import ChatType, Status
+
+# The control calls, one class each: its fields are what the call takes, `carry_out` is what it does.
+#
+# A bot is its id or its token, a user is an id, a chat its id or @name.
+
+
+class Order(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    is_open: ClassVar[bool] = False  # takes any object, as `given`
+
+    def carry_out(self, telegram: Telegram) -> object:
+        raise NotImplementedError
+
+
+class Health(Order):
+    def carry_out(self, telegram: Telegram) -> object:
+        return {"now": telegram.now(), "bots": len(telegram.bots)}
+
+
+# What happened
+
+
+class Sent(Order):
+    """Deliveries after a number; with `at_least` only when there are so many in all, or the timeout is over."""
+
+    bot: int | None = None
+    chat: int | None = None
+    method: str | None = None
+    after: int = 0
+    limit: int = 1000
+    at_least: int = 0
+    timeout: float = 10.0
+
+    def carry_out(self, telegram: Telegram) -> object:
+        if self.at_least <= telegram.sent.total:
+            return self.rows(telegram.sent)
+
+        def answer() -> Answer:
+            return success(self.rows(telegram.sent))
+
+        pending = Pending(due_at=telegram.now() + self.timeout, ask=answer)
+        telegram.awaited.append((self.at_least, pending))
+        return pending
+
+    def rows(self, ledger: Ledger) -> Json:
+        found = ledger.where(bot_id=self.bot, chat_id=self.chat, method=self.method, after=self.after)
+        return {"total": ledger.total, "deliveries": found[: self.limit]}
+
+
+class Applied(Order):
+    bot: int | None = None
+    chat: int | None = None
+    method: str | None = None
+    after: int = 0
+    limit: int = 1000
+
+    def carry_out(self, telegram: Telegram) -> object:
+        found = telegram.applied.where(bot_id=self.bot, chat_id=self.chat, method=self.method, after=self.after)
+        return {"total": telegram.applied.total, "deliveries": found[: self.limit]}
+
+
+class ShowCounters(Order):
+    def carry_out(self, telegram: Telegram) -> object:
+        return telegram.counters.as_json()
+
+
+class ShowMessage(Order):
+    bot: int | str
+    chat: int | str
+    message_id: int
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return telegram.message(self.bot, self.chat, self.message_id)
+
+
+# The whole
+
+
+class ShowOptions(Order):
+    def carry_out(self, telegram: Telegram) -> object:
+        return telegram.options
+
+
+class ChangeOptions(Order):
+    is_open = True
+    given: dict[str, object]
+
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.options.change(self.given)
+        return telegram.options
+
+
+class Reset(Order):
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.faults.clear()
+        telegram.forget()
+        return True
+
+
+# Bots, people, chats
+
+
+class ShowBots(Order):
+    def carry_out(self, telegram: Telegram) -> object:
+        now = telegram.now()
+        rows = []
+        for bot in telegram.bots.values():
+            bot.queue.expire(now)
+            hook = bot.webhook.url if bot.webhook else ""
+            rows.append({**bot.user.as_json(), "pending_update_count": bot.queue.size, "webhook": hook})
+        return rows
+
+
+class AddBot(Order):
+    token: str
+    username: str = ""
+    first_name: str = ""
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return telegram.add_bot(self.token, username=self.username, first_name=self.first_name).user.as_json()
+
+
+class Revoke(Order):
+    bot: int | str
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return {"token": telegram.revoke(self.bot)}
+
+
+class AddUser(Order):
+    id: int
+    first_name: str = ""
+    language_code: str | None = None
+    username: str | None = None
+    is_reachable: bool | None = None
+    is_deactivated: bool | None = None
+
+    def carry_out(self, telegram: Telegram) -> object:
+        user = telegram.user(
+            self.id,
+            self.first_name,
+            self.language_code,
+            self.username,
+            is_reachable=self.is_reachable,
+            is_deactivated=self.is_deactivated,
+        )
+        return user.as_json()
+
+
+class AddChat(Order):
+    type: ChatType
+    title: str = ""
+    id: int | None = None
+    username: str | None = None
+    is_forum: bool = False
+    bots: list[int | str] = []
+
+    def carry_out(self, telegram: Telegram) -> object:
+        chat = telegram.chat(
+            self.type, self.title, chat_id=self.id, username=self.username, is_forum=self.is_forum, bots=[*self.bots]
+        )
+        return chat.as_json()
+
+
+class AddTopic(Order):
+    chat: int
+    name: str
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return {"message_thread_id": telegram.topic(self.chat, self.name).id, "name": self.name}
+
+
+# What people do
+
+
+class Write(Order):
+    bot: int | str
+    user: int
+    text: str = ""
+    chat: int | str | None = None
+    thread_id: int | None = None
+    reply_to: int | None = None
+    date: float | None = None
+    content: dict[str, object] | None = None
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return telegram.write(
+            self.bot,
+            self.user,
+            self.text,
+            chat=self.chat,
+            thread_id=self.thread_id,
+            reply_to=self.reply_to,
+            date=self.date,
+            content=self.content,
+        )
+
+
+class Upload(Order):
+    bot: int | str
+    user: int
+    kind: str
+    base64: str
+    filename: str = "file.bin"
+    content_type: str = "application/octet-stream"
+    caption: str = ""
+    chat: int | str | None = None
+
+    def carry_out(self, telegram: Telegram) -> object:
+        try:
+            content = base64.b64decode(self.base64, validate=True)
+        except ValueError:
+            raise BadInput(code="not_base64", detail="`base64` holds the file's bytes in base64.") from None
+        file = UploadedFile(filename=self.filename, content=content, content_type=self.content_type)
+        return telegram.upload(self.bot, self.user, self.kind, file, caption=self.caption, chat=self.chat)
+
+
+class Edit(Order):
+    bot: int | str
+    chat: int | str
+    message_id: int
+    text: str
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return telegram.edit(self.bot, self.chat, self.message_id, self.text)
+
+
+class Press(Order):
+    bot: int | str
+    user: int
+    message_id: int
+    data: str
+    chat: int | str | None = None
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return {"id": telegram.press(self.bot, self.user, self.message_id, self.data, chat=self.chat)}
+
+
+class Ask(Order):
+    bot: int | str
+    user: int
+    kind: str
+    payload: dict[str, object] | None = None
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return {"id": telegram.ask(self.bot, self.user, self.kind, self.payload)}
+
+
+class PushUpdate(Order):
+    bot: int | str
+    type: str
+    payload: dict[str, object]
+    date: float | None = None
+
+    def carry_out(self, telegram: Telegram) -> object:
+        event = telegram.update(self.bot, self.type, self.payload, date=self.date)
+        return {"update_id": event.id if event else None}
+
+
+class Block(Order):
+    bot: int | str
+    user: int
+
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.block(self.bot, self.user)
+        return True
+
+
+class Unblock(Order):
+    bot: int | str
+    user: int
+
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.unblock(self.bot, self.user)
+        return True
+
+
+class Standing(Order):
+    """The bot's standing in a group or channel becomes another; "kicked" by default."""
+
+    bot: int | str
+    chat: int | str
+    status: Status = "kicked"
+    by: int = 1
+
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.kick(self.bot, self.chat, by=self.by, status=self.status)
+        return True
+
+
+class Migrate(Order):
+    chat: int
+    by: int = 1
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return {"chat_id": telegram.migrate(self.chat, by=self.by)}
+
+
+# Trouble
+
+
+class ShowFaults(Order):
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.faults.sweep()
+        return telegram.faults.standing
+
+
+class AddFault(Order):
+    is_open = True
+    given: dict[str, object]
+
+    def carry_out(self, telegram: Telegram) -> object:
+        details = dict(self.given)
+        kind, seconds = str(details.pop("kind", "")), details.pop("seconds", None)
+        return telegram.faults.add(kind, seconds=msgspec.convert(seconds, float | None), **details)
+
+
+class EndFaults(Order):
+    """One by id, all of a kind, or all."""
+
+    id: int | None = None
+    kind: str | None = None
+
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.faults.clear(self.id if self.id is not None else self.kind)
+        return True
+
+
+class Outage(Order):
+    seconds: float
+
+    def carry_out(self, telegram: Telegram) -> object:
+        return telegram.outage(self.seconds)
+
+
+class Dark(Order):
+    on: bool
+
+    def carry_out(self, telegram: Telegram) -> object:
+        telegram.dark(self.on)
+        return True
+
 
 # docs/simulator.md has one heading for each, and a test holds it to that.
-CALLS: dict[tuple[str, str], type[orders.Order]] = {
-    ("GET", "health"): orders.Health,
-    ("GET", "sent"): orders.Sent,
-    ("GET", "applied"): orders.Applied,
-    ("GET", "counters"): orders.ShowCounters,
-    ("GET", "message"): orders.ShowMessage,
-    ("GET", "options"): orders.ShowOptions,
-    ("POST", "options"): orders.ChangeOptions,
-    ("POST", "reset"): orders.Reset,
-    ("GET", "bots"): orders.ShowBots,
-    ("POST", "bots"): orders.AddBot,
-    ("POST", "revoke"): orders.Revoke,
-    ("POST", "users"): orders.AddUser,
-    ("POST", "chats"): orders.AddChat,
-    ("POST", "topics"): orders.AddTopic,
-    ("POST", "write"): orders.Write,
-    ("POST", "upload"): orders.Upload,
-    ("POST", "edit"): orders.Edit,
-    ("POST", "press"): orders.Press,
-    ("POST", "ask"): orders.Ask,
-    ("POST", "update"): orders.PushUpdate,
-    ("POST", "block"): orders.Block,
-    ("POST", "unblock"): orders.Unblock,
-    ("POST", "standing"): orders.Standing,
-    ("POST", "migrate"): orders.Migrate,
-    ("GET", "faults"): orders.ShowFaults,
-    ("POST", "faults"): orders.AddFault,
-    ("DELETE", "faults"): orders.EndFaults,
-    ("POST", "outage"): orders.Outage,
-    ("POST", "dark"): orders.Dark,
+CALLS: dict[tuple[str, str], type[Order]] = {
+    ("GET", "health"): Health,
+    ("GET", "sent"): Sent,
+    ("GET", "applied"): Applied,
+    ("GET", "counters"): ShowCounters,
+    ("GET", "message"): ShowMessage,
+    ("GET", "options"): ShowOptions,
+    ("POST", "options"): ChangeOptions,
+    ("POST", "reset"): Reset,
+    ("GET", "bots"): ShowBots,
+    ("POST", "bots"): AddBot,
+    ("POST", "revoke"): Revoke,
+    ("POST", "users"): AddUser,
+    ("POST", "chats"): AddChat,
+    ("POST", "topics"): AddTopic,
+    ("POST", "write"): Write,
+    ("POST", "upload"): Upload,
+    ("POST", "edit"): Edit,
+    ("POST", "press"): Press,
+    ("POST", "ask"): Ask,
+    ("POST", "update"): PushUpdate,
+    ("POST", "block"): Block,
+    ("POST", "unblock"): Unblock,
+    ("POST", "standing"): Standing,
+    ("POST", "migrate"): Migrate,
+    ("GET", "faults"): ShowFaults,
+    ("POST", "faults"): AddFault,
+    ("DELETE", "faults"): EndFaults,
+    ("POST", "outage"): Outage,
+    ("POST", "dark"): Dark,
 }
 
 

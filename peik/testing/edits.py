@@ -3,13 +3,11 @@
 See docs/telegram.md, Method classes, and docs/telegram.md, Uncertain sends.
 """
 
-from peik.testing.answer import bad
-from peik.testing.chats import Chat
+from peik.testing.answer import Json, bad, integer, integers, mapping, number, text_of
 from peik.testing.media import album_item
-from peik.testing.params import Json, integer, integers, mapping, number
-from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text
+from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text, writable_chat
 from peik.testing.sends import IDS_MAX, Handler, checklist
-from peik.testing.world import Call, World
+from peik.testing.world import Call, Chat, Topic, World
 
 _CONTENT = (
     "text",
@@ -221,4 +219,76 @@ EDITS: dict[str, Handler] = {
     "unpinChatMessage": unpin,
     "unpinAllChatMessages": unpin_all,
     "setMessageReaction": react,
+}
+
+
+# Forum topics: made, closed, opened again, deleted.
+
+
+def create(world: World, call: Call) -> object:
+    chat = writable_chat(world, call.bot, call.params)
+    name = text_of(call.params, "name")
+    if not name:
+        raise bad("topic name must be non-empty")
+    if not (chat.is_forum or chat.is_lenient or chat.is_private):
+        raise bad("the chat is not a forum")
+    topic = add(world, chat, name)
+    world.note_applied(call, chat_id=chat.id, message_id=topic.id, text=name)
+    return {"message_thread_id": topic.id, "name": name, "icon_color": topic.icon_color}
+
+
+def add(world: World, chat: Chat, name: str) -> Topic:
+    """A new topic; its id is that of the service message that opens it."""
+    topic = Topic(id=chat.next_message_id(), name=name)
+    chat.topics[topic.id] = topic
+    return topic
+
+
+def edit(world: World, call: Call) -> object:
+    chat, topic = _topic(world, call)
+    topic.name = text_of(call.params, "name") or topic.name
+    return _done(world, call, chat, topic)
+
+
+def close(world: World, call: Call) -> object:
+    chat, topic = _topic(world, call)
+    if topic.is_closed:
+        raise bad("TOPIC_NOT_MODIFIED")
+    topic.is_closed = True
+    return _done(world, call, chat, topic)
+
+
+def reopen(world: World, call: Call) -> object:
+    chat, topic = _topic(world, call)
+    if not topic.is_closed:
+        raise bad("TOPIC_NOT_MODIFIED")
+    topic.is_closed = False
+    return _done(world, call, chat, topic)
+
+
+def delete(world: World, call: Call) -> object:
+    chat, topic = _topic(world, call)
+    del chat.topics[topic.id]
+    return _done(world, call, chat, topic)
+
+
+def _topic(world: World, call: Call) -> tuple[Chat, Topic]:
+    chat = writable_chat(world, call.bot, call.params)
+    topic = chat.topics.get(integer(call.params, "message_thread_id"))
+    if topic is None:
+        raise bad("message thread not found")
+    return chat, topic
+
+
+def _done(world: World, call: Call, chat: Chat, topic: Topic) -> object:
+    world.note_applied(call, chat_id=chat.id, message_id=topic.id, text=topic.name)
+    return True
+
+
+TOPICS: dict[str, Handler] = {
+    "createForumTopic": create,
+    "editForumTopic": edit,
+    "closeForumTopic": close,
+    "reopenForumTopic": reopen,
+    "deleteForumTopic": delete,
 }

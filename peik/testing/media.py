@@ -5,12 +5,10 @@ See docs/telegram.md, Sizes and files.
 
 from urllib.parse import urlsplit
 
-from peik.testing.answer import Refusal, UploadedFile, bad
-from peik.testing.files import KINDS, StoredFile
+from peik.testing.answer import Json, Params, Refusal, UploadedFile, bad, integer, text_of
 from peik.testing.options import MIB
-from peik.testing.params import Json, Params, integer, text_of
 from peik.testing.posting import caption
-from peik.testing.world import Call, World
+from peik.testing.world import KINDS, Call, StoredFile, World
 
 CAPTIONED = frozenset({"photo", "document", "audio", "video", "animation", "voice"})
 PHOTO_BYTES_MAX = 10 * MIB

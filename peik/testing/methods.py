@@ -3,17 +3,13 @@
 See docs/telegram.md, Method classes.
 """
 
-from peik.testing.answer import Described, Refusal, bad, too_many
-from peik.testing.chats import RIGHTS, Member
-from peik.testing.edits import EDITS
+from peik.testing.answer import Described, Json, Refusal, bad, integer, text_of, too_many
+from peik.testing.edits import EDITS, TOPICS
 from peik.testing.media import store, taken
-from peik.testing.params import Json, integer, text_of
-from peik.testing.polling import POLLING
 from peik.testing.posting import known_chat, writable_chat
 from peik.testing.sends import SENDS, Handler, send_anything
-from peik.testing.topics import TOPICS
-from peik.testing.webhooks import WEBHOOKS
-from peik.testing.world import Call, World
+from peik.testing.webhooks import POLLING, WEBHOOKS
+from peik.testing.world import RIGHTS, Call, Member, World
 
 LOGIN_WAIT_S = 600.0
 CLOSE_WAIT_S = 600.0

@@ -1,14 +1,11 @@
 """What people do in the simulated Telegram: write, press, block, leave. Each deed becomes the update that Telegram would send."""
 
 from peik.core.problem import BadInput
-from peik.testing.answer import UploadedFile
-from peik.testing.bots import Bot, Query
-from peik.testing.chats import SUPERGROUP_BASE, Chat, ChatType, Member, Status, User
+from peik.testing.answer import Json, UploadedFile, integer
 from peik.testing.media import described
-from peik.testing.params import Json, integer
 from peik.testing.posting import visible
 from peik.testing.updates import Event
-from peik.testing.world import World
+from peik.testing.world import SUPERGROUP_BASE, Bot, Chat, ChatType, Member, Query, Status, User, World
 
 
 def add_user(world: World, user_id: int, *, first_name: str, username: str | None, language_code: str | None) -> User:

@@ -2,13 +2,10 @@
 
 import msgspec
 
-from peik.testing import limits
-from peik.testing.answer import Refusal, bad, encode, forbidden
-from peik.testing.bots import Bot
-from peik.testing.chats import Chat, Topic
-from peik.testing.formatting import plain
-from peik.testing.params import Json, Params, flag, integer, mapping, sequence, text_of
-from peik.testing.world import Call, World
+from peik.testing import faults
+from peik.testing.answer import Json, Params, Refusal, bad, encode, flag, forbidden, integer, mapping, sequence, text_of
+from peik.testing.markup import plain
+from peik.testing.world import Bot, Call, Chat, Topic, World
 
 TEXT_MAX = 4096
 CAPTION_MAX = 1024
@@ -93,7 +90,7 @@ def charge(world: World, call: Call, chat: Chat, amount: int) -> None:
     if not figures.on:
         return
     try:
-        limits.charge(
+        faults.charge(
             figures,
             call.bot.pace,
             call.now,
@@ -113,7 +110,7 @@ def charge_edit(world: World, call: Call, chat: Chat) -> None:
     if not figures.on or chat.user is not None:
         return
     try:
-        limits.charge_edit(figures, call.bot.pace, call.now, chat_id=chat.id)
+        faults.charge_edit(figures, call.bot.pace, call.now, chat_id=chat.id)
     except Refusal:
         world.counters.limited += 1
         raise

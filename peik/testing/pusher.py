@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import httptools
 
 from peik.testing.deliveries import PushResult
-from peik.testing.pushes import Push
 from peik.testing.telegram import Telegram
 from peik.testing.webhooks import Check
+from peik.testing.world import Push
 
 _ANSWER_BYTES_MAX = 4 << 20
 

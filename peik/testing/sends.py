@@ -3,9 +3,8 @@
 import itertools
 from collections.abc import Callable
 
-from peik.testing.answer import bad
+from peik.testing.answer import Json, Params, bad, flag, integer, integers, mapping, number, sequence, text_of
 from peik.testing.media import CAPTIONED, album_item, described, taken
-from peik.testing.params import Json, Params, flag, integer, integers, mapping, number, sequence, text_of
 from peik.testing.posting import caption, charge, envelope, known_chat, message_text, post, writable_chat
 from peik.testing.world import Call, World
 

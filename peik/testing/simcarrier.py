@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from peik.carrier_ports import Request
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
+from peik.telegram.port import Request
 from peik.testing.answer import Answer, Pending, UploadedFile
 from peik.testing.exchange import Exchange, How
 from peik.testing.faults import Kind

@@ -5,19 +5,15 @@ import re
 from collections.abc import Callable
 
 from peik.core.problem import BadInput
-from peik.testing import forms, methods, people, topics, webhooks
-from peik.testing.answer import Answer, Pending, Refusal, UploadedFile, failure, success
-from peik.testing.bots import Bot
-from peik.testing.chats import Chat, ChatType, Status, Topic, User
+from peik.testing import edits, methods, people, webhooks, wire
+from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, success
 from peik.testing.deliveries import PushResult
 from peik.testing.exchange import PLAIN, Exchange, How, planned
 from peik.testing.faults import Fault, Kind
 from peik.testing.options import Options
-from peik.testing.params import Json, Params
 from peik.testing.posting import visible
-from peik.testing.pushes import Push
 from peik.testing.updates import Event
-from peik.testing.world import Call, World
+from peik.testing.world import Bot, Call, Chat, ChatType, Push, Status, Topic, User, World
 
 BotRef = Bot | int | str
 UserRef = User | int
@@ -131,8 +127,8 @@ class Telegram(World):
                 bot.webhook = None
             return None
         try:
-            params, files = forms.read(b"", result.content_type.encode(), result.body)
-        except forms.Unreadable:
+            params, files = wire.read(b"", result.content_type.encode(), result.body)
+        except wire.Unreadable:
             return None
         method = webhooks.method_in_answer(params)
         return self.call(bot.token_text, method, params, files) if method else None
@@ -187,7 +183,7 @@ class Telegram(World):
 
     def topic(self, chat: Chat | int, name: str) -> Topic:
         """A new topic in a forum."""
-        return topics.add(self, self._place(chat), name)
+        return edits.add(self, self._place(chat), name)
 
     def write(
         self, bot: BotRef, user: UserRef, text: str = "", *, chat: ChatRef | None = None, thread_id: int | None = None,

@@ -1,21 +1,285 @@
 """Everything the simulated Telegram knows, and the few ways to find or make it. Time and chance come from outside."""
 
+import base64
+import hashlib
 import random
 from collections import deque
 from collections.abc import Callable
+from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from peik.core.problem import BadInput
 from peik.core.token import Token
-from peik.testing.answer import Pending, Refusal, UploadedFile, encode
-from peik.testing.bots import Bot
-from peik.testing.chats import SUPERGROUP_BASE, Chat, Member, User
-from peik.testing.faults import Faults
+from peik.testing.answer import Json, Params, Pending, Refusal, UploadedFile, encode
+from peik.testing.deliveries import Deliveries
+from peik.testing.faults import BotPace, Faults
 from peik.testing.ledger import Counters, Delivery, Ledger, digest
 from peik.testing.options import Options
-from peik.testing.params import Json, Params
-from peik.testing.updates import DAY_S, Event, expiry, queue_id
+from peik.testing.updates import DAY_S, DEFAULT_TYPES, Event, UpdateQueue, expiry, queue_id
+
+# Who and where: people, chats, topics and what each bot may do in them. State only; the rules of methods are
+# elsewhere.
+
+
+ChatType = Literal["private", "group", "supergroup", "channel"]
+Status = Literal["creator", "administrator", "member", "restricted", "left", "kicked"]
+
+SUPERGROUP_BASE = -1_000_000_000_000  # supergroups and channels have ids below this
+
+
+# What an administrator may do, and what a restricted member may.
+RIGHTS = (
+    "is_anonymous", "can_manage_chat", "can_delete_messages", "can_manage_video_chats", "can_restrict_members",
+    "can_promote_members", "can_change_info", "can_invite_users", "can_post_stories", "can_edit_stories",
+    "can_delete_stories", "can_send_welcome_messages",
+)  # fmt: skip
+PERMISSIONS = (
+    "can_send_messages", "can_send_audios", "can_send_documents", "can_send_photos", "can_send_videos",
+    "can_send_video_notes", "can_send_voice_notes", "can_send_polls", "can_send_other_messages",
+    "can_add_web_page_previews", "can_react_to_messages", "can_edit_tag", "can_change_info", "can_invite_users",
+    "can_pin_messages", "can_manage_topics",
+)  # fmt: skip
+
+
+class User(msgspec.Struct, kw_only=True):
+    """A person, or the face of a bot."""
+
+    id: int
+    first_name: str
+    is_bot: bool = False
+    username: str | None = None
+    language_code: str | None = None
+    is_deactivated: bool = False
+    is_reachable: bool = True  # False: a bot must not write first
+
+    def as_json(self) -> Json:
+        face: Json = {"id": self.id, "is_bot": self.is_bot, "first_name": self.first_name}
+        if self.username:
+            face["username"] = self.username
+        if self.language_code:
+            face["language_code"] = self.language_code
+        return face
+
+
+class Topic(msgspec.Struct, kw_only=True):
+    id: int
+    name: str
+    icon_color: int = 7322096
+    is_closed: bool = False
+
+
+class Member(msgspec.Struct, kw_only=True):
+    """Somebody's standing in a chat; for a bot also what it may do there."""
+
+    status: Status = "member"
+    can_send: bool = True
+    can_pin: bool = True
+    can_delete: bool = True
+
+    @property
+    def is_inside(self) -> bool:
+        return self.status not in {"left", "kicked"}
+
+    def as_json(self, user: User) -> Json:
+        """A ChatMember. Each status has fields of its own, and strict libraries refuse one that lacks them."""
+        face: Json = {"user": user.as_json(), "status": self.status}
+        match self.status:
+            case "creator":
+                face["is_anonymous"] = False
+            case "administrator":
+                rights = dict.fromkeys(RIGHTS, True) | {"is_anonymous": False, "can_delete_messages": self.can_delete}
+                face |= {"can_be_edited": False, **rights, "can_pin_messages": self.can_pin}
+            case "restricted":
+                face |= {"is_member": True, "until_date": 0, **dict.fromkeys(PERMISSIONS, self.can_send)}
+            case "kicked":
+                face["until_date"] = 0
+        return face
+
+
+class Chat(msgspec.Struct, kw_only=True):
+    """One chat. A private one belongs to one bot and one person, so each pair has its own message numbers."""
+
+    id: int
+    type: ChatType
+    title: str | None = None
+    username: str | None = None
+    user: User | None = None  # of a private chat
+    is_forum: bool = False
+    is_lenient: bool = False  # made by its first use: any thread exists, any bot is a member
+    is_blocked: bool = False  # private: the person has stopped the bot
+    is_deleted: bool = False
+    migrated_to: int | None = None
+    last_message_id: int = 0
+    active_at: float = float("-inf")  # when a person last wrote or pressed here
+    messages: dict[int, Json] = msgspec.field(default_factory=dict)
+    topics: dict[int, Topic] = msgspec.field(default_factory=dict)
+    members: dict[int, Member] = msgspec.field(default_factory=dict)
+    pinned: list[int] = msgspec.field(default_factory=list)
+    face: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)  # as_json, encoded once: it is in every message
+
+    def __post_init__(self) -> None:
+        self.face = msgspec.Raw(encode(self.as_json()))
+
+    @property
+    def is_private(self) -> bool:
+        return self.type == "private"
+
+    def as_json(self) -> Json:
+        face: Json = {"id": self.id, "type": self.type}
+        if self.title is not None:
+            face["title"] = self.title
+        if self.username:
+            face["username"] = self.username
+        if self.user is not None:
+            face["first_name"] = self.user.first_name
+            if self.user.username:
+                face["username"] = self.user.username
+        if self.is_forum:
+            face["is_forum"] = True
+        return face
+
+    def next_message_id(self) -> int:
+        self.last_message_id += 1
+        return self.last_message_id
+
+
+# Files that bots and people have uploaded: their ids, their places, and their contents as far as memory allows.
+
+
+# Kind: how an id of it begins (as Telegram's do), its folder, its usual ending.
+KINDS = {
+    "photo": ("AgACAgQAAxk", "photos", "jpg"),
+    "document": ("BQACAgQAAxk", "documents", "bin"),
+    "audio": ("CQACAgQAAxk", "music", "mp3"),
+    "video": ("BAACAgQAAxk", "videos", "mp4"),
+    "animation": ("CgACAgQAAxk", "animations", "mp4"),
+    "voice": ("AwACAgQAAxk", "voice", "oga"),
+    "video_note": ("DQACAgQAAxk", "video_notes", "mp4"),
+    "sticker": ("CAACAgQAAxk", "stickers", "webp"),
+}
+
+
+class StoredFile(msgspec.Struct, kw_only=True):
+    """One file as one bot knows it: ids are per bot (docs/telegram.md, Sizes and files)."""
+
+    file_id: str
+    unique_id: str
+    kind: str
+    size_bytes: int
+    path: str
+    filename: str
+    content_type: str
+    content: bytes | None
+
+    def as_json(self) -> Json:
+        return {"file_id": self.file_id, "file_unique_id": self.unique_id, "file_size": self.size_bytes}
+
+
+class FileShelf:
+    """All files of one bot. Ids are kept for ever, contents only up to a budget, oldest first to go."""
+
+    def __init__(self, bot_id: int, *, bytes_max: int) -> None:
+        self._bot_id = bot_id
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._by_id: dict[str, StoredFile] = {}
+        self._by_path: dict[str, StoredFile] = {}
+        self._full: deque[StoredFile] = deque()
+
+    def put(self, kind: str, upload: UploadedFile) -> StoredFile:
+        prefix, folder, ending = KINDS.get(kind, KINDS["document"])
+        number = len(self._by_id)
+        unique = hashlib.blake2b(upload.content, digest_size=9, person=kind.encode()[:16])
+        suffix = upload.filename.rpartition(".")[2] if "." in upload.filename else ending
+        stored = StoredFile(
+            file_id=f"{prefix}{self._bot_id:x}Z{number:08x}Q",
+            unique_id=f"AQAD{unique.hexdigest()}",
+            kind=kind,
+            size_bytes=len(upload.content),
+            path=f"{folder}/file_{number}.{suffix}",
+            filename=upload.filename,
+            content_type=upload.content_type,
+            content=upload.content,
+        )
+        self._by_id[stored.file_id] = self._by_path[stored.path] = stored
+        self._full.append(stored)
+        self._bytes += stored.size_bytes
+        while self._bytes > self._bytes_max and len(self._full) > 1:
+            oldest = self._full.popleft()
+            oldest.content = None
+            self._bytes -= oldest.size_bytes
+        return stored
+
+    def by_id(self, file_id: str) -> StoredFile | None:
+        return self._by_id.get(file_id)
+
+    def by_path(self, path: str) -> StoredFile | None:
+        return self._by_path.get(path)
+
+
+# One bot as Telegram keeps it: its token, its queue, its way of receiving, and its recent past.
+
+
+class Poller(msgspec.Struct, kw_only=True):
+    """What getUpdates remembers from call to call (docs/telegram.md, Polling)."""
+
+    offset: int = 0
+    started_at: float = float("-inf")
+    parked: Pending | None = None
+    next_conflict_at: float = float("-inf")  # the first 409 in 3 s is immediate, the following are held back
+
+
+class Webhook(msgspec.Struct, kw_only=True):
+    """A webhook as it was set, and how it fares."""
+
+    url: str
+    secret_token: str = ""
+    ip_address: str = ""
+    connections_max: int = 40
+    has_certificate: bool = False
+    deliveries: Deliveries
+    error_at: float | None = None
+    error: str = ""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to the bot that must be answered soon: a press, an inline query, a checkout.
+
+    See docs/telegram.md, Answers in time.
+    """
+
+    kind: str
+    asked_at: float
+    chat_id: int | None
+
+
+class Bot:
+    """Plain state; the rules are with the methods."""
+
+    def __init__(self, *, token_text: str, user: User, now: float, chance: random.Random, options: Options) -> None:
+        self.id = user.id
+        self.token_text = token_text
+        self.user = user
+        self.face = msgspec.Raw(encode(user.as_json()))  # it is in every message the bot sends
+        self.started_at = now
+        self.logged_out_until = float("-inf")
+        self.dialogs: dict[int, Chat] = {}  # private chats, by the person's id
+        self.pace = BotPace()
+        self.queue = UpdateQueue(chance, jumps=options.mode == "cloud")
+        self.allowed = DEFAULT_TYPES  # shared by getUpdates and setWebhook, kept from call to call
+        self.poller = Poller()
+        self.webhook: Webhook | None = None
+        self.webhook_set_at = float("-inf")
+        self.webhook_check: Pending | None = None  # a setWebhook whose connection is being tried
+        self.files = FileShelf(user.id, bytes_max=options.files_bytes_max)
+        self.queries: dict[str, Query] = {}
+        self.settings: dict[str, object] = {}  # what set… has set and get… gives back
+
+    def __repr__(self) -> str:
+        return f"Bot({self.id})"
+
 
 CHAT_ID_END = 1 << 52  # ids have at most 52 significant bits, says the Bot API
 
@@ -225,3 +489,33 @@ class World:
             if self.updated is not None:
                 self.updated(bot)
         return event
+
+
+# One push of one update to a webhook: where it goes and what it carries.
+
+
+class Push(msgspec.Struct, frozen=True, kw_only=True):
+    """To be POSTed once; then `Telegram.push_done` wants to know."""
+
+    bot_id: int
+    webhook: Webhook
+    event: Event
+
+    @property
+    def url(self) -> str:
+        return self.webhook.url
+
+    @property
+    def body(self) -> bytes:
+        return self.event.body
+
+    def headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip, deflate"}
+        if self.webhook.secret_token:
+            headers["X-Telegram-Bot-Api-Secret-Token"] = self.webhook.secret_token
+        parts = urlsplit(self.webhook.url)
+        if parts.username:
+            # Credentials in the URL are sent as HTTP Basic auth (docs/telegram.md, Setting a webhook).
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        return headers

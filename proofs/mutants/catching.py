@@ -13,10 +13,10 @@ from typing import Literal
 
 import msgspec
 
-from peik.testing.seeded.drawing import Kind
 from proofs.mutants.lives import Played
 from proofs.mutants.planting import Mutant, copy_source, plant
 from proofs.mutants.report import Row
+from simulation.drawing import Kind
 
 LIFE_S = 4.0  # what a life may take on a busy machine, on average
 START_S = 120.0

@@ -9,8 +9,8 @@ from typing import Annotated, NoReturn
 import msgspec
 import typer
 
-from peik.testing.seeded.drawing import Kind
-from peik.testing.seeded.play import play
+from simulation.drawing import Kind
+from simulation.play import play
 
 LIFE_S_MAX = 45  # a life takes a second; one that takes so long has no end
 WRONG_MAX = 3

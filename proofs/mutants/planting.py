@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from peik.testing.seeded.drawing import Kind
+from simulation.drawing import Kind
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "proofs" / "mutants.toml"

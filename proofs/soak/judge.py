@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from peik.load.slope import HANDLES, MEMORY, Rule, Sample, Trend, Verdict, after_warm_up, theil_sen, trend
+from peik.load.plan import HANDLES, MEMORY, Rule, Sample, Trend, Verdict, after_warm_up, theil_sen, trend
 from proofs.nodes.judge import PAGE, Letter, Sent, ledger
 from proofs.soak.traffic import Lane, Traffic
 from proofs.soak.trouble import Life, Trouble

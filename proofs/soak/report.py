@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from peik.load.result import this_machine
-from peik.load.svg import plot
+from peik.load.report import plot, this_machine
 from proofs.soak.judge import Found
 from proofs.soak.plan import Plan
 

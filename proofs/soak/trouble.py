@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from peik.load.slope import Sample
-from peik.load.watch import process_look
+from peik.load.plan import Sample
+from peik.load.run import process_look
 from proofs.soak.plan import Plan
 from proofs.soak.traffic import FIRST_CHAT
 from tests.carrier.proxies import LittleProxy

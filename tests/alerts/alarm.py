@@ -16,15 +16,15 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from peik import events
-from peik.app import running
-from peik.jobs.kinds import Kinds
-from peik.office import Office
-from peik.ops.alert_papers import Told
-from peik.ops.alert_rules import BY_NAME
-from peik.store.choosing import AnyStore, store_of
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.alerts.matters import Told
+from peik.alerts.rules import BY_NAME
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.core import events
+from peik.jobs.store import Kinds
+from peik.storage.executor import InlineExecutor
+from peik.storage.open import AnyStore, store_of
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing import Options
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import Stage, play_closed

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from peik.ops.alert_rules import BY_NAME
+from peik.alerts.rules import BY_NAME
 
 
 def marked() -> set[str]:

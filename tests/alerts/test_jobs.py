@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from peik.core.broadcast import Canary, Phase
+from peik.broadcasts.model import Canary, Phase
 from peik.core.letter import State
-from peik.job_ports import KindTerms
-from peik.jobs.desk import JobRequest
 from peik.jobs.hosts import HostDown
-from peik.jobs.kinds import Kind, Kinds
+from peik.jobs.service import JobRequest
+from peik.jobs.store import Kind, Kinds, KindTerms
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.broadcasts.story import Campaign, people
 from tests.engine.story import BOT

@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.ports import LetterFilter
+from peik.outbox.store import LetterFilter
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.engine.receivers import Receivers
 from tests.engine.story import BOT, call

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from peik import events
-from peik.app import Office, running
+from peik.alerts.rules import CALM_S
+from peik.app.lifetime import running
+from peik.app.runtime import Office
 from peik.clock import SystemClock
-from peik.config import load
-from peik.ops.alert_rules import CALM_S
-from peik.ports import LetterFilter
+from peik.core import events
+from peik.outbox.store import LetterFilter
+from peik.settings.config import load
 from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier
 from tests.alerts.alarm import ADMIN, RAISED, Pager, paging

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from peik.core.arrival import Arrival
-from peik.inbox_ports import Pushed
+from peik.inbox.store import Pushed
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.engine.story import BOT, TOKEN
 from tests.inbox.bots import Bots, ok

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Archive
+from peik.archive.store import Archive
 from tests.store.all_places import HAS_SERVERS
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from peik.archive_ports import Direction, FeedLine, Happening, LineKind, LogLine, Message, Session
+from peik.archive.store import Direction, FeedLine, Happening, LineKind, LogLine, Message, Session
 
 NOW = 1_800_000_000_000
 CHAT, CHANNEL, PERSON = 5, -1_001_234_567_890, 77

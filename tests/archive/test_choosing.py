@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from peik.archive.choosing import archive_of, beside
 from peik.archive.sqlite.archive import SqliteArchive
+from peik.archive.wiring import archive_of, beside
 from peik.errors import StartError
 
 

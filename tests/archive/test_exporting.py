@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from peik.archive.exporting import Form, Part, export_events, export_messages
-from peik.archive_ports import EventFilter, MessageFilter
+from peik.archive.export import Form, Part, export_events, export_messages
+from peik.archive.store import EventFilter, MessageFilter
 from tests.archive.places import SqlitePlace, opened
 from tests.archive.samples import CHAT, NOW, event, message
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.archive.folding import WORD_CHARS_MAX, WORDS_MAX, words
+from peik.archive.rules import WORD_CHARS_MAX, WORDS_MAX, words
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from peik.archive.gathering import Gathering
+from peik.archive.batcher import Gathering
 from peik.errors import StoreUnavailable
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from peik.archive_ports import Fed
+from peik.archive.store import Fed
 from tests.archive.places import SqlitePlace, opened
 from tests.archive.samples import CHAT, line, message
 

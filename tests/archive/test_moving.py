@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from peik.archive.moving import Watch, move, summed
-from peik.archive_ports import Archive, ArchiveRetention, ChatState, Fed, Kind, MessageFilter, Record
+from peik.archive.move import Watch, move, summed
+from peik.archive.store import Archive, ArchiveRetention, ChatState, Fed, Kind, MessageFilter, Record
 from peik.errors import Conflict, StoreUnavailable
 from tests.archive.places import PLACES, Place, SqlitePlace, opened
 from tests.archive.samples import CHANNEL, NOW, PERSON, event, line, log, message, session

@@ -6,10 +6,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from peik.archive.queries import migrations
+from peik.archive.sql import migrations
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.sqlite.database import APPLICATION_ID, PACKAGE
-from peik.archive_ports import Fed, MessageFilter
+from peik.archive.store import Fed, MessageFilter
 from peik.errors import StartError, StoreUnavailable
 from tests.archive.places import SqlitePlace, opened
 from tests.archive.samples import line, message, session

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from peik.archive.moving import summed
-from peik.backups.watching import Watch
+from peik.archive.move import summed
+from peik.backups.model import Watch
 from tests.archive.places import PLACES, Place, SqlitePlace, opened
 from tests.archive.samples import message
 from tests.archive.test_moving import fill

@@ -127,7 +127,7 @@ def test_one_that_is_killed_leaves_no_half_file(shell: Shell) -> None:
         "    sync(handle)\n"
         "    if 'unfinished' in os.readlink(f'/proc/self/fd/{handle}'): os.kill(os.getpid(), signal.SIGKILL)\n"
         "container.os.fsync = stop\n"
-        "sys.argv = ['peik', 'backup', 'create']; from peik.doors.cli import main; main()"
+        "sys.argv = ['peik', 'backup', 'create']; from peik.app.cli import main; main()"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program],

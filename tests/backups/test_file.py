@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from peik.backups import container, folders
-from peik.backups.manifest import FORMAT, MAGIC, MANIFEST, Head, Manifest, Member
-from peik.backups.sealing import CHUNK_BYTES, key_id_of, new_salt
-from peik.backups.watching import Watch, on_thread
+from peik.backups import container, files
+from peik.backups.container import CHUNK_BYTES, key_id_of, new_salt
+from peik.backups.model import FORMAT, MAGIC, MANIFEST, Head, Manifest, Member, Watch, on_thread
 from peik.errors import Problem
 
 KEY = bytes(range(32))
@@ -92,7 +91,7 @@ def small(folder: Path, keys: tuple[bytes, ...]) -> Path:
 def test_a_sealed_stream_that_ends_between_two_chunks_is_not_whole(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    from peik.backups.sealing import SealedReader, SealingWriter
+    from peik.backups.container import SealedReader, SealingWriter
 
     path = tmp_path / "sealed"
     with path.open("wb") as file:
@@ -122,7 +121,7 @@ def test_a_foreign_file_a_newer_one_and_a_missing_one_are_told_apart(tmp_path: P
 
 
 def test_a_name_that_leads_out_is_refused(tmp_path: Path) -> None:
-    from peik.backups.manifest import Member, read_manifest
+    from peik.backups.model import Member, read_manifest
 
     for name in ("../up", "/etc/passwd", "manifest.json", ""):
         member = Member(path=name, size_bytes=0, sha256="")
@@ -169,9 +168,9 @@ def test_one_that_lacks_a_member_which_its_manifest_names_is_refused(tmp_path: P
 
 
 def test_where_somebody_works_nobody_tidies_up_and_what_the_dead_left_goes(tmp_path: Path) -> None:
-    with folders.workplace(tmp_path) as first:
+    with files.workplace(tmp_path) as first:
         dead = first.with_name(f"{first.name}0")
         dead.mkdir()
-        with folders.workplace(tmp_path) as second:
+        with files.workplace(tmp_path) as second:
             assert (first.is_dir(), second.is_dir(), dead.exists()) == (True, True, False)
     assert list(tmp_path.iterdir()) == []

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from peik.backup_events import BackupFailed, BackupMade
-from peik.backups.desk import Backups
+from peik.backups.events import BackupFailed, BackupMade
 from peik.backups.keeper import RETRY_S, Keeper
 from peik.backups.ledger import Ledger, newest
-from peik.building_backups import backups_of
-from peik.config import load
+from peik.backups.service import Backups
+from peik.backups.wiring import backups_of
+from peik.core.documents import Filing
+from peik.core.events import Event, Events, Surprise
 from peik.errors import StartError, StoreUnavailable
-from peik.events import Event, Events, Surprise
-from peik.paper_ports import Filing
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.settings.config import load
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
 
 DAY_S = 24 * 3600.0

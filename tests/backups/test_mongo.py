@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peik.backups.watching import Watch
+from peik.backups.model import Watch
 from tests.archive.places import HAS_SERVERS, MongoPlace, opened
 from tests.archive.samples import message
 from tests.backups.trips import backups_in
@@ -18,8 +18,8 @@ if not HAS_SERVERS:
 
 from pymongo import MongoClient
 
-from peik.archive.mongo.copying import COLLECTIONS as COPIED
-from peik.archive.mongo.indexes import INDEXES
+from peik.archive.mongo.archive import COLLECTIONS as COPIED
+from peik.archive.mongo.documents import INDEXES
 from peik.backups.mongo import COLLECTIONS
 
 _NAMED = re.compile(r'\b(?:collection|settled)\("(\w+)"\)')

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from peik.backups.postgres_programs import named, restore, run
-from peik.backups.watching import Watch
+from peik.backups.model import Watch
+from peik.backups.postgres import named, restore, run
 from peik.errors import Conflict, StartError
-from peik.store.postgres.address import read_address
+from peik.storage.postgres.session import read_address
 from tests.backups.trips import backups_in
 from tests.store.acts import accept, draft, enclosed
 from tests.store.all_places import HAS_SERVERS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from peik.backups.watching import Stopped, Watch
+from peik.backups.model import Stopped, Watch
 from peik.errors import Unavailable
 from tests.backups.trips import backups_in
 from tests.store.acts import accept, draft

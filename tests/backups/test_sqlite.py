@@ -7,10 +7,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from peik.backups.model import Watch, told
 from peik.backups.sqlite import FILE, SqliteSource
-from peik.backups.watching import Watch, told
 from peik.errors import Conflict, StoreUnavailable, Unavailable
-from peik.store.database import OwnerLock
+from peik.storage.sqlite.database import OwnerLock
 from tests.backups.trips import backups_in
 from tests.store.acts import accept, draft, enclosed
 from tests.store.moving.filling import BLOB

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from peik.backups.watching import Watch
+from peik.backups.model import Watch
 from peik.errors import Conflict
-from peik.store.choosing import AnyStore
+from peik.storage.open import AnyStore
 from tests.backups.trips import backups_in
 from tests.store.acts import accept, draft
 from tests.store.all_places import PLACES

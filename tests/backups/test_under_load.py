@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from peik.app import Office, running
-from peik.backups.watching import Watch
-from peik.config import load
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.backups.model import Watch
+from peik.core.events import Events, Surprise
 from peik.core.letter import State
-from peik.events import Events, Surprise
-from peik.inbox_ports import ArrivalFilter
-from peik.ports import LetterFilter, LetterView
+from peik.inbox.store import ArrivalFilter
+from peik.outbox.store import LetterFilter, LetterView
+from peik.settings.config import load
 from peik.testing import Options, Telegram
 from peik.testing.options import Limits
 from peik.testing.simcarrier import SimCarrier

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from peik.backups.desk import Backups
-from peik.building_backups import backups_of
+from peik.backups.service import Backups
+from peik.backups.wiring import backups_of
 from peik.clock import SystemClock
-from peik.config import load
+from peik.settings.config import load
 from tests.store.moving.filling import url_of
 from tests.store.places import Place
 

@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from peik.broadcasts.audience import Audience, listed
-from peik.broadcasts.desk import BroadcastRequest, BroadcastsDesk
 from peik.broadcasts.engine import Broadcaster
-from peik.broadcasts.records import Broadcast, Recipient
-from peik.core.broadcast import Phase, RecipientState
+from peik.broadcasts.model import Broadcast, Phase, Recipient, RecipientState
+from peik.broadcasts.service import BroadcastRequest, BroadcastsDesk
 from peik.testing import Options
 from tests.engine.story import BOT, Stage, play_closed
 

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from peik import events
-from peik.app import running
-from peik.core.broadcast import Canary, Phase, RecipientState
+from peik.app.lifetime import running
+from peik.broadcasts.model import Canary, Phase, RecipientState
+from peik.core import events
+from peik.core.events import Surprise
 from peik.core.lifecycle import Move
 from peik.errors import Conflict
-from peik.events import Surprise
-from peik.outreach_events import BroadcastMoved
-from peik.store.executor import Executor, InlineExecutor
+from peik.notifications.events import BroadcastMoved
+from peik.storage.executor import Executor, InlineExecutor
 from peik.testing import Telegram
-from peik.testing.seeded import system
-from peik.testing.seeded.node import SlowExecutor
-from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop, run_world
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.virtual import VirtualClock
+from simulation import processes
+from simulation.node import SlowExecutor
+from simulation.processes import OUTSIDE, Process, WorldLoop, run_world
 from tests.broadcasts.story import Campaign, people
 from tests.engine.story import BOT, TOKEN, Stage
 from tests.sessions.house import Died, outlived
@@ -196,7 +196,7 @@ async def judge(world: World, broadcast_id: str) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_everybody_gets_it_once_however_often_peik_dies(seed: int, tmp_path: Path) -> None:
-    with system.watched():
+    with processes.watched():
         run_world(lambda loop, clock: played(loop, clock, tmp_path, seed))
 
 
@@ -256,5 +256,5 @@ async def judge_ended(world: World, end: Phase) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_ended_early_the_ledger_is_right_however_often_peik_dies(seed: int, tmp_path: Path) -> None:
-    with system.watched():
+    with processes.watched():
         run_world(lambda loop, clock: ended_early(loop, clock, tmp_path, seed))

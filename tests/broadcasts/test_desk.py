@@ -7,15 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from peik.broadcasts.audience import Audience, ContactAudience, listed, read_csv
-from peik.broadcasts.book import ACTIVE_PAGE, Book
-from peik.broadcasts.desk import SCANNED_MAX, BroadcastRequest, BroadcastsDesk
-from peik.broadcasts.drafting import digest_of
-from peik.broadcasts.moving import moved
-from peik.broadcasts.records import ACTIVE_SHELF, SHELF, written
-from peik.building_outreach import BroadcastLetters
-from peik.core.broadcast import Phase, Step
+from peik.broadcasts.model import ACTIVE_SHELF, SHELF, Phase, Step, written
+from peik.broadcasts.repository import ACTIVE_PAGE, Book, moved
+from peik.broadcasts.service import SCANNED_MAX, BroadcastRequest, BroadcastsDesk, digest_of
+from peik.broadcasts.wiring import BroadcastLetters
+from peik.core.documents import ContactFilter, Filing
 from peik.core.problem import BadInput
-from peik.paper_ports import ContactFilter, Filing
 from tests.broadcasts.story import Campaign, people, tell
 from tests.engine.story import BOT
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from peik.broadcasts.engine import Broadcaster
-from peik.building_outreach import BroadcastLetters
-from peik.core.broadcast import Phase, RecipientState
+from peik.broadcasts.model import Phase, RecipientState
+from peik.broadcasts.wiring import BroadcastLetters
+from peik.core.events import StoreFailed, Surprise
 from peik.errors import InDoubt, StoreUnavailable
-from peik.events import StoreFailed, Surprise
 from tests.broadcasts.story import Campaign, people, tell
 from tests.engine.story import BOT
 

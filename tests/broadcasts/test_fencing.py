@@ -6,12 +6,10 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from peik.broadcasts.book import Book
-from peik.broadcasts.ports import Letters
-from peik.broadcasts.records import Batch, Broadcast, Entry
-from peik.broadcasts.writing import deletion_of, letter_to
-from peik.building_outreach import BroadcastLetters
-from peik.core.broadcast import Phase, RecipientState
+from peik.broadcasts.dispatch import deletion_of, letter_to
+from peik.broadcasts.model import Batch, Broadcast, Entry, Letters, Phase, RecipientState
+from peik.broadcasts.repository import Book
+from peik.broadcasts.wiring import BroadcastLetters
 from tests.broadcasts.story import Campaign, people, tell
 from tests.engine.story import BOT
 

@@ -5,9 +5,8 @@ from collections import Counter
 from msgspec.structs import replace
 
 from peik.broadcasts.audience import read_csv
-from peik.broadcasts.book import Book
-from peik.broadcasts.records import Batch, Broadcast, Entry
-from peik.core.broadcast import Phase
+from peik.broadcasts.model import Batch, Broadcast, Entry, Phase
+from peik.broadcasts.repository import Book
 from peik.core.letter import Priority
 from tests.broadcasts.story import FIRST, Campaign, people, tell
 from tests.engine.story import BOT, call

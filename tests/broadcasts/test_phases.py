@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from peik.broadcasts.audience import ContactAudience
-from peik.broadcasts.desk import BroadcastRequest
-from peik.core.broadcast import Canary, Phase, RecipientState, Step, steps_from
+from peik.broadcasts.model import Canary, Phase, RecipientState, Step, steps_from
+from peik.broadcasts.service import BroadcastRequest
+from peik.core.documents import Contact, ContactFilter
+from peik.core.events import Surprise
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, NotFound
-from peik.events import Surprise
-from peik.paper_ports import Contact, ContactFilter
 from tests.broadcasts.story import FIRST, Campaign, people, tell, tell_closed
 from tests.engine.story import BOT
 

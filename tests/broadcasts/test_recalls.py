@@ -1,6 +1,6 @@
 """Recalls that are asked for again, and letters that were sent again by hand before one."""
 
-from peik.core.broadcast import Canary, Paid, Phase, RecipientState
+from peik.broadcasts.model import Canary, Paid, Phase, RecipientState
 from tests.broadcasts.story import FIRST, Campaign, people, tell
 from tests.engine.story import BOT
 

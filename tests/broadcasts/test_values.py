@@ -6,18 +6,18 @@ import zoneinfo
 import msgspec
 import pytest
 
+from peik.broadcasts.answers import cell
 from peik.broadcasts.audience import listed, read_csv
-from peik.broadcasts.ends import messages_of
-from peik.broadcasts.moving import moved
-from peik.broadcasts.records import Broadcast, Entry, Recipient
-from peik.broadcasts.shown import cell
-from peik.broadcasts.writing import check_placeholders, deletion_of, letter_to, params_for
-from peik.core.broadcast import (
+from peik.broadcasts.dispatch import check_placeholders, deletion_of, letter_to, params_for
+from peik.broadcasts.model import (
     STEPS,
+    Broadcast,
     Canary,
     Counts,
+    Entry,
     Paid,
     Phase,
+    Recipient,
     Step,
     checked_canary,
     estimated,
@@ -29,9 +29,11 @@ from peik.core.broadcast import (
     steps_from,
     window_size,
 )
+from peik.broadcasts.repository import moved
+from peik.broadcasts.results import messages_of
+from peik.clock import zone_of
 from peik.core.problem import BadInput
 from peik.core.quiet import Quiet, checked_quiet, done_at, quiet_until
-from peik.zones import zone_of
 
 TEHRAN = zoneinfo.ZoneInfo("Asia/Tehran")
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")

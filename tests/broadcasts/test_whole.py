@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter
 
 from peik.broadcasts.audience import read_csv
-from peik.broadcasts.desk import BroadcastRequest
-from peik.core.broadcast import Canary, Paid, Phase, RecipientState
+from peik.broadcasts.model import Canary, Paid, Phase, RecipientState
+from peik.broadcasts.service import BroadcastRequest
 from peik.core.letter import Priority
 from peik.core.pace import Limits
 from peik.core.quiet import Quiet
-from peik.outreach_events import BroadcastAdvanced, BroadcastMoved
+from peik.notifications.events import BroadcastAdvanced, BroadcastMoved
 from tests.broadcasts.story import FIRST, Campaign, people, tell
 from tests.engine.story import BOT
 

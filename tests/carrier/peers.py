@@ -7,9 +7,9 @@ import select
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from peik.carrier.botapi import BotApiCarrier
-from peik.carrier_ports import Enclosure, Request
 from peik.core.token import Token
+from peik.telegram.client import BotApiCarrier
+from peik.telegram.port import Enclosure, Request
 from tests.patience import PATIENCE_S
 
 SECRET = "AAE-a_secret"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.carrier.answers import ANSWER_BYTES_MAX, HEAD_BYTES_MAX, AnswerReader, Garbled
-from peik.core.reply import Reply
+from peik.core.outcome import Reply
+from peik.telegram.http import ANSWER_BYTES_MAX, HEAD_BYTES_MAX, AnswerReader, Garbled
 
 BODY = b'{"ok":true,"result":"\xd9\xbe\xdb\x8c\xda\xa9"}'
 PLAIN = b"HTTP/1.1 200 OK\r\nServer: nginx\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)

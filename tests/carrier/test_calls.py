@@ -6,11 +6,11 @@ import ssl
 import pytest
 from aiohttp import web
 
-from peik.carrier.botapi import BotApiCarrier
-from peik.carrier_ports import Carrier, Request
+from peik.core.outcome import Fault, Reply
 from peik.core.problem import BadInput
-from peik.core.reply import Fault, Reply
 from peik.core.token import Token
+from peik.telegram.client import BotApiCarrier
+from peik.telegram.port import Carrier, Request
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, SECRET, TOKEN, answering, call, carrier_to, peer, read_request
 

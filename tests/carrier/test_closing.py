@@ -2,7 +2,7 @@
 
 import asyncio
 
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, until
 from tests.carrier.test_faults import silent

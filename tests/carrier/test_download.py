@@ -5,9 +5,9 @@ import ssl
 
 import pytest
 
-from peik.carrier.download import AHEAD_BYTES_MAX, HttpDownload, HttpDownloader
-from peik.carrier_ports import Interrupted
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
+from peik.telegram.download import AHEAD_BYTES_MAX, HttpDownload, HttpDownloader
+from peik.telegram.port import Interrupted
 from tests.carrier.conftest import Run
 from tests.carrier.peers import SECRET, TOKEN, Talk, peer
 from tests.carrier.proxies import LittleProxy, alive

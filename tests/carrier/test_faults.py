@@ -9,10 +9,10 @@ import struct
 
 import pytest
 
-from peik.carrier.botapi import CONNECTS_MAX, WAITING_MAX
-from peik.carrier.dialling import direct, first_to_answer, interleaved
-from peik.carrier.http import Connection
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
+from peik.telegram.client import CONNECTS_MAX, WAITING_MAX
+from peik.telegram.connect import direct, first_to_answer, interleaved
+from peik.telegram.http import Connection
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, SECRET, Talk, answering, call, carrier_to, peer, read_request, until
 from tests.patience import PATIENCE_S

@@ -4,10 +4,9 @@ import asyncio
 
 import msgspec
 
-from peik.carrier.botapi import BotApiCarrier
-from peik.carrier.parted import PartedCarrier
-from peik.carrier_ports import Request
 from peik.core.token import Token
+from peik.telegram.client import BotApiCarrier, PartedCarrier
+from peik.telegram.port import Request
 from peik.testing import SimServer
 from tests.patience import PATIENCE_S
 

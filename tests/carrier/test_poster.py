@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from peik.carrier.poster import HttpPoster
-from peik.hook_ports import Posted
+from peik.outbox.store import Posted
+from peik.telegram.push import HttpPoster
 from tests.carrier.conftest import Run
 from tests.carrier.peers import Talk, answering, peer, read_request
 from tests.patience import PATIENCE_S

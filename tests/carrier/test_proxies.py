@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from peik.carrier.dialling import Connect
-from peik.carrier.proxy import (
+from peik.core.outcome import Fault, Reply
+from peik.errors import StartError
+from peik.settings.config import Config, load
+from peik.telegram.connect import (
     HEAD_BYTES_MAX,
+    Connect,
     NoTunnel,
     Proxy,
     Talk,
@@ -19,9 +22,6 @@ from peik.carrier.proxy import (
     through_http,
     through_socks5,
 )
-from peik.config import Config, load
-from peik.core.reply import Fault, Reply
-from peik.errors import StartError
 from peik.testing import SimServer, Telegram
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, SECRET, TOKEN, answering, call, carrier_to, peer, until

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from peik.carrier.dialling import AddressInfo
-from peik.carrier.pusher import HttpPusher
 from peik.core.address import Reach
-from peik.inbox_ports import Pushed
+from peik.inbox.store import Pushed
+from peik.telegram.connect import AddressInfo
+from peik.telegram.push import HttpPusher
 from tests.carrier.conftest import Run
 from tests.carrier.peers import answering, peer, read_request
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from peik.carrier.dialling import direct
-from peik.carrier.http import Connection
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
+from peik.telegram.connect import direct
+from peik.telegram.http import Connection
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, until, wait_for_fin
 from tests.patience import PATIENCE_S

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from peik.carrier.stirring import Stirring
+from peik.telegram.client import Stirring
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import BodyPartReader, web
 
-from peik.carrier.botapi import BotApiCarrier
-from peik.carrier.multipart import STALL_S_MAX, Form, Spoiled
-from peik.carrier_ports import Enclosure
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
+from peik.telegram.client import BotApiCarrier
+from peik.telegram.port import Enclosure
+from peik.telegram.upload import STALL_S_MAX, Form, Spoiled
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, read_request, until
 

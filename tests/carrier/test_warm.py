@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from peik.carrier.dialling import direct
-from peik.carrier.warm import Asked, Warm
+from peik.telegram.connect import direct
+from peik.telegram.push import Asked, Warm
 from tests.carrier.conftest import Run
 
 ASK = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

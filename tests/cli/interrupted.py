@@ -15,12 +15,12 @@ from typing import Any
 import rich.live
 import rich.table  # noqa: F401  else each child would load all of this for itself
 
-import peik.doors.commands.printing
-import peik.doors.commands.remote  # noqa: F401
-from peik.doors.cli import main
+import peik.cli.output
+import peik.cli.remote  # noqa: F401
+from peik.app.cli import main
 from tests.patience import PATIENCE_S
 
-WATCHED = ("doors/commands/letters.py", "threading.py")
+WATCHED = ("outbox/cli.py", "threading.py")
 
 
 def interrupted_at(moment: int) -> None:

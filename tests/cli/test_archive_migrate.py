@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Direction, Happening, Message, Session, SessionState
-from peik.doors.commands.examining_archive import of_application
-from peik.ops.doctor import Grade
+from peik.archive.store import Direction, Happening, Message, Session, SessionState
+from peik.monitoring.checks import of_application
+from peik.monitoring.doctor import Grade
 from tests.archive.places import HAS_SERVERS, MongoPlace, PostgresPlace
 from tests.cli.shell import Shell
 
@@ -88,7 +88,7 @@ def test_a_move_that_was_killed_goes_on(shell: Shell) -> None:
         "        print('on its way', flush=True)\n"
         "        await asyncio.sleep(3600)\n"
         "Archive.put = slow\n"
-        "from peik.doors.cli import main\n"
+        "from peik.app.cli import main\n"
         "main()\n"
     )
     command = [sys.executable, "-c", program, "migrate", "--archive", "sqlite:///old", "sqlite:///new"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from peik.core.nodes import CHORES, NodeRecord
 from peik.core.outcome import Delivered, Uncertain, Unsent
-from peik.node_ports import CHORES, NodeRecord
-from peik.ops import doctor
-from peik.ops.doctor import Finding, Grade
+from peik.monitoring import doctor
+from peik.monitoring.doctor import Finding, Grade
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
 from tests.store.shared_places import SHARED, SharedPlace
 

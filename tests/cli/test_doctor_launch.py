@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
+from peik.alerts.looks import Memory
 from peik.core.catalogue import Scope
 from peik.core.outcome import Delivered, Refused
-from peik.doors.commands.examining import CHECKS
-from peik.ops import capacity, launch
-from peik.ops.alert_machine import Memory
-from peik.ops.capacity import Keeping, Measured
-from peik.ops.doctor import Finding, Grade
-from peik.ops.launch import Seen
+from peik.monitoring import capacity, doctor
+from peik.monitoring.capacity import Keeping, Measured
+from peik.monitoring.checks import CHECKS
+from peik.monitoring.doctor import Finding, Grade, Seen
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
 
 
@@ -47,7 +46,7 @@ GB = 1024**3
     ],
 )
 def test_an_admin_key_that_others_can_guess_or_read_is_red(key: str | None, file_mode: int | None, grade: str) -> None:
-    assert launch.of_admin_key(key, file_mode=file_mode).grade == grade
+    assert doctor.of_admin_key(key, file_mode=file_mode).grade == grade
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_an_admin_key_that_others_can_guess_or_read_is_red(key: str | None, file
 def test_a_backup_is_judged_by_its_age(
     age_h: int | None, every_h: int | None, is_broken: bool, is_launch: bool, grade: str
 ) -> None:
-    finding = launch.of_backup(
+    finding = doctor.of_backup(
         None if age_h is None else 1000 * HOUR_MS - age_h * HOUR_MS,
         now_ms=1000 * HOUR_MS,
         every_s=None if every_h is None else every_h * 3600.0,
@@ -92,7 +91,7 @@ def test_a_backup_is_judged_by_its_age(
 def test_a_webhook_must_lead_where_the_bot_listens(
     inbound: str, host: str | None, own_host: str | None, error: str, pending: int, grade: str
 ) -> None:
-    finding = launch.of_webhook(
+    finding = doctor.of_webhook(
         5, inbound=inbound, host=host, own_host=own_host, error=error, error_age_s=60.0, pending=pending
     )
     assert finding.grade == grade
@@ -101,7 +100,7 @@ def test_a_webhook_must_lead_where_the_bot_listens(
 def test_a_log_that_nobody_keeps_is_yellow_and_one_that_cannot_be_written_red() -> None:
     def graded(path: str | None, **facts: Any) -> str:
         usual = {"age_s": None, "can_write": True, "is_archived": False, "is_running": False}
-        return launch.of_log(path, **(usual | facts)).grade
+        return doctor.of_log(path, **(usual | facts)).grade
 
     assert graded(None) == "yellow"
     assert graded(None, is_archived=True) == "green"
@@ -112,13 +111,13 @@ def test_a_log_that_nobody_keeps_is_yellow_and_one_that_cannot_be_written_red() 
 
 
 def test_memory_support_and_channels_are_judged() -> None:
-    assert launch.of_memory(Memory(of="the machine", total=100, used=50)).grade is Grade.GREEN
-    assert launch.of_memory(Memory(of="the machine", total=100, used=90)).grade is Grade.YELLOW
-    assert launch.of_support(" ").grade is Grade.RED
+    assert doctor.of_memory(Memory(of="the machine", total=100, used=50)).grade is Grade.GREEN
+    assert doctor.of_memory(Memory(of="the machine", total=100, used=90)).grade is Grade.YELLOW
+    assert doctor.of_support(" ").grade is Grade.RED
     told = Delivered(result=b"{}")
-    assert [launch.of_channel("@a", told, seen).grade for seen in Seen] == ["green", "yellow", "red"]
+    assert [doctor.of_channel("@a", told, seen).grade for seen in Seen] == ["green", "yellow", "red"]
     refused = Refused(code=400, words="Bad Request: chat not found", advice="", scope=Scope.CHAT)
-    assert launch.of_channel("@a", refused, None).grade is Grade.RED
+    assert doctor.of_channel("@a", refused, None).grade is Grade.RED
 
 
 KEEPING = Keeping(letters_s=7 * 86_400, arrivals_s=7 * 86_400, log_s=90 * 86_400, work_bytes=20 * GB)

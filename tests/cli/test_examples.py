@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from peik.doors.commands.examples import EXAMPLES, lines_of
-from peik.doors.commands.tree import app
-from peik.doors.commands.words import shielded
+from peik.app.commands import app
+from peik.cli.arguments import shielded
+from peik.cli.examples import EXAMPLES, lines_of
 from tests.cli.shell import Shell
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from peik.config import load
+from peik.cli.local import FileCounter
 from peik.core.token import Token
-from peik.doors.commands.file import FileCounter
 from peik.errors import BadInput, StoreUnavailable
+from peik.settings.config import load
 
 LETTER = {"method": "sendDocument", "params": {"chat_id": 5}}
 

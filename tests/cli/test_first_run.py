@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from peik import __version__
-from peik.config import load
-from peik.doors.greeting import greeting, own_command
+from peik.app.serve import greeting, own_command
 from peik.errors import StartError
+from peik.settings.config import load
 from tests.cli.shell import Shell, started
 from tests.patience import PATIENCE_S
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from peik.accounts.feeds import lines_of_events
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Direction, Happening, LogLine, Message
-from peik.doors.commands import accounts_counter
-from peik.doors.commands.accounts_counter import frames
+from peik.archive.store import Direction, Happening, LogLine, Message
+from peik.cli import accounts
+from peik.cli.accounts import frames
 from peik.errors import Unavailable
-from peik.sessions.feeding import lines_of_events
 from peik.testing.accounts import Person
 from tests.cli.served_accounts import Place, play_place
 from tests.cli.shell import Shell
@@ -148,13 +148,13 @@ def kill_when(shell: Shell, is_time: Callable[[], bool], *arguments: str) -> Non
     """A pause after each page gives the time to be killed in: the archive is a slow one."""
     program = (
         "import sys, time\n"
-        "from peik.doors.commands.accounts_counter import AccountsCounter as Counter\n"
+        "from peik.cli.accounts import AccountsCounter as Counter\n"
         "export = Counter.export\n"
         "def slow(self, filters, form, cursor):\n"
         "    if cursor is not None: time.sleep(3600)\n"
         "    return export(self, filters, form, cursor)\n"
         "Counter.export = slow\n"
-        "from peik.doors.cli import main\n"
+        "from peik.app.cli import main\n"
         "main()\n"
     )
     with subprocess.Popen(
@@ -317,9 +317,9 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_line() -> None:
             raise AssertionError
 
         @contextlib.contextmanager
-        def stream(self, path: str, query: Any, *, headers: Any = None) -> Iterator[accounts_counter.Streamed]:
+        def stream(self, path: str, query: Any, *, headers: Any = None) -> Iterator[accounts.Streamed]:
             asked.append(dict(headers))
-            yield accounts_counter.Streamed({}, iter(answers.pop(0)))
+            yield accounts.Streamed({}, iter(answers.pop(0)))
             raise Unavailable(code="cut_off", detail="It broke off.")
 
         def pause(self, seconds: float) -> None: ...
@@ -327,7 +327,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_line() -> None:
         def close(self) -> None: ...
 
     lost: list[str] = []
-    lines = accounts_counter.AccountsCounter(Way()).follow("messages", {}, on_lost=lost.append)
+    lines = accounts.AccountsCounter(Way()).follow("messages", {}, on_lost=lost.append)
     assert [next(lines).body for _ in range(2)] == [b'{"n": 1}', b'{"n": 2}']
     assert asked == [{}, {"Last-Event-ID": "s:1"}]
     assert lost == ["It broke off. Trying again."]

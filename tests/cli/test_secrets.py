@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from peik.doors.commands.tree import app
+from peik.app.commands import app
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
 
 ONE, TWO = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.testing.accounts import Accounts, keys
+from peik.testing.accounts import Accounts, boxes
 from tests.cli.served_accounts import Place, play_place
 
 PHONE = "+998900000001"
@@ -101,7 +101,7 @@ def test_a_qr_code_is_drawn_scanned_and_never_written_out(tmp_path: Path) -> Non
 
 
 def test_a_fresh_qr_code_is_drawn_when_the_last_one_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "QR_S", 2.0)
+    monkeypatch.setattr(boxes, "QR_S", 2.0)
 
     async def story(place: Place) -> None:
         loop = asyncio.get_running_loop()

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from docs.pages.cli import cli_page
-from peik.config import find, load, read
-from peik.doors.commands.env_files import env_example
 from peik.errors import StartError
-from peik.settings import REDIS, SETTINGS, Group
+from peik.settings.cli import env_example
+from peik.settings.config import find, load, read
+from peik.settings.table import REDIS, SETTINGS, Group
 from tests.cli.shell import Shell
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from peik import __version__
-from peik.doors.commands.exits import EXITS
+from peik.cli.command import EXITS
 from tests.cli.shell import Shell
 
 
@@ -48,15 +48,13 @@ def test_a_shell_can_complete(shell: Shell) -> None:
 
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     heavy = "rich fastapi starlette asyncio apsw uvloop structlog ssl http.client"
-    program = (
-        f"import sys, peik.doors.commands.tree; print([name for name in {heavy.split()!r} if name in sys.modules])"
-    )
+    program = f"import sys, peik.app.commands; print([name for name in {heavy.split()!r} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 
 
 def test_a_server_does_not_keep_what_only_other_commands_need() -> None:
-    asked = "import sys, peik.doors.cli; from peik.doors.commands.trunk import only_serve; only_serve()"
-    program = f"{asked}; print([name for name in sys.modules if name == 'peik.doors.commands.letters'])"
+    asked = "import sys, peik.app.cli; from peik.app.cli_serve import only_serve; only_serve()"
+    program = f"{asked}; print([name for name in sys.modules if name == 'peik.outbox.cli'])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"

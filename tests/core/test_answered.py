@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from peik.core.answered import read_answer
 from peik.core.problem import BadInput
+from peik.inbox.delivery import read_answer
 
 
 def form(*fields: tuple[str, str]) -> bytes:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.breaker import (
+from peik.telegram.routes import (
     CLOSED,
     FAILURES_TO_OPEN,
     PROBE_S_FIRST,

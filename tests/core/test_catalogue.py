@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from peik.core.catalogue import CATALOGUE, Scope, look_up
-from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, judge
-from peik.core.reply import Reply
+from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Reply, Uncertain, judge
 
 M, C, B = Scope.MESSAGE, Scope.CHAT, Scope.BOT
 PREFIXES = {400: "Bad Request: ", 403: "Forbidden: "}

@@ -16,11 +16,11 @@ from peik.core.outcome import (
     Moved,
     Outcome,
     Refused,
+    Reply,
     Uncertain,
     Unsent,
     judge,
 )
-from peik.core.reply import Reply
 
 METHODS = [
     "sendMessage",

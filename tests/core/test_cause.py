@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.core.cause import CAUSE_CHARS_MAX, cause_of
+from peik.core.letter import CAUSE_CHARS_MAX, cause_of
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from collections import defaultdict, deque
 
 import pytest
 
-from peik.core.arrival import Arrival
-from peik.core.course import PAGE, Course, Handing, PutOff, Read, Terms
-from peik.core.spans import Progress, advanced, spans_of
+from peik.core.arrival import Arrival, Progress, advanced, spans_of
+from peik.inbox.delivery_queue import PAGE, Course, Handing, PutOff, Read, Terms
 
 MINUTE_MS = 60_000
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from peik.core.forgetting import Gone, Person, added, hollow, is_clean, is_over, names, reworded, scrubbed
+from peik.erasure.model import Gone, Person, added, hollow, is_clean, is_over, names, reworded, scrubbed
 
 ANN = Person(user_id=912345678, names=frozenset({"ann", "42"}))
 SHORT = Person(user_id=77)

@@ -1,7 +1,7 @@
 """Strangers, keys and guesses: each limited by its own measure, and nobody by somebody else's."""
 
-from peik.core.gate import ADMIN_HOLDER, GUESSES_KEPT, KNOWN_S, Gate, address_of, bot_holder
 from peik.core.rate import HOLDERS_MAX, Rate
+from peik.web.limits import ADMIN_HOLDER, GUESSES_KEPT, KNOWN_S, Gate, address_of, bot_holder
 
 NOW = 100.0
 TWO = Rate(per_s=1, burst=2)

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peik.carrier.multipart import _fields
 from peik.core.call import PARAMS_BYTES_MAX, Reading, read_call
-from peik.desk import Call, _digest
-from peik.doors.forms import FILES_MAX, Gone, Unreadable
-from peik.doors.gateway import Place, read_place
-from peik.doors.gateway_files import read_file_place, span_of
-from peik.doors.gateway_params import Given, read_given
 from peik.errors import TooLarge
-from peik.store.spool import FolderSpool
+from peik.gateway.app import Place, read_place
+from peik.gateway.files import read_file_place, span_of
+from peik.gateway.params import Given, read_given
+from peik.outbox.service import Call, _digest
+from peik.storage.spool import FolderSpool
+from peik.telegram.upload import _fields
+from peik.web.bodies import FILES_MAX, Gone, Unreadable
 
 Headers = dict[str, str]
 BOUNDARY = "x-peik-test"

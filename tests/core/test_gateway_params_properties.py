@@ -16,12 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from peik.core.call import PARAMS_BYTES_MAX
-from peik.doors.forms import FIELDS_MAX, FILES_MAX, Gone, Unreadable
-from peik.doors.gateway import read_place
-from peik.doors.gateway_files import _range_of, read_file_place, span_of
-from peik.doors.gateway_params import Given, read_given, read_head
 from peik.errors import TooLarge
-from peik.store.spool import FolderSpool
+from peik.gateway.app import read_place
+from peik.gateway.files import _range_of, read_file_place, span_of
+from peik.gateway.params import Given, read_given, read_head
+from peik.storage.spool import FolderSpool
+from peik.web.bodies import FIELDS_MAX, FILES_MAX, Gone, Unreadable
 
 FILE_BYTES_MAX = 4096
 Pairs = list[tuple[bytes, bytes]]

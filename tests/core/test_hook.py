@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.core.hook import GIVE_UP_MS, Verdict, judge, next_wait_ms, secret_of, signed_headers
+from peik.outbox.hooks import GIVE_UP_MS, Verdict, judge, next_wait_ms, secret_of, signed_headers
 
 HOUR = 3_600_000
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.host_breaker import (
+from peik.jobs.hosts import (
     PROBE_LOOK_S,
     PROBE_PATIENCE_S,
     PROBE_S_MAX,

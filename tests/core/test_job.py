@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.job import HISTORY_MAX, REASON_CHARS_MAX, End, Job, Ran, cut, judged, with_line
 from peik.core.letter import Backoff, State
+from peik.jobs.model import HISTORY_MAX, REASON_CHARS_MAX, End, Job, Ran, cut, judged, with_line
 
 NOW = 1_800_000_000_000
 

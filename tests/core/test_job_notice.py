@@ -7,9 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.job import Job
-from peik.core.job_notice import (
+from peik.core.letter import State
+from peik.core.notice import Texts
+from peik.core.problem import BadInput
+from peik.inbox.texts import load_texts
+from peik.jobs.model import (
     Ahead,
+    Job,
     JobNotice,
     OnDone,
     Told,
@@ -23,10 +27,6 @@ from peik.core.job_notice import (
     working_text,
     written,
 )
-from peik.core.letter import State
-from peik.core.notice import Texts
-from peik.core.problem import BadInput
-from peik.inbox.texts import load_texts
 
 TEXTS: Texts = load_texts(None)
 ANN = JobNotice(chat_id=5)

@@ -6,7 +6,7 @@ import string
 
 import pytest
 
-from peik.core.key_strength import weakness_of
+from peik.admin.model import weakness_of
 
 WEAK = {
     "short": "fewer than 20",

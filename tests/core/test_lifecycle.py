@@ -7,9 +7,8 @@ import pytest
 
 from peik.core.catalogue import Scope
 from peik.core.letter import Backoff, Letter, OnUncertain, State
-from peik.core.lifecycle import EXPIRED, MOVES, Move, Settlement, allows, carried_on, end_unsent, settle
+from peik.core.lifecycle import EXPIRED, MOVES, RESENDS_MAX, Move, Settlement, allows, carried_on, end_unsent, settle
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
-from peik.core.retry import RESENDS_MAX
 
 NOW = 1_000_000
 LETTER = Letter(

@@ -5,9 +5,8 @@
 import msgspec
 import pytest
 
-from peik.core.missed import Notice
+from peik.core.missed import Notice, Wish
 from peik.core.notice import ALERT_MAX, Texts, alert_text, away_words, beginning, limited_text, notice_text, quoted
-from peik.core.wish import Wish
 from peik.inbox.texts import load_texts
 
 TEXTS: Texts = load_texts(None)

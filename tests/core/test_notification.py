@@ -2,7 +2,8 @@
 
 import pytest
 
-from peik.core.notification import (
+from peik.core.problem import BadInput
+from peik.notifications.model import (
     RATE_WINDOW_MS,
     TEXT_UNITS_MAX,
     Said,
@@ -14,7 +15,6 @@ from peik.core.notification import (
     template_keys,
     units_of,
 )
-from peik.core.problem import BadInput
 
 
 @pytest.mark.parametrize(

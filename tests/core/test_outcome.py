@@ -11,14 +11,15 @@ from peik.core.outcome import (
     RETRY_AFTER_S_DEFAULT,
     RETRY_AFTER_S_MAX,
     Delivered,
+    Fault,
     Limited,
     Outcome,
     Refused,
+    Reply,
     Uncertain,
     Unsent,
     judge,
 )
-from peik.core.reply import Fault, Reply
 
 LETTER = Letter(id=1, bot_id=1, number=1, method="sendMessage", params="{}", chat=1)
 PAGE = b"<html><head><title>502 Bad Gateway</title></head></html>"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.core.letter import Backoff
-from peik.core.retry import BACKOFF_MS_MAX, backoff_ms
+from peik.core.lifecycle import BACKOFF_MS_MAX, backoff_ms
 
 
 @pytest.mark.parametrize(

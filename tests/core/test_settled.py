@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from peik.core.settled import JUMP_MS, START_MS, Kept, Settled, begin, keep, look
+from peik.clock import JUMP_MS, START_MS, Kept, Settled, begin, keep, look
 
 HOUR_S = 3600.0
 DAY_MS = 86_400_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.spans import Progress, advanced, joined, spans_of
+from peik.core.arrival import Progress, advanced, joined, spans_of
 
 _SPANS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(0, 8)).map(lambda one: (one[0], one[0] + one[1])), max_size=12

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from peik.app import Office, running
-from peik.config import load
+from peik.app.lifetime import running
+from peik.app.runtime import Office
 from peik.errors import StartError
-from peik.seals import is_sealed
+from peik.secrets.seals import is_sealed
+from peik.settings.config import load
 from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import BOT, TOKEN, call

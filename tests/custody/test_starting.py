@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from peik import events
-from peik.custody import sealing
-from peik.custody.custodian import SHELF, Custodian
+from peik.core import events
+from peik.core.documents import Filing
 from peik.errors import Conflict, StartError
-from peik.paper_ports import Filing
-from peik.seals import is_sealed, key_id_of, seals_of
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.secrets import service
+from peik.secrets.seals import is_sealed, key_id_of, seals_of
+from peik.secrets.service import SHELF, Custodian
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from tests.engine.story import BOT, TOKEN, Stage, play_closed
 
 ONE, TWO, THREE = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2, 3))
@@ -268,10 +268,10 @@ def test_a_node_that_is_up_seals_as_another_does_since_its_rotation() -> None:
             pass
         async with with_key(stage, secret_key=f"{TWO},{ONE}").open():
             neighbour = seals_of(f"{TWO},{ONE}")
-            await sealing.follow(stage.peik.store.sealed, neighbour)
+            await service.follow(stage.peik.store.sealed, neighbour)
             assert neighbour.key_in_use == seals_of(ONE).key_ids[0]
             await stage.peik.custodian.rotate()
-            await sealing.follow(stage.peik.store.sealed, neighbour)
+            await service.follow(stage.peik.store.sealed, neighbour)
             assert neighbour.key_in_use == seals_of(TWO).key_ids[0]
 
     play_closed(story)

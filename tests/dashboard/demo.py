@@ -5,9 +5,9 @@ from typing import Any
 
 import aiohttp
 
-from peik.app import Office
+from peik.app.dashboard import Dashboard
+from peik.app.runtime import Office
 from peik.clock import SystemClock
-from peik.doors.dashboard.opening import Dashboard
 from peik.testing import SimServer
 from peik.testing.accounts import Accounts
 from tests.dashboard.visiting import KEY

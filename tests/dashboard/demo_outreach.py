@@ -1,11 +1,11 @@
 """Broadcasts, notifications and people of the demo."""
 
+from peik.admin.model import Role
 from peik.broadcasts.audience import listed
-from peik.broadcasts.desk import BroadcastRequest
-from peik.core.broadcast import Canary, Phase
+from peik.broadcasts.model import Canary, Phase
+from peik.broadcasts.service import BroadcastRequest
 from peik.core.quiet import Quiet
-from peik.core.role import Role
-from peik.notifications.values import NotifyRequest
+from peik.notifications.model import NotifyRequest
 from peik.testing.faults import Kind
 from tests.dashboard.demo import NEWS, SHOP, Demo
 from tests.dashboard.demo_words import PEOPLE

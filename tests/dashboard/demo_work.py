@@ -3,12 +3,11 @@
 import asyncio
 
 from peik.core.letter import State
-from peik.job_ports import KindTerms
-from peik.jobs.desk import JobRequest
-from peik.jobs.endings import JobHopeless
 from peik.jobs.hosts import HostDown
 from peik.jobs.job import Job
-from peik.jobs.kinds import Kind, Kinds
+from peik.jobs.outcome import JobHopeless
+from peik.jobs.service import JobRequest
+from peik.jobs.store import Kind, Kinds, KindTerms
 from tests.dashboard.demo import Demo
 from tests.doors.accounts import until
 

@@ -5,12 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from peik.app import running
-from peik.config import load
-from peik.doors import rest
-from peik.doors.dashboard.opening import Dashboard
-from peik.doors.gateway import Gateway
-from peik.events import Events
+from peik.app import rest
+from peik.app.dashboard import Dashboard
+from peik.app.lifetime import running
+from peik.core.events import Events
+from peik.gateway.app import Gateway
+from peik.settings.config import load
 from peik.testing import SimServer
 from peik.testing.accounts import Accounts
 from peik.testing.options import Limits, Options

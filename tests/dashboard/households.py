@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from peik.app import Office
-from peik.doors.dashboard.opening import Dashboard
-from peik.doors.gateway import Gateway
+from peik.app.dashboard import Dashboard
+from peik.app.runtime import Office
+from peik.gateway.app import Gateway
 from tests.dashboard.visiting import KEY, Visit, listening
 from tests.dashboard.visiting import House as Visited
 from tests.doors.accounts import House, house

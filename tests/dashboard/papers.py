@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from peik.clock import Clock
+from peik.core.documents import Filing
 from peik.errors import StoreUnavailable
-from peik.paper_ports import Filing
-from peik.store.sqlite import SqliteStore
+from peik.storage.sqlite.store import SqliteStore
 
 
 @contextlib.asynccontextmanager

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from peik.admins.audit import Audit, Outcome
-from peik.admins.people import People
-from peik.admins.sign_ins import SignIns
-from peik.core.role import Role
+from peik.admin.audit import Audit, Outcome
+from peik.admin.model import Role
+from peik.admin.people import People
+from peik.admin.sign_ins import SignIns
+from peik.core.events import Events
 from peik.errors import Conflict, NotFound
-from peik.events import Events
 from tests.store.all_places import PLACES
 
 PASSWORD = "a long enough password"

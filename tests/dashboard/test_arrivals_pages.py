@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 from peik.core.arrival import DEFAULT_CONSUMER, read_update
-from peik.core.job import End, Ran
+from peik.core.documents import Contact
 from peik.core.letter import State
 from peik.core.token import Token
 from peik.inbox.delivery import Failed, line_of
-from peik.inbox_ports import ArrivalFilter, Burial
-from peik.job_ports import KindTerms
-from peik.jobs.desk import JobRequest
-from peik.paper_ports import Contact
+from peik.inbox.store import ArrivalFilter, Burial
+from peik.jobs.model import End, Ran
+from peik.jobs.service import JobRequest
+from peik.jobs.store import KindTerms
 from tests.dashboard.test_letters_pages import accept, dead, ended
 from tests.dashboard.visiting import BOT, House, visit
 

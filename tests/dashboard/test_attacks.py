@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from peik.admins.refusals import REFUSED_MAX, WINDOW_S, Refusals
-from peik.doors.dashboard.board import Said, own_path, read_said, write_said
-from peik.doors.dashboard.live import OWN_READERS_MAX
+from peik.admin.sign_ins import REFUSED_MAX, WINDOW_S, Refusals
+from peik.app.dashboard import OWN_READERS_MAX
 from peik.errors import Forbidden
+from peik.web.dashboard.board import Said, own_path, read_said, write_said
 from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
 from tests.doors.accounts import until
 from tests.store.places import ManualClock

@@ -7,16 +7,16 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from peik.admin.model import Role
 from peik.broadcasts.audience import listed
-from peik.broadcasts.desk import BroadcastRequest
+from peik.broadcasts.service import BroadcastRequest
 from peik.core.arrival import read_update
-from peik.core.role import Role
+from peik.core.documents import Contact
 from peik.core.token import Token
-from peik.inbox_ports import ArrivalFilter
-from peik.notifications.values import NotifyRequest
-from peik.outreach_events import UserLinked
-from peik.paper_ports import Contact
-from peik.ports import LetterFilter
+from peik.inbox.store import ArrivalFilter
+from peik.notifications.events import UserLinked
+from peik.notifications.model import NotifyRequest
+from peik.outbox.store import LetterFilter
 from tests.dashboard.test_arrivals_pages import message
 from tests.dashboard.test_letters_pages import accept
 from tests.dashboard.visiting import BOT, KEY, House, Visit, visit

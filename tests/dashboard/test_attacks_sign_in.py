@@ -6,12 +6,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from peik.admins.attempts import FAILURES_MAX, HOME_MS, HOMES, Attempts
-from peik.admins.passwords import AT_ONCE_MAX, WAITING_MAX, Passwords
-from peik.admins.refusals import REFUSED_MAX
-from peik.admins.sign_ins import OWN_MAX
-from peik.core.role import Role
-from peik.doors.dashboard.door import STRANGERS_BYTES_MAX
+from peik.admin.model import Role
+from peik.admin.people import AT_ONCE_MAX, WAITING_MAX, Passwords
+from peik.admin.sign_ins import FAILURES_MAX, HOME_MS, HOMES, OWN_MAX, REFUSED_MAX, Attempts
+from peik.app.dashboard import STRANGERS_BYTES_MAX
 from peik.errors import Forbidden, Unavailable
 from tests.dashboard.papers import opened
 from tests.dashboard.visiting import KEY, Answer, House, Visit, visit

@@ -10,19 +10,18 @@ import aiohttp
 import pytest
 from fastapi import FastAPI
 
-from peik.admins.attempts import Attempts
-from peik.admins.audit import KEEP_S, Audit, Outcome
-from peik.admins.people import People
-from peik.admins.sign_ins import AGE_MS, SignIns, who_of
-from peik.admins.upkeep import Upkeep
-from peik.core.key import Key
-from peik.doors import problems, rest
-from peik.doors.access import Access
-from peik.doors.rest_audit import Audited, AuditRoutes
+from peik.admin.api import Audited, AuditRoutes
+from peik.admin.audit import KEEP_S, Audit, Outcome, Upkeep
+from peik.admin.model import Key
+from peik.admin.people import People
+from peik.admin.sign_ins import AGE_MS, Attempts, SignIns, who_of
+from peik.app import rest
+from peik.core.documents import Filing
+from peik.core.events import Event, Events, StoreFailed, Surprise
 from peik.errors import Problem, StoreUnavailable
-from peik.events import Event, Events, StoreFailed, Surprise
-from peik.outreach_events import ActionTaken
-from peik.paper_ports import Filing
+from peik.notifications.events import ActionTaken
+from peik.web import responses
+from peik.web.access import Access
 from tests.dashboard.papers import Failing, opened
 from tests.dashboard.visiting import BOT, KEY, House, listening, visit
 from tests.store.places import ManualClock
@@ -35,7 +34,7 @@ async def rest_of(home: House) -> AsyncIterator[str]:
     audit = home.dashboard.board.audit
     audited = Audited(audit, access)
     app = FastAPI()
-    app.add_exception_handler(Problem, problems.on_problem)
+    app.add_exception_handler(Problem, responses.on_problem)
     for verb, path, endpoint, operation_id, _ in (
         *rest.all_routes(home.peik, KEY),
         *AuditRoutes(audit, access).table(),

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from peik.paper_ports import Contact
+from peik.core.documents import Contact
 from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
 from tests.doors.accounts import until
 

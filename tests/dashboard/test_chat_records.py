@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from peik.doors.dashboard.chat_records import places_before
+from peik.contacts.pages import places_before
 
 numbers = st.one_of(st.integers(min_value=-(10**13), max_value=10**13), st.integers(-30, 30)).filter(bool)
 names = st.from_regex(r"@[a-z0-9_]{1,32}", fullmatch=True)

@@ -9,16 +9,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from peik.admins.people import People
+from peik.admin import cli
+from peik.admin.model import Role
+from peik.admin.people import People
 from peik.clock import SystemClock
-from peik.core.role import Role
-from peik.doors.commands import admins
-from peik.store.sqlite import SqliteStore
+from peik.storage.sqlite.store import SqliteStore
 
 PASSWORD = "correct horse battery"
 APP = typer.Typer()
-APP.add_typer(admins.app, name="admins")
-APP.command()(admins.audit)
+APP.add_typer(cli.app, name="admins")
+APP.command()(cli.audit)
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from peik.core.role import Role
-from peik.doors.dashboard.board import own_path
+from peik.admin.model import Role
+from peik.web.dashboard.board import own_path
 from tests.dashboard.visiting import House, Visit, visit
 
 

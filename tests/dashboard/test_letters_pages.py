@@ -7,8 +7,8 @@ import msgspec
 
 from peik.core.letter import OnUncertain, State
 from peik.core.token import Token
-from peik.desk import Call
-from peik.ports import LetterFilter
+from peik.outbox.service import Call
+from peik.outbox.store import LetterFilter
 from peik.testing.faults import Kind
 from tests.dashboard.visiting import BOT, House, visit
 

@@ -9,9 +9,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from peik.desk import Call
-from peik.doors.dashboard.charts import Bar, Dot, lines, nice_top, seconds_text, stacked
-from peik.events import StoreFailed
+from peik.core.events import StoreFailed
+from peik.outbox.service import Call
+from peik.web.dashboard.render import Bar, Dot, lines, nice_top, seconds_text, stacked
 from tests.dashboard.visiting import BOT, House, visit
 from tests.patience import PATIENCE_S
 

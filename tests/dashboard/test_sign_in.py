@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from peik.admins.attempts import FAILURES_MAX, REFUSED_MS, WINDOW_MS, Attempts
-from peik.admins.people import People
-from peik.admins.sign_ins import AGE_MS, IDLE_MS, SEEN_MS, SHELF, SignIns
-from peik.core.key import Key, digest_of
-from peik.core.role import Role
+from peik.admin.model import Key, Role, digest_of
+from peik.admin.people import People
+from peik.admin.sign_ins import AGE_MS, FAILURES_MAX, IDLE_MS, REFUSED_MS, SEEN_MS, SHELF, WINDOW_MS, Attempts, SignIns
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
 from tests.dashboard.papers import Failing, opened
 from tests.dashboard.visiting import KEY, House, Visit, visit

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import peik.doors.dashboard as package
-from peik.doors.dashboard.words import LANGUAGES, language_of, load
+import peik.web.dashboard as package
+from peik.web.dashboard.render import LANGUAGES, language_of, load
 
 FOLDER = Path(package.__file__).parent
 WORDS = load()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from peik.paper_ports import Contact
+from peik.core.documents import Contact
 from tests.dashboard.browser import PATIENCE_MS, browser, page_of
 from tests.dashboard.test_arrivals_pages import arrive, give_up
 from tests.dashboard.test_letters_pages import accept, dead

@@ -13,13 +13,14 @@ from typing import Any
 import aiohttp
 import uvicorn
 
-from peik.app import Office, running
-from peik.config import load
-from peik.core.key import Scope
-from peik.doors import rest
-from peik.doors.dashboard.opening import Dashboard
-from peik.doors.gateway import Gateway
-from peik.events import Event, Events, Surprise
+from peik.admin.model import Scope
+from peik.app import rest
+from peik.app.dashboard import Dashboard
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.core.events import Event, Events, Surprise
+from peik.gateway.app import Gateway
+from peik.settings.config import load
 from peik.testing import SimServer
 from tests.processes.programs import BOT, KEY, TOKEN
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from peik.config import load
 from peik.core.units import parse_duration_s, parse_size_bytes
-from peik.doors.commands.env_files import COMPOSE
-from peik.doors.proxies import Proxies
-from peik.settings import SETTINGS
-from peik.settings_values import StoreKind
+from peik.settings.cli import COMPOSE
+from peik.settings.config import load
+from peik.settings.table import SETTINGS
+from peik.settings.values import StoreKind
+from peik.web.server import Proxies
 from tests.deploy.composed import ROOT, composed, named
 from tests.deploy.dockerfiles import stages
 

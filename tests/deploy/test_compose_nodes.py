@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from peik.config import load
 from peik.core.units import parse_duration_s
-from peik.settings import SETTINGS
-from peik.settings_values import StoreKind
+from peik.settings.config import load
+from peik.settings.table import SETTINGS
+from peik.settings.values import StoreKind
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "nodes"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from peik.config import find, read
 from peik.core.units import parse_duration_s
-from peik.doors.commands.env_files import CHOSEN, MUST, env_production
-from peik.doors.commands.settings import app
-from peik.settings import SETTINGS
+from peik.settings.cli import CHOSEN, MUST, app, env_production
+from peik.settings.config import find, read
+from peik.settings.table import SETTINGS
 from tests.deploy.composed import ROOT
 
 PRODUCTION = ROOT / ".env.production"

@@ -10,16 +10,16 @@ import yaml
 from prometheus_client import CollectorRegistry, ProcessCollector
 from typer.main import get_command
 
-from peik.archive_ports import SessionState
+from peik.alerts.looks import RATE_MIN, Thresholds
+from peik.alerts.rules import BY_NAME
+from peik.app.commands import app
+from peik.archive.store import SessionState
 from peik.core.outcome import Outcome
 from peik.core.units import parse_duration_s
-from peik.doors.commands.tree import app
-from peik.job_ports import JobTally
-from peik.ops.alert_looks import RATE_MIN, Thresholds
-from peik.ops.alert_rules import BY_NAME
-from peik.ops.metrics import METRICS, Kind
-from peik.ports import Tally
-from peik.settings import SETTINGS
+from peik.jobs.store import JobTally
+from peik.monitoring.metrics import METRICS, Kind
+from peik.outbox.store import Tally
+from peik.settings.table import SETTINGS
 from tests.deploy.promql import named
 
 ROOT = Path(__file__).parents[2]

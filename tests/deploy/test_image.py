@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from peik.settings import SETTINGS
+from peik.settings.table import SETTINGS
 from tests.deploy.composed import ROOT
 from tests.deploy.dockerfiles import stages
 

@@ -58,7 +58,7 @@ def test_it_says_what_it_is(metadata: email.message.Message, wheel: Path) -> Non
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert "MIT" in _read(wheel, "licenses/LICENSE")
-    assert _read(wheel, "entry_points.txt").split() == ["[console_scripts]", "peik", "=", "peik.doors.cli:main"]
+    assert _read(wheel, "entry_points.txt").split() == ["[console_scripts]", "peik", "=", "peik.app.cli:main"]
     assert set(metadata.get_all("Provides-Extra") or []) == set(PROJECT["optional-dependencies"])
     classifiers = metadata.get_all("Classifier") or []
     assert "Typing :: Typed" in classifiers
@@ -75,7 +75,7 @@ def test_the_changelog_speaks_of_the_version() -> None:
 def test_it_runs_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PEIK_", "BOT_", "REDIS_"))}
-    told = "import peik, sys; print(peik.__file__); from peik.doors.cli import main; sys.argv = ['peik', *sys.argv[1:]]; main()"
+    told = "import peik, sys; print(peik.__file__); from peik.app.cli import main; sys.argv = ['peik', *sys.argv[1:]]; main()"
     ran = subprocess.run(
         [sys.executable, "-c", told, "config", "texts"],
         cwd=tmp_path,

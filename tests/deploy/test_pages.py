@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from peik.config import load
-from peik.doors.commands.tree import app
-from peik.doors.openapi import OPERATIONS
-from peik.doors.rest_nodes import NodeRoutes
-from peik.settings import SETTINGS
+from peik.app.commands import app
+from peik.app.openapi import OPERATIONS
+from peik.monitoring.nodes import NodeRoutes
+from peik.settings.config import load
+from peik.settings.table import SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {

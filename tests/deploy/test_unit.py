@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from peik.core.units import parse_duration_s
-from peik.settings import SETTINGS
+from peik.settings.table import SETTINGS
 from tests.deploy.composed import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "peik.service"

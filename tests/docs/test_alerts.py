@@ -5,9 +5,9 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from peik.doors.commands.tree import app
-from peik.ops.alert_rules import RULES
-from peik.settings import SETTINGS
+from peik.alerts.rules import RULES
+from peik.app.commands import app
+from peik.settings.table import SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUNBOOK = (DOCS / "runbook.md").read_text(encoding="utf-8")

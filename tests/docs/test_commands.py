@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from peik.doors.commands.tree import app
-from peik.settings import SETTINGS
+from peik.app.commands import app
+from peik.settings.table import SETTINGS
 from tests.docs.pages import NAMES, ROOT, blocks
 
 LANGUAGES = ("", "sh", "bash", "console")

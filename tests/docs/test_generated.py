@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages.writing import pages
-from peik.doors.openapi import OPERATIONS
+from peik.app.openapi import OPERATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = pages()

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from peik.doors.commands.tree import app
-from peik.doors.rest_arrivals import ArrivalRoutes
-from peik.doors.rest_consumers import ConsumerRoutes
-from peik.settings import SETTINGS
+from peik.app.commands import app
+from peik.inbox.api import ArrivalRoutes, ConsumerRoutes
+from peik.settings.table import SETTINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "inbox.md").read_text(encoding="utf-8")
 

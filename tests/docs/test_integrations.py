@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from peik.doors.commands.tree import app
-from peik.settings import SETTINGS
+from peik.app.commands import app
+from peik.settings.table import SETTINGS
 from peik.testing import Limits, Options, SimServer
 from tests.clients import node
 from tests.patience import PATIENCE_S

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from peik.importing.shapes import ROLES
+from peik.importing.rows import ROLES
 from peik.testing import Limits, Options, SimServer
 from tests.cli.shell import TOKEN, Shell
 from tests.clients import node
@@ -105,5 +105,5 @@ def test_every_role_of_the_page_is_one_and_none_is_missing() -> None:
 
 
 def test_the_views_of_the_old_tables_are_there() -> None:
-    views = set(re.findall(r"CREATE VIEW (?:IF NOT EXISTS )?(\w+)", read("peik/store/sql/sqlite_003.sql")))
+    views = set(re.findall(r"CREATE VIEW (?:IF NOT EXISTS )?(\w+)", read("peik/storage/sqlite/sql/sqlite_003.sql")))
     assert {"bot_state", "pending_messages"} <= views

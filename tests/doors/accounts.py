@@ -21,15 +21,16 @@ from typing import Any, TypeVar
 import aiohttp
 import uvicorn
 
-from peik.app import Office, running
-from peik.building_sessions import MakeArchive
+from peik.accounts.wiring import MakeArchive
+from peik.app import rest
+from peik.app.lifetime import running
+from peik.app.runtime import Office
 from peik.clock import Clock, SystemClock
-from peik.config import load
-from peik.doors import rest
-from peik.doors.gateway import Gateway
-from peik.doors.listening import GuardedProtocol, GuardedServer
-from peik.events import Event, Events, Surprise
+from peik.core.events import Event, Events, Surprise
+from peik.gateway.app import Gateway
+from peik.settings.config import load
 from peik.testing.accounts import Accounts, Person
+from peik.web.server import GuardedProtocol, GuardedServer
 from tests.patience import PATIENCE_S
 
 KEY = "test-key"

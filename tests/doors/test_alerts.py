@@ -5,7 +5,7 @@ from typing import Any
 
 import aiohttp
 
-from peik import events
+from peik.core import events
 from tests.dashboard.visiting import BOT, KEY, House, visit
 from tests.doors.accounts import until
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from peik.clock import SystemClock
-from peik.inbox_ports import Burial
-from peik.store.sqlite import SqliteStore
+from peik.inbox.store import Burial
+from peik.storage.sqlite.store import SqliteStore
 from tests.doors.test_keys import code, made
 from tests.doors.test_rest import play
 from tests.processes.programs import BOT, TOKEN, Server, Sim

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from peik.doors.exchange import Exchange
-from peik.doors.listening import GuardedProtocol, GuardedServer
+from peik.web.connection import Exchange
+from peik.web.server import GuardedProtocol, GuardedServer
 from tests.patience import PATIENCE_S
 
 Receive = Callable[[], Awaitable[Any]]

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from peik.doors.connection import HEAD_BYTES_MAX, WAITING_MAX
-from peik.doors.exchange import PIECES_MAX, Exchange
-from peik.doors.listening import HEAD_S_MAX, GuardedProtocol, sweep
+from peik.web.connection import HEAD_BYTES_MAX, PIECES_MAX, WAITING_MAX, Exchange
+from peik.web.server import HEAD_S_MAX, GuardedProtocol, sweep
 from tests.doors.test_connection import LAST, Application, Receive, Send, Stage, asked, played
 from tests.patience import PATIENCE_S
 

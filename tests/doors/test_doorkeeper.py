@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from peik.core.gate import Gate
-from peik.doors.doorkeeper import Doorkeeper
-from peik.doors.exchange import KEPT_BYTES_MAX, head_of
-from peik.doors.proxies import Proxies
-from peik.inbox.reading import POLL_S_MAX
-from peik.ops.answering import Answering
+from peik.app.middleware import Doorkeeper
+from peik.inbox.readers import POLL_S_MAX
+from peik.monitoring.counts import Answering
+from peik.web.connection import KEPT_BYTES_MAX, head_of
+from peik.web.limits import Gate
+from peik.web.server import Proxies
 
 Message = MutableMapping[str, Any]
 API_HEADERS = {

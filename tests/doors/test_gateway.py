@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from peik.app import running
-from peik.config import load
+from peik.app.lifetime import running
+from peik.settings.config import load
 from tests.doors.gateways import Client, play, until
 from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, TOKEN, Server, Sim

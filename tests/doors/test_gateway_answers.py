@@ -10,11 +10,10 @@ from aiogram.types import Message, MessageId
 from peik.core.letter import Chat, OnUncertain, State, letter_of_draft
 from peik.core.lifecycle import settle
 from peik.core.methods import MethodClass, known_methods
-from peik.core.outcome import judge
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply, judge
 from peik.core.token import Token
-from peik.doors.gateway_answers import AWAY, LATE, Answer, Shape, failure, of_letter, of_reply, shape_of, stand_in
-from peik.ports import BotRecord, LetterView
+from peik.gateway.answers import AWAY, LATE, Answer, Shape, failure, of_letter, of_reply, shape_of, stand_in
+from peik.outbox.store import BotRecord, LetterView
 from tests.store.acts import draft
 
 BOT = BotRecord(bot_id=42, token=Token("42:secret"), me='{"id":42,"is_bot":true,"first_name":"Peik","can_join":true}')

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from peik.jobs.desk import METADATA_BYTES_MAX, PARAMS_BYTES_MAX, QUEUED_MAX
+from peik.jobs.service import METADATA_BYTES_MAX, PARAMS_BYTES_MAX, QUEUED_MAX
 from tests.doors.accounts import until
 from tests.doors.working import JOBS_A_DAY, Works, play_works
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peik.clock import SystemClock
-from peik.store.sqlite import SqliteStore
+from peik.storage.sqlite.store import SqliteStore
 from tests.doors.test_rest import message, play
 from tests.processes.programs import BOT, KEY, Server, Sim
 

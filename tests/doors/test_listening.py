@@ -12,8 +12,8 @@ import psutil
 import pytest
 import uvicorn
 
-from peik.doors.connection import CALL_HEAD_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, SLICE_BYTES
-from peik.doors.listening import (
+from peik.web.connection import CALL_HEAD_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, SLICE_BYTES
+from peik.web.server import (
     ADDRESS_HELD_BYTES_MAX,
     ANSWER_PAUSE_S_MAX,
     BODY_BYTES_PER_S_MIN,

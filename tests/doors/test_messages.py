@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Direction
+from peik.archive.store import Direction
 from peik.errors import StoreUnavailable
 from tests.archive.samples import CHANNEL, CHAT, NOW, PERSON, event, line, log, message, session
 from tests.doors.accounts import House, house, until

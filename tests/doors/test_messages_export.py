@@ -12,12 +12,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from peik.archive.api import EXPORT_PAGE, EXPORT_STALL_S, MessageRoutes
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Message, MessageFilter
-from peik.doors.access import Access
-from peik.doors.rest_messages import EXPORT_PAGE, EXPORT_STALL_S, MessageRoutes
+from peik.archive.store import Message, MessageFilter
 from peik.errors import StoreUnavailable
 from peik.testing.virtual import VirtualClock, run_virtual
+from peik.web.access import Access
 from tests.archive.samples import message
 from tests.doors.accounts import KEY, House
 from tests.doors.test_messages import play

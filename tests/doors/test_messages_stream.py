@@ -12,12 +12,12 @@ import aiohttp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from peik.accounts.events import SessionFed
+from peik.accounts.feeds import Wanted
+from peik.accounts.stream import ID_SESSIONS_MAX, id_of, places_of, session_stream
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Fed, FeedLine, Kind, LineKind
-from peik.doors.session_sse import ID_SESSIONS_MAX, id_of, places_of, session_stream
+from peik.archive.store import Fed, FeedLine, Kind, LineKind
 from peik.errors import BadInput, StoreUnavailable
-from peik.session_events import SessionFed
-from peik.sessions.following import Wanted
 from tests.archive.samples import line
 from tests.doors.accounts import House, until
 from tests.doors.test_messages import play

@@ -12,15 +12,13 @@ from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from peik import events
-from peik.app import Office
-from peik.doors import problems
-from peik.doors.access import Access
-from peik.doors.metrics import MetricsRoutes
-from peik.doors.openapi_overview import OVERVIEW_OPERATIONS
-from peik.doors.rest_overview import OverviewRoutes
+from peik.app.runtime import Office
+from peik.core import events
 from peik.errors import Problem
-from peik.ops.metrics import METRICS, Kind
+from peik.monitoring.api import OVERVIEW_OPERATIONS, OverviewRoutes
+from peik.monitoring.metrics import METRICS, Kind, MetricsRoutes
+from peik.web import responses
+from peik.web.access import Access
 from tests.doors.accounts import KEY, House, _served, house, until
 from tests.ops.seeing import seen
 
@@ -68,7 +66,7 @@ def _app(office: Office, *, is_open: bool) -> FastAPI:
     access = Access(KEY, find=office.keyring.find, wall_ms=office.clock.wall_ms)
     metrics = MetricsRoutes(overview, figures, access, is_open=is_open, store="sqlite", temp_bytes=lambda: 12345)
     app = FastAPI()
-    app.add_exception_handler(Problem, problems.on_problem)
+    app.add_exception_handler(Problem, responses.on_problem)
     for verb, path, endpoint, operation_id, _ in (*metrics.table(), *OverviewRoutes(overview, access).table()):
         assert operation_id in OVERVIEW_OPERATIONS
         app.add_route(path, endpoint, methods=[verb])

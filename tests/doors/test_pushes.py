@@ -12,16 +12,17 @@ import aiohttp
 import pytest
 import uvicorn
 
-from peik.app import Office, running
-from peik.config import load
-from peik.doors import rest
-from peik.doors.doorkeeper import Doorkeeper
-from peik.doors.exchange import Exchange
-from peik.doors.gateway import Gateway
-from peik.doors.listening import GuardedProtocol, GuardedServer
-from peik.doors.serve import doorkeeper_of
+from peik.app import rest
+from peik.app.lifetime import running
+from peik.app.middleware import Doorkeeper
+from peik.app.runtime import Office
+from peik.app.serve import doorkeeper_of
 from peik.errors import StoreUnavailable
-from peik.inbox_ports import ArrivalFilter
+from peik.gateway.app import Gateway
+from peik.inbox.store import ArrivalFilter
+from peik.settings.config import load
+from peik.web.connection import Exchange
+from peik.web.server import GuardedProtocol, GuardedServer
 from tests.processes.programs import KEY, TOKEN
 
 BOT = int(TOKEN.partition(":")[0])

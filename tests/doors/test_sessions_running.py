@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from peik.doors.access import Access
-from peik.doors.rest_sessions import SessionRoutes
+from peik.accounts.api import SessionRoutes
+from peik.web.access import Access
 from tests.doors.accounts import KEY, House, play_house, until
 from tests.doors.test_sessions import ALI, ali_of
 

@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from peik.doors import problems
-from peik.doors.replies import json_response
-from peik.doors.shortcuts import App, Shortcuts
 from peik.errors import Denied, Problem, TooMany
+from peik.web import responses
+from peik.web.fast_routes import App, Shortcuts
+from peik.web.responses import json_response
 
 Heard = tuple[list[MutableMapping[str, Any]], str | None]  # what was sent, and what the server would tell of
 
@@ -36,10 +36,10 @@ async def post(request: Request) -> Response:
 
 def framework() -> Starlette:
     app = Starlette()
-    app.add_exception_handler(Problem, problems.on_problem)
-    app.add_exception_handler(HTTPException, problems.on_http_error)
-    app.add_exception_handler(ClientDisconnect, problems.on_gone)
-    app.add_exception_handler(Exception, problems.on_surprise)
+    app.add_exception_handler(Problem, responses.on_problem)
+    app.add_exception_handler(HTTPException, responses.on_http_error)
+    app.add_exception_handler(ClientDisconnect, responses.on_gone)
+    app.add_exception_handler(Exception, responses.on_surprise)
     app.add_route("/post", post, methods=["POST"])
     app.add_route("/under/{name}", post, methods=["POST"])
     return app

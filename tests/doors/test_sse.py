@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from starlette.types import Message
 
-from peik.doors.sse import EventStream
 from peik.errors import Conflict
-from peik.inbox.streams import STREAM_PAGE, Stream
+from peik.inbox.readers import STREAM_PAGE, Stream
+from peik.web.responses import EventStream
 from tests.doors.test_arrivals import arrived, write
 from tests.doors.test_keys import made
 from tests.doors.test_rest import play

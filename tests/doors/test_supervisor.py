@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.doors.supervisor import Supervisor
+from peik.web.server import Supervisor
 from tests.patience import PATIENCE_S
 
 

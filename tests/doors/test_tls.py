@@ -14,13 +14,12 @@ import pytest
 import uvicorn
 import uvloop
 
-from peik.carrier.poster import HttpPoster
-from peik.carrier.trust import client_context, own_context
-from peik.config import load
-from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer, sweep
-from peik.doors.tls import Certificate, certificate_of
 from peik.errors import StartError
-from peik.hook_ports import Posted
+from peik.outbox.store import Posted
+from peik.settings.config import load
+from peik.telegram.connect import client_context, own_context
+from peik.telegram.push import HttpPoster
+from peik.web.server import KEEP_ALIVE_S, Certificate, GuardedProtocol, GuardedServer, certificate_of, sweep
 from tests.doors.certificates import Authority
 from tests.doors.test_listening import LARGE_BYTES, read_all
 from tests.patience import PATIENCE_S

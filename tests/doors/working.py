@@ -13,17 +13,17 @@ from typing import Any
 
 import aiohttp
 
-from peik.app import Office, running
+from peik.app import rest
+from peik.app.lifetime import running
+from peik.app.runtime import Office
 from peik.clock import SystemClock
-from peik.config import load
-from peik.doors import rest
-from peik.doors.gateway import Gateway
-from peik.events import Events
-from peik.job_ports import KindTerms, Quota
-from peik.jobs.endings import JobHopeless
+from peik.core.events import Events
+from peik.gateway.app import Gateway
 from peik.jobs.hosts import HostDown
 from peik.jobs.job import Job
-from peik.jobs.kinds import Kind, Kinds
+from peik.jobs.outcome import JobHopeless
+from peik.jobs.store import Kind, Kinds, KindTerms, Quota
+from peik.settings.config import load
 from peik.testing.accounts import Accounts
 from tests.doors.accounts import KEY, NOWHERE, House, _served, until
 from tests.patience import PATIENCE_S

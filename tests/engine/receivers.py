@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from peik.hook_ports import Posted
+from peik.outbox.store import Posted
 from peik.testing.virtual import VirtualClock
 
 TOLERANCE_S = 300  # Standard Webhooks: five minutes

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from peik import events
-from peik.app import Office, running
-from peik.config import Config, load
-from peik.desk import Call
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.core import events
 from peik.errors import StoreUnavailable
-from peik.hook_ports import Poster
-from peik.inbox_ports import Pusher
-from peik.ports import LetterView, Marked
-from peik.store.choosing import AnyStore, store_of
-from peik.store.executor import InlineExecutor
+from peik.inbox.store import Pusher
+from peik.outbox.service import Call
+from peik.outbox.store import LetterView, Marked, Poster
+from peik.settings.config import Config, load
+from peik.storage.executor import InlineExecutor
+from peik.storage.open import AnyStore, store_of
 from peik.testing import Options, Telegram
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.virtual import VirtualClock, run_virtual

@@ -4,10 +4,10 @@ import asyncio
 
 import msgspec
 
+from peik.core.events import Settled
 from peik.core.letter import State
 from peik.core.lifecycle import Move
-from peik.events import Settled
-from peik.ports import LetterView
+from peik.outbox.store import LetterView
 from tests.engine.story import BOT, Stage, play
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from peik.cancelling import heeded, heeding
+from peik.wakeup import heeded, heeding
 
 
 async def swallow(began: asyncio.Event) -> str:

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from peik.core.events import Settled
 from peik.core.letter import Priority, State
 from peik.core.lifecycle import Move
 from peik.errors import BadInput, Conflict
-from peik.events import Settled
-from peik.ports import NOW, LetterFilter
+from peik.outbox.store import NOW, LetterFilter
 from tests.engine.story import BOT, Stage, play
 
 CHAT = 5

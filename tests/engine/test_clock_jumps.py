@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from peik.core.documents import Filing
+from peik.core.events import ClockJumped, ClockSettled, OutageSettled, UnreadDropped, UnreadNearEnd
 from peik.core.letter import State
-from peik.events import ClockJumped, ClockSettled, OutageSettled, UnreadDropped, UnreadNearEnd
-from peik.paper_ports import Filing
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.inbox.test_outages import begin, fetch
 

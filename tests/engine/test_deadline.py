@@ -6,7 +6,7 @@ from typing import Any
 
 from peik.core.letter import State
 from peik.errors import InDoubt
-from peik.ports import Marked
+from peik.outbox.store import Marked
 from tests.engine.story import BOT, Stage, play_closed
 
 LATE_S = 5.0

@@ -11,12 +11,12 @@ import pytest
 from peik.clock import Clock
 from peik.core.letter import Enclosed, Letter, State
 from peik.core.token import Token
-from peik.engine.enclosing import Enclosing
 from peik.errors import StoreUnavailable
-from peik.ports import BotRecord
-from peik.store.executor import InlineExecutor
-from peik.store.shared_spool import SharedSpool
-from peik.store.sqlite import SqliteStore
+from peik.outbox.attachments import Enclosing
+from peik.outbox.store import BotRecord
+from peik.storage.executor import InlineExecutor
+from peik.storage.shared_spool import SharedSpool
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.engine.story import Stage
 from tests.engine.story import play as told

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from peik import events
+from peik.core import events
 from peik.core.letter import Draft, Letter, OnUncertain, State
 from peik.core.lifecycle import Settlement
 from peik.errors import StoreUnavailable
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from tests.engine.story import BOT, Stage, call, play
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import apsw
 import pytest
 
-from peik import events
+from peik.core import events
 from peik.core.lifecycle import Move
 from peik.core.token import Token
 from peik.errors import BadInput, InDoubt
-from peik.ports import Marked
+from peik.outbox.store import Marked
 from peik.testing import Limits, Options
 from tests.engine.story import Stage, play, play_closed
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from peik import events
-from peik.desk import Call
-from peik.engine.hooks import Hooks
-from peik.hook_ports import HooksDue, HookStore
+from peik.core import events
+from peik.outbox.hooks import Hooks
+from peik.outbox.service import Call
+from peik.outbox.store import HooksDue, HookStore
 from tests.engine.receivers import HANGS, Heard, Receivers, verified
 from tests.engine.story import BOT, Stage, call, play_closed
 

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from peik.engine.leases import Leases
+from peik.core.events import Event, Events, LeasesLetGo, LeasesLost, LeasesTaken
+from peik.core.nodes import CHORES, Beat
 from peik.errors import StoreUnavailable
-from peik.events import Event, Events, LeasesLetGo, LeasesLost, LeasesTaken
-from peik.node_ports import CHORES, Beat
+from peik.outbox.leases import Leases
 from peik.testing.virtual import VirtualClock, run_virtual
 
 LEASE_S = 10.0

@@ -5,13 +5,14 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from peik.app import Office, running
-from peik.carrier_ports import Request
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.core.events import Events
 from peik.core.letter import State
 from peik.core.token import Token
-from peik.events import Events
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite_nodes import GUEST_LOOK_S
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.nodes import GUEST_LOOK_S
+from peik.telegram.port import Request
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import BOT, Stage, call, play_closed
 

@@ -6,7 +6,7 @@ import itertools
 import msgspec
 import pytest
 
-from peik import events
+from peik.core import events
 from peik.core.letter import OnUncertain, State
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 

@@ -7,7 +7,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from peik.core.key import Key
+from peik.admin.model import Key
 from peik.core.letter import State
 from peik.core.pace import ACCOUNT_LIMITS, Limits
 from peik.core.token import Token

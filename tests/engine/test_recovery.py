@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from peik import events
+from peik.core import events
 from peik.core.letter import State
 from peik.core.pace import Limits
 from tests.engine.receivers import HANGS, Receivers

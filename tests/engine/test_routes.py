@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from peik import events
-from peik.app import running
-from peik.carrier_ports import Request
-from peik.config import Config
+from peik.app.lifetime import running
+from peik.core import events
 from peik.core.letter import OnUncertain, State
-from peik.core.reply import Fault, Reply
-from peik.engine.route import PROBE_TIMEOUT_S, SILENCE_S, WATCH_S
-from peik.settings_values import RouteAddress
-from peik.store.executor import InlineExecutor
+from peik.core.outcome import Fault, Reply
+from peik.settings.config import Config
+from peik.settings.values import RouteAddress
+from peik.storage.executor import InlineExecutor
+from peik.telegram.port import Request
+from peik.telegram.routes import PROBE_TIMEOUT_S, SILENCE_S, WATCH_S
 from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import BOT, Stage, call, play_closed

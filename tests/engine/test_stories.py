@@ -5,10 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
-from peik import events
+from peik.core import events
 from peik.core.letter import Enclosed, OnUncertain, State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.store.spool import FolderSpool
+from peik.storage.spool import FolderSpool
 from tests.engine.story import BOT, Stage, call, play, play_closed
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from peik.core.letter import Letter, letter_of_draft
-from peik.engine.courier import Courier
+from peik.outbox.courier import Courier
 from tests.store.acts import draft
 
 

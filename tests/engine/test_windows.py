@@ -3,7 +3,7 @@
 import asyncio
 
 from peik.core.lanes import Lanes, Room
-from peik.engine.windows import Windows
+from peik.outbox.window import Windows
 from tests.engine.story import BOT, Stage, play
 
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from examples.downloader_bot.book import Book
-from peik.testing.chats import Member
+from peik.testing.world import Member
 from tests.examples.town import ADMIN, DEPUTY, LENA, OMID, SARA, Town, jobs, play
 from tests.processes.programs import BOT
 

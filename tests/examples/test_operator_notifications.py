@@ -22,7 +22,7 @@ from examples.operator_notifications.__main__ import is_signed
 from examples.operator_notifications.notices import TEXTS, language_of
 from examples.operator_notifications.report import pdf
 from examples.operator_notifications.results import Results
-from peik.notifications.texts import load_outreach
+from peik.notifications.templates import load_outreach
 from peik.testing import Delivery, Limits, Options, SimServer
 from tests.clients import node
 from tests.patience import PATIENCE_S

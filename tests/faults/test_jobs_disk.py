@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from peik import BlockingJob, Job, JobInfo, Peik, QueuedJob
-from peik.core.job import End
-from peik.jobs import endings, folders
+from peik.jobs import folders, outcome
+from peik.jobs.model import End
 from peik.testing import SimServer
 from tests.faults.disks import SmallDisk, can_mount, mounted
 from tests.library.counters import telegram
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 FILLS = """
 import os, signal, sys
 from pathlib import Path
-from peik.jobs.owners import Owner
+from peik.jobs.folders import Owner
 
 owner = Owner(Path(sys.argv[1]))
 with owner.locked():
@@ -55,7 +55,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 @pytest.fixture(autouse=True)
 def log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """What Peik told. A job comes back as soon as a fifth of a second later: by itself it takes half a minute."""
-    monkeypatch.setattr(endings, "NO_ROOM_S", 0.2)
+    monkeypatch.setattr(outcome, "NO_ROOM_S", 0.2)
     monkeypatch.setattr(folders, "LOOK_S", 0.2)
     caplog.set_level(logging.INFO, logger="peik")
     return caplog

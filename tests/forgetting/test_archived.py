@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from peik.archive_ports import Archive, Kind
-from peik.core.forgetting import Person, is_clean
-from peik.forgetting.archived import ArchivePart
+from peik.archive.store import Archive, Kind
+from peik.erasure.model import Person, is_clean
+from peik.erasure.parts import ArchivePart
 from tests.archive.places import PLACES, Place, opened
 from tests.archive.samples import CHANNEL, NOW, event, line, log, message, session
 

@@ -23,18 +23,19 @@ import msgspec
 import structlog
 import uvicorn
 
-from peik import events
-from peik.app import Office, running
-from peik.config import load
-from peik.doors import rest
-from peik.doors.dashboard.opening import Dashboard
-from peik.doors.doorkeeper import Doorkeeper
-from peik.doors.exchange import Exchange
-from peik.doors.gateway import Gateway
-from peik.doors.listening import KEEP_ALIVE_S, GuardedProtocol, GuardedServer
-from peik.doors.serve import doorkeeper_of
-from peik.ops.log import EventLog
+from peik.app import rest
+from peik.app.dashboard import Dashboard
+from peik.app.lifetime import running
+from peik.app.middleware import Doorkeeper
+from peik.app.runtime import Office
+from peik.app.serve import doorkeeper_of
+from peik.core import events
+from peik.gateway.app import Gateway
+from peik.monitoring.log import EventLog
+from peik.settings.config import load
 from peik.testing import Limits, Options, SimServer, Telegram
+from peik.web.connection import Exchange
+from peik.web.server import KEEP_ALIVE_S, GuardedProtocol, GuardedServer
 from tests.patience import PATIENCE_S
 
 KEY = "test-key"

@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from peik.core import address, answered, arrival, call, cause, notification, rate, token, trace, units
-from peik.core.gate import address_of
+from peik.accounts import markup
+from peik.alerts.service import fingerprint_of
+from peik.core import address, arrival, call, letter, rate, token, trace, units
 from peik.core.problem import BadInput
-from peik.doors.connection import CALL_HEAD_BYTES_MAX, HEAD_BYTES_MAX, QUERY_FIELDS_MAX
-from peik.doors.dashboard.board import own_path
-from peik.doors.dashboard.headers import cookie_of
-from peik.doors.dashboard.words import language_of
-from peik.doors.gateway import read_place
-from peik.doors.gateway_files import read_file_place
-from peik.doors.proxies import Proxies
-from peik.jobs.faults import _shown
-from peik.ops.alert_errors import fingerprint_of
-from peik.sessions import formatting
+from peik.gateway.app import read_place
+from peik.gateway.files import read_file_place
+from peik.inbox import delivery
+from peik.jobs.hosts import _shown
+from peik.notifications import model
+from peik.web.connection import CALL_HEAD_BYTES_MAX, HEAD_BYTES_MAX, QUERY_FIELDS_MAX
+from peik.web.dashboard.board import cookie_of, own_path
+from peik.web.dashboard.render import language_of
+from peik.web.limits import address_of
+from peik.web.server import Proxies
 from tests.hostile.offices import BOT, KEY, TOKEN, Resident, kept_below, resident
 
 TIMES = 8  # as much is sent
@@ -232,20 +233,20 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "masking": token.without_secrets,
     "trace": trace.read_trace,
     "traceparent": trace.read_parent,
-    "cause": cause.cause_of,
-    "template": notification.check_template,
-    "markup": notification.units_of,
-    "answer": lambda text: answered.read_answer(f"--b\r\n{text}".encode()),
+    "cause": letter.cause_of,
+    "template": model.check_template,
+    "markup": model.units_of,
+    "answer": lambda text: delivery.read_answer(f"--b\r\n{text}".encode()),
     "mended": lambda text: arrival.mended(text.encode()),
     "update": lambda text: arrival.read_update(f'{{"update_id":1,"message":{text}'.encode()),
     "call": lambda text: call.read_call("sendMessage", text.encode()),
     "markup of a call": lambda text: call.read_call(
         "sendMessage", json.dumps({"chat_id": 1, "text": "x", "reply_markup": text}).encode()
     ),
-    "HTML": lambda text: formatting.parse(text, "HTML"),
-    "HTML of a link": lambda text: formatting.parse(f'<a href="{text}', "HTML"),
-    "Markdown": lambda text: formatting.parse(text, "MarkdownV2"),
-    "Markdown of a link": lambda text: formatting.parse(f"[a{text}", "MarkdownV2"),
+    "HTML": lambda text: markup.parse(text, "HTML"),
+    "HTML of a link": lambda text: markup.parse(f'<a href="{text}', "HTML"),
+    "Markdown": lambda text: markup.parse(text, "MarkdownV2"),
+    "Markdown of a link": lambda text: markup.parse(f"[a{text}", "MarkdownV2"),
     "fault": lambda text: _shown(Exception(text)),
     "error": lambda text: fingerprint_of("x", text),
 }  # fmt: skip
@@ -263,7 +264,7 @@ def test_a_parser_takes_no_longer_than_its_text_is(name: str) -> None:
 
     def cost(text: str) -> float:
         began_s = time.thread_time()
-        with contextlib.suppress(BadInput, ValueError, formatting.BadMarkup, RecursionError):
+        with contextlib.suppress(BadInput, ValueError, markup.BadMarkup, RecursionError):
             parse(text)
         return time.thread_time() - began_s
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.doors.openapi import OPERATIONS
-from peik.notifications.values import USERS, User, filed
+from peik.app.openapi import OPERATIONS
+from peik.notifications.model import USERS, User, filed
 from tests.hostile.offices import BOT, KEY, OTHER_BOT, Heard, Pairs, Resident, resident
 
 # What anybody may see, and why. Everything else needs a key.

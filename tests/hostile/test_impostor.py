@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peik.core.breaker import CLOSED
-from peik.core.reply import Reply
-from peik.doors.gateway_answers import of_reply
+from peik.core.outcome import Reply
+from peik.gateway.answers import of_reply
+from peik.telegram.routes import CLOSED
 from tests.hostile.offices import TOKEN, Resident, resident
 
 EXAMPLES = int(os.environ.get("TEST_HOSTILE_EXAMPLES", "800")) // 8

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from peik.config import load
 from peik.core.address import Reach
+from peik.settings.config import load
 from tests.hostile.offices import BOT, TOKEN, Heard, Resident, resident
 
 # One machine, or one network, in the forms that resolvers and libraries have been fooled with.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from peik.doors.listening import BODY_PAUSE_S_MAX, HEAD_S_MAX, sweep
+from peik.web.server import BODY_PAUSE_S_MAX, HEAD_S_MAX, sweep
 from tests.hostile.offices import TOKEN, Resident, resident
 from tests.patience import PATIENCE_S
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from peik import events
-from peik.carrier_ports import Request
-from peik.core.reply import Fault, Reply
+from peik.core import events
+from peik.core.outcome import Fault, Reply
+from peik.telegram.port import Request
 from tests.engine.story import BOT, Stage, play_closed
 from tests.hostile.offices import Heard, Resident, resident
 from tests.inbox.sources import Bench, stored_in

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.doors.forms import FIELDS_MAX, RATIO_FREE_BYTES, RATIO_MAX, STEP_BYTES
+from peik.web.bodies import FIELDS_MAX, RATIO_FREE_BYTES, RATIO_MAX, STEP_BYTES
 from tests.hostile.offices import BOT, KEY, TOKEN, Heard, Resident, kept_below, resident
 
 MB = 1 << 20

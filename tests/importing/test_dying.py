@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from peik.importing.bringing import BATCH
+from peik.importing.transfer import BATCH
 from tests.cli.shell import BOT, TOKEN, Shell
 from tests.patience import PATIENCE_S
 
 # It dies by SIGKILL at the worst moment: a batch is accepted, and the note that says so is not kept yet.
 DIES = """
 import os, signal, sys
-from peik.doors.commands.imports_taker import ImportTaker
+from peik.importing.cli import ImportTaker
 keep, kept = ImportTaker.keep_note, []
 def keep_note(self, note):
     if len(kept) == 1:
@@ -24,7 +24,7 @@ def keep_note(self, note):
     kept.append(note)
     keep(self, note)
 ImportTaker.keep_note = keep_note
-from peik.doors.cli import main
+from peik.app.cli import main
 sys.argv = ["peik", "import", "bot.db", "--yes"]
 main()
 """
@@ -74,8 +74,8 @@ def note_an_import(shell: Shell, *, place: int, hours_ago: int) -> None:
     begun_at = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours_ago)
     at_ms = int(begun_at.timestamp() * 1000)
     program = f"""
-from peik.config import load
-from peik.doors.commands.file import FileCounter
+from peik.settings.config import load
+from peik.cli.local import FileCounter
 counter = FileCounter(load({{}}), may_create=True)
 counter.add_bot({TOKEN!r}, "off")
 note = {{"name": "bot", "table": "outbox", "place": {place}, "begun_at_ms": {at_ms}, "letters": {place}}}

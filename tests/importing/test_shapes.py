@@ -5,8 +5,19 @@ from typing import Any
 import pytest
 
 from peik.errors import BadInput
-from peik.importing.making import BadRow, instant_ms_of, last_update_of, letter_of, person_of, standing_of
-from peik.importing.shapes import Kind, Shape, as_letters, as_people, recognise
+from peik.importing.rows import (
+    BadRow,
+    Kind,
+    Shape,
+    as_letters,
+    as_people,
+    instant_ms_of,
+    last_update_of,
+    letter_of,
+    person_of,
+    recognise,
+    standing_of,
+)
 
 
 def columns_of(text: str) -> list[str]:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from peik.core.address import Reach
-from peik.inbox_ports import Pushed
+from peik.inbox.store import Pushed
 from peik.testing.virtual import VirtualClock
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Update, read_update
-from peik.desk import Call
+from peik.core.events import Arrived, Event
 from peik.errors import StoreUnavailable
-from peik.events import Arrived, Event
 from peik.inbox.consumers import Consumers, Handling, Limits
-from peik.inbox.desk import anywhere
-from peik.inbox_ports import ArrivalFilter, ArrivalView, Consumer, Pusher
-from peik.store.inbox import SqliteInbox
+from peik.inbox.service import anywhere
+from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, Pusher
+from peik.outbox.service import Call
+from peik.storage.sqlite.inbox import SqliteInbox
 from tests.engine.story import BOT, Stage
 from tests.inbox.bots import Bots
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from peik import events
-from peik.carrier_ports import Request
+from peik.core import events
 from peik.core.arrival import Arrival
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
-from peik.inbox.away import NoOutages, Outages
 from peik.inbox.intake import Intake
+from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.poller import Poller, PollTerms
-from peik.inbox_ports import ArrivalFilter, InboxState
-from peik.ports import BotRecord
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.inbox.store import ArrivalFilter, InboxState
+from peik.outbox.store import BotRecord
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
+from peik.telegram.port import Request
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import BOT, TOKEN, Stage
 
@@ -146,7 +146,7 @@ class Bench:
         self._stage = stage
         self.store = store
         self.unsure = Unsure(store)
-        self.outages: Outages = NoOutages()
+        self.outages: OutagePort = NoOutages()
         self.way = _Way(stage.telegram)
         self.way.asked = []
         self.way.on_poll = lambda: self.on_poll()

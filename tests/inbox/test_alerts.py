@@ -8,14 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik import events, job_events, outreach_events, session_events
-from peik.core.job import End
+from peik.accounts import events as session_events
+from peik.alerts.rules import RULES, ErrorSeen, Noticed
+from peik.alerts.service import Alerts
+from peik.alerts.ways import QUEUE_MAX
+from peik.core import events
+from peik.core.events import ConsumerExpired, UnreadDropped, UnreadNearEnd
 from peik.core.letter import State
 from peik.errors import BadInput, StoreUnavailable
-from peik.events import ConsumerExpired, UnreadDropped, UnreadNearEnd
-from peik.inbox_ports import ArrivalFilter
-from peik.ops.alert_rule import ErrorSeen, Noticed
-from peik.ops.alerts import QUEUE_MAX, RULES, Alerts
+from peik.inbox.store import ArrivalFilter
+from peik.jobs import events as job_events
+from peik.jobs.model import End
+from peik.notifications import events as outreach_events
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.engine.story import BOT, TOKEN, Stage, play
 from tests.inbox.test_outages import begin, fetch

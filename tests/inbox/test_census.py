@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from peik.contacts.engine import Census, _again, _first
+from peik.contacts.model import Sighting, read_sighting
 from peik.core.arrival import Arrival
-from peik.core.sighting import Sighting, read_sighting
+from peik.core.documents import Contact, ContactFilter
+from peik.core.events import Surprise
 from peik.errors import StoreUnavailable
-from peik.events import Surprise
-from peik.inbox.census import Census, _again, _first
-from peik.paper_ports import Contact, ContactFilter
 from tests.engine.story import BOT, TOKEN, Stage, play
 from tests.inbox.handing import written
 

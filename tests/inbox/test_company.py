@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from peik.errors import BadInput, InDoubt, StoreUnavailable
-from peik.inbox.company import GROUP_MAX, Company
+from peik.inbox.intake import GROUP_MAX, Company
 
 
 class Road:

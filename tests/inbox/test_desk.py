@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from peik.core.arrival import Arrival, Update, read_update, wire_id
+from peik.core.events import Arrived
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.events import Arrived
-from peik.inbox.desk import InboxDesk
-from peik.inbox_ports import ArrivalFilter, Burial, ConsumerKind
+from peik.inbox.service import InboxDesk
+from peik.inbox.store import ArrivalFilter, Burial, ConsumerKind
 from tests.engine.story import BOT, Stage, play, play_closed
 
 FIRST = 1001

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from peik.core.arrival import Arrival, read_update
-from peik.events import HandedOn
+from peik.core.events import HandedOn
 from peik.inbox.handed import EXACT_S, Handed
 
 BOT = 7

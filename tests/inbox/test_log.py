@@ -5,11 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik import events, job_events, session_events
-from peik.core.job import End
+from peik.accounts import events as session_events
+from peik.core import events
 from peik.core.letter import State
 from peik.core.lifecycle import Move
-from peik.ops.log import EventLog
+from peik.jobs import events as job_events
+from peik.jobs.model import End
+from peik.monitoring.log import EventLog
 
 
 class Lines:

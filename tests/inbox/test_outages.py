@@ -10,14 +10,13 @@ import msgspec
 import pytest
 
 from peik.core.arrival import DEFAULT_CONSUMER, read_updates
+from peik.core.events import Arrived, InboxRecovered, OutageSettled, StoreFailed, Surprise
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
-from peik.events import Arrived, InboxRecovered, OutageSettled, StoreFailed, Surprise
-from peik.inbox.outages import ASKED_AT_ONCE, Outages
-from peik.inbox.settling import Settling
+from peik.inbox.outages import ASKED_AT_ONCE, Outages, Settling
+from peik.inbox.store import Outage, Outgoing
 from peik.inbox.texts import load_texts
-from peik.inbox_ports import Outage, Outgoing
-from peik.ports import LetterFilter
+from peik.outbox.store import LetterFilter
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 
 SARA, IVAN, AZIZ, JOHN = 11, 12, 13, 14

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from peik import events
+from peik.core import events
 from peik.core.arrival import UPDATE_TYPES
 from peik.core.token import Token
 from peik.testing.updates import UpdateQueue

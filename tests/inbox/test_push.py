@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik import events
+from peik.core import events
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.inbox_ports import ConsumerKind, Pushed
-from peik.ports import LetterFilter, LetterView
+from peik.inbox.store import ConsumerKind, Pushed
+from peik.outbox.store import LetterFilter, LetterView
 from tests.engine.story import BOT, Stage, play, play_closed
 from tests.inbox.bots import HANGS, Bots, Got, ok
 from tests.inbox.handing import Program, all_over, consumer, on_unsure_store, told, until, views, written

@@ -8,14 +8,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from peik import events
-from peik.app import recover_once, running
-from peik.config import load
+from peik.app.lifetime import recover_once, running
+from peik.core import events
 from peik.core.token import Token
 from peik.errors import Conflict, StartError, Unavailable
-from peik.inbox_ports import InboxState
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.inbox.store import InboxState
+from peik.settings.config import load
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing import Options, SimServer
 from peik.testing.simcarrier import SimCarrier
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed

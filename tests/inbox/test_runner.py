@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from peik import events
-from peik.core.arrival import Arrival
+from peik.core import events
+from peik.core.arrival import Arrival, Progress
 from peik.core.letter import State
-from peik.core.spans import Progress
 from peik.errors import StoreUnavailable
-from peik.inbox_ports import ConsumerKind
+from peik.inbox.store import ConsumerKind
 from tests.engine.story import BOT, Stage, play, play_closed
 from tests.inbox.handing import (
     FIRST,

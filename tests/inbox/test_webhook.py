@@ -14,14 +14,14 @@ import aiohttp
 import apsw
 import pytest
 
-from peik import events
+from peik.core import events
 from peik.core.arrival import UPDATE_TYPES, read_update
-from peik.core.gap import DISORDER_MAX
+from peik.core.numbering import DISORDER_MAX
 from peik.core.token import Token
 from peik.errors import BadInput, StartError, StoreUnavailable
 from peik.inbox.intake import Intake
-from peik.inbox.pushed import Pushed
-from peik.inbox_ports import ArrivalFilter
+from peik.inbox.store import ArrivalFilter
+from peik.inbox.webhooks import Pushed
 from peik.testing.deliveries import PushResult
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.inbox.sources import (

@@ -11,12 +11,12 @@ from telethon import TelegramClient, events
 from telethon.sessions import MemorySession
 
 from peik import Peik
-from peik.app import Office
+from peik.app.runtime import Office
+from peik.client.local import LocalCounter
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.inbox_ports import ArrivalFilter
+from peik.inbox.store import ArrivalFilter
 from peik.integrations.telethon import recover_missed_messages
-from peik.library.local import LocalCounter
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.integrations.test_telethon import take_live
 

@@ -20,8 +20,8 @@ from pyrogram.file_id import FileId, FileType
 
 from peik import Peik
 from peik.errors import BadInput, StartError, Unavailable
-from peik.inbox.handling import Absent
-from peik.integrations.notes import Notes, Watch
+from peik.inbox.delivery import Absent
+from peik.integrations.mtproto import Notes, Watch
 from peik.integrations.pyrogram import _SCHEMA, _Dispatching, note_handled, recover_missed_messages
 from peik.integrations.tl import translate
 from peik.testing import SimServer

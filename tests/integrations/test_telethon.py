@@ -14,7 +14,7 @@ from telethon.sessions import MemorySession
 from telethon.tl import types
 
 from peik.errors import BadInput, StartError
-from peik.integrations.notes import Notes, Watch
+from peik.integrations.mtproto import Notes, Watch
 from peik.integrations.telethon import _SCHEMA, _attach, recover_missed_messages
 from peik.integrations.tl import translate
 from peik.testing import SimServer

@@ -18,9 +18,9 @@ from aiogram.webhook.aiohttp_server import SimpleRequestHandler
 from aiohttp import web
 
 from peik import Peik
-from peik.events import Answered, Settled
+from peik.core.events import Answered, Settled
 from peik.integrations.aiogram import PeikSession, feed
-from peik.ops.log import EventLog
+from peik.monitoring.log import EventLog
 from peik.testing import SimServer
 from tests.dashboard.visiting import BOT, KEY, House, visit
 from tests.integrations.inside import BOT as INSIDE

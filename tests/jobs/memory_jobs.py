@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.job import End, Job, JobDraft, Ran
 from peik.core.letter import State
 from peik.errors import InDoubt, StoreUnavailable
-from peik.job_ports import (
+from peik.jobs import store as rules
+from peik.jobs.model import End, Job, JobDraft, Ran
+from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
     JobFilter,
@@ -24,7 +25,6 @@ from peik.job_ports import (
     Settled,
     Standing,
 )
-from peik.store import job_rules as rules
 
 Line = tuple[str, int, str]  # kind, rank, user
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from peik import StoreUnavailable
-from peik.jobs.endings import JobHopeless, JobLater
 from peik.jobs.job import BlockingJob
-from peik.jobs.ports import HostShut
+from peik.jobs.outcome import HostShut, JobHopeless, JobLater
 from tests.jobs.witness import await_all, come
 
 # A daemon: a session of its own, no parent, nothing in its environment, deaf to what is polite.

@@ -11,21 +11,20 @@ from typing import Any
 
 import msgspec
 
-from peik.core.job import Job as Record
+from peik.core.events import Event, Events, Surprise
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.events import Event, Events, Surprise
-from peik.job_events import JobRan, JobsQueued
-from peik.job_ports import JobStore, KindTerms
-from peik.jobs.children import run_in_process
-from peik.jobs.desk import JobRequest, JobsDesk
+from peik.jobs.events import JobRan, JobsQueued
 from peik.jobs.hosts import Hosts
-from peik.jobs.kinds import Kind, Kinds
-from peik.jobs.ports import NoRoom
-from peik.jobs.running import Tools
+from peik.jobs.model import Job as Record
+from peik.jobs.outcome import NoRoom
+from peik.jobs.processes import run_in_process
+from peik.jobs.run import Tools
+from peik.jobs.service import JobRequest, JobsDesk
+from peik.jobs.store import JobStore, Kind, Kinds, KindTerms
 from peik.jobs.workers import Workers
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.jobs.memory_jobs import MemoryJobs, Place
 

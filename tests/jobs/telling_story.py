@@ -8,18 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from peik import events
-from peik.app import running
-from peik.building_jobs import JobLetters
-from peik.core.job import Job as Record
+from peik.app.lifetime import running
+from peik.core import events
 from peik.core.letter import State
 from peik.inbox.texts import load_texts
-from peik.job_ports import KindTerms
-from peik.jobs.desk import JobRequest
-from peik.jobs.kinds import Kind, Kinds
-from peik.jobs.telling import Telling
-from peik.ports import LetterFilter, LetterView
-from peik.store.executor import InlineExecutor
+from peik.jobs.model import Job as Record
+from peik.jobs.service import JobRequest
+from peik.jobs.status_message import Telling
+from peik.jobs.store import Kind, Kinds, KindTerms
+from peik.jobs.wiring import JobLetters
+from peik.outbox.store import LetterFilter, LetterView
+from peik.storage.executor import InlineExecutor
 from peik.testing import Delivery, Options, Telegram
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.virtual import VirtualClock, run_virtual

@@ -12,11 +12,10 @@ import uvloop
 
 from peik.core.problem import BadInput
 from peik.errors import StoreUnavailable
-from peik.jobs import children
-from peik.jobs.children import check_work, named_work, run_in_process
-from peik.jobs.endings import JobHopeless, JobLater, WorkFailed
+from peik.jobs import processes
 from peik.jobs.messages import Message
-from peik.jobs.ports import HostShut
+from peik.jobs.outcome import HostShut, JobHopeless, JobLater, WorkFailed
+from peik.jobs.processes import check_work, named_work, run_in_process
 from tests.jobs import process_work as works
 from tests.jobs.witness import Witness
 
@@ -189,7 +188,7 @@ def test_long_questions_are_refused(tmp_path: Path) -> None:
 def test_it_may_print_as_much_as_it_likes(tmp_path: Path) -> None:
     result, hearing = done(tmp_path, works.talkative)
     assert result == "said"
-    assert len(hearing.lines) == children.LINES_MAX
+    assert len(hearing.lines) == processes.LINES_MAX
     assert hearing.lines[0].startswith("line 0 ")
     assert "left out" in hearing.lines[-1]
 
@@ -209,7 +208,7 @@ def test_one_that_scribbles_over_its_pipe_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_result_counts_though_the_process_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "END_S", 0.1)
+    monkeypatch.setattr(processes, "END_S", 0.1)
     assert done(tmp_path, works.hangs_after)[0] == "done"
 
 

@@ -14,7 +14,7 @@ _PROGRAM = """
 import asyncio, os, sys, time
 from pathlib import Path
 from peik.jobs import child
-from peik.jobs.children import run_in_process
+from peik.jobs.processes import run_in_process
 from tests.jobs import process_work as works
 
 NAME = [__name__, child.is_preparing]

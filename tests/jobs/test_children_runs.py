@@ -9,15 +9,14 @@ import msgspec
 import pytest
 
 from peik.clock import SystemClock
-from peik.core.job import End, Job, Ran
+from peik.core.events import Event, Events
 from peik.core.letter import State
-from peik.events import Event, Events
-from peik.job_ports import KindTerms
-from peik.jobs.children import run_in_process
-from peik.jobs.endings import Stop
 from peik.jobs.folders import Folders
-from peik.jobs.kinds import Kind, Where
-from peik.jobs.running import Run, Tools
+from peik.jobs.model import End, Job, Ran
+from peik.jobs.outcome import Stop
+from peik.jobs.processes import run_in_process
+from peik.jobs.run import Run, Tools
+from peik.jobs.store import Kind, KindTerms, Where
 from tests.jobs import process_work as works
 from tests.jobs.test_children import loop, run_loop, witness
 from tests.jobs.witness import Witness

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
+from peik.core.events import StoreFailed
 from peik.core.letter import Backoff, State
 from peik.core.problem import Problem
 from peik.errors import Conflict, NotFound, StoreUnavailable
-from peik.events import StoreFailed
-from peik.job_events import JobsQueued
-from peik.job_ports import JobFilter, JobRetention, JobTally, Quota
-from peik.jobs.desk import JobRequest, Turn, Used
+from peik.jobs.events import JobsQueued
 from peik.jobs.job import Job
-from peik.jobs.upkeep import CLEAN_S, Upkeep
+from peik.jobs.service import CLEAN_S, JobRequest, Turn, Upkeep, Used
+from peik.jobs.store import JobFilter, JobRetention, JobTally, Quota
 from tests.jobs.story import Crowd, Stage, play
 
 DAY_MS = 86_400_000

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from peik.core.job import Job
+from peik.core.events import Event, Events
 from peik.core.letter import State
 from peik.errors import StartError
-from peik.events import Event, Events
-from peik.job_events import DiskBack, DiskShort, FolderLeft
 from peik.jobs import disk
 from peik.jobs.disk import Space
+from peik.jobs.events import DiskBack, DiskShort, FolderLeft
 from peik.jobs.folders import RETRY_S_MAX, SWEEP_S, Folders
-from peik.jobs.ports import FolderOver, NoRoom
+from peik.jobs.model import Job
+from peik.jobs.outcome import FolderOver, NoRoom
 from peik.testing.virtual import VirtualClock, run_virtual
 
 GB = 1024**3
@@ -321,7 +321,7 @@ _PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from peik.clock import SystemClock
-from peik.events import Events
+from peik.core.events import Events
 from peik.jobs.folders import Folders
 from tests.jobs.test_folders import job
 

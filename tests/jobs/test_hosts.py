@@ -14,14 +14,11 @@ import aiohttp
 import httpx
 import pytest
 
-from peik.core.host_breaker import HostState
+from peik.core.events import Event, Events
 from peik.core.problem import BadInput
-from peik.events import Event, Events
-from peik.job_events import HostClosed, HostOpened
-from peik.jobs.endings import JobHopeless, JobLater
-from peik.jobs.faults import HostDown, fault_of
-from peik.jobs.hosts import Hosts, host_in
-from peik.jobs.ports import HostShut
+from peik.jobs.events import HostClosed, HostOpened
+from peik.jobs.hosts import HostDown, Hosts, HostState, fault_of, host_in
+from peik.jobs.outcome import HostShut, JobHopeless, JobLater
 from peik.testing.virtual import VirtualClock, run_virtual
 
 _REQUEST = httpx.Request("GET", "https://h.example/x?token=secret")

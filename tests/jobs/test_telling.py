@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from peik.core.letter import State
-from peik.jobs.endings import JobHopeless, JobLater
+from peik.jobs.outcome import JobHopeless, JobLater
 from tests.engine.story import BOT
 from tests.jobs.telling_story import ANN, JobStage, play
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from peik.core.job_words import JOB_PLACES, JobWords
+from peik.core.notice import JOB_PLACES, JobWords
 from peik.errors import StartError
-from peik.inbox.texts import load_texts
-from peik.texts import built_in
+from peik.inbox.texts import built_in, load_texts
 
 TEXTS = load_texts(None)
 

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.job import End, Job, JobDraft, Ran
-from peik.core.job_notice import noted, read_told
+from peik.core.events import Surprise
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, StoreUnavailable
-from peik.events import Surprise
-from peik.job_ports import KindTerms
-from peik.jobs.chat import JobChat
+from peik.jobs.job import JobChat
+from peik.jobs.model import End, Job, JobDraft, Ran, noted, read_told
+from peik.jobs.store import KindTerms
 from tests.engine.story import BOT
 from tests.jobs.telling_story import ANN, JobStage, play
 

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from peik.core.job import TRACES_MAX, End, Job, Ran, with_line
 from peik.core.letter import State
-from peik.jobs.endings import JobHopeless, WorkFailed, raised
 from peik.jobs.messages import heard_error, said_error
+from peik.jobs.model import TRACES_MAX, End, Job, Ran, with_line
+from peik.jobs.outcome import JobHopeless, WorkFailed, raised
 
 JOB = Job(id=1, kind="download", user="u", rank=1, params="{}", state=State.ACTIVE, attempts=3, created_at_ms=0)
 

@@ -9,9 +9,9 @@ import pytest
 
 from peik.core.letter import State
 from peik.errors import Unavailable
-from peik.job_events import JobBegan, JobRan
-from peik.jobs.endings import JobHopeless, JobLater
+from peik.jobs.events import JobBegan, JobRan
 from peik.jobs.job import Job
+from peik.jobs.outcome import JobHopeless, JobLater
 from tests.jobs.story import MB, Stage, history, play
 
 

@@ -16,9 +16,9 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.job_events import JobRan
+from peik.jobs.events import JobRan
 from peik.jobs.job import BlockingJob
-from peik.jobs.kinds import Where
+from peik.jobs.store import Where
 from tests.jobs.story import Crowd, Stage, history, play
 from tests.patience import PATIENCE_S
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from peik import AccountSession, Peik
+from peik.client.local import LocalCounter
 from peik.clock import SystemClock
-from peik.library.local import LocalCounter
 from peik.testing.accounts import Accounts, Person
 from tests.doors.accounts import KEY, NOWHERE, house, until
 from tests.patience import PATIENCE_S

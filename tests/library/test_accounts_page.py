@@ -36,7 +36,7 @@ def test_an_account_signs_in_and_what_it_saw_is_read(
 
     async def main() -> None:
         telegram = Accounts(SystemClock(), seed=1)
-        monkeypatch.setattr("peik.building_sessions._telethon", lambda config, clock: telegram.clients)
+        monkeypatch.setattr("peik.accounts.wiring._telethon", lambda config, clock: telegram.clients)
         ali, sara = telegram.register(ALI, password="open sesame"), telegram.register(SARA)
         chat = telegram.private(ali, sara)
 

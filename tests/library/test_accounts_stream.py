@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.carrier.answers import Garbled
-from peik.doors import session_sse, sse
+from peik.accounts import stream
+from peik.client.wire import Frame, StreamedAnswer, frames, id_of, places_of
 from peik.errors import Unavailable
-from peik.library.accounts_answer import StreamedAnswer
-from peik.library.accounts_stream import Frame, frames, id_of, places_of
+from peik.telegram.http import Garbled
+from peik.web import responses
 
 NAMES = st.one_of(st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True), st.text('aß:é /{}"', min_size=1, max_size=9))
 PLACES = st.dictionaries(NAMES, st.integers(0, 10**15), max_size=6)
@@ -32,13 +32,13 @@ def read(chunks: Iterable[bytes]) -> list[Frame]:
 def test_frames_are_the_same_however_the_bytes_are_cut() -> None:
     written = (
         b"retry: 2000\nid: s1:4\n\n"
-        + sse.frame(b"message", b'{"text":"a: b\\n"}', id=b"s1:5")
-        + sse.HEARTBEAT
+        + responses.frame(b"message", b'{"text":"a: b\\n"}', id=b"s1:5")
+        + responses.HEARTBEAT
         + b"\n"
-        + sse.HEARTBEAT
+        + responses.HEARTBEAT
         + b"id: s1:9\n\n"
         + b"number: 7\n"
-        + sse.frame(b"event", '{"ß":1}'.encode())
+        + responses.frame(b"event", '{"ß":1}'.encode())
         + b"id: s1:12\nevent: message\ndata: cut o"
     )
     whole = read([written])
@@ -56,7 +56,7 @@ def test_frames_are_the_same_however_the_bytes_are_cut() -> None:
 
 
 def test_what_never_ends_is_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peik.library.accounts_stream.FRAME_BYTES_MAX", 1000)
+    monkeypatch.setattr("peik.client.wire.FRAME_BYTES_MAX", 1000)
     with pytest.raises(Unavailable):
         read([b"x" * 600, b"x" * 600])
     with pytest.raises(Unavailable):
@@ -68,16 +68,16 @@ def test_what_never_ends_is_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(PLACES)
 def test_ids_of_all_places_are_those_of_the_door(places: dict[str, int]) -> None:
     written = id_of(places, None)
-    assert written.encode() == session_sse.id_of(places, None)
-    assert session_sse.places_of(written, None) == places
+    assert written.encode() == stream.id_of(places, None)
+    assert stream.places_of(written, None) == places
     assert places_of(written) == places
 
 
 @given(NAMES, st.integers(0, 10**15))
 def test_ids_of_one_session_are_those_of_the_door(name: str, number: int) -> None:
     written = id_of({name: number, "another": 3}, name)
-    assert written.encode() == session_sse.id_of({name: number}, name)
-    assert session_sse.places_of(written, name) == {name: number}
+    assert written.encode() == stream.id_of({name: number}, name)
+    assert stream.places_of(written, name) == {name: number}
     assert places_of(written) == {name: number}
 
 

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from peik import Peik
+from peik.broadcasts.api import BroadcastBody, audience_of
 from peik.broadcasts.audience import ContactAudience
-from peik.broadcasts.drafting import BroadcastRequest
-from peik.core.broadcast import Canary
+from peik.broadcasts.model import Canary
+from peik.broadcasts.service import BroadcastRequest
+from peik.client.broadcasts import BroadcastInfo
+from peik.client.transports import _broadcast_body
+from peik.core.documents import ContactFilter
 from peik.core.letter import State
-from peik.doors.broadcast_bodies import BroadcastBody, audience_of
 from peik.errors import BadInput, Conflict, NotFound
-from peik.library.broadcasts import BroadcastInfo
-from peik.library.broadcasts_ways import _body
-from peik.paper_ports import ContactFilter
 from peik.testing import SimServer
 from tests.library.counters import both, play
 
@@ -125,7 +125,7 @@ def test_a_filter_of_known_chats_means_the_same_there() -> None:
     )
     assert None not in msgspec.structs.astuple(wanted), "one of every field"
     asked = BroadcastRequest(method="sendMessage", params={"text": "a"}, audience=ContactAudience(wanted=wanted))
-    body = msgspec.json.decode(msgspec.json.encode(_body(asked)), type=BroadcastBody)
+    body = msgspec.json.decode(msgspec.json.encode(_broadcast_body(asked)), type=BroadcastBody)
     assert audience_of(body.audience) == asked.audience
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from peik import BadInput, Conflict, NotFound, Peik, Problem, State
-from peik.core.job import End
-from peik.library import jobs
+from peik.client import jobs
+from peik.jobs.model import End
 from peik.testing import SimServer
 from tests.library.job_ways import Doer, both, play
 from tests.patience import PATIENCE_S

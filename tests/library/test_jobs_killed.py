@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from peik import Peik, QueuedJob
-from peik.core.job import End
+from peik.jobs.model import End
 from tests.jobs.leased import DIES_S, LIVES_S
 from tests.patience import PATIENCE_S
 from tests.processes.programs import Program

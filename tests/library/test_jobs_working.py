@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from peik import BadInput, BlockingJob, HostDown, Job, JobHopeless, JobLater, Peik, StartError
-from peik.core.job import End
+from peik.jobs.model import End
 from tests.library.counters import telegram
 from tests.library.job_ways import doing, spell
 from tests.patience import PATIENCE_S

@@ -7,10 +7,18 @@ import pytest
 
 from peik.load.count import Counts, Known, Updates, counted
 from peik.load.drive import Asked, Fate
-from peik.load.latency import Latencies, percentile
-from peik.load.plan import Way, Work, letters_plan, parse_rate, profile, updates_plan, users_a_day
-from peik.load.svg import plot
-from peik.load.words import bars_drawn
+from peik.load.plan import (
+    Latencies,
+    Way,
+    Work,
+    letters_plan,
+    parse_rate,
+    percentile,
+    profile,
+    updates_plan,
+    users_a_day,
+)
+from peik.load.report import bars_drawn, plot
 
 NONE = Updates(written=0, lost=0, doubled=0)
 

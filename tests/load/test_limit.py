@@ -5,11 +5,9 @@ import asyncio
 import pytest
 
 from peik.load.count import Counts
-from peik.load.latency import Figures
-from peik.load.limit import ACCEPTED, FIRST_PER_S, PER_S_MAX, TIMES, find_limit, next_rate
-from peik.load.plan import Work
-from peik.load.result import Kind, Machine, Result
-from peik.load.slope import Trend, Verdict
+from peik.load.plan import Figures, Trend, Verdict, Work
+from peik.load.report import Kind, Machine, Result
+from peik.load.run import ACCEPTED, FIRST_PER_S, PER_S_MAX, TIMES, find_limit, next_rate
 
 MACHINE = Machine(system="paper", cores=1, python="", peik="", store="sqlite")
 SHORT = Trend(verdict=Verdict.TOO_SHORT, unit="", seconds=0)

@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from peik.config import load
-from peik.doors.commands.examining_launch import _load_figure
-from peik.ops.capacity import Keeping, Measured, findings, most
-from peik.ops.doctor import Grade
-from peik.ops.load_figure import SUFFIX, LoadFigure, read_load_figure, write_load_figure
+from peik.monitoring.capacity import (
+    SUFFIX,
+    Keeping,
+    LoadFigure,
+    Measured,
+    findings,
+    most,
+    read_load_figure,
+    write_load_figure,
+)
+from peik.monitoring.checks_launch import _load_figure
+from peik.monitoring.doctor import Grade
+from peik.settings.config import load
 
 KEEPING = Keeping(letters_s=86_400, arrivals_s=86_400, log_s=86_400, work_bytes=0)
 

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 import pytest
 from typer.testing import CliRunner
 
-from peik.doors.commands.tree import app
+from peik.app.commands import app
 from peik.errors import BadInput, Unavailable
 from peik.load.drive import REST_WORKERS, Drive, Fate
 from peik.load.place import Declined, bot_of, own_place, running_place, sizes_of
 from peik.load.plan import Work
 from peik.load.real import run_real
-from peik.load.report import html
-from peik.load.result import Result
+from peik.load.report import Result, html
 from peik.load.run import drained, run
 from peik.testing import SimServer
 from tests.cli.shell import Shell

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from peik.load.slope import HANDLES, MEMORY, Rule, Sample, Verdict, block_floors, theil_sen, trend
-from peik.load.watch import process_look
+from peik.load.plan import HANDLES, MEMORY, Rule, Sample, Verdict, block_floors, theil_sen, trend
+from peik.load.run import process_look
 
 MIB = 2.0**20
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.load.slope import MEMORY, Sample
+from peik.load.plan import MEMORY, Sample
 from proofs.nodes.judge import Letter, Sent
 from proofs.soak.judge import is_growing_over, of_lives, promises
 from proofs.soak.plan import SHORT, long

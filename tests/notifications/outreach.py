@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from peik.building_notifications import Notifying, notifications_of
-from peik.notifications.desk import Terms
 from peik.notifications.links import NewCode
-from peik.notifications.values import Link, NotifyRequest
+from peik.notifications.model import Link, NotifyRequest
+from peik.notifications.service import Terms
+from peik.notifications.wiring import Notifying, notifications_of
 from tests.engine.story import TOKEN, Stage
 
 LENA, AZIZ, THIEF = 501, 502, 503

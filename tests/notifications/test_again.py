@@ -10,8 +10,8 @@ import pytest
 
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, Forbidden, NotFound
-from peik.notifications.packing import Packing
-from peik.notifications.values import KEYS, NotifyRequest
+from peik.notifications.model import KEYS, NotifyRequest
+from peik.notifications.queue import Packing
 from tests.notifications.test_stores import Outbox, Parts, shown
 from tests.store.places import BOT, SqlitePlace
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from peik.contacts.model import read_sighting
 from peik.core.arrival import Arrival, read_update
-from peik.core.sighting import read_sighting
-from peik.notifications.redeeming import TRIES_MAX
-from peik.notifications.texts import load_outreach
-from peik.notifications.values import CODES, TRIES
-from peik.outreach_events import LinkRefused
+from peik.notifications.events import LinkRefused
+from peik.notifications.links import TRIES_MAX
+from peik.notifications.model import CODES, TRIES
+from peik.notifications.templates import load_outreach
 from tests.engine.story import BOT
 from tests.notifications.outreach import AZIZ, LENA, THIEF, House
 from tests.notifications.test_links import tell

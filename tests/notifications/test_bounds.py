@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from peik.core.notification import Said
-from peik.notifications.handing import FEW
-from peik.notifications.values import NOTICES, NotifyRequest, filed
+from peik.notifications.model import NOTICES, NotifyRequest, Said, filed
+from peik.notifications.queue import FEW
 from tests.notifications.test_stores import Outbox, Parts
 from tests.store.places import SqlitePlace
 

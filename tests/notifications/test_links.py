@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from peik.core.sighting import read_sighting
+from peik.contacts.model import read_sighting
 from peik.errors import BadInput, Conflict, NotFound, StoreUnavailable
-from peik.notifications.texts import load_outreach
-from peik.outreach_events import LinkRefused, UserLinked, UserUnlinked
+from peik.notifications.events import LinkRefused, UserLinked, UserUnlinked
+from peik.notifications.templates import load_outreach
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.notifications.outreach import AZIZ, LENA, POLLED, THIEF, House, notifying
 

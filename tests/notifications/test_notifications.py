@@ -8,10 +8,10 @@ import pytest
 
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
-from peik.notifications.desk import Terms
-from peik.notifications.shown import notification_view
-from peik.notifications.values import NOTICES, PARCELS, WAITING, Attachment, NotifyRequest
-from peik.outreach_events import Notified
+from peik.notifications.answers import notification_view
+from peik.notifications.events import Notified
+from peik.notifications.model import NOTICES, PARCELS, WAITING, Attachment, NotifyRequest
+from peik.notifications.service import Terms
 from tests.engine.story import BOT, Stage, play, play_closed
 from tests.notifications.outreach import AZIZ, LENA, POLLED, House, notifying
 from tests.notifications.test_links import Failing

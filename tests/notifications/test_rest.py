@@ -7,16 +7,14 @@ import httpx
 import msgspec
 from fastapi import FastAPI
 
-from peik.core.key import Key, digest_of
-from peik.doors import problems
-from peik.doors.access import Access
-from peik.doors.openapi_outreach import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
-from peik.doors.replies import Route
-from peik.doors.rest import _by_verb
-from peik.doors.rest_contacts import ContactRoutes
-from peik.doors.rest_notifications import NotificationRoutes
-from peik.doors.rest_users import UserRoutes
+from peik.admin.model import Key, digest_of
+from peik.app.rest import _by_verb
+from peik.contacts.api import ContactRoutes
 from peik.errors import Problem
+from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS, NotificationRoutes, UserRoutes
+from peik.web import responses
+from peik.web.access import Access
+from peik.web.responses import Route
 from tests.engine.story import BOT, Stage, play
 from tests.notifications.outreach import LENA, POLLED, THIEF, House, notifying
 
@@ -36,7 +34,7 @@ class Client:
             *ContactRoutes(office.desk, office.store.contacts, access).table(),
         )
         app = FastAPI()
-        app.add_exception_handler(Problem, problems.on_problem)
+        app.add_exception_handler(Problem, responses.on_problem)
         verbs: dict[str, dict[str, Any]] = {}
         for verb, path, endpoint, _, _ in self.routes:
             verbs.setdefault(path, {})[verb] = endpoint

@@ -8,22 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from peik.contacts.model import Sighting
 from peik.core.arrival import Arrival
-from peik.core.sighting import Sighting
+from peik.core.events import Events
 from peik.errors import BadInput, Forbidden, NotFound, StoreUnavailable
-from peik.events import Events
-from peik.notifications.checking import Checking
-from peik.notifications.cleaning import Cleaning
-from peik.notifications.desk import NotificationsDesk
-from peik.notifications.handing import Handing
-from peik.notifications.links import Links
-from peik.notifications.packing import Packing
-from peik.notifications.redeeming import Redeeming
-from peik.notifications.releasing import Releasing
-from peik.notifications.templates import Templates
-from peik.notifications.texts import load_outreach
-from peik.notifications.values import NotifyRequest, Parcel
-from peik.ports import LetterView
+from peik.notifications.links import Links, Redeeming
+from peik.notifications.model import NotifyRequest, Parcel
+from peik.notifications.queue import Handing, Packing, Releasing
+from peik.notifications.service import Checking, NotificationsDesk
+from peik.notifications.templates import Templates, load_outreach
+from peik.notifications.upkeep import Cleaning
+from peik.outbox.store import LetterView
 from tests.store.all_places import PLACES
 from tests.store.places import BOT, OTHER_BOT, ManualClock
 

@@ -11,7 +11,7 @@ import pytest
 
 from peik import Peik
 from peik.errors import NotFound
-from peik.notifications.texts import load_outreach
+from peik.notifications.templates import load_outreach
 from peik.testing import Limits, Options, SimServer
 from tests.notifications.outreach import LENA
 from tests.patience import PATIENCE_S

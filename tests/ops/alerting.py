@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from peik.alerts.matters import AlertPapers
+from peik.alerts.service import Alerts
+from peik.alerts.ways import Said
+from peik.core.documents import PaperStore
 from peik.errors import StoreUnavailable
-from peik.ops.alert_papers import AlertPapers
-from peik.ops.alert_ways import Said
-from peik.ops.alerts import Alerts
-from peik.paper_ports import PaperStore
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
 
 

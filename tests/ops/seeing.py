@@ -1,10 +1,10 @@
 """The overview of a Peik that runs, put together as Peik does it."""
 
-from peik.app import Office
-from peik.building_overview import figures_of, overview_of
-from peik.ops.figures import Figures
-from peik.ops.overview import Overview
-from peik.ops.standing import Standings
+from peik.app.runtime import Office
+from peik.monitoring.figures import Figures
+from peik.monitoring.overview import Overview
+from peik.monitoring.pulse import Standings
+from peik.monitoring.wiring import figures_of, overview_of
 
 
 def seen(office: Office) -> tuple[Figures, Overview, Standings]:

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from peik.alerts.matters import Kind
+from peik.alerts.service import Alerts
+from peik.alerts.ways import HANGING_MAX, AppriseWay, Said, ways_of
 from peik.clock import SystemClock
+from peik.core.events import BotPaused
 from peik.errors import StartError
-from peik.events import BotPaused
-from peik.ops.alert_apprise import HANGING_MAX, AppriseWay, ways_of
-from peik.ops.alert_matter import Kind
-from peik.ops.alert_ways import Said
-from peik.ops.alerts import Alerts
 
 # Apprise's plugins load what Python will not have any more; that is theirs to mend.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

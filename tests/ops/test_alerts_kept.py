@@ -4,12 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from peik import events
+from peik.alerts.matters import SHELF, TOLD_MAX
+from peik.alerts.rules import Noticed
+from peik.core import events
 from peik.core.letter import State
 from peik.errors import StoreUnavailable
-from peik.ops.alert_papers import SHELF, TOLD_MAX
-from peik.ops.alert_rule import Noticed
-from peik.outreach_events import BroadcastMoved
+from peik.notifications.events import BroadcastMoved
 from tests.ops.alerting import Ear, House, play_alerts
 
 PAUSED = events.BotPaused(bot_id=5, reason="Unauthorized")

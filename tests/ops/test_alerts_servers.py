@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from peik import events
+from peik.alerts.matters import SHELF, AlertPapers
+from peik.alerts.service import Alerts
 from peik.clock import SystemClock
-from peik.ops.alert_papers import SHELF, AlertPapers
-from peik.ops.alerts import Alerts
-from peik.ports import Store
+from peik.core import events
+from peik.outbox.store import Store
 from tests.ops.alerting import Ear
 from tests.store.all_places import PLACES
 from tests.store.places import Place

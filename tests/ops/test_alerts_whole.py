@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from peik.errors import StartError
-from peik.ports import LetterFilter
+from peik.outbox.store import LetterFilter
 from tests.engine.story import BOT, Stage, play_closed
 
 ADMIN = 99

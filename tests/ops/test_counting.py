@@ -1,13 +1,15 @@
 """What this node counts: few labels, however many names callers think of."""
 
-from peik import events, job_events, outreach_events
+from peik.core import events
 from peik.core.catalogue import Scope
-from peik.core.job import End
 from peik.core.letter import State
 from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move
 from peik.core.outcome import Delivered, Limited, Outcome, Refused, Uncertain, Unsent
-from peik.ops import sums
-from peik.ops.counting import LABELS_MAX, OTHER, Counting
+from peik.jobs import events as job_events
+from peik.jobs.model import End
+from peik.monitoring import values
+from peik.monitoring.counts import LABELS_MAX, OTHER, Counting
+from peik.notifications import events as outreach_events
 
 REFUSED = Refused(code=400, words="Bad Request: no", advice="", scope=Scope.MESSAGE)
 
@@ -60,7 +62,12 @@ def test_each_outcome_is_one_try() -> None:
         ("refused", "400"): 1,
     }
     counts = found.whole.counts
-    assert (counts[sums.DELIVERED], counts[sums.FAILED], counts[sums.UNCERTAIN], counts[sums.RETRIED]) == (1, 1, 3, 3)
+    assert (counts[values.DELIVERED], counts[values.FAILED], counts[values.UNCERTAIN], counts[values.RETRIED]) == (
+        1,
+        1,
+        3,
+        3,
+    )
     assert found.whole.tries.count == 6  # what never left took no time
     assert found.whole.end_to_end.count == 1
 
@@ -80,7 +87,7 @@ def test_dead_letters_have_few_reasons() -> None:
     reasons = {key[1]: count for key, count in found.labelled.items() if key[0] == "letters_failed"}
     assert reasons == dict.fromkeys(("refused", "uncertain", "expired", "unreachable", "orphaned"), 1)
     assert (found.labelled["letters_cancelled",], found.labelled["letters_merged",]) == (1, 1)
-    assert found.whole.counts[sums.DELIVERED] == 0
+    assert found.whole.counts[values.DELIVERED] == 0
 
 
 def test_names_that_callers_make_up_fill_no_memory() -> None:
@@ -110,7 +117,7 @@ def test_jobs_are_counted_by_their_end() -> None:
         return job_events.JobRan(job_id=1, kind="film", user="", run=1, end=end, state=state, reason=None, run_s=2.5)
 
     found = counted(ran(End.DONE, State.COMPLETED), ran(End.HOPELESS, State.FAILED), ran(End.LOST, State.WAITING))
-    assert found.whole.counts[sums.JOBS_DONE : sums.JOBS_FAILED + 1] == [1, 1]
+    assert found.whole.counts[values.JOBS_DONE : values.JOBS_FAILED + 1] == [1, 1]
     assert found.labelled["job_run_ms", "film"] == 7500
 
 

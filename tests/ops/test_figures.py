@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from peik import events
+from peik.core import events
+from peik.core.documents import Filing, PaperStore
 from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.core.outcome import Delivered, Uncertain
 from peik.errors import StoreUnavailable
-from peik.ops.counting import Counting
-from peik.ops.figures import SHELF, Figures
-from peik.paper_ports import Filing, PaperStore
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.monitoring.counts import Counting
+from peik.monitoring.figures import SHELF, Figures
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.engine.story import BOT, Stage, play
 

@@ -13,10 +13,9 @@ import aiohttp
 import pytest
 import structlog
 
-from peik.config import load
 from peik.errors import StartError
-from peik.ops.log_file import QUEUE_MAX, LogFile
-from peik.ops.logger import set_up
+from peik.monitoring.log_file import QUEUE_MAX, LogFile, set_up
+from peik.settings.config import load
 from peik.testing import Limits, Options, SimServer
 from tests.processes.programs import TOKEN, served
 

@@ -5,9 +5,8 @@ import json
 import stat
 from pathlib import Path
 
-from peik.core.forgetting import Gone, Person
-from peik.ops.log_file import LogFile
-from peik.ops.log_forgetting import LogFilesPart
+from peik.erasure.model import Gone, Person
+from peik.monitoring.log_file import LogFile, LogFilesPart
 
 ANN = Person(user_id=912345678, names=frozenset({"ann"}))
 

@@ -11,10 +11,9 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peik.events import Surprise
-from peik.ops.log import EventLog
-from peik.ops.log_file import LogFile
-from peik.ops.logger import plain_log, set_up
+from peik.core.events import Surprise
+from peik.monitoring.log import EventLog
+from peik.monitoring.log_file import LogFile, plain_log, set_up
 
 SECRET = "AAF4x-9_zQeRtYuIoPaSdFgHjKlZxCvBnM0"
 TOKEN = f"7000001:{SECRET}"

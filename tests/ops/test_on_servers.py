@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from peik import events
+from peik.core import events
+from peik.core.documents import PaperStore
 from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.core.outcome import Outcome
-from peik.ops.counting import Counting
-from peik.ops.figures import SHELF, Figures
-from peik.ops.overview_values import Ongoing
-from peik.ops.standing import LEFT_MS, Standing, Standings
-from peik.ops.standing import SHELF as STANDINGS
-from peik.paper_ports import PaperStore
+from peik.monitoring.counts import Counting
+from peik.monitoring.figures import SHELF, Figures
+from peik.monitoring.pulse import LEFT_MS, Standing, Standings
+from peik.monitoring.pulse import SHELF as STANDINGS
+from peik.monitoring.values import Ongoing
 from tests.store.acts import NEVER, NOW, SENT, accept, attempt, draft, front
 from tests.store.all_places import PLACES
 from tests.store.places import BOT, Place

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from peik import events, job_events, outreach_events, session_events
-from peik.core.job import End
+from peik.accounts import events as session_events
+from peik.alerts.rules import BY_NAME, RULES, todo_of
+from peik.alerts.service import Alerts
+from peik.core import events
 from peik.core.letter import State
-from peik.ops.alert_rules import BY_NAME, RULES, todo_of
-from peik.ops.alerts import Alerts
+from peik.jobs import events as job_events
+from peik.jobs.model import End
+from peik.notifications import events as outreach_events
 from peik.testing.virtual import VirtualClock, run_virtual
 
 

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from peik import events
-from peik.core.gap import DAY_MS
+from peik.core import events
+from peik.core.numbering import DAY_MS
 from peik.errors import StoreUnavailable
-from peik.job_ports import JobTally
-from peik.ops.overview import of_bots
+from peik.jobs.store import JobTally
+from peik.monitoring.overview import of_bots
 from tests.engine.story import BOT, Stage, play
 from tests.ops.seeing import seen
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from peik.ops.overview_values import Ongoing
-from peik.ops.standing import SHELF, Standing, Standings
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.monitoring.pulse import SHELF, Standing, Standings
+from peik.monitoring.values import Ongoing
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
 
 TROUBLE = Ongoing(name="BotPaused", bot_id=5, text="paused", since_ms=1, last_ms=1, count=1)

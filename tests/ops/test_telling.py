@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from peik.core.events import Accepted, BotPaused, Event, Events, Settled
 from peik.core.letter import State
 from peik.core.lifecycle import Move
-from peik.events import Accepted, BotPaused, Event, Events, Settled
 
 SETTLED = Settled(bot_id=1, letter_id=7, method="sendMessage", chat=5, move=Move.DELIVER, state=State.COMPLETED)
 ACCEPTED = Accepted(count=1)

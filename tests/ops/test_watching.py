@@ -6,17 +6,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from peik.alerts.looks import Disk, Memory, Thresholds, disks_of, memory_of
+from peik.alerts.rules import BY_NAME, Noticed
+from peik.alerts.service import Alerts
+from peik.alerts.watch import GLOBAL, Watching
 from peik.errors import StoreUnavailable
-from peik.job_ports import JobTally
-from peik.ops.alert_looks import Thresholds
-from peik.ops.alert_machine import Disk, Memory, disks_of, memory_of
-from peik.ops.alert_rule import Noticed
-from peik.ops.alert_rules import BY_NAME
-from peik.ops.alerts import Alerts
-from peik.ops.answering import Answering
-from peik.ops.overview_values import BotLine, ConsumerLine, InboxLine, OverviewView, Percentiles, Point
-from peik.ops.watching import GLOBAL, Watching
-from peik.ports import Tally
+from peik.jobs.store import JobTally
+from peik.monitoring.counts import Answering
+from peik.monitoring.values import BotLine, ConsumerLine, InboxLine, OverviewView, Percentiles, Point
+from peik.outbox.store import Tally
 from tests.ops.alerting import Ear, House, play_alerts
 
 FINE = Disk(path="/var", total=100, free=50)

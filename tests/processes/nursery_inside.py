@@ -18,8 +18,8 @@ import time
 import traceback
 from typing import Any
 
-from peik.carrier.trust import system_context
-from peik.doors.dashboard.words import load
+from peik.telegram.connect import system_context
+from peik.web.dashboard.render import load
 
 _LARGEST = 1 << 20
 _LIBC = ctypes.CDLL(None)
@@ -27,7 +27,7 @@ _LIBC = ctypes.CDLL(None)
 
 def main() -> None:
     orders = socket.socket(fileno=int(sys.argv[1]))
-    for name in ("peik.doors", "peik.testing.running"):
+    for name in ("peik.web", "peik.testing.running"):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
             with contextlib.suppress(ImportError):  # of an extra that is not installed

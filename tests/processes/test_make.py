@@ -142,8 +142,8 @@ def test_the_checks_that_land_a_change_are_all_tests_in_two_parts() -> None:
     for step in ("ruff check", "mypy", "lint-imports", '-m "not gate"'):
         assert step in quick
     assert "-m gate" in long
-    assert "peik.testing.seeded --seeds 300" in long
-    assert "peik.testing.seeded" not in quick
+    assert "simulation --seeds 300" in long
+    assert "simulation" not in quick
     assert "make test gate" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from peik.store.database import connect
+from peik.storage.sqlite.database import connect
 
 COMMITS = 12
 

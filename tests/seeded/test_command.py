@@ -1,4 +1,4 @@
-"""`python -m peik.testing.seeded` as people and CI run it: exit codes, counts, the short story, and the way to see it again."""
+"""`python -m simulation` as people and CI run it: exit codes, counts, the short story, and the way to see it again."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.testing.seeded.play import play
+from simulation.play import play
 
 pytestmark = pytest.mark.gate  # whole lives
 
@@ -18,7 +18,7 @@ BROKEN_SEED = 1  # it sends letters, as nearly all do, and one of its deeds send
 
 # Python imports this file by itself at its start, in every process of the command. What it says is wrong is well.
 PLANTED = """
-from peik.testing.seeded import judge
+from simulation import judge
 
 def left(self, one):
     promise = real(self, one)
@@ -34,7 +34,7 @@ def run(*words: str, planted: Path | None = None) -> "subprocess.CompletedProces
     """The command in a process of its own, with or without a planted bug."""
     path = [str(ROOT)] if planted is None else [str(planted), str(ROOT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "COLUMNS": "80"}
-    command = [sys.executable, "-m", "peik.testing.seeded", *words]
+    command = [sys.executable, "-m", "simulation", *words]
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -82,7 +82,7 @@ def test_a_life_that_goes_wrong_is_told_and_its_command_shows_it_again(tmp_path:
     assert json.loads(report.read_text())["wrong"] == 1
 
     command = shlex.split(lines[lines.index("again:") + 1])
-    assert command[:3] == ["python", "-m", "peik.testing.seeded"]
+    assert command[:3] == ["python", "-m", "simulation"]
     places = command[command.index("--only") + 1].split(",")
     story = lines[lines.index(said[0]) + len(said) : lines.index("the end of its log:")]
     assert [line.split()[1] for line in story] == places

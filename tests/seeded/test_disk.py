@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from peik.store.database import connect
-from peik.testing.seeded import sqlite_files
-from peik.testing.seeded.disk import Disk
+from peik.storage.sqlite.database import connect
+from simulation import files as sqlite_files
+from simulation.disk import Disk
 from tests.seeded.pairs import COMMITS, add_pair, make_table, opened, pairs_in
 
 

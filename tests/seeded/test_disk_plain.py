@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from peik.errors import StoreUnavailable
-from peik.store.spool import FolderSpool
-from peik.testing.seeded.disk import Disk
+from peik.storage.spool import FolderSpool
+from simulation.disk import Disk
 
 CONTENT = bytes(range(256)) * 20
 SEEDS = 40

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from peik.testing.seeded.disk import Disk
-from peik.testing.seeded.images import SECTOR_BYTES, Image, Luck
+from simulation.disk import SECTOR_BYTES, Disk, Image, Luck
 from tests.seeded.pairs import COMMITS, add_pair, make_table, opened, pairs_in
 
 CUTS_MAX = 1000

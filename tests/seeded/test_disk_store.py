@@ -13,12 +13,12 @@ from peik.core.letter import Letter
 from peik.core.lifecycle import settle
 from peik.core.token import Token
 from peik.errors import StartError, StoreUnavailable
-from peik.ports import BotRecord
-from peik.store.database import connect
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
-from peik.testing.seeded.disk import Disk
+from peik.outbox.store import BotRecord
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.database import connect
+from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
+from simulation.disk import Disk
 from tests.store.acts import NOW, SENT, accept, advance, all_lanes, draft, find, state, tally
 from tests.store.places import BOT
 

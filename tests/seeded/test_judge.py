@@ -7,19 +7,18 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from peik.carrier_ports import Enclosure, Request
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
 from peik.core.token import Token
-from peik.ports import BotRecord
-from peik.store.executor import InlineExecutor
-from peik.store.sqlite import SqliteStore
+from peik.outbox.store import BotRecord
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
+from peik.telegram.port import Enclosure, Request
 from peik.testing.ledger import Delivery
-from peik.testing.seeded.judge import CHAT_BURST, GROUP_PER_MIN, Judge, WatchedLedger
-from peik.testing.seeded.network import Try
-from peik.testing.seeded.processes import Process, WorldLoop
-from peik.testing.seeded.promises import Promise, Promises
-from peik.testing.seeded.witness import Row, Witness
 from peik.testing.virtual import VirtualClock, run_virtual
+from simulation.judge import CHAT_BURST, GROUP_PER_MIN, Judge, WatchedLedger
+from simulation.network import Try
+from simulation.processes import Process, WorldLoop
+from simulation.promises import Promise, Promises, Row, Witness
 from tests.store.acts import BROKE_OFF, NEVER, SENT, accept, attempt, conclude, draft, find, mark
 from tests.store.places import BOT
 

@@ -12,12 +12,12 @@ import pytest
 
 from peik.core.lifecycle import settle
 from peik.errors import InDoubt, StoreUnavailable
-from peik.ports import Marked, Store
-from peik.testing.seeded import system
-from peik.testing.seeded.model_store import ModelStore
-from peik.testing.seeded.processes import Process, WorldLoop, run_world
-from peik.testing.seeded.server import Server
-from peik.testing.seeded.wire import Link
+from peik.outbox.store import Marked, Store
+from simulation import processes
+from simulation.model_store import ModelStore
+from simulation.processes import Process, WorldLoop, run_world
+from simulation.server import Server
+from simulation.wire import Link
 from tests.store.acts import BROKE_OFF, NOW, SENT, accept, draft, find, state
 from tests.store.conformance import test_news, test_nodes
 from tests.store.places import BOT, StorePlace, take_leases
@@ -95,7 +95,7 @@ def tell(story: Story, folder: Path) -> None:
     async def told(loop: WorldLoop, _: object) -> None:
         loud: list[object] = []
         loop.set_exception_handler(lambda _, context: loud.append(context))
-        with system.watched():
+        with processes.watched():
             place = ModelPlace(loop, folder)
             async with asyncio.timeout(STORY_S_MAX):
                 await story(place)

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.carrier_ports import Request
-from peik.core.reply import Fault, Reply
+from peik.core.outcome import Fault, Reply
 from peik.core.token import Token
+from peik.telegram.port import Request
 from peik.testing.options import Options
-from peik.testing.seeded.network import CONNECT_S, LATENCY_S, Answered, Doors, Lost, Tally, Try, Weather, WeatherCarrier
-from peik.testing.seeded.processes import Process, WorldLoop, current, run_world
 from peik.testing.telegram import Telegram
 from peik.testing.virtual import VirtualClock
+from simulation.network import CONNECT_S, LATENCY_S, Answered, Doors, Lost, Tally, Try, Weather, WeatherCarrier
+from simulation.processes import Process, WorldLoop, current, run_world
 
 TOKEN = "7000001:AAtest"
 TIMEOUT_S = 30.0

@@ -12,10 +12,10 @@ from typing import Any
 import apsw
 import pytest
 
-from peik.testing.seeded.play import play
-from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop, current, run_world
-from peik.testing.seeded.world import World
 from peik.testing.virtual import Standstill, VirtualClock, run_virtual
+from simulation.play import play
+from simulation.processes import OUTSIDE, Process, WorldLoop, current, run_world
+from simulation.world import World
 
 WORLDS = 10
 Loud = list[dict[str, Any]]

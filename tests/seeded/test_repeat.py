@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from peik.testing.seeded.drawing import Kind, drawn, kind_of
-from peik.testing.seeded.play import DEEDS, Life, play
+from simulation.drawing import Kind, drawn, kind_of
+from simulation.play import DEEDS, Life, play
 
 pytestmark = pytest.mark.gate  # whole lives
 
@@ -19,7 +19,7 @@ HARMFUL = {"disk_fails", "disk_fills", "power_cut"}  # after one of these the di
 # Plays seeds in the order given, and prints the whole log of each.
 PROGRAM = """
 import sys
-from peik.testing.seeded.play import play
+from simulation.play import play
 for seed in sys.argv[1:]:
     life = play(int(seed))
     print("seed", seed, life.digest, *life.wrong, *life.story, *life.log, sep="\\n")

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from peik.testing.seeded.play import Life
-from peik.testing.seeded.shrink import RUNS_MAX, shrunk
+from simulation.play import RUNS_MAX, Life, shrunk
 
 SEED = 4711
 

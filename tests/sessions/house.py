@@ -10,21 +10,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from peik import events
-from peik.app import Office, running
-from peik.archive_ports import FeedLine, Message, MessageFilter, Session
-from peik.config import Config, load
-from peik.desk import Call
+from peik.accounts.service import SessionsDesk
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.archive.store import FeedLine, Message, MessageFilter, Session
+from peik.core import events
 from peik.errors import StartError
-from peik.hook_ports import Poster
-from peik.ports import LetterView
-from peik.sessions.desk import SessionsDesk
-from peik.store.executor import Executor, InlineExecutor
+from peik.outbox.service import Call
+from peik.outbox.store import LetterView, Poster
+from peik.settings.config import Config, load
+from peik.storage.executor import Executor, InlineExecutor
 from peik.testing import Telegram
 from peik.testing.accounts import Accounts, Person, SimClient
-from peik.testing.seeded.processes import Process
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.virtual import VirtualClock, run_virtual
+from simulation.processes import Process
 from tests.sessions.inline_archive import InlineArchive
 
 KEY = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE="

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from peik.archive_ports import Happening, Message
-from peik.sessions.client import ClientError, Gap
+from peik.accounts.client import ClientError, Gap
+from peik.archive.store import Happening, Message
 
 
 class Notebook:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from peik.archive.feeding import levels_from, once
-from peik.archive_ports import Fed, FeedLine, LogFilter, LogLine, Session, SessionFilter, SessionState
+from peik.archive.rules import levels_from, once
+from peik.archive.store import Fed, FeedLine, LogFilter, LogLine, Session, SessionFilter, SessionState
 from peik.errors import Conflict, NotFound
 
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 
-from peik.archive_ports import Message, MessageFilter, Session, SessionState
-from peik.events import Event, Events
-from peik.sessions.budget import Budget
-from peik.sessions.contexts import secret_context
-from peik.sessions.registry import Registry
-from peik.sessions.running import Tools
+from peik.accounts.budget import Budget
+from peik.accounts.registry import Registry, secret_context
+from peik.accounts.runner import Tools
+from peik.archive.store import Message, MessageFilter, Session, SessionState
+from peik.core.events import Event, Events
+from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts, Person
 from peik.testing.virtual import VirtualClock
-from peik.vault import Vault
 from tests.sessions.inline_archive import InlineArchive, opened
 
 

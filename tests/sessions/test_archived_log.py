@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from peik import events
-from peik.archive_ports import LogFilter, LogLine
-from peik.ops.archived_log import QUEUE_MAX, VALUE_CHARS_MAX, ArchivedLog
-from peik.session_events import LogDropped, SessionRevoked, SessionUp
+from peik.accounts.events import LogDropped, SessionRevoked, SessionUp
+from peik.archive.store import LogFilter, LogLine
+from peik.core import events
+from peik.monitoring.archived_log import QUEUE_MAX, VALUE_CHARS_MAX, ArchivedLog
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.house import House, play_closed
 from tests.sessions.inline_archive import InlineArchive

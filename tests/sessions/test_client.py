@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from peik.carrier_ports import Request
+from peik.accounts.client import Client, ClientError, ClientFactory, Gap, Trouble
+from peik.accounts.telethon.client import TelethonClients
 from peik.core.outcome import Delivered, Limited, Refused, Unsent, judge
 from peik.core.token import Token
-from peik.sessions.client import Client, ClientError, ClientFactory, Gap, Trouble
-from peik.sessions.telethon_client import TelethonClients
+from peik.telegram.port import Request
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions import tl_server

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from peik.archive_ports import Direction
-from peik.carrier_ports import Request
+from peik.accounts.client import ClientError, Gap, Trouble
+from peik.archive.store import Direction
 from peik.core.outcome import Refused, Uncertain, judge
 from peik.core.token import Token
-from peik.sessions.client import ClientError, Gap, Trouble
+from peik.telegram.port import Request
 from peik.testing.accounts import Accounts, Person, SimClient
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.listening import Notebook, until

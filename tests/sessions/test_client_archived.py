@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from peik.accounts.client import Client
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Message, MessageFilter, Session
+from peik.archive.store import Message, MessageFilter, Session
 from peik.clock import SystemClock
-from peik.sessions.client import Client
 from tests.sessions.listening import Notebook, until
 from tests.sessions.test_client import PHONE, SimWorld, TlWorld
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from peik.archive_ports import Message
-from peik.sessions.client import Client
+from peik.accounts.client import Client
+from peik.archive.store import Message
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.listening import Notebook, until
 from tests.sessions.test_client import PHONE, SimWorld, TlWorld, World

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from peik.archive_ports import SessionState
+from peik.accounts.events import ChatUnread, CrawlAdvanced
+from peik.accounts.history import SHARED, ChatStates, ask_for_crawl, is_wanted, stop_crawl
+from peik.accounts.registry import Registry
+from peik.accounts.runner import Runner
+from peik.archive.store import SessionState
 from peik.core.problem import BadInput
-from peik.session_events import ChatUnread, CrawlAdvanced
-from peik.sessions.chats import SHARED, ChatStates
-from peik.sessions.crawling import ask_for_crawl, is_wanted, stop_crawl
-from peik.sessions.registry import Registry
-from peik.sessions.running import Runner
 from tests.sessions.inline_archive import Fate, Mortal
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage

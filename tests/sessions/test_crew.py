@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.archive_ports import Session, SessionState
+from peik.accounts.client import ClientError
+from peik.accounts.crew import Crew, lock_of
+from peik.accounts.events import SessionLockLost, SessionRevoked
+from peik.archive.store import Session, SessionState
 from peik.errors import Conflict, StoreUnavailable
-from peik.session_events import SessionLockLost, SessionRevoked
-from peik.sessions.client import ClientError
-from peik.sessions.crew import Crew, lock_of
-from peik.store.sqlite_nodes import SqliteNodes
+from peik.storage.sqlite.nodes import SqliteNodes
 from peik.testing.virtual import VirtualClock
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage

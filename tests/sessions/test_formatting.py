@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.sessions.formatting import BadMarkup, Entity, parse, units
+from peik.accounts.markup import BadMarkup, Entity, parse, units
 
 
 def E(kind: str, offset: int, length: int, **more: object) -> Entity:  # noqa: N802  short, for a table

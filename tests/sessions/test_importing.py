@@ -10,14 +10,13 @@ import pytest
 from telethon.crypto import AuthKey
 from telethon.sessions import SQLiteSession, StringSession
 
-from peik.archive_ports import SessionState
-from peik.sessions.contexts import secret_context
-from peik.sessions.importing import Found, Importing, Looked, Verdict, read_session_file, session_files
-from peik.sessions.registry import Registry
-from peik.sessions.telethon_client import TelethonClients
+from peik.accounts.registry import Registry, secret_context
+from peik.accounts.session_files import Found, Importing, Looked, Verdict, read_session_file, session_files
+from peik.accounts.telethon.client import TelethonClients
+from peik.archive.store import SessionState
+from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
-from peik.vault import Vault
 from tests.sessions.memory_archive import MemoryBook
 from tests.sessions.tl_server import ME, TlTelegram
 

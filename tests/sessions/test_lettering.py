@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.archive_ports import Direction, Message
+from peik.accounts.letters import GIVE_UP_S, Lettering, places_of
+from peik.archive.store import Direction, Message
+from peik.core.events import Settled
 from peik.core.letter import OnUncertain, State
-from peik.desk import Call
-from peik.events import Settled
-from peik.ports import LetterView
-from peik.sessions.lettering import GIVE_UP_S, Lettering, places_of
+from peik.outbox.service import Call
+from peik.outbox.store import LetterView
 from tests.sessions.house import House, play, play_closed
 
 

@@ -15,20 +15,21 @@ from typing import Any
 
 import pytest
 
-import peik.node
-from peik.app import Office, running
-from peik.archive_ports import Archive, FeedLine, MessageFilter
-from peik.building_sessions import archive_named
+import peik.app.node
+from peik.accounts.client import ClientError, Trouble
+from peik.accounts.events import SessionLockLost, SessionRevoked
+from peik.accounts.wiring import archive_named
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.archive.store import Archive, FeedLine, MessageFilter
 from peik.clock import SystemClock
-from peik.config import Config, load
+from peik.core.events import Event, Events, Surprise
 from peik.core.letter import Priority, State
-from peik.desk import Call
-from peik.events import Event, Events, Surprise
-from peik.node_ports import News
-from peik.session_events import SessionLockLost, SessionRevoked
-from peik.sessions.client import ClientError, Trouble
+from peik.core.nodes import News
+from peik.outbox.service import Call
+from peik.settings.config import Config, load
 from peik.testing.accounts import Accounts, Person, SimClient
-from peik.testing.seeded.processes import Process, WorldLoop, _make_task, bring_to_an_end
+from simulation.processes import Process, WorldLoop, _make_task, bring_to_an_end
 from tests.patience import PATIENCE_S
 from tests.sessions.house import KEY, answered, outlived
 from tests.store.postgres.proxy import Proxy
@@ -337,7 +338,7 @@ def test_a_node_that_is_cut_off_from_the_store_has_left_before_another_comes(kin
 def test_a_node_ends_even_if_the_library_of_its_store_swallows_that() -> None:
     """As redis-py does now and then on Python 3.11, by asyncio.wait_for."""
 
-    class Swallowing(peik.node.Node):
+    class Swallowing(peik.app.node.Node):
         async def hear(self, news: News) -> None:
             heard.set()
             with contextlib.suppress(asyncio.CancelledError):

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from peik.archive_ports import ArchiveRetention, FeedLine, LineKind
-from peik.carrier.poster import HttpPoster
+from peik.accounts.events import PushBack, PushFailed, PushRefused, SessionFed
+from peik.accounts.feeds import BATCH_BYTES, BATCH_LINES, PAUSE_S_MAX, READER, Feeds, Pushing
+from peik.archive.store import ArchiveRetention, FeedLine, LineKind
+from peik.core.events import Event, Events, StoreFailed, Surprise
 from peik.errors import StartError
-from peik.events import Event, Events, StoreFailed, Surprise
-from peik.hook_ports import Poster
-from peik.session_events import PushBack, PushFailed, PushRefused, SessionFed
-from peik.sessions.following import Feeds
-from peik.sessions.pushing import BATCH_BYTES, BATCH_LINES, PAUSE_S_MAX, READER, Pushing
+from peik.outbox.store import Poster
+from peik.telegram.push import HttpPoster
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.engine.receivers import HANGS, Heard, Receivers, verified
 from tests.sessions.house import House, play_closed

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from peik.archive_ports import Message
-from peik.bell import Bell
+from peik.accounts.budget import Asking
+from peik.accounts.client import ClientError, Trouble
+from peik.accounts.events import ChatUnread, HolesFilled
+from peik.accounts.history import SHARED, ChatStates, Reconciler
+from peik.archive.store import Message
 from peik.errors import StoreUnavailable
-from peik.session_events import ChatUnread, HolesFilled
-from peik.sessions.asking import Asking
-from peik.sessions.chats import SHARED, ChatStates
-from peik.sessions.client import ClientError, Trouble
-from peik.sessions.reconciling import Reconciler
+from peik.wakeup import Bell
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage
 from tests.sessions.test_running import play, running

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from peik.session_events import ArchiveGap, HolesFilled
-from peik.sessions.registry import Registry
-from peik.sessions.running import Runner
+from peik.accounts.events import ArchiveGap, HolesFilled
+from peik.accounts.registry import Registry
+from peik.accounts.runner import Runner
 from peik.testing.accounts import Chat, Person
 from peik.testing.accounts.boxes import Post
 from peik.testing.virtual import VirtualClock, run_virtual

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from peik.accounts.registry import Registry, normal_phone
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Session, SessionState
+from peik.archive.store import Session, SessionState
 from peik.clock import SystemClock
 from peik.core.problem import BadInput
 from peik.errors import Conflict, NotFound
-from peik.sessions.registry import Registry, normal_phone
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.memory_archive import MemoryBook
 

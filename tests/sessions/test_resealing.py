@@ -2,15 +2,14 @@
 
 import msgspec
 
-from peik.events import Event, Events
-from peik.session_events import SessionNotice
-from peik.sessions.contexts import proxy_context, secret_context
-from peik.sessions.registry import Registry
-from peik.sessions.resealing import Renewal, reseal, unseal
-from peik.sessions.signing_in import SigningIn
+from peik.accounts.events import SessionNotice
+from peik.accounts.registry import Registry, proxy_context, secret_context
+from peik.accounts.reseal import Renewal, reseal, unseal
+from peik.accounts.sign_in import SigningIn
+from peik.core.events import Event, Events
+from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
-from peik.vault import Vault
 from tests.sessions.memory_archive import MemoryBook
 
 OLD, NEW, GONE = b"o" * 32, b"n" * 32, b"g" * 32

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.archive_ports import SessionState
-from peik.events import Surprise
-from peik.session_events import ArchiveGap, SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
-from peik.sessions.contexts import secret_context
-from peik.sessions.running import Ended, Runner
+from peik.accounts.events import ArchiveGap, SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
+from peik.accounts.registry import secret_context
+from peik.accounts.runner import Ended, Runner
+from peik.archive.store import SessionState
+from peik.core.events import Surprise
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage

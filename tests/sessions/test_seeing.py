@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from peik.archive_ports import EventFilter
+from peik.accounts.client import Gap
+from peik.accounts.events import ArchiveGap, SessionDown
+from peik.accounts.history import SHARED, has_gap
+from peik.accounts.runner import KEEP_S, Runner, Seeing
+from peik.archive.store import EventFilter
 from peik.errors import StoreUnavailable
-from peik.session_events import ArchiveGap, SessionDown
-from peik.sessions.chats import SHARED, has_gap
-from peik.sessions.client import Gap
-from peik.sessions.running import Runner
-from peik.sessions.seeing import KEEP_S, Seeing
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage
 from tests.sessions.test_reconciling import reconciler_of

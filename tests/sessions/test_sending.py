@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.carrier_ports import Request
-from peik.core.outcome import Delivered, Limited, Refused, Uncertain, Unsent, judge
+from peik.accounts.letters import AccountCarrier, random_id_of
+from peik.core.outcome import Delivered, Fault, Limited, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.pace import ACCOUNT_LIMITS, Limits, Pace
-from peik.core.reply import Fault, Reply
 from peik.core.token import Token
-from peik.sessions.sending import AccountCarrier, random_id_of
+from peik.telegram.port import Request
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage
 from tests.sessions.test_running import play, running

@@ -6,16 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from peik.archive_ports import Session, SessionState
+from peik.accounts.registry import Registry, secret_context
+from peik.accounts.sign_in import Halves, SigningIn
+from peik.archive.store import Session, SessionState
 from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, NotFound, StoreUnavailable, Unavailable
-from peik.sessions.contexts import secret_context
-from peik.sessions.halves import Halves
-from peik.sessions.registry import Registry
-from peik.sessions.signing_in import SigningIn
+from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
-from peik.vault import Vault
 from tests.sessions.listening import until
 from tests.sessions.memory_archive import MemoryBook
 

@@ -7,10 +7,10 @@ from telethon.errors import AuthKeyNotFound, rpc_message_to_error
 from telethon.errors.rpcerrorlist import rpc_errors_dict
 from telethon.tl.core.rpcresult import RpcError
 
+from peik.accounts.client import ClientError, Trouble
+from peik.accounts.telethon import updates
+from peik.accounts.telethon.errors import TROUBLES, client_error, translated
 from peik.errors import StartError
-from peik.sessions import telethon_hooks
-from peik.sessions.client import ClientError, Trouble
-from peik.sessions.telethon_errors import TROUBLES, client_error, translated
 from tests.sessions.tl_server import _code_of
 
 
@@ -82,14 +82,14 @@ def test_a_future_that_telethon_cancels_is_no_cancellation_of_ours() -> None:
 
 
 def test_a_telethon_that_is_built_differently_is_refused() -> None:
-    telethon_hooks.check_telethon()
+    updates.check_telethon()
 
     async def other(self: object) -> None: ...
 
-    calls = telethon_hooks._CALLS
+    calls = updates._CALLS
     calls[other] = ("_preprocess_updates",)
     try:
         with pytest.raises(StartError, match="built differently"):
-            telethon_hooks.check_telethon()
+            updates.check_telethon()
     finally:
         del calls[other]

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from telethon import types
 
-from peik.archive_ports import Direction
-from peik.sessions.client import Client, Gap, Trouble
-from peik.sessions.telethon_client import TelethonClients
-from peik.sessions.telethon_intake import read_place
+from peik.accounts.client import Client, Gap, Trouble
+from peik.accounts.telethon.client import TelethonClients
+from peik.accounts.telethon.updates import read_place
+from peik.archive.store import Direction
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.listening import Notebook, until
 from tests.sessions.tl_server import GROUP, ME, NEWS, PHONE, SARA, TEAM, TlTelegram

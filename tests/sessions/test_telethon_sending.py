@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from telethon import types
 
-from peik.archive_ports import Direction
-from peik.carrier_ports import Enclosure, Request
-from peik.core.outcome import Delivered, Limited, Outcome, Refused, Uncertain, Unsent, judge
-from peik.core.reply import Reply
+from peik.archive.store import Direction
+from peik.core.outcome import Delivered, Limited, Outcome, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.token import Token
+from peik.telegram.port import Enclosure, Request
 from tests.sessions.listening import until
 from tests.sessions.test_telethon_seeing import NEWS_CHAT, TEAM_CHAT, Stage, play
 from tests.sessions.tl_server import GROUP, ME, SARA, TEAM

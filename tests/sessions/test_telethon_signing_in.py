@@ -7,10 +7,9 @@ import pytest
 from telethon import types
 from telethon.sessions import SQLiteSession, StringSession
 
+from peik.accounts.client import Client, ClientError, Trouble
+from peik.accounts.telethon.client import TelethonClients, proxy_of
 from peik.core.problem import BadInput
-from peik.sessions.client import Client, ClientError, Trouble
-from peik.sessions.telethon_client import TelethonClients
-from peik.sessions.telethon_making import proxy_of
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.tl_server import CODE, ME, PASSWORD, PHONE, TlTelegram, any_key
 

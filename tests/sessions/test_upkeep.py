@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from peik.archive_ports import ArchiveRetention, Happening, MessageFilter, SessionFilter
-from peik.events import Event, Events, StoreFailed
-from peik.session_events import ArchiveAway, ArchiveBack
-from peik.sessions.registry import Registry
-from peik.sessions.upkeep import PAGE, ArchiveWatch, Upkeep
+from peik.accounts.events import ArchiveAway, ArchiveBack
+from peik.accounts.registry import Registry
+from peik.accounts.upkeep import PAGE, ArchiveWatch, Upkeep
+from peik.archive.store import ArchiveRetention, Happening, MessageFilter, SessionFilter
+from peik.core.events import Event, Events, StoreFailed
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.house import House, play_closed
 from tests.sessions.inline_archive import InlineArchive, opened

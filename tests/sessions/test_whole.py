@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from peik.archive_ports import Direction, LineKind, SessionState
+from peik.accounts.events import ArchiveAway, SessionDown, SessionRevoked, SessionUp
+from peik.accounts.feeds import Wanted
+from peik.archive.store import Direction, LineKind, SessionState
 from peik.core.letter import State
 from peik.core.token import Token
-from peik.desk import Call
 from peik.errors import BadInput, Conflict, NotFound, Unavailable
-from peik.session_events import ArchiveAway, SessionDown, SessionRevoked, SessionUp
-from peik.sessions.following import Wanted
+from peik.outbox.service import Call
 from tests.sessions.house import House, play, play_closed
 
 

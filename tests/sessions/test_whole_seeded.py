@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from peik.archive_ports import LineKind, Message, MessageFilter
+from peik.accounts.client import ClientError, Trouble
+from peik.accounts.events import ArchiveGap, SessionDown, SessionRevoked
+from peik.accounts.feeds import Wanted
+from peik.accounts.history import SHARED
+from peik.archive.store import LineKind, Message, MessageFilter
 from peik.core.letter import State
 from peik.errors import StartError, Unavailable
-from peik.session_events import ArchiveGap, SessionDown, SessionRevoked
-from peik.sessions.chats import SHARED
-from peik.sessions.client import ClientError, Trouble
-from peik.sessions.following import Wanted
 from peik.testing.accounts import Chat, Person, SimClient
 from peik.testing.accounts.boxes import Post
-from peik.testing.seeded import system
-from peik.testing.seeded.node import SlowExecutor
-from peik.testing.seeded.processes import OUTSIDE, Process, WorldLoop, run_world
 from peik.testing.virtual import VirtualClock
+from simulation import processes
+from simulation.node import SlowExecutor
+from simulation.processes import OUTSIDE, Process, WorldLoop, run_world
 from tests.sessions.house import Died, House, answered, outlived
 
 pytestmark = pytest.mark.gate  # whole lives
@@ -398,7 +398,7 @@ def live(seed: int, folder: Path, *, steps: int = STEPS, check: bool = True) -> 
         await world.stop()
         return world
 
-    with system.watched():
+    with processes.watched():
         return run_world(main)
 
 

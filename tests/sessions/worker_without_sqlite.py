@@ -15,13 +15,13 @@ import aiohttp
 import apsw
 import msgspec
 
-from peik.app import running
+from peik.accounts.feeds import Wanted
+from peik.app import rest
+from peik.app.lifetime import running
 from peik.clock import SystemClock
-from peik.config import load
-from peik.doors import rest
-from peik.doors.gateway import Gateway
-from peik.events import Events, Surprise
-from peik.sessions.following import Wanted
+from peik.core.events import Events, Surprise
+from peik.gateway.app import Gateway
+from peik.settings.config import load
 from peik.testing.accounts import Accounts
 from tests.doors.accounts import KEY, NOWHERE, House, _served, until
 from tests.patience import PATIENCE_S

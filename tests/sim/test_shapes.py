@@ -5,7 +5,7 @@ import random
 import pytest
 
 from peik.testing import Answer, Options, Telegram
-from peik.testing.chats import PERMISSIONS, RIGHTS
+from peik.testing.world import PERMISSIONS, RIGHTS
 from tests.sim.conftest import TOKEN, Clock
 
 GROUP = -1_000_000_000_777

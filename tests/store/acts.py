@@ -8,7 +8,7 @@ from peik.core.catalogue import Scope
 from peik.core.letter import RANKS, Draft, Enclosed, LaneKey, Letter
 from peik.core.lifecycle import Settlement, settle
 from peik.core.outcome import Delivered, Outcome, Refused, Uncertain, Unsent
-from peik.ports import Found, Marked, Store, Tally
+from peik.outbox.store import Found, Marked, Store, Tally
 from tests.store.places import BOT, epoch_of
 
 NOW = 1_800_000_000_000

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from peik.core.letter import Enclosed
 from peik.errors import StoreUnavailable
-from peik.store.spool import Spooled
+from peik.storage.spool import Spooled
 
 NOW_MS = 1_800_000_000_000  # the store's clock, which is nobody else's
 HOUR_MS = 3_600_000

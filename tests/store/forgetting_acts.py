@@ -6,17 +6,14 @@ from typing import Any
 import msgspec
 from redis import Redis
 
-from peik.broadcasts.records import Broadcast, Recipient, key_of, ledger_of, written
-from peik.building_forgetting import forgetter_of
-from peik.config import load
-from peik.core.broadcast import RecipientState
-from peik.core.job import End
-from peik.core.notification import Said
-from peik.events import Events
-from peik.forgetting.desk import Forgetter
-from peik.hook_ports import HookDeferred
-from peik.inbox_ports import Burial, Deferral
-from peik.notifications.values import (
+from peik.broadcasts.model import Broadcast, Recipient, RecipientState, key_of, ledger_of, written
+from peik.core.documents import Contact, Filing
+from peik.core.events import Events
+from peik.erasure.service import Forgetter
+from peik.erasure.wiring import forgetter_of
+from peik.inbox.store import Burial, Deferral
+from peik.jobs.model import End
+from peik.notifications.model import (  # fmt: skip
     CODES,
     NOTICES,
     RATES,
@@ -28,16 +25,17 @@ from peik.notifications.values import (
     Notice,
     NotifyRequest,
     Rates,
+    Said,
     Tries,
     User,
     filed,
     shelf_of,
     waiting_key,
-)  # fmt: skip
-from peik.paper_ports import Contact, Filing
-from peik.ports import LetterFilter, Retention
-from peik.store.choosing import AnyStore
-from peik.store.redis.contacts import name_of
+)
+from peik.outbox.store import HookDeferred, LetterFilter, Retention
+from peik.settings.config import load
+from peik.storage.open import AnyStore
+from peik.storage.redis.documents import name_of
 from tests.store import inbox_acts, job_acts
 from tests.store.acts import HOUR, NEVER, NOW, SENT, accept, attempt, draft, enclosed, find
 from tests.store.moving.filling import URL, hooks, records

@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
-from peik.core.arrival import Update, read_update
+from peik.core.arrival import Progress, Update, read_update
 from peik.core.letter import State
-from peik.core.spans import Progress
-from peik.inbox_ports import ArrivalFilter, ArrivalRetention, Burial, Consumer, Deferral, Delivery, InboxStore, TakenIn
+from peik.inbox.store import ArrivalFilter, ArrivalRetention, Burial, Consumer, Deferral, Delivery, InboxStore, TakenIn
 from tests.store.places import BOT
 
 NOW = 1_800_000_000_000

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from peik.core.job import End, Job, JobDraft, Ran
-from peik.job_ports import JobStore, KindTerms, Queued, Settled
+from peik.jobs.model import End, Job, JobDraft, Ran
+from peik.jobs.store import JobStore, KindTerms, Queued, Settled
 from tests.store.acts import HOUR, NOW
 from tests.store.places import Place
 

@@ -7,10 +7,10 @@ from typing import Generic, Protocol, TypeVar
 
 from peik.core.letter import Letter
 from peik.core.token import Token
-from peik.ports import BotRecord, Followed, Store, Stub
-from peik.seals import PLAIN, Seals
-from peik.store.executor import run_in
-from peik.store.sqlite import SqliteStore
+from peik.outbox.store import BotRecord, Followed, Store, Stub
+from peik.secrets.seals import PLAIN, Seals
+from peik.storage.executor import run_in
+from peik.storage.sqlite.store import SqliteStore
 
 BOT, OTHER_BOT = 7, 8
 LEASE_S = 3600.0  # they end when a story says so, and not while a slow machine is busy

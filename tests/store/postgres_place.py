@@ -7,8 +7,8 @@ from pathlib import Path
 
 import asyncpg
 
-from peik.ports import Store
-from peik.store.postgres.store import PostgresStore
+from peik.outbox.store import Store
+from peik.storage.postgres.store import PostgresStore
 from tests.store.places import LEASE_S, StorePlace
 from tests.store.servers import PostgresServer, postgres, wanted
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from peik.ports import Store
-from peik.store.redis import RedisStore
+from peik.outbox.store import Store
+from peik.storage.redis import RedisStore
 from tests.store.places import LEASE_S, StorePlace
 from tests.store.redis_server import RedisServer, shared, wanted
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from peik.core.key import Key
+from peik.admin.model import Key
 from peik.core.token import Token
-from peik.custody.sealing import OWED
-from peik.ports import BotRecord
-from peik.seals import Seals, place_of_bot
+from peik.outbox.store import BotRecord
+from peik.secrets.seals import Seals, place_of_bot
+from peik.secrets.service import OWED
 from tests.store.acts import NOW
 from tests.store.places import BOT, OTHER_BOT
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from peik.ports import Store
+from peik.outbox.store import Store
 from tests.store.all_places import HAS_SERVERS
 from tests.store.places import Place
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from peik.core.nodes import FileStore
 from peik.errors import NotFound, StoreUnavailable, TooLarge
-from peik.node_ports import FileStore
-from peik.store.shared_spool import AT_ONCE_MAX, IN_USE_S, PART_BYTES, SharedSpool
+from peik.storage.shared_spool import AT_ONCE_MAX, IN_USE_S, PART_BYTES, SharedSpool
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.store.all_places import PLACES
 from tests.store.file_stores import HOUR_MS, MemoryFiles, as_file, chunks
@@ -158,7 +158,7 @@ async def test_a_process_that_dies_between_its_disk_and_the_store_leaves_nothing
     dying = """
 import asyncio, os, sys
 from pathlib import Path
-from peik.store.shared_spool import PART_BYTES, SharedSpool
+from peik.storage.shared_spool import PART_BYTES, SharedSpool
 from tests.store.file_stores import MemoryFiles, chunks
 
 class Deadly(MemoryFiles):

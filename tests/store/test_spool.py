@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from peik.archive.sqlite.database import connect
-from peik.backups.folders import put_file
+from peik.backups.files import put_file
 from peik.errors import NotFound, StoreUnavailable, TooLarge
-from peik.store.moving.files import FolderFiles
-from peik.store.spool import FolderSpool
+from peik.storage.moving.files import FolderFiles
+from peik.storage.spool import FolderSpool
 from tests.patience import PATIENCE_S
 
 HOURS_AGO = time.time() - 2 * 3600

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.node_ports import News
-from peik.store.telling import LINE_BYTES_MAX, Telling
+from peik.core.nodes import News
+from peik.storage.news import LINE_BYTES_MAX, Telling
 
 
 def heard(*lines: str, besides: str = "me") -> News:

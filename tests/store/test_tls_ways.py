@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from peik.archive.choosing import archive_of
+from peik.archive.wiring import archive_of
 from peik.clock import SystemClock
-from peik.config import load
-from peik.store.choosing import store_of
+from peik.settings.config import load
+from peik.storage.open import store_of
 from tests.doors.certificates import Authority
 from tests.patience import PATIENCE_S
 

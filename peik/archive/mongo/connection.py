@@ -14,8 +14,8 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
 from peik.archive.mongo.documents import Document
-from peik.cancelling import heeded
 from peik.errors import BadInput, Problem, StoreUnavailable
+from peik.wakeup import heeded
 
 DATABASE = "peik"
 CONNECT_MS = 5000

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
+from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.asynchronous.collection import AsyncCollection
 
-from peik.archive.folding import words
-from peik.archive_ports import (
+from peik.archive.rules import cursor_of, read_cursor, words
+from peik.archive.store import (
     ChatState,
     FeedLine,
     Happening,
@@ -18,6 +21,7 @@ from peik.archive_ports import (
     Session,
     UpdatesState,
 )
+from peik.errors import BadInput
 
 Document = dict[str, Any]
 R = TypeVar("R", Session, Message, Happening, ChatState, UpdatesState, FeedLine, ReaderPlace, LogLine)
@@ -83,3 +87,126 @@ def change_to(message: Message) -> Document:
 def of_person(user_id: int) -> Document:
     """Which events and lines of feeds are of a person: what they did, and what was in a private chat with them."""
     return {"$or": [{"user_id": user_id}, {"chat_id": user_id}]}
+
+
+# Pages of a collection, the newest first, and the bounds of a time.
+
+
+async def page_of(
+    collection: AsyncCollection[Document], asked: Document, *, by: str, cursor: str | None, limit: int
+) -> tuple[list[Document], str | None]:
+    """`by` is the time that orders them; `_id` tells those of one millisecond apart."""
+    if cursor is not None:
+        at_ms, row = read_cursor(cursor)
+        if not ObjectId.is_valid(row):
+            raise BadInput(code="bad_cursor", detail="The cursor is not one of this archive's. Begin again without it.")
+        # The first part says the same as the second, for the index: it begins where the last page ended.
+        at = DatetimeMS(at_ms)
+        after = {"$or": [{by: {"$lt": at}}, {by: at, "_id": {"$lt": ObjectId(row)}}]}
+        asked = {"$and": [asked, {by: {"$lte": at}}, after]}
+    found = collection.find(asked, {"words": False}).sort([(by, -1), ("_id", -1)])
+    documents = await found.limit(limit + 1).to_list()
+    if len(documents) <= limit:
+        return documents, None
+    last = documents[limit - 1]
+    return documents[:limit], cursor_of(int(last[by]), last["_id"])
+
+
+def between(name: str, since_ms: int | None, until_ms: int | None) -> Document:
+    bounds: dict[str, Any] = {}
+    if since_ms is not None:
+        bounds["$gte"] = DatetimeMS(since_ms)
+    if until_ms is not None:
+        bounds["$lt"] = DatetimeMS(until_ms)
+    return {name: bounds} if bounds else {}
+
+
+# The indexes of each collection, each with what it is for.
+
+
+_NOT_A_CHANNEL = {"chat_id": {"$gt": -1_000_000_000_000}}
+
+
+def _index(*fields: str, **options: Any) -> IndexModel:
+    """Fields in rising order, those with a minus before them in falling order."""
+    keys = [(name.lstrip("-"), DESCENDING if name.startswith("-") else ASCENDING) for name in fields]
+    return IndexModel(keys, **options)
+
+
+# The pages of a filter are walked in the order of time, and `_id` tells documents of one millisecond apart: an index without it
+# would make the server sort everything that fits. Hence (chat_id, date) is here twice, once as people expect it.
+INDEXES: dict[str, list[IndexModel]] = {
+    "telegram_sessions": [
+        _index("session_id", unique=True),
+        _index("agent_id"),
+        _index("phone"),
+        # One active session per phone, whoever asks at the same time.
+        _index(
+            "phone",
+            "is_active",
+            unique=True,
+            partialFilterExpression={"is_active": True, "phone": {"$type": "string"}},
+            name="one_per_phone",
+        ),
+    ],
+    "messages": [
+        _index("session_id", "-created_at"),  # and what retention lets go of
+        _index("agent_id", "-created_at"),
+        _index("chat_id", "-date"),
+        _index("session_id", "chat_id", "message_id", unique=True, name="one_per_key"),
+        # Telegram tells a deletion without the chat, but for channels and supergroups.
+        _index("session_id", "message_id", partialFilterExpression=_NOT_A_CHANNEL),
+        _index("session_id", "-date", "-_id"),
+        _index("agent_id", "-date", "-_id"),
+        _index("chat_id", "-date", "-_id"),
+        _index("sender_id", "-date", "-_id"),
+        _index("-date", "-_id"),
+        # Folded words, one entry each. A text index has words of its own making, cannot give its hits in the order of time,
+        # and there can be only one.
+        _index("words", "-date", "-_id"),
+    ],
+    "message_versions": [
+        _index("session_id", "chat_id", "message_id", "edited_at", unique=True, name="one_per_version"),
+        _index("sender_id"),
+    ],
+    "events": [
+        _index("session_id", "-created_at"),
+        _index("agent_id", "event_type"),
+        _index("event_id", unique=True),
+        _index("session_id", "-created_at", "-_id"),
+        _index("agent_id", "-created_at", "-_id"),
+        _index("agent_id", "event_type", "-created_at", "-_id"),
+        _index("chat_id", "-created_at", "-_id"),
+        _index("-created_at", "-_id"),
+        _index("user_id"),
+    ],
+    "chat_states": [_index("session_id", "chat_id", unique=True)],
+    "feed": [
+        # One writer has a number. Readers walk it, and how far feeds go is read off its edges.
+        _index("session_id", "number", unique=True, name="one_per_number"),
+        # The same is told once. An emptied line has no key any more.
+        _index(
+            "session_id",
+            "key",
+            unique=True,
+            partialFilterExpression={"key": {"$exists": True}},
+            name="one_per_key",
+        ),
+        # Which lines are emptied, asked with every look at how far feeds go: very few entries.
+        _index("emptied", "session_id", "number", partialFilterExpression={"emptied": True}, name="emptied"),
+        _index("at"),  # what retention lets go of
+        _index("user_id"),  # whom `forget_person` forgets
+    ],
+    "reader_places": [
+        _index("reader", "session_id", unique=True),  # a reader is in one place
+        _index("at"),  # what retention lets go of
+    ],
+    "logs": [
+        _index("digest", unique=True),  # a line that is handed in again is there once
+        # Pages of a filter, as above: a session's, a bot's, those of one event.
+        _index("session_id", "-at", "-_id"),
+        _index("bot_id", "-at", "-_id"),
+        _index("event", "-at", "-_id"),
+        _index("-at", "-_id"),  # and what retention lets go of; levels and texts are looked for in this walk
+    ],
+}

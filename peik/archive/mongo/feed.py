@@ -6,6 +6,7 @@ or it would be given once more; and the highest must never leave. A line that ha
 stay, nothing else. No counter lies beside the lines, so none can fall behind them, wherever a process dies.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
@@ -15,8 +16,9 @@ from pymongo import ASCENDING, DESCENDING, UpdateOne, errors
 from pymongo.asynchronous.collection import AsyncCollection
 
 from peik.archive.mongo.connection import Server, duplicates
-from peik.archive.mongo.documents import Document, document_of, of_person, record_of
-from peik.archive_ports import Fed, FeedLine
+from peik.archive.mongo.documents import Document, between, document_of, of_person, page_of, record_of
+from peik.archive.rules import digest_of, levels_from
+from peik.archive.store import Fed, FeedLine, LogFilter, LogLine
 from peik.errors import StoreUnavailable
 
 _TRIES = 100  # each time somebody else was quicker with the next number
@@ -212,3 +214,48 @@ async def _outermost(lines: AsyncCollection[Document], which: Document, *, direc
     ]
     found = await lines.aggregate(pipeline, batchSize=_AT_ONCE)
     return {one["_id"]: one["number"] for one in await found.to_list()}
+
+
+# The log in the MongoDB archive.
+
+
+class Logs:
+    def __init__(self, server: Server) -> None:
+        self._lines = server.collection("logs")
+        self._settled = server.settled("logs")
+
+    async def keep(self, lines: Sequence[LogLine]) -> None:
+        if not lines:
+            return
+        try:
+            await self._lines.insert_many([log_document(line) for line in lines], ordered=False)
+        except errors.BulkWriteError as error:
+            duplicates(error)
+
+    async def find(self, wanted: LogFilter, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        documents, following = await page_of(self._settled, _where(wanted), by="at", cursor=cursor, limit=limit)
+        return [record_of(document, LogLine) for document in documents], following
+
+    async def drop(self, lines: Sequence[LogLine]) -> int:
+        return (await self._lines.delete_many({"digest": {"$in": [digest_of(line) for line in lines]}})).deleted_count
+
+    async def clean(self, before: DatetimeMS, limit: int) -> int:
+        found = await self._lines.find({"at": {"$lt": before}}, {"_id": True}).sort("at", 1).limit(limit).to_list()
+        return (await self._lines.delete_many({"_id": {"$in": [one["_id"] for one in found]}})).deleted_count
+
+
+def log_document(line: LogLine) -> Document:
+    return {**document_of(line), "digest": digest_of(line)}
+
+
+def _where(wanted: LogFilter) -> Document:
+    names = ("event", "session_id", "bot_id")
+    asked: Document = {name: value for name in names if (value := getattr(wanted, name)) is not None}
+    asked |= between("at", wanted.since_ms, wanted.until_ms)
+    if wanted.level is not None:
+        asked["level"] = {"$in": list(levels_from(wanted.level))}
+    if wanted.text is not None:
+        # A pattern may not hold NUL itself. No line does, so nothing is found.
+        anywhere = {"$regex": re.escape(wanted.text).replace("\0", r"\x00"), "$options": "i"}
+        asked["$or"] = [{"event": anywhere}, {"fields": anywhere}]
+    return asked

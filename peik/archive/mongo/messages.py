@@ -11,22 +11,22 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import UpdateOne, errors
 from pymongo.asynchronous.collection import AsyncCollection
 
-from peik.archive.folding import words
 from peik.archive.mongo.connection import Server, duplicates
 from peik.archive.mongo.documents import (
     Document,
+    between,
     change_to,
     document_of,
     edited_at,
     key_filter,
     message_document,
     of_person,
+    page_of,
     record_of,
     version_document,
 )
-from peik.archive.mongo.pages import between, page_of
-from peik.archive.versions import Chain, Fate, Fates, Key, Todo, beside, chains, key_of, settle
-from peik.archive_ports import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
+from peik.archive.rules import Chain, Fate, Fates, Key, Todo, beside, chains, key_of, settle, words
+from peik.archive.store import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
 from peik.errors import StoreUnavailable
 
 _TRIES = 10  # each time somebody else was quicker with the same message

@@ -7,30 +7,26 @@ from typing import Any, cast
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
-from peik.archive.feeding import once
-from peik.archive.fitting import fitted
-from peik.archive.gathering import Gathering
+from peik.archive.batcher import Gathering
 from peik.archive.postgres import feeds, logs
 from peik.archive.postgres import messages as work
-from peik.archive.postgres.address import read_address
-from peik.archive.postgres.connection import PACKAGE, Asking, Server
-from peik.archive.postgres.schema import migrate, weaknesses
-from peik.archive.queries import filled, load
-from peik.archive.rows import (
+from peik.archive.postgres.connection import PACKAGE, Asking, Server, migrate, read_address, weaknesses
+from peik.archive.rules import Fate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
+from peik.archive.sql import (
     FEED,
     LOG,
     MESSAGE,
     PERSON_KINDS,
     chat_state_of,
     fields_of,
+    filled,
     last_place,
+    load,
     page_place,
     read_row,
     session_of,
 )
-from peik.archive.taken import gone, taken_id, taken_phone, was_changed
-from peik.archive.versions import Fate, tally
-from peik.archive_ports import (
+from peik.archive.store import (
     ArchiveRetention,
     ChatState,
     EventFilter,

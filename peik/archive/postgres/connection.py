@@ -4,14 +4,55 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
+import msgspec
 
-from peik import postgres_failures
-from peik.archive.postgres.address import Address
-from peik.archive.queries import load
-from peik.errors import StoreUnavailable
-from peik.postgres_failures import is_gone
+from peik.archive.sql import load, migrations
+from peik.errors import StartError, StoreUnavailable
+from peik.storage.postgres import errors
+from peik.storage.postgres.errors import is_gone
+
+# Where a PostgreSQL archive is: a server, a database, and a schema of its own in it.
+
+
+SCHEMA = "peik_archive"
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")  # it needs no quotes
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    url: str  # as the driver wants it; may hold a password
+    schema: str
+    shown: str  # for people: no user, no password
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+
+def read_address(url: str) -> Address:
+    """Raises StartError if it cannot be one."""
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    schema = next((value for name, value in query if name == "schema"), SCHEMA)
+    if not _SCHEMA.fullmatch(schema):
+        raise StartError(
+            f"The schema {schema!r} in PEIK_ARCHIVE cannot be used. Name it with small letters, digits and underscores."
+        )
+    rest = urlencode([(name, value) for name, value in query if name != "schema"])
+    shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?schema={schema}"
+    return Address(url=urlunsplit(parts._replace(query=rest)), schema=schema, shown=shown)
+
+
+def beside_store(url: str) -> str:
+    """The archive that goes with a store: the same database, a schema named after the store's. Not the store's own: it would
+    refuse one in which somebody else's tables stand."""
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    schema = next((value for name, value in query if name == "schema"), "peik")
+    asked = [(name, value) for name, value in query if name != "schema"]
+    return urlunsplit(parts._replace(query=urlencode([*asked, ("schema", f"{schema}_archive")])))
+
 
 T = TypeVar("T")
 
@@ -153,7 +194,54 @@ def _is_in_the_middle(connection: asyncpg.Connection) -> bool:
 
 def translate(error: BaseException) -> BaseException:
     """The server's errors in our words; anything else as it is."""
-    told = postgres_failures.translate(error, outcome=_DOUBT, setting="PEIK_ARCHIVE")
+    told = errors.translate(error, outcome=_DOUBT, setting="PEIK_ARCHIVE")
     # Two who store the same at once: the caller looks what the other has stored.
     is_taken = isinstance(error, asyncpg.UniqueViolationError)
     return error if is_taken else told
+
+
+# The schema in the database: made, checked, and brought up to date. Never anybody else's.
+
+
+async def migrate(server: Server) -> None:
+    """All steps in one transaction. Refuses a schema that is newer, or not ours."""
+    schema, shown = server.address.schema, server.address.shown
+
+    async def work(asking: Asking) -> None:
+        if await asking.value(_SQL["encoding"]) != "UTF8":
+            raise StartError(f"{shown} does not keep its texts in UTF-8. Make a database with ENCODING 'UTF8'.")
+        await asking.value(_SQL["lock_schema"], schema=schema)
+        if not await asking.value(_SQL["has_schema"], schema=schema):
+            await asking.connection.execute(f'CREATE SCHEMA "{schema}"')
+        version = 0
+        if await asking.value(_SQL["is_ours"], schema=schema):
+            version = await asking.value(_SQL["schema_version"])
+        elif not await asking.value(_SQL["is_empty"], schema=schema):
+            raise StartError(
+                f"The schema {schema!r} at {shown} holds tables that are not an archive's. "
+                "Name another one with ?schema=… in PEIK_ARCHIVE."
+            )
+        steps = migrations(PACKAGE)
+        if version > len(steps):
+            raise StartError(
+                f"{shown} was written by a newer Peik (its schema is {version}, this Peik knows {len(steps)}). "
+                "Upgrade Peik, or name another schema in PEIK_ARCHIVE. Nothing was changed."
+            )
+        for number, script in enumerate(steps[version:], start=version + 1):
+            await asking.connection.execute(script)
+            await asking.run(_SQL["note_schema_version"], version=number)
+
+    await server.write(work)
+
+
+async def weaknesses(asking: Asking) -> list[str]:
+    """What this server does not promise of a commit."""
+    found = dict(tuple(row) for row in await asking.rows(_SQL["promises"]))
+    told: list[str] = []
+    if found.get("fsync") == "off":
+        told.append("PostgreSQL runs with fsync = off: a power cut can lose or damage everything. Set: fsync = on.")
+    if found.get("full_page_writes") == "off":
+        told.append(
+            "PostgreSQL runs with full_page_writes = off: a power cut can damage it. Set: full_page_writes = on."
+        )
+    return told

@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from peik.archive.feeding import is_end
 from peik.archive.postgres.connection import PACKAGE, Asking
-from peik.archive.queries import filled, load
-from peik.archive.rows import FEED, line_of
-from peik.archive_ports import ArchiveRetention, Fed, FeedLine, ReaderPlace
+from peik.archive.rules import is_end
+from peik.archive.sql import FEED, filled, line_of, load
+from peik.archive.store import ArchiveRetention, Fed, FeedLine, ReaderPlace
 
 _SQL = load(PACKAGE, "queries.sql")
 _FED = filled(_SQL["fed"], line_columns=", ".join(FEED))

@@ -5,12 +5,10 @@ from typing import Any
 
 import msgspec
 
-from peik.archive.cursors import cursor_of, read_row
-from peik.archive.feeding import digest_of, folded, levels_from
 from peik.archive.postgres.connection import PACKAGE, Asking
-from peik.archive.queries import filled, load
-from peik.archive.rows import LOG, log_of
-from peik.archive_ports import ArchiveRetention, LogFilter, LogLine
+from peik.archive.rules import cursor_of, digest_of, folded, levels_from, read_row
+from peik.archive.sql import LOG, filled, load, log_of
+from peik.archive.store import ArchiveRetention, LogFilter, LogLine
 
 _SQL = load(PACKAGE, "queries.sql")
 _COLUMNS = ", ".join(LOG)

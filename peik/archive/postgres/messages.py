@@ -5,13 +5,10 @@ from typing import Any
 
 import msgspec
 
-from peik.archive.cursors import cursor_of, read_row
-from peik.archive.folding import words
 from peik.archive.postgres.connection import PACKAGE, Asking
-from peik.archive.queries import filled, load
-from peik.archive.rows import MESSAGE, event_of, fields_of, message_of, version_of, version_row
-from peik.archive.versions import Fate, Fates, Key, Todo, beside, chains, key_of, settle
-from peik.archive_ports import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
+from peik.archive.rules import Fate, Fates, Key, Todo, beside, chains, cursor_of, key_of, read_row, settle, words
+from peik.archive.sql import MESSAGE, event_of, fields_of, filled, load, message_of, version_of, version_row
+from peik.archive.store import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
 
 _SQL = load(PACKAGE, "queries.sql")
 _COLUMNS = ", ".join(MESSAGE)

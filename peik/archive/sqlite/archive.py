@@ -8,18 +8,23 @@ from typing import Any, cast
 import apsw
 import msgspec
 
-from peik.archive.feeding import once
-from peik.archive.fitting import fitted
-from peik.archive.gathering import Gathering
-from peik.archive.queries import filled, load
-from peik.archive.rows import PERSON_KINDS, chat_state_of, fields_of, last_place, page_place, read_row, session_of
-from peik.archive.sqlite import feeds, logs, wiping
+from peik.archive.batcher import Gathering
+from peik.archive.rules import Fate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
+from peik.archive.sql import (
+    PERSON_KINDS,
+    chat_state_of,
+    fields_of,
+    filled,
+    last_place,
+    load,
+    page_place,
+    read_row,
+    session_of,
+)
+from peik.archive.sqlite import database, feeds, logs
 from peik.archive.sqlite import messages as work
-from peik.archive.sqlite.database import PACKAGE, connect, migrate, translate
-from peik.archive.sqlite.threads import Reader, Writer
-from peik.archive.taken import gone, taken_id, taken_phone, was_changed
-from peik.archive.versions import Fate, tally
-from peik.archive_ports import (
+from peik.archive.sqlite.database import PACKAGE, Reader, Writer, connect, migrate, translate
+from peik.archive.store import (
     ArchiveRetention,
     ChatState,
     EventFilter,
@@ -257,17 +262,19 @@ class SqliteArchive:
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         messages = versions = 0
         while True:  # in parts: others write in between
-            gone = await self._writer.ask(lambda connection: wiping.securely(connection, work.forget_messages, user_id))
+            gone = await self._writer.ask(
+                lambda connection: database.securely(connection, work.forget_messages, user_id)
+            )
             messages, versions = messages + gone[0], versions + gone[1]
             if not gone[0]:
                 break
-        rest = await self._writer.ask(lambda connection: wiping.securely(connection, work.forget_rest, user_id))
-        feed = await self._writer.ask(lambda connection: wiping.securely(connection, feeds.forget_person, user_id))
+        rest = await self._writer.ask(lambda connection: database.securely(connection, work.forget_rest, user_id))
+        feed = await self._writer.ask(lambda connection: database.securely(connection, feeds.forget_person, user_id))
         removed = {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
         if any(removed.values()):
-            while messages and await self._writer.ask(wiping.merge_words):
+            while messages and await self._writer.ask(database.merge_words):
                 pass
-            await asyncio.to_thread(wiping.empty_log, self._path)
+            await asyncio.to_thread(database.empty_log, self._path)
         return removed
 
     async def count_person(self, user_id: int) -> Mapping[str, int]:
@@ -276,7 +283,7 @@ class SqliteArchive:
 
     async def drop_logs(self, lines: Sequence[LogLine]) -> int:
         fitting = [fitted(line) for line in lines]
-        return await self._writer.ask(lambda connection: wiping.securely(connection, logs.drop, fitting))
+        return await self._writer.ask(lambda connection: database.securely(connection, logs.drop, fitting))
 
     async def durability(self) -> list[str]:
         return []  # we set everything ourselves

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import apsw
 import msgspec
 
-from peik.archive.feeding import is_end
-from peik.archive.queries import load
-from peik.archive.rows import line_of
-from peik.archive.sqlite import blocks
+from peik.archive.rules import is_end
+from peik.archive.sql import line_of, load
+from peik.archive.sqlite import database
 from peik.archive.sqlite.database import PACKAGE
-from peik.archive_ports import ArchiveRetention, Fed, FeedLine, ReaderPlace
+from peik.archive.store import ArchiveRetention, Fed, FeedLine, ReaderPlace
 
 _SQL = load(PACKAGE, "queries.sql")
 _PUT_LINE = f"{_SQL['add_line']} {_SQL['over_line']}"
@@ -32,7 +31,7 @@ def feed(connection: apsw.Connection, lines: Sequence[FeedLine]) -> int:
     numbered = (
         msgspec.structs.replace(line, number=number) for number, line in enumerate(new, start=last - len(new) + 1)
     )
-    blocks.insert(connection, _SQL["add_line"], [msgspec.structs.astuple(line) for line in numbered])
+    database.insert(connection, _SQL["add_line"], [msgspec.structs.astuple(line) for line in numbered])
     return len(new)
 
 
@@ -51,7 +50,7 @@ def fed_to(connection: apsw.Connection, session_ids: Sequence[str] | None) -> di
 
 def put_lines(connection: apsw.Connection, lines: Sequence[FeedLine]) -> None:
     """Under their own numbers, over what is here."""
-    blocks.insert(connection, _PUT_LINE, [msgspec.structs.astuple(line) for line in lines])
+    database.insert(connection, _PUT_LINE, [msgspec.structs.astuple(line) for line in lines])
     ends: dict[str, int] = {}
     for line in lines:
         ends[line.session_id] = max(line.number, ends.get(line.session_id, 0))
@@ -77,7 +76,7 @@ def places(connection: apsw.Connection, reader: str) -> dict[str, int]:
 
 def save_places(connection: apsw.Connection, reader: str, found: Mapping[str, int], at_ms: int) -> None:
     rows = [(reader, session_id, number, at_ms) for session_id, number in found.items()]
-    blocks.insert(connection, _SQL["save_place"], rows)
+    database.insert(connection, _SQL["save_place"], rows)
 
 
 def remove_reader(connection: apsw.Connection, reader: str) -> bool:
@@ -87,7 +86,7 @@ def remove_reader(connection: apsw.Connection, reader: str) -> bool:
 
 def put_places(connection: apsw.Connection, found: Sequence[ReaderPlace]) -> None:
     rows = [msgspec.structs.astuple(place) for place in found if not is_end(place)]
-    blocks.insert(connection, _SQL["put_place"], rows)
+    database.insert(connection, _SQL["put_place"], rows)
     _put_ends(connection, {place.session_id: place.number for place in found if is_end(place)})
 
 

@@ -6,19 +6,17 @@ from typing import Any
 import apsw
 import msgspec
 
-from peik.archive.cursors import cursor_of, read_row
-from peik.archive.feeding import digest_of, folded, levels_from
-from peik.archive.queries import filled, load
-from peik.archive.rows import log_of
-from peik.archive.sqlite import blocks
+from peik.archive.rules import cursor_of, digest_of, folded, levels_from, read_row
+from peik.archive.sql import filled, load, log_of
+from peik.archive.sqlite import database
 from peik.archive.sqlite.database import PACKAGE
-from peik.archive_ports import ArchiveRetention, LogFilter, LogLine
+from peik.archive.store import ArchiveRetention, LogFilter, LogLine
 
 _SQL = load(PACKAGE, "queries.sql")
 
 
 def keep(connection: apsw.Connection, lines: Sequence[LogLine]) -> None:
-    blocks.insert(connection, _SQL["add_log"], [(digest_of(line), *msgspec.structs.astuple(line)) for line in lines])
+    database.insert(connection, _SQL["add_log"], [(digest_of(line), *msgspec.structs.astuple(line)) for line in lines])
 
 
 def find(

@@ -6,14 +6,11 @@ from typing import Any
 import apsw
 import msgspec
 
-from peik.archive.cursors import cursor_of, read_row
-from peik.archive.folding import words
-from peik.archive.queries import filled, load
-from peik.archive.rows import event_of, fields_of, message_of, version_of, version_row
-from peik.archive.sqlite import blocks
+from peik.archive.rules import Fate, Fates, Key, Todo, beside, chains, cursor_of, key_of, read_row, settle, words
+from peik.archive.sql import event_of, fields_of, filled, load, message_of, version_of, version_row
+from peik.archive.sqlite import database
 from peik.archive.sqlite.database import PACKAGE
-from peik.archive.versions import Fate, Fates, Key, Todo, beside, chains, key_of, settle
-from peik.archive_ports import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
+from peik.archive.store import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
 
 _SQL = load(PACKAGE, "queries.sql")
 _ADD_VERSION = f"{_SQL['add_version']} RETURNING session_id, chat_id, message_id, edited_at_ms"
@@ -63,15 +60,15 @@ def _insert(connection: apsw.Connection, messages: Sequence[Message]) -> None:
         return
     first: Any = connection.execute(_SQL["highest_message"]).get
     rows = [(place, *msgspec.structs.astuple(message)) for place, message in enumerate(messages, start=first + 1)]
-    blocks.insert(connection, _SQL["add_message"], rows)
+    database.insert(connection, _SQL["add_message"], rows)
     texts = [
         (row[0], " ".join(words(message.text))) for row, message in zip(rows, messages, strict=True) if message.text
     ]
-    blocks.insert(connection, _SQL["add_words"], texts)
+    database.insert(connection, _SQL["add_words"], texts)
 
 
 def _put_aside(connection: apsw.Connection, messages: Sequence[Message]) -> list[Any]:
-    return blocks.returned(connection, _ADD_VERSION, [version_row(message) for message in messages])
+    return database.returned(connection, _ADD_VERSION, [version_row(message) for message in messages])
 
 
 def _replace(connection: apsw.Connection, row: int, message: Message) -> None:
@@ -91,7 +88,7 @@ def put_messages(connection: apsw.Connection, messages: Sequence[Message]) -> No
 
 
 def put_versions(connection: apsw.Connection, messages: Sequence[Message]) -> None:
-    blocks.insert(connection, _SQL["put_version"], [version_row(message) for message in messages])
+    database.insert(connection, _SQL["put_version"], [version_row(message) for message in messages])
 
 
 def mark_deleted(

@@ -1,4 +1,4 @@
-"""A simulated Telegram for accounts of people, behind the port `peik.sessions.client.Client`: for testing sessions.
+"""A simulated Telegram for accounts of people, behind the port `peik.accounts.client.Client`: for testing sessions.
 
     telegram = Accounts(clock, seed=1)
     sara = telegram.register("+998901234567", first_name="Sara", password="…")

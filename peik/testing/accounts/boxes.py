@@ -4,10 +4,15 @@ Private chats and basic groups share one order of updates per account, and each 
 message. Channels and supergroups have an order and ids of their own, the same for all.
 """
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+from peik.accounts.client import ClientError, CodeSent, Qr, Trouble
+from peik.clock import Clock
 
 CHANNEL_BASE = -1_000_000_000_000
 
@@ -127,3 +132,146 @@ class Chat:
 
     def may_write(self, person: Person) -> bool:
         return person in self.members and (self.writers is None or person.user_id in self.writers)
+
+
+# Keys, codes and QR tokens: who may sign in as whom, how often it may be tried, and what ends it.
+
+
+if TYPE_CHECKING:
+    from peik.testing.accounts.client import SimClient
+
+CODE_S = 300.0
+CODE_TRIES_MAX = 5
+CODES_A_DAY_MAX = 5
+PASSWORD_TRIES_MAX = 5
+QR_S = 30.0
+_DAY_S = 86400.0
+
+
+@dataclass(eq=False)
+class Key:
+    """An authorization key: what a session string holds."""
+
+    secret: str
+    person: Person | None = None
+    awaits_password: Person | None = None
+    ended: str | None = None  # why it is worth nothing
+    client: "SimClient | None" = None  # who is connected with it
+    password_tries: int = 0
+
+
+@dataclass(eq=False)
+class _Code:
+    key: Key
+    phone: str
+    code: str
+    expires_at: float
+    tries: int = 0
+
+
+@dataclass(eq=False)
+class _Token:
+    key: Key
+    expires_at: float
+
+
+@dataclass(eq=False)
+class _Asked:
+    times: list[float] = field(default_factory=list)
+
+
+class Keys:
+    def __init__(self, clock: Clock, chance: random.Random, person_of: Callable[[str], Person | None]) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._person_of = person_of
+        self._keys: dict[str, Key] = {}
+        self._codes: dict[str, _Code] = {}  # by hash
+        self._newest: dict[str, _Code] = {}  # by phone: what lies in the person's app
+        self._asked: dict[str, _Asked] = {}
+        self._tokens: dict[str, _Token] = {}
+
+    def new(self) -> Key:
+        key = Key(secret=f"sim-{self._chance.getrandbits(96):024x}")
+        self._keys[key.secret] = key
+        return key
+
+    def find(self, secret: str) -> Key:
+        """A key that nobody knows is a key that nobody is signed in with."""
+        return self._keys.setdefault(secret, Key(secret=secret))
+
+    def of(self, person: Person) -> list[Key]:
+        return [key for key in self._keys.values() if key.person is person]
+
+    # By code.
+
+    def send_code(self, key: Key, phone: str, *, by_sms: bool) -> CodeSent:
+        now = self._clock.mono()
+        person = self._person_of(phone)
+        if person is not None and person.is_banned:
+            raise ClientError(Trouble.PHONE_BANNED, "Telegram has banned this phone number.")
+        asked = self._asked.setdefault(phone, _Asked())
+        asked.times = [at for at in asked.times if now - at < _DAY_S]
+        if len(asked.times) >= CODES_A_DAY_MAX:
+            wait_s = asked.times[0] + _DAY_S - now
+            raise ClientError(Trouble.FLOOD, f"Telegram asks to wait {wait_s:.0f} s (FLOOD_WAIT).", wait_s=wait_s)
+        asked.times.append(now)
+        code = _Code(key=key, phone=phone, code=f"{self._chance.randrange(100_000):05}", expires_at=now + CODE_S)
+        code_hash = f"{self._chance.getrandbits(64):016x}"
+        self._codes[code_hash] = self._newest[phone] = code
+        return CodeSent(code_hash=code_hash, way="sms" if by_sms else "app", length=5, timeout_s=60.0)
+
+    def code_of(self, phone: str) -> str:
+        """What the person reads in the app."""
+        return self._newest[phone].code
+
+    def sign_in(self, key: Key, *, phone: str, code: str, code_hash: str) -> Person:
+        sent = self._codes.get(code_hash)
+        is_valid = sent is not None and sent.key is key and sent.phone == phone and sent.tries < CODE_TRIES_MAX
+        if sent is None or not is_valid or self._clock.mono() >= sent.expires_at:
+            raise ClientError(Trouble.CODE_EXPIRED, "The code is too old; ask for another.")
+        if code != sent.code:
+            sent.tries += 1
+            raise ClientError(Trouble.BAD_CODE, "The code is wrong.")
+        person = self._person_of(phone)
+        if person is None:
+            raise ClientError(Trouble.NOT_REGISTERED, "This number has no Telegram account.")
+        del self._codes[code_hash]
+        return self._welcome(key, person)
+
+    def give_password(self, key: Key, password: str) -> Person:
+        person = key.awaits_password
+        if person is None:
+            raise ClientError(Trouble.REFUSED, "Telegram refused it: no code was given before.")
+        if key.password_tries >= PASSWORD_TRIES_MAX:
+            raise ClientError(Trouble.FLOOD, "Telegram asks to wait 3600 s (PHONE_PASSWORD_FLOOD).", wait_s=3600.0)
+        if password != person.password:
+            key.password_tries += 1
+            raise ClientError(Trouble.BAD_PASSWORD, "The password is wrong.")
+        key.person, key.awaits_password = person, None
+        return person
+
+    def _welcome(self, key: Key, person: Person) -> Person:
+        if person.password is not None:
+            key.awaits_password = person
+            raise ClientError(Trouble.PASSWORD_NEEDED, "This account has a password (two-step verification).")
+        key.person = person
+        return person
+
+    # By QR.
+
+    def qr(self, key: Key) -> Qr:
+        url = f"tg://login?token={self._chance.getrandbits(96):024x}"
+        self._tokens[url] = _Token(key=key, expires_at=self._clock.mono() + QR_S)
+        return Qr(url=url, expires_at_ms=self._clock.wall_ms() + int(QR_S * 1000))
+
+    def scan(self, url: str, person: Person) -> Key:
+        """The person's phone looks at the picture. Raises ValueError if it is over."""
+        token = self._tokens.pop(url, None)
+        if token is None or self._clock.mono() >= token.expires_at:
+            raise ValueError("AUTH_TOKEN_EXPIRED")
+        if person.password is None:
+            token.key.person = person
+        else:
+            token.key.awaits_password = person
+        return token.key

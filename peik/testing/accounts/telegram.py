@@ -5,11 +5,10 @@ from collections import defaultdict
 
 import msgspec
 
+from peik.accounts.client import ClientError, Trouble
 from peik.clock import Clock
-from peik.sessions.client import ClientError, Trouble
-from peik.testing.accounts.boxes import CHANNEL_BASE, Box, Chat, Happened, Kind, Person, Post, Removed
+from peik.testing.accounts.boxes import CHANNEL_BASE, Box, Chat, Happened, Key, Keys, Kind, Person, Post, Removed
 from peik.testing.accounts.client import SimClient
-from peik.testing.accounts.keys import Key, Keys
 
 
 class Accounts:

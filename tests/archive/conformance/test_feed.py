@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from peik.archive_ports import Archive, ArchiveRetention, Fed, LineKind
+from peik.archive.store import Archive, ArchiveRetention, Fed, LineKind
 from tests.archive.places import Place, opened
 from tests.archive.samples import CHANNEL, NOW, PERSON, line, session
 

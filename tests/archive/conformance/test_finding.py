@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from peik.archive_ports import Direction, EventFilter, Message, MessageFilter
+from peik.archive.store import Direction, EventFilter, Message, MessageFilter
 from peik.errors import BadInput
 from tests.archive.places import Place, opened
 from tests.archive.samples import CHANNEL, NOW, event, message

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from peik.archive_ports import LOG_LEVELS, Archive, ArchiveRetention, LogFilter, LogLine
+from peik.archive.store import LOG_LEVELS, Archive, ArchiveRetention, LogFilter, LogLine
 from peik.errors import BadInput
 from tests.archive.places import Place, opened
 from tests.archive.samples import NOW, log

@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 
-from peik.archive_ports import Direction, Kept, Message, MessageFilter
+from peik.archive.store import Direction, Kept, Message, MessageFilter
 from tests.archive.places import Place, opened
 from tests.archive.samples import CHANNEL, CHAT, NOW, message
 

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from peik.archive_ports import SessionFilter, SessionState
+from peik.archive.store import SessionFilter, SessionState
 from peik.errors import Conflict, NotFound
 from tests.archive.places import Place, opened
 from tests.archive.samples import NOW, message, session

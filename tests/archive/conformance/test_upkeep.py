@@ -2,7 +2,7 @@
 
 import msgspec
 
-from peik.archive_ports import (
+from peik.archive.store import (
     ArchiveRetention,
     ChatState,
     EventFilter,
@@ -113,7 +113,7 @@ async def test_what_is_put_is_there_as_it_was(place: Place) -> None:
         Kind.FEED: [line(f"k{n}", session_id=f"s{n % 2}", number=n + 3, user_id=n) for n in range(5)],
         Kind.PLACES: [
             *(ReaderPlace(reader=f"r{n % 2}", session_id=f"s{n}", number=n + 1, at_ms=NOW + n) for n in range(5)),
-            # How far the feeds went: see peik.archive.feeding.
+            # How far the feeds went: see peik.archive.rules.
             *(ReaderPlace(reader="", session_id=f"s{n}", number=n + 9, at_ms=0) for n in range(3)),
         ],
         Kind.LOGS: [log(f"l{n % 2}", at_ms=NOW + n, fields=f'{{"n": {n}}}') for n in range(5)],

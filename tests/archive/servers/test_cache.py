@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from peik.archive.cached import CachedArchive
-from peik.archive.session_cache import SessionCache
+from peik.archive.cache import CachedArchive, SessionCache
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive_ports import Fed, LogFilter, Session
+from peik.archive.store import Fed, LogFilter, Session
 from peik.errors import Conflict
 from tests.archive.samples import NOW, line, log, session
 from tests.archive.servers.ways import Way

@@ -9,7 +9,7 @@ import pytest
 
 from peik.archive.mongo.archive import MongoArchive
 from peik.archive.postgres.archive import PostgresArchive
-from peik.archive_ports import Archive, Fed, Message
+from peik.archive.store import Archive, Fed, Message
 from peik.errors import StoreUnavailable
 from tests.archive.mongo_server import MongoServer
 from tests.archive.samples import CHAT, NOW, line, message

@@ -13,7 +13,7 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from peik.archive.mongo.archive import MongoArchive
-from peik.archive_ports import Archive, ArchiveRetention, Fed, Kept, Kind
+from peik.archive.store import Archive, ArchiveRetention, Fed, Kept, Kind
 from peik.errors import StartError
 from tests.archive.mongo_server import MongoServer, shared
 from tests.archive.places import MongoPlace, opened

@@ -9,8 +9,8 @@ import asyncpg
 from asyncpg.transaction import Transaction
 
 from peik.archive.postgres.connection import PACKAGE
-from peik.archive.queries import migrations
-from peik.archive_ports import ArchiveRetention, Fed
+from peik.archive.sql import migrations
+from peik.archive.store import ArchiveRetention, Fed
 from tests.archive.places import PostgresPlace, opened
 from tests.archive.samples import NOW, line
 from tests.store.servers import postgres

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from peik.core.letter import Chat, Draft, LaneKey, State
 from peik.core.lifecycle import Settlement
-from peik.ports import LetterView, Retention, Tally
+from peik.outbox.store import LetterView, Retention, Tally
 
 LANE, APART = "in its lane", "apart"
 

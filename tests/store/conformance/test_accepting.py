@@ -8,7 +8,7 @@ import pytest
 
 from peik.core.letter import Draft, Letter, State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.ports import Accepted, Retention
+from peik.outbox.store import Accepted, Retention
 from tests.store.acts import HOUR, NOW, SENT, accept, all_lanes, attempt, draft, find, front, state, tally
 from tests.store.places import BOT, OTHER_BOT, Place, Recorder
 

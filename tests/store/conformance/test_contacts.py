@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from peik.core.documents import Contact, ContactFilter, ContactStore
 from peik.errors import NotFound
-from peik.inbox_ports import ArrivalFilter
-from peik.paper_ports import Contact, ContactFilter, ContactStore
-from peik.ports import Store
+from peik.inbox.store import ArrivalFilter
+from peik.outbox.store import Store
 from tests.store.all_places import LIVES_ON_SERVERS, PLACES
 from tests.store.inbox_acts import FIRST, NOW, message, open_inbox, take
 from tests.store.places import BOT, OTHER_BOT, Place, SqlitePlace

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from peik.broadcasts.book import Book
+from peik.broadcasts.repository import Book
 from peik.core.arrival import FORGOTTEN_LANE
-from peik.core.forgetting import Found, Person
+from peik.core.documents import Filing
 from peik.core.letter import State
+from peik.erasure.model import Found, Person
 from peik.errors import StoreUnavailable
-from peik.inbox_ports import ArrivalFilter, InboxStore
-from peik.paper_ports import Filing
-from peik.ports import Tally
+from peik.inbox.store import ArrivalFilter, InboxStore
+from peik.outbox.store import Tally
 from tests.store import inbox_acts
 from tests.store.acts import NOW, SENT, accept, conclude, draft, find, mark
 from tests.store.forgetting_acts import GROUP, MARKER, NAME, PERSON, forgetter, live_through, message, remains

@@ -2,11 +2,10 @@
 
 import pytest
 
-from peik.core.key import Key
+from peik.admin.model import Key
 from peik.core.letter import OnUncertain, State
 from peik.core.lifecycle import Move, end_unsent, settle
-from peik.hook_ports import Hook, HookContent, HookDeferred, HooksDue
-from peik.ports import Retention, Store
+from peik.outbox.store import Hook, HookContent, HookDeferred, HooksDue, Retention, Store
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,

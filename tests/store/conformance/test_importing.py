@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from peik.clock import SystemClock
+from peik.core.documents import Contact
 from peik.errors import Conflict
-from peik.importing.desk import ImportDesk, ImportNote
-from peik.paper_ports import Contact
-from peik.ports import Store
+from peik.importing.service import ImportDesk, ImportNote
+from peik.outbox.store import Store
 from tests.store.inbox_acts import NOW, SERVER, message, take
 from tests.store.places import BOT, Place
 

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from peik.core.spans import Progress
+from peik.core.arrival import Progress
 from peik.errors import Conflict, NotFound
-from peik.inbox_ports import ArrivalFilter, Burial, Consumer, ConsumerKind, Deferral, InboxStore
+from peik.inbox.store import ArrivalFilter, Burial, Consumer, ConsumerKind, Deferral, InboxStore
 from tests.store.inbox_acts import (
     FIRST,
     HOUR,

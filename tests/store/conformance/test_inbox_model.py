@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from peik.core.letter import State
-from peik.inbox_ports import ArrivalFilter, ArrivalRetention, Burial, Consumer, Deferral
+from peik.inbox.store import ArrivalFilter, ArrivalRetention, Burial, Consumer, Deferral
 from tests.store.all_places import LIVES_ON_SERVERS, PLACES
 from tests.store.inbox_acts import DAY, HOUR, message, open_inbox, states, take
 from tests.store.places import BOT, SqlitePlace

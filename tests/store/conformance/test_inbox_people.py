@@ -5,7 +5,7 @@ import pytest
 from peik.core.arrival import read_update
 from peik.core.letter import State
 from peik.errors import NotFound
-from peik.inbox_ports import ArrivalFilter, Consumer, InboxStore
+from peik.inbox.store import ArrivalFilter, Consumer, InboxStore
 from tests.store.inbox_acts import (
     DAY,
     HOUR,

@@ -6,7 +6,7 @@ import pytest
 
 from peik.core.arrival import mended, read_update
 from peik.errors import NotFound
-from peik.inbox_ports import ArrivalFilter, InboxState, TakenIn
+from peik.inbox.store import ArrivalFilter, InboxState, TakenIn
 from tests.store.inbox_acts import (
     DAY,
     FIRST,

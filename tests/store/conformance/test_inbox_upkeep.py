@@ -2,9 +2,9 @@
 
 import msgspec
 
+from peik.core.arrival import Progress
 from peik.core.letter import State
-from peik.core.spans import Progress
-from peik.inbox_ports import ArrivalFilter, ArrivalRetention, ArrivalsCleaned, Consumer, InboxStore
+from peik.inbox.store import ArrivalFilter, ArrivalRetention, ArrivalsCleaned, Consumer, InboxStore
 from tests.store.inbox_acts import (
     DAY,
     HOUR,

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from peik.core.job import End
 from peik.core.letter import Backoff, Priority, State
 from peik.errors import Conflict
+from peik.jobs.model import End
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import (
     KIND,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from peik.core.job import End, Job, Ran, judged
 from peik.core.letter import Backoff, State
-from peik.job_ports import JobStore, JobTally, KindTerms, RunNews
+from peik.jobs.model import End, Job, Ran, judged
+from peik.jobs.store import JobStore, JobTally, KindTerms, RunNews
 from tests.store.acts import HOUR
 from tests.store.all_places import LIVES_ON_SERVERS, PLACES
 from tests.store.job_acts import SHORT_MS, a_job, pass_leases

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from peik.core.job import End
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.job_ports import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, JobTally, Quota
+from peik.jobs.model import End
+from peik.jobs.store import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, JobTally, Quota
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import KIND, a_job, end, queue, queued, ran, settle, take, take_one, taken, terms, the_job
 from tests.store.places import Place

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.job import HISTORY_MAX, REASON_CHARS_MAX, End, Job, Ran
 from peik.core.letter import Backoff, State
 from peik.errors import Conflict, NotFound
-from peik.job_ports import Beaten, JobStore, RunNews
+from peik.jobs.model import HISTORY_MAX, REASON_CHARS_MAX, End, Job, Ran
+from peik.jobs.store import Beaten, JobStore, RunNews
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import (
     SHORT_MS,

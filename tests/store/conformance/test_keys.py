@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from peik.core.key import Key
+from peik.admin.model import Key
 from peik.errors import Conflict
 from tests.store.acts import HOUR, NOW
 from tests.store.places import BOT, OTHER_BOT, Place

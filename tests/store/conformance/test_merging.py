@@ -8,8 +8,7 @@ from peik.core.letter import State
 from peik.core.lifecycle import EXPIRED, Move, end_unsent
 from peik.core.outcome import Outcome
 from peik.errors import Conflict
-from peik.hook_ports import Hook
-from peik.ports import Followed, LetterFilter, LetterView, Retention, Store, Stub, Tally
+from peik.outbox.store import Followed, Hook, LetterFilter, LetterView, Retention, Store, Stub, Tally
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,

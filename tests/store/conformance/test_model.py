@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from peik.core.lifecycle import Move, end_unsent, settle
 from peik.core.outcome import Outcome
-from peik.ports import LetterFilter, Retention
+from peik.outbox.store import LetterFilter, Retention
 from tests.store.acts import (
     BROKE_OFF,
     LATER,

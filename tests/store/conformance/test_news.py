@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.key import Key
+from peik.admin.model import Key
 from peik.core.letter import OnUncertain
+from peik.core.nodes import News
 from peik.core.token import Token
-from peik.inbox_ports import ArrivalFilter
-from peik.node_ports import News
-from peik.ports import BotRecord
+from peik.inbox.store import ArrivalFilter
+from peik.outbox.store import BotRecord
 from tests.store.acts import BROKE_OFF, HOUR, LATER, NEVER, NOW, SENT, accept, attempt, draft, edit, find, mark
 from tests.store.inbox_acts import FIRST, bury, messages, open_inbox, take
 from tests.store.places import BOT, OTHER_BOT

@@ -10,9 +10,9 @@ import pytest
 
 from peik.core.letter import Letter
 from peik.core.lifecycle import settle
+from peik.core.nodes import CHORES
 from peik.core.token import Token
-from peik.node_ports import CHORES
-from peik.ports import BotRecord, Marked
+from peik.outbox.store import BotRecord, Marked
 from tests.store.acts import BROKE_OFF, NOW, SENT, accept, draft, find, state
 from tests.store.places import BOT, OTHER_BOT
 from tests.store.shared_places import SHARED, SharedPlace

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from peik.core.documents import BODY_BYTES_MAX, FILED_BYTES_MAX, FILINGS_MAX, Filing, Paper, PaperStore
 from peik.errors import BadInput, Conflict
-from peik.paper_ports import BODY_BYTES_MAX, FILED_BYTES_MAX, FILINGS_MAX, Filing, Paper, PaperStore
 from tests.store.all_places import LIVES_ON_SERVERS, PLACES
 from tests.store.places import Place, SqlitePlace
 

@@ -6,15 +6,14 @@ import msgspec
 import pytest
 
 from peik.core.catalogue import Scope
-from peik.core.cause import cause_of
-from peik.core.letter import Letter, State
+from peik.core.letter import Letter, State, cause_of
 from peik.core.outcome import Refused
 from peik.errors import Conflict, NotFound
-from peik.ports import NOW as AT_ONCE
-from peik.ports import Followed, LetterFilter, Store, Stub
-from peik.store import paging
-from peik.store.postgres import looking
-from peik.store.redis import finding
+from peik.outbox.store import NOW as AT_ONCE
+from peik.outbox.store import Followed, LetterFilter, Store, Stub
+from peik.storage import rules
+from peik.storage.postgres import search
+from peik.storage.redis import search as finding
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,
@@ -102,9 +101,9 @@ async def test_a_page_that_is_cut_says_where_to_go_on(
 ) -> None:
     if looked_at == "a few at a time":
         for module, name in (
-            (paging, "LOOKED_FIRST"),
-            (paging, "LOOKED_MAX"),
-            (looking, "LOOKED_MAX"),
+            (rules, "LOOKED_FIRST"),
+            (rules, "LOOKED_MAX"),
+            (search, "LOOKED_MAX"),
             (finding, "LOOKED_MAX"),
         ):
             monkeypatch.setattr(module, name, 4)
@@ -157,7 +156,7 @@ async def test_every_state_is_paged_from_the_newest_down(place: Place) -> None:
 async def test_open_letters_of_several_bots_are_paged_in_one_order(
     place: Place, first_look: int, top: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paging, "LOOKED_FIRST", first_look)
+    monkeypatch.setattr(rules, "LOOKED_FIRST", first_look)
     async with place.open() as store:
         bots = [BOT, OTHER_BOT, BOT, BOT, *[OTHER_BOT] * 15, *[BOT] * 12, OTHER_BOT]
         drafts = [draft(1, bot_id=bot, send_at_ms=NOW + HOUR if n % 3 == 0 else None) for n, bot in enumerate(bots)]

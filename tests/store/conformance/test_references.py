@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from peik.core.outcome import Outcome
-from peik.ports import Stub, Tally
+from peik.outbox.store import Stub, Tally
 from tests.store.acts import LATER, NEVER, NOW, SENT, accept, attempt, conclude, draft, find, front, mark, state, tally
 from tests.store.places import Place
 

@@ -5,7 +5,7 @@ import pytest
 from peik.core.pace import Limits
 from peik.core.token import Token
 from peik.errors import Conflict, NotFound
-from peik.ports import BotRecord, ChatRecord, Retention, Tally
+from peik.outbox.store import BotRecord, ChatRecord, Retention, Tally
 from tests.store.acts import HOUR, NOW, SENT, accept, attempt, draft, find, front, tally
 from tests.store.places import BOT, OTHER_BOT, Place
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.ports import LetterFilter
+from peik.outbox.store import LetterFilter
 from tests.store.acts import NEVER, NOW, accept, attempt, draft, find, front
 from tests.store.places import BOT, Place
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from peik.core.token import Token
-from peik.custody import sealing
-from peik.custody.sealing import CHECK
 from peik.errors import NotFound, StartError, StoreUnavailable
-from peik.ports import BotRecord
-from peik.seals import PLAIN, Change, Kept, Seals, SealStore, is_sealed, key_id_of, seals_of
+from peik.outbox.store import BotRecord
+from peik.secrets import service
+from peik.secrets.seals import PLAIN, Change, Kept, Seals, SealStore, is_sealed, key_id_of, seals_of
+from peik.secrets.service import CHECK
 from tests.store.acts import NOW, SENT, accept, attempt, draft, find
 from tests.store.places import BOT, Place
 from tests.store.seal_acts import KEPT_AS_READ, KEY, NEW, OLD, OTHER_TOKEN, SECRETS, TOKEN, fill, opened, read, texts
@@ -21,7 +21,7 @@ async def test_without_a_key_everything_is_stored_as_it_is(place: Place) -> None
         await fill(store)
         assert await texts(store) == SECRETS
         assert await read(store) == KEPT_AS_READ
-        assert (await sealing.standing(store.sealed, PLAIN)).plain == len(SECRETS)
+        assert (await service.standing(store.sealed, PLAIN)).plain == len(SECRETS)
 
 
 async def test_with_a_key_nothing_that_is_written_lies_open_and_all_is_read_as_before(place: Place) -> None:
@@ -48,18 +48,18 @@ async def test_what_was_plain_is_sealed_once_and_what_was_sealed_can_be_opened_a
         await fill(store)
     seals = seals_of(NEW)
     async with opened(place, seals) as store:
-        assert not await sealing.admit(store.sealed, seals)
-        done = await sealing.settle(store.sealed, seals, may_rewrite=True)
+        assert not await service.admit(store.sealed, seals)
+        done = await service.settle(store.sealed, seals, may_rewrite=True)
         assert (done.sealed, done.renewed, done.left) == (len(SECRETS), 0, None)
         sealed = await texts(store)
         assert sealed.keys() == {*SECRETS, CHECK}
         assert all(map(is_sealed, sealed.values()))
         assert await read(store) == KEPT_AS_READ
-        assert (await sealing.settle(store.sealed, seals)).sealed == 0
+        assert (await service.settle(store.sealed, seals)).sealed == 0
         assert await texts(store) == sealed
-        standing = await sealing.standing(store.sealed, seals)
+        standing = await service.standing(store.sealed, seals)
         assert (standing.plain, standing.older, standing.foreign, standing.advice) == (0, 0, 0, None)
-        assert (await sealing.unseal(store.sealed, seals)).opened == len(SECRETS) + 1
+        assert (await service.unseal(store.sealed, seals)).opened == len(SECRETS) + 1
     async with opened(place, PLAIN) as store:
         assert await texts(store) == SECRETS
 
@@ -69,7 +69,7 @@ async def test_the_mark_of_an_account_is_no_secret(place: Place) -> None:
     async with opened(place, seals) as store:
         await store.save_bot(BotRecord(bot_id=99, token=Token.of_account(99)))
         assert await texts(store) == {}
-        await sealing.settle(store.sealed, seals)
+        await service.settle(store.sealed, seals)
         (bot,) = await store.bots()
         assert bot.token.is_account
 
@@ -78,29 +78,29 @@ async def test_the_mark_of_an_account_is_no_secret(place: Place) -> None:
 async def test_who_has_no_key_or_another_is_refused_and_changes_nothing(place: Place, seals: Seals, code: str) -> None:
     async with opened(place, seals_of(NEW)) as store:
         await fill(store)
-        await sealing.settle(store.sealed, seals_of(NEW))
+        await service.settle(store.sealed, seals_of(NEW))
         before = await texts(store)
     async with opened(place, seals) as store:
         with pytest.raises(StartError, match="PEIK_SECRET_KEY"):
-            await sealing.admit(store.sealed, seals)
+            await service.admit(store.sealed, seals)
         for ask in (store.bots, lambda: store.inbox.consumers(BOT), lambda: store.secret("webhook", "another")):
             with pytest.raises(StoreUnavailable, match="PEIK_SECRET_KEY") as refused:
                 await ask()
             assert refused.value.code == code
         if seals.has_key:
             with pytest.raises(StoreUnavailable):
-                await sealing.settle(store.sealed, seals)
+                await service.settle(store.sealed, seals)
             with pytest.raises(StoreUnavailable):
-                await sealing.unseal(store.sealed, seals)
-        assert (await sealing.standing(store.sealed, seals)).foreign == len(before)
+                await service.unseal(store.sealed, seals)
+        assert (await service.standing(store.sealed, seals)).foreign == len(before)
         assert await texts(store) == before
 
 
 async def test_a_store_without_a_bot_knows_its_key_too(place: Place) -> None:
     async with opened(place, seals_of(NEW)) as store:
-        await sealing.settle(store.sealed, seals_of(NEW))
+        await service.settle(store.sealed, seals_of(NEW))
         with pytest.raises(StartError, match="another key"):
-            await sealing.admit(store.sealed, seals_of(OLD))
+            await service.admit(store.sealed, seals_of(OLD))
 
 
 async def test_rows_that_were_swapped_are_refused_and_one_can_be_mended(place: Place) -> None:
@@ -116,16 +116,16 @@ async def test_rows_that_were_swapped_are_refused_and_one_can_be_mended(place: P
         )
         assert swapped == 2
         with pytest.raises(StartError, match="bot:7"):
-            await sealing.admit(store.sealed, seals)
+            await service.admit(store.sealed, seals)
         with pytest.raises(StoreUnavailable) as refused:
             await store.bots()
         assert refused.value.code == "broken_seal"
         with pytest.raises(StoreUnavailable):
             await store.secret("webhook", "another")
-        await sealing.mend(store.sealed, seals, Token("7:the-new-token"))
+        await service.mend(store.sealed, seals, Token("7:the-new-token"))
         assert [bot.token.reveal() for bot in await store.bots()] == ["7:the-new-token", OTHER_TOKEN]
         with pytest.raises(NotFound):
-            await sealing.mend(store.sealed, seals, Token("9:of-nobody"))
+            await service.mend(store.sealed, seals, Token("9:of-nobody"))
 
 
 async def test_a_token_that_was_changed_meanwhile_is_not_overwritten(place: Place) -> None:
@@ -173,7 +173,7 @@ Act = Callable[[SealStore, Seals], Awaitable[object]]
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize(
     ("before", "during", "act"),
-    [(None, NEW, sealing.settle), (OLD, f"{NEW},{OLD}", sealing.settle), (OLD, OLD, sealing.unseal)],
+    [(None, NEW, service.settle), (OLD, f"{NEW},{OLD}", service.settle), (OLD, OLD, service.unseal)],
     ids=["sealing", "rotating", "opening"],
 )
 async def test_whoever_dies_at_any_commit_loses_nothing_and_the_next_one_goes_on(
@@ -190,12 +190,12 @@ async def test_whoever_dies_at_any_commit_loses_nothing_and_the_next_one_goes_on
                 pass
             else:
                 break
-            await sealing.admit(store.sealed, seals)
+            await service.admit(store.sealed, seals)
             assert await read(store) == KEPT_AS_READ
             await act(store.sealed, seals)
             stored = await texts(store)
             assert await read(store) == KEPT_AS_READ
-            if act is sealing.unseal:
+            if act is service.unseal:
                 assert stored == SECRETS
             else:
                 assert {key_id_of(text) for text in stored.values()} == {seals.key_ids[0]}
@@ -213,4 +213,4 @@ async def _begin_anew(store: Any, seals: Seals) -> None:
     ]
     assert await store.sealed.change(own + texts_of) == len(kept)
     if seals.has_key:
-        await sealing.settle(store.sealed, seals)
+        await service.settle(store.sealed, seals)

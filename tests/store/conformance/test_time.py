@@ -1,7 +1,7 @@
 """What time does: scheduled letters join, late ones expire, ended ones go into the log and their files with them."""
 
 from peik.core.lifecycle import Move, end_unsent
-from peik.ports import Retention, Stub, Tally
+from peik.outbox.store import Retention, Stub, Tally
 from tests.store.acts import (
     HOUR,
     LATER,

@@ -1,7 +1,7 @@
 """What a letter answers is kept with it, and found by it."""
 
 from peik.core.letter import Enclosed
-from peik.ports import LetterFilter, Store
+from peik.outbox.store import LetterFilter, Store
 from tests.store.acts import NOW, SENT, accept, attempt, draft, edit, enclosed, front, left_in_flight, mark
 from tests.store.places import Place
 

@@ -9,7 +9,7 @@ import pytest
 from peik.core.letter import OnUncertain
 from peik.core.lifecycle import Move, end_unsent, settle
 from peik.core.outcome import Outcome
-from peik.ports import Sent, Tally
+from peik.outbox.store import Sent, Tally
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,

@@ -5,21 +5,19 @@ from pathlib import Path
 
 import msgspec
 
-from peik.core.job import End as Ended
-from peik.core.key import Key, digest_of
+from peik.admin.model import Key, digest_of
+from peik.core.documents import Contact, Filing
 from peik.core.letter import Backoff, OnUncertain
 from peik.core.pace import Limits
 from peik.core.token import Token
-from peik.hook_ports import HookDeferred
-from peik.inbox_ports import ArrivalFilter, ConsumerKind
-from peik.job_ports import JobRetention, JobStore, RunNews
-from peik.paper_ports import Contact, Filing
-from peik.ports import BotRecord, Retention, Store
-from peik.store.choosing import AnyStore
-from peik.store.moving.ends import End
-from peik.store.moving.move import Ends, Moved, Watch, move, take_back
-from peik.store.moving.opening import end_of
-from peik.store.moving.records import KINDS, Record
+from peik.inbox.store import ArrivalFilter, ConsumerKind
+from peik.jobs.model import End as Ended
+from peik.jobs.store import JobRetention, JobStore, RunNews
+from peik.outbox.store import BotRecord, HookDeferred, Retention, Store
+from peik.storage.moving.ends import End
+from peik.storage.moving.move import Ends, Moved, Watch, end_of, move, take_back
+from peik.storage.moving.records import KINDS, Record
+from peik.storage.open import AnyStore
 from tests.store import inbox_acts, job_acts
 from tests.store.acts import (
     BROKE_OFF,

@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 from peik.clock import SystemClock
-from peik.store.moving.move import PAGE, Ends, Watch, move
-from peik.store.moving.opening import end_of
-from peik.store.moving.progress import Progress
-from peik.store.moving.records import Bot, Letter, Sequence, Tally
+from peik.storage.moving.ends import Progress
+from peik.storage.moving.move import PAGE, Ends, Watch, end_of, move
+from peik.storage.moving.records import Bot, Letter, Sequence, Tally
 from tests.store.redis_server import RedisServer
 from tests.store.servers import PostgresServer
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import typer
 
-from peik.doors.commands.migrate import migrate
-from peik.store.moving import opening
-from peik.store.moving.ends import End
-from peik.store.moving.progress import Progress
+from peik.storage.cli import migrate
+from peik.storage.moving import move
+from peik.storage.moving.ends import End, Progress
 
-_end_of = opening.end_of
+_end_of = move.end_of
 
 
 def main() -> None:
@@ -28,7 +27,7 @@ def main() -> None:
         end.write = _mortal(end.write, moment, kind, count)  # type: ignore[method-assign]
         return end
 
-    opening.end_of = mortal_end
+    move.end_of = mortal_end
     typer.run(migrate)
 
 

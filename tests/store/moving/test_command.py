@@ -10,7 +10,7 @@ from tests.patience import PATIENCE_S
 from tests.store.moving.filling import fill, folder, keep_file, url_of
 from tests.store.places import Place, SqlitePlace
 
-COMMAND = "import typer; from peik.doors.commands.migrate import migrate; typer.run(migrate)"
+COMMAND = "import typer; from peik.storage.cli import migrate; typer.run(migrate)"
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -10,11 +10,10 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.job_ports import JobFilter, JobStore, JobTally, Quota
-from peik.store.moving import move as moving
-from peik.store.moving.move import Ends, Watch, move
-from peik.store.moving.opening import end_of
-from peik.store.moving.records import KINDS as ALL_KINDS
+from peik.jobs.store import JobFilter, JobStore, JobTally, Quota
+from peik.storage.moving import move as moving
+from peik.storage.moving.move import Ends, Watch, end_of, move
+from peik.storage.moving.records import KINDS as ALL_KINDS
 from tests.store.acts import HOUR, NOW
 from tests.store.all_places import PLACES
 from tests.store.job_acts import (

@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from peik.job_ports import JobTally
-from peik.store.moving.move import PAGE
-from peik.store.moving.opening import end_of
-from peik.store.moving.progress import Progress
+from peik.jobs.store import JobTally
+from peik.storage.moving.ends import Progress
+from peik.storage.moving.move import PAGE, end_of
 from tests.patience import PATIENCE_S
 from tests.store.acts import draft
 from tests.store.all_places import PLACES

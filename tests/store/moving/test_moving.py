@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.key import digest_of
+from peik.admin.model import digest_of
+from peik.core.documents import ContactFilter, Filing
 from peik.core.letter import Draft
 from peik.errors import Conflict
-from peik.paper_ports import ContactFilter, Filing
-from peik.ports import Store
-from peik.store.moving import redis_rows
-from peik.store.moving.opening import end_of
+from peik.outbox.store import Store
+from peik.storage.moving import redis_rows
+from peik.storage.moving.move import end_of
 from tests.store import inbox_acts
 from tests.store.acts import HOUR, NOW, accept, all_lanes, draft, edit, left_in_flight, state
 from tests.store.all_places import PLACES

@@ -13,11 +13,10 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.token import Token
 from peik.errors import BadInput, Conflict, NotFound, Problem, StartError
-from peik.ports import BotRecord
-from peik.store.moving.move import Ends, Watch, count, move, take_back
-from peik.store.moving.opening import end_of
-from peik.store.moving.progress import Progress
-from peik.store.moving.records import KINDS, Letter
+from peik.outbox.store import BotRecord
+from peik.storage.moving.ends import Progress
+from peik.storage.moving.move import Ends, Watch, count, end_of, move, take_back
+from peik.storage.moving.records import KINDS, Letter
 from tests.store.acts import accept, draft
 from tests.store.all_places import PLACES
 from tests.store.moving.filling import fill, fitted, folder, moved, records, url_of

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from peik.custody import sealing
 from peik.errors import StoreUnavailable
-from peik.seals import is_sealed, seals_of
-from peik.store.moving.move import Ends, Watch, move
-from peik.store.moving.opening import end_of
+from peik.secrets import service
+from peik.secrets.seals import is_sealed, seals_of
+from peik.storage.moving.move import Ends, Watch, end_of, move
 from tests.store.all_places import PLACES
 from tests.store.moving.filling import folder, url_of
 from tests.store.places import Place, SqlitePlace
@@ -25,7 +24,7 @@ async def test_sealed_secrets_stay_sealed_on_every_way_and_open_with_the_same_ke
     seals = seals_of(KEY)
     async with opened(way[0], seals) as store:
         await fill(store)
-        await sealing.settle(store.sealed, seals, may_rewrite=True)
+        await service.settle(store.sealed, seals, may_rewrite=True)
         before = await texts(store)
     for origin, target in itertools.pairwise(way):
         await _moved(origin, target)

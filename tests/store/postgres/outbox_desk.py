@@ -8,13 +8,13 @@ from typing import Any
 
 import asyncpg
 
+from peik.core.events import Events
 from peik.core.letter import Backoff, Chat, OnUncertain
-from peik.desk import Call, Defaults, Desk
 from peik.errors import Problem
-from peik.events import Events
-from peik.guests import Guests
-from peik.ports import BotRecord, LetterView
-from peik.store.postgres.store import PostgresStore
+from peik.gateway.guests import Guests
+from peik.outbox.service import Call, Defaults, Desk
+from peik.outbox.store import BotRecord, LetterView
+from peik.storage.postgres.store import PostgresStore
 from tests.store.places import BOT
 from tests.store.postgres_place import PostgresPlace
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from peik.errors import BadInput, NotFound
-from peik.ports import Tally
+from peik.outbox.store import Tally
 from tests.store.acts import NOW, accept, draft, edit, find, mark, state, tally
 from tests.store.postgres_place import PostgresPlace
 

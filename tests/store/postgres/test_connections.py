@@ -7,10 +7,10 @@ import asyncpg
 import pytest
 
 from peik.core.lifecycle import settle
+from peik.core.nodes import News
 from peik.errors import StoreUnavailable
-from peik.node_ports import News
-from peik.ports import Tally
-from peik.store.postgres.store import PostgresStore
+from peik.outbox.store import Tally
+from peik.storage.postgres.store import PostgresStore
 from tests.store.acts import (
     NO_NETWORK,
     NOW,

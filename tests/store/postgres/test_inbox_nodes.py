@@ -2,8 +2,8 @@
 
 import asyncio
 
-from peik.core.spans import Progress
-from peik.inbox_ports import ArrivalFilter, TakenIn
+from peik.core.arrival import Progress
+from peik.inbox.store import ArrivalFilter, TakenIn
 from tests.store.inbox_acts import (
     FIRST,
     NOW,

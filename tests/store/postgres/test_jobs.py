@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from peik.core.job import End
 from peik.core.letter import State
 from peik.errors import Conflict, InDoubt
-from peik.job_ports import JobRetention, RunNews
-from peik.store.postgres.job_taking import Line, take_turns
-from peik.store.postgres.store import PostgresStore
+from peik.jobs.model import End
+from peik.jobs.store import JobRetention, RunNews
+from peik.storage.postgres.jobs import WaitingLine, take_turns
+from peik.storage.postgres.store import PostgresStore
 from tests.store.acts import HOUR, NOW, accept, draft
 from tests.store.job_acts import KIND, a_job, end, queue, queued, ran, settle, take, take_one, taken, terms, the_job
 from tests.store.postgres.facts import locked_out, until
@@ -255,7 +255,7 @@ async def _hears_of_jobs(listener: PostgresStore, teller: PostgresStore) -> bool
 
 
 def test_lines_that_were_cut_off_are_not_overtaken_by_those_that_have_had_their_turn() -> None:
-    lines = [Line(0, "ann", 5), Line(2, "ann", 5), Line(2, "bob", 5)]
+    lines = [WaitingLine(0, "ann", 5), WaitingLine(2, "ann", 5), WaitingLine(2, "bob", 5)]
     whole = take_turns(lines, {}, per_user=3, room=9, is_cut=False)
     assert whole == [(0, "ann"), (0, "ann"), (0, "ann"), (2, "bob"), (2, "bob"), (2, "bob")]
     assert take_turns(lines, {}, per_user=9, room=9, is_cut=True)[-3:] == [(0, "ann"), (2, "ann"), (2, "bob")]

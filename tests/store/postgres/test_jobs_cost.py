@@ -6,11 +6,10 @@ from typing import Any
 
 import asyncpg
 
-from peik.job_ports import STANDING_COUNTED_MAX
-from peik.store.postgres import job_reading, job_runs, job_taking
-from peik.store.postgres.address import read_address
-from peik.store.postgres.queries import Query, load
-from peik.store.postgres.session import settings_of
+from peik.jobs.store import STANDING_COUNTED_MAX
+from peik.storage.postgres import jobs
+from peik.storage.postgres.queries import Query, load
+from peik.storage.postgres.session import read_address, settings_of
 from tests.store.acts import NOW
 from tests.store.job_acts import KIND, a_job, queue, take, terms
 from tests.store.postgres_place import PostgresPlace
@@ -28,26 +27,26 @@ TAKING: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
     "running": (_SQL["running"], (f"'{KIND}'",), RUNNING),
     "lines": (_SQL["lines"], (f"'{KIND}'", "'{u32,u33}'", "128"), 130),
     "heads": (_SQL["heads"], ("'{2,2}'", "'{u50,u51}'", "'{2,1}'", f"'{KIND}'"), 4),
-    "begin": (job_taking.BEGIN, ("'n'", "5", f"{NOW}", "'{50,51}'"), 2),
+    "begin": (jobs.BEGIN, ("'n'", "5", f"{NOW}", "'{50,51}'"), 2),
     "leave": (_SQL["leave_lines"], (f"'{{{KIND}}}'", "'{2}'", "'{u50}'", "'{7}'", "'{1}'"), 2),
 }
 RUNS: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
     "beat": (_SQL["beat"], ("5", "'{1,2}'", "'{1,1}'", "'{NULL,0.5}'", "'{a,b}'", "'{a,b}'"), 2),
-    "those": (job_reading.THOSE, ("'{1,2}'",), 2),
+    "those": (jobs.THOSE, ("'{1,2}'",), 2),
     "put": (_SQL["put"], ("'{1}'", "'{1}'", "'{active}'", "'{failed}'", *("'{1}'",) * 14), 1),
     "lost": (_SQL["lost"], ("100",), RUNNING),
-    "still_lost": (job_runs.STILL_LOST, ("'{1,2}'",), 2),
+    "still_lost": (jobs.STILL_LOST, ("'{1,2}'",), 2),
     "keys": (_SQL["find_keys"], (f"'{{{KIND}}}'", "'{k}'"), 1),
     "used": (_SQL["used"], (f"'{{{KIND}}}'", "'{u5}'", f"{NOW // 86_400_000}"), 1),
     "next_due": (_SQL["next_due"], (f"'{{{KIND}}}'",), RUNNING),
-    "active": (job_reading.ACTIVE, ("NULL",), RUNNING),
+    "active": (jobs.ACTIVE, ("NULL",), RUNNING),
     "over": (_SQL["over"], (f"{NOW}", "100", f"{NOW}"), 1),
     "drop": (_SQL["drop"], ("'{1,2}'", f"{NOW}", f"{NOW}"), 2),
 }
 PEOPLE: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
     "standing": (_SQL["standing"], (f"{STANDING_COUNTED_MAX}", f"{WAITING - 1}"), USERS + 10),
-    "of_user": (job_reading.filled_with_job(_SQL["find"], where="j.user_id = :user"), ("'u77'", "100"), 4),
-    "of_state": (job_reading.filled_with_job(_SQL["find"], where="j.state = :state"), ("'failed'", "100"), 1),
+    "of_user": (jobs.filled_with_job(_SQL["find"], where="j.user_id = :user"), ("'u77'", "100"), 4),
+    "of_state": (jobs.filled_with_job(_SQL["find"], where="j.state = :state"), ("'failed'", "100"), 1),
 }
 BOOK = {**TAKING, **RUNS, **PEOPLE}
 

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 import asyncpg
 
 from peik.core.lifecycle import Move, end_unsent
+from peik.core.nodes import CHORES
 from peik.core.token import Token
 from peik.errors import Conflict
-from peik.node_ports import CHORES
-from peik.ports import BotRecord, Tally
+from peik.outbox.store import BotRecord, Tally
 from tests.store.acts import (
     NOW,
     SENT,

@@ -7,12 +7,12 @@ import asyncpg
 import pytest
 
 from peik.archive.postgres.connection import translate as translate_for_archive
+from peik.core.nodes import CHORES
 from peik.core.token import Token
 from peik.errors import BadInput, StartError, StoreUnavailable
-from peik.node_ports import CHORES
-from peik.ports import BotRecord
-from peik.postgres_failures import translate
-from peik.store.postgres.store import PostgresStore
+from peik.outbox.store import BotRecord
+from peik.storage.postgres.errors import translate
+from peik.storage.postgres.store import PostgresStore
 from tests.store.acts import accept, draft
 from tests.store.places import ManualClock
 from tests.store.postgres_place import PostgresPlace

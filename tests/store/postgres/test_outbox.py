@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from peik.node_ports import News
-from peik.ports import Retention, Tally
-from peik.store.postgres import outbox
+from peik.core.nodes import News
+from peik.outbox.store import Retention, Tally
+from peik.storage.postgres import outbox
 from tests.store.acts import HOUR, NOW, SENT, accept, attempt, draft, find, front, mark, state, tally
 from tests.store.places import BOT, OTHER_BOT
 from tests.store.postgres.facts import locked_out, until

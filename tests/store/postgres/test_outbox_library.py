@@ -1,4 +1,4 @@
-"""`peik.library.enqueue` over the connections of every driver that it knows."""
+"""`peik.client.enqueue` over the connections of every driver that it knows."""
 
 import datetime
 import importlib
@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from peik.client.enqueue import enqueue, enqueue_sync
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.library.enqueue import enqueue, enqueue_sync
-from peik.ports import Tally
+from peik.outbox.store import Tally
 from tests.store.acts import find, front, tally
 from tests.store.places import BOT
 from tests.store.postgres.outbox_desk import program

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peik.core.methods import known_methods
-from peik.desk import Call
-from peik.desk import _digest as desk_digest
+from peik.outbox.service import Call
+from peik.outbox.service import _digest as desk_digest
 from tests.store.all_places import LIVES_ON_SERVERS
 from tests.store.postgres.outbox_desk import SENDING, Counters, counters
 

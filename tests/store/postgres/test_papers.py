@@ -5,9 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 
+from peik.core.documents import Contact, ContactFilter, Filing
 from peik.errors import Conflict, InDoubt
-from peik.paper_ports import Contact, ContactFilter, Filing
-from peik.store.postgres.store import PostgresStore
+from peik.storage.postgres.store import PostgresStore
 from tests.store.acts import accept, draft
 from tests.store.places import BOT
 from tests.store.postgres.facts import locked_out, until

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.store.redis import RedisStore
+from peik.storage.redis import RedisStore
 from tests.store.acts import accept, draft
 from tests.store.redis_place import RedisPlace
 from tests.store.redis_server import RedisServer

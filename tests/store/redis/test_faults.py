@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from peik.core.nodes import CHORES
 from peik.errors import StartError, StoreUnavailable
-from peik.node_ports import CHORES
-from peik.ports import Tally
-from peik.store.redis import RedisStore
+from peik.outbox.store import Tally
+from peik.storage.redis import RedisStore
 from tests.store.acts import NOW, SENT, accept, all_lanes, attempt, draft, edit, find, front, state, tally
 from tests.store.inbox_acts import message, numbers, open_inbox, settle, take
 from tests.store.places import epoch_of

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, cast
 
-from peik.store.redis.client import Client, Group
-from peik.store.redis.records import decode
-from peik.store.redis.writer import Operation, Writer
+from peik.storage.redis.client import Client, Group
+from peik.storage.redis.records import decode
+from peik.storage.redis.writer import Operation, Writer
 
 DONE = [1, b"", None]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from peik.ports import LetterFilter, Retention
+from peik.outbox.store import LetterFilter, Retention
 from tests.store.acts import HOUR, NEVER, NOW, SENT, accept, attempt, draft, edit, find, front
 from tests.store.inbox_acts import DAY, KEEP, message, open_inbox, settle, take
 from tests.store.places import BOT, OTHER_BOT

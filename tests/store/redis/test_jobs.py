@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.job import End, Job
 from peik.core.letter import State
 from peik.errors import Conflict, NotFound
-from peik.job_ports import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, Quota, RunNews
-from peik.store import job_rules
-from peik.store.redis.job_records import PHASES
+from peik.jobs import store as job_rules
+from peik.jobs.model import End, Job
+from peik.jobs.store import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, Quota, RunNews
+from peik.storage.redis.jobs import PHASES
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import KIND, SHORT_MS, a_job, end, queue, ran, settle, take, take_one, taken, terms, the_job
 from tests.store.redis_place import RedisPlace

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.job import End, Job
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, InDoubt, NotFound, StoreUnavailable
-from peik.job_ports import JobRetention, JobStore, RunNews
-from peik.store.redis import RedisStore
-from peik.store.redis.jobs import RedisJobs
+from peik.jobs.model import End, Job
+from peik.jobs.store import JobRetention, JobStore, RunNews
+from peik.storage.redis import RedisStore
+from peik.storage.redis.jobs import RedisJobs
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import (
     KIND,

@@ -11,8 +11,7 @@ import redis.asyncio as aioredis
 from redis import exceptions
 from redis.asyncio.connection import AbstractConnection
 
-from peik.store.redis.client import Client
-from peik.store.redis.line import Line
+from peik.storage.redis.client import Client, Line
 from tests.store.redis_place import RedisPlace
 
 

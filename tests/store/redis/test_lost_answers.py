@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from peik.core.nodes import CHORES
 from peik.errors import StoreUnavailable
-from peik.node_ports import CHORES
-from peik.store.redis import RedisStore
+from peik.storage.redis import RedisStore
 from tests.store.acts import NOW, accept, draft, find, front, tally
 from tests.store.places import BOT, OTHER_BOT
 from tests.store.redis_place import RedisPlace

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from peik.store.redis import store as module
+from peik.storage.redis import store as module
 from tests.store.acts import accept, draft, front, tally
 from tests.store.inbox_acts import DAY, KEEP, NOW, messages, open_inbox, take
 from tests.store.places import BOT

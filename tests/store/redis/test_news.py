@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from peik.node_ports import News
-from peik.ports import Retention
-from peik.store.redis import RedisStore
-from peik.store.telling import Telling
+from peik.core.nodes import News
+from peik.outbox.store import Retention
+from peik.storage.news import Telling
+from peik.storage.redis import RedisStore
 from tests.store.acts import NOW, accept, draft
 from tests.store.inbox_acts import KEEP
 from tests.store.places import BOT

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from peik.core.lifecycle import Move, end_unsent
+from peik.core.nodes import CHORES
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
-from peik.node_ports import CHORES
-from peik.ports import BotRecord
-from peik.store.redis import RedisStore
+from peik.outbox.store import BotRecord
+from peik.storage.redis import RedisStore
 from tests.store.acts import NOW, SENT, accept, advance, attempt, conclude, draft, find, front, mark, state
 from tests.store.inbox_acts import message, numbers, open_inbox, take
 from tests.store.places import BOT, OTHER_BOT, take_leases

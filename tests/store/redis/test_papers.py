@@ -2,8 +2,8 @@
 
 import pytest
 
+from peik.core.documents import Filing
 from peik.errors import Conflict, InDoubt
-from peik.paper_ports import Filing
 from tests.store.redis.test_lost_answers import wired
 from tests.store.redis_place import RedisPlace
 

@@ -7,7 +7,7 @@ import pytest
 
 from peik.core.letter import OnUncertain, State
 from peik.errors import Problem
-from peik.ports import LetterFilter, Retention
+from peik.outbox.store import LetterFilter, Retention
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from peik.clock import SystemClock
-from peik.core.job import End, Ran
-from peik.job_ports import KindTerms
-from peik.store.sqlite import SqliteStore
+from peik.jobs.model import End, Ran
+from peik.jobs.store import KindTerms
+from peik.storage.sqlite.store import SqliteStore
 from tests.store.job_acts import KIND
 
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,8 @@ from peik.clock import SystemClock
 from peik.core.letter import Draft
 from peik.core.token import Token
 from peik.errors import Problem, StartError
-from peik.ports import BotRecord
-from peik.store.sqlite import SqliteStore
+from peik.outbox.store import BotRecord
+from peik.storage.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534

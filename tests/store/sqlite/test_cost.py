@@ -8,10 +8,10 @@ import apsw
 
 from peik.core.letter import LaneKey, State
 from peik.core.lifecycle import settle
-from peik.ports import LetterFilter
-from peik.store import reading
-from peik.store.sqlite import SqliteStore
-from peik.store.statements import load
+from peik.outbox.store import LetterFilter
+from peik.storage.sqlite import reads
+from peik.storage.sqlite.statements import load
+from peik.storage.sqlite.store import SqliteStore
 from tests.store.acts import HOUR, LATER, NOW, accept, advance, draft, mark
 from tests.store.places import BOT, OTHER_BOT, SqlitePlace
 
@@ -41,10 +41,10 @@ WIDTHS = {
     "share_results": 2,
 }
 WHOLE = {
-    "sweep": reading.SWEEP,
-    "fronts": reading.FRONTS,
-    "letters": reading.LETTERS,
-    "left_in_flight": reading.LEFT_IN_FLIGHT,
+    "sweep": reads.SWEEP,
+    "fronts": reads.FRONTS,
+    "letters": reads.LETTERS,
+    "left_in_flight": reads.LEFT_IN_FLIGHT,
 }
 
 

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from peik.errors import StartError, StoreUnavailable
-from peik.store.sqlite import SqliteStore
+from peik.storage.sqlite.store import SqliteStore
 from tests.store.acts import accept, advance, all_lanes, draft, find, mark, tally
 from tests.store.places import BOT, SqlitePlace
 from tests.store.sqlite import programs

@@ -4,8 +4,8 @@ import random
 import shutil
 from pathlib import Path
 
-from peik.store.sqlite import SqliteStore
-from peik.testing.seeded.disk import Disk
+from peik.storage.sqlite.store import SqliteStore
+from simulation.disk import Disk
 from tests.store.acts import accept, draft, tally
 from tests.store.places import SqlitePlace
 

@@ -11,14 +11,15 @@ import apsw
 import msgspec
 import pytest
 
+from peik.core.arrival import Progress
 from peik.core.letter import State
-from peik.core.spans import Progress
 from peik.errors import StoreUnavailable
-from peik.inbox_ports import ArrivalFilter, Burial, Consumer, InboxStore
-from peik.store import inbox_people, inbox_upkeep
-from peik.store.inbox_rows import ARRIVAL
-from peik.store.sqlite import SqliteStore
-from peik.store.statements import load
+from peik.inbox.store import ArrivalFilter, Burial, Consumer, InboxStore
+from peik.storage.sqlite import arrivals
+from peik.storage.sqlite import inbox as inbox_upkeep
+from peik.storage.sqlite.inbox_rows import ARRIVAL
+from peik.storage.sqlite.statements import load
+from peik.storage.sqlite.store import SqliteStore
 from tests.store.inbox_acts import (
     FIRST,
     HOUR,
@@ -179,7 +180,7 @@ async def test_only_these_queries_of_the_inbox_look_at_every_row_or_sort(place: 
 def _plan(connection: apsw.Connection, name: str, sql: str) -> list[str]:
     one = f"({','.join('?' * WIDTHS.get(name, 1))})"
     fills = {
-        "{is_over}": inbox_people.OVER_FOR,
+        "{is_over}": arrivals.OVER_FOR,
         "{rows}": f"{one}, {one}, {one}",
         "{arrival}": ARRIVAL,
         "{where}": "true",

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from peik.clock import SystemClock
-from peik.core.job import End
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.job_ports import JobFilter, JobRetention, Quota, RunNews
-from peik.store.job_lines import SQL
-from peik.store.sqlite import SqliteStore
+from peik.jobs.model import End
+from peik.jobs.store import JobFilter, JobRetention, Quota, RunNews
+from peik.storage.sqlite.jobs import SQL
+from peik.storage.sqlite.store import SqliteStore
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import KIND, a_job, queue, queued, ran, settle, take, take_one, taken, terms, the_job
 from tests.store.places import SqlitePlace

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from peik.core.outcome import Delivered
-from peik.ports import Retention
+from peik.outbox.store import Retention
 from tests.store.acts import HOUR, LATER, NEVER, NOW, SENT, accept, attempt, draft, find, mark
 from tests.store.places import SqlitePlace
 

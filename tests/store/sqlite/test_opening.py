@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from peik.errors import StartError
-from peik.ports import Tally
-from peik.store.database import APPLICATION_ID
-from peik.store.sqlite import SqliteStore
+from peik.outbox.store import Tally
+from peik.storage.sqlite.database import APPLICATION_ID
+from peik.storage.sqlite.store import SqliteStore
 from tests.patience import PATIENCE_S
 from tests.store.acts import SENT, accept, attempt, draft, edit, find, tally
 from tests.store.places import SqlitePlace

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from peik.core.letter import Backoff, Draft, OnUncertain, letter_of_draft
-from peik.store.commit import Slot, is_plain
+from peik.storage.sqlite.commit import Slot, is_plain
 from tests.store.acts import NOW, draft, enclosed
 
 # One unusual value for each term, so that a new one cannot be forgotten here.

@@ -7,11 +7,11 @@ from typing import Any
 import apsw
 
 from peik.core.token import Token
-from peik.custody import sealing
-from peik.custody.sealing import OWED
-from peik.ports import BotRecord
-from peik.seals import PLAIN, Seals, seals_of
-from peik.store import sealed
+from peik.outbox.store import BotRecord
+from peik.secrets import service
+from peik.secrets.seals import PLAIN, Seals, seals_of
+from peik.secrets.service import OWED
+from peik.storage.sqlite import sealed
 from tests.store.places import SqlitePlace
 
 OLD, NEW = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
@@ -48,10 +48,10 @@ async def test_no_byte_of_a_token_is_left_after_a_start_with_a_key(place: Sqlite
     assert traces(place, *TOKENS) == {*TOKENS}
     seals = seals_of(NEW)
     store = await opened(place, seals)
-    done = await sealing.settle(store.sealed, seals, may_rewrite=True)
+    done = await service.settle(store.sealed, seals, may_rewrite=True)
     assert (done.sealed, done.left) == (len(TOKENS), None)
     assert traces(place, *TOKENS) == set()  # while it is open: the log is empty, too
-    assert (await sealing.standing(store.sealed, seals)).is_scrubbed
+    assert (await service.standing(store.sealed, seals)).is_scrubbed
     assert [bot.token.reveal() for bot in await store.bots()] == TOKENS
     await store.close()
     assert traces(place, *TOKENS) == set()
@@ -61,13 +61,13 @@ async def test_a_start_that_died_before_it_wiped_them_is_made_up_for(place: Sqli
     await fill(place)
     seals = seals_of(NEW)
     store = await opened(place, seals)
-    left = (await sealing.settle(store.sealed, seals)).left  # may not write the file anew: somebody waits
+    left = (await service.settle(store.sealed, seals)).left  # may not write the file anew: somebody waits
     assert left is not None
     assert traces(place, *TOKENS)
     await place.crash(store)
     store = await opened(place, seals)
     assert OWED in {one.place for one in await store.sealed.kept()}
-    assert (await sealing.settle(store.sealed, seals, may_rewrite=True)).left is None
+    assert (await service.settle(store.sealed, seals, may_rewrite=True)).left is None
     assert traces(place, *TOKENS) == set()
     await store.close()
 
@@ -76,13 +76,13 @@ async def test_what_an_older_key_sealed_is_wiped_as_well(place: SqlitePlace) -> 
     await fill(place)
     old = seals_of(OLD)
     store = await opened(place, old)
-    await sealing.settle(store.sealed, old, may_rewrite=True)
+    await service.settle(store.sealed, old, may_rewrite=True)
     await store.close()
     mark = f"sealed:{old.key_ids[0]}:"
     assert traces(place, mark) == {mark}
     both = seals_of(f"{NEW},{OLD}")
     store = await opened(place, both)
-    done = await sealing.settle(store.sealed, both, may_rewrite=True)
+    done = await service.settle(store.sealed, both, may_rewrite=True)
     assert (done.renewed, done.left) == (len(TOKENS) + 1, None)
     assert traces(place, mark, *TOKENS) == set()
     await store.close()
@@ -98,11 +98,11 @@ async def test_while_somebody_reads_the_log_what_is_left_is_told_and_owed(place:
     store = place.make(is_owner=True)
     store._busy_ms = 50
     await store.open()
-    left = (await sealing.settle(store.sealed, seals, may_rewrite=True)).left
+    left = (await service.settle(store.sealed, seals, may_rewrite=True)).left
     assert left is not None
     assert "Another process reads" in left
     reader.close()
-    assert (await sealing.settle(store.sealed, seals, may_rewrite=True)).left is None
+    assert (await service.settle(store.sealed, seals, may_rewrite=True)).left is None
     assert traces(place, *TOKENS) == set()
     await store.close()
 

@@ -10,11 +10,11 @@ import pytest
 
 from peik.clock import SystemClock
 from peik.core.token import Token
-from peik.ports import BotRecord
-from peik.store.commit import Batch
-from peik.store.executor import Ended, InlineExecutor
-from peik.store.sqlite import SqliteStore
-from peik.store.writer import Operation, Writer
+from peik.outbox.store import BotRecord
+from peik.storage.executor import Ended, InlineExecutor
+from peik.storage.sqlite.commit import Batch
+from peik.storage.sqlite.store import SqliteStore
+from peik.storage.sqlite.writer import Operation, Writer
 from tests.store.acts import NOW, draft
 from tests.store.places import BOT
 

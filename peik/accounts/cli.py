@@ -1,0 +1,653 @@
+"""`peik sessions …`: the accounts that Peik signs in as. Signing in and taking in files are in files of their own."""
+
+import contextlib
+import datetime
+import enum
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from peik.cli.accounts import LOOK_S
+from peik.cli.arguments import moment, pair, unshielded
+from peik.cli.bulk import counted
+from peik.cli.client import Document
+from peik.cli.command import Exit, Visit, asks
+from peik.cli.filters import Cursor, Limit, Yes
+from peik.errors import BadInput, Conflict, Problem
+
+# `peik sessions import`: session files of Telethon that exist already. It works on the archive itself, beside a
+# running Peik.
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.accounts.session_files import Looked
+
+# What leaves nothing to be done. The rest makes the exit code 1.
+_FINE = frozenset({"imported", "duplicate"})
+_STYLES = {"imported": "green", "duplicate": "dim", "unchecked": "yellow"}
+
+
+def register_import(app: typer.Typer) -> None:
+    asks(app, "import", may_create=True, has_archive=True, has_keys=True)(take_in)
+
+
+def take_in(
+    visit: Visit,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES|FOLDER", help="*.session files of Telethon 1.")],
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Whose accounts they are.")],
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Ask Telegram about each first. No other program may be using them meanwhile."),
+    ] = False,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Run from copies in PEIK_SESSIONS_DIR instead of sealed keys.")
+    ] = False,
+) -> None:
+    """Take in session files of Telethon: each is looked at, told of, and registered once. The files stay as they are."""
+    paths = _paths(files)
+    way = visit.archive_itself()
+    reports: list[Looked] = []
+    try:
+        with visit.progress("Taking in", len(paths), is_bytes=False) as advance:
+
+            def note(looked: "Looked") -> None:
+                reports.append(looked)
+                advance(1)
+
+            try:
+                way.take_in(paths, agent_id=agent, check=check, keep_files=keep_files, on_each=note)
+            except KeyboardInterrupt:
+                visit.note(
+                    f"Interrupted after {len(reports)} of {len(paths)}. What was taken in stays; start again to go on."
+                )
+    finally:
+        way.close()
+    counts: dict[str, int] = {}
+    for looked in reports:
+        counts[looked.verdict] = counts.get(looked.verdict, 0) + 1
+    visit.show({"files": [_view(one) for one in reports], "counts": counts}, lambda: _table(reports))
+    visit.note(", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts.items()) + ".")
+    if len(reports) < len(paths):
+        raise typer.Exit(Exit.INTERRUPTED)
+    if set(counts) - _FINE:
+        raise typer.Exit(Exit.PROBLEM)
+
+
+def _paths(files: list[Path]) -> list[Path]:
+    paths: list[Path] = []
+    for path in files:
+        if not path.is_dir():
+            paths.append(path)
+            continue
+        found = sorted(one for one in path.iterdir() if one.suffix == ".session" and one.is_file())
+        if not found:
+            raise BadInput(code="no_file", detail=f"There are no *.session files in {path}.")
+        paths.extend(found)
+    return paths
+
+
+def _view(looked: "Looked") -> dict[str, object]:
+    return {
+        "file": looked.file,
+        "verdict": looked.verdict,
+        "detail": looked.detail,
+        "session_id": looked.session_id,
+        "user_id": None if looked.user_id is None else str(looked.user_id),
+    }
+
+
+def _table(reports: "list[Looked]") -> "RenderableType":
+    from peik.cli.output import plain, table
+
+    rows = [
+        (one.file, plain(one.verdict.replace("_", " "), _STYLES.get(one.verdict, "red")), one.session_id, one.detail)
+        for one in reports
+    ]
+    return table(("file", "verdict", "session", "why"), rows, empty=f"{counted(0, 'file')} to take in.")
+
+
+# What the commands of accounts share: the session's id, its page, a proxy that may hold a password.
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="Its id, from `peik sessions list`.")]
+
+
+def shown_session(session: Document) -> "RenderableType":
+    from peik.cli.output import facts, state, when
+
+    runs = {"file": "a session file", "key": "a sealed key"}.get(str(session["runs_from"]), "nothing yet: sign it in")
+    metadata = msgspec.json.encode(session["metadata"]).decode()
+    return facts(
+        [
+            ("session", session["session_id"]),
+            ("agent", session["agent_id"]),
+            ("phone", session["phone"]),
+            ("account", session["user_id"]),
+            ("name", f"@{session['username']}" if session["username"] else None),
+            ("state", state(session["state"])),
+            ("why", session["state_reason"]),
+            ("until", when(session["state_until"])),
+            ("connected", "yes" if session["is_connected"] else "no"),
+            ("deactivated", None if session["is_active"] else "yes"),
+            ("runs from", runs),
+            ("proxy", "yes" if session["has_proxy"] else None),
+            ("metadata", None if metadata == "{}" else metadata),
+            ("registered", when(session["created_at"])),
+            ("last active", when(session["active_at"])),
+        ]
+    )
+
+
+def hidden(prompt: str) -> str:
+    """Asked for in a terminal without being shown; else the next line of standard input."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(prompt, hide_input=True, err=True))
+    return sys.stdin.readline().strip("\r\n")
+
+
+def only_dash(given: str | None, option: str) -> bool:
+    """Whether a secret is to be read from standard input. Raises BadParameter for one that stands on the command line."""
+    if given not in (None, "-"):
+        raise typer.BadParameter(
+            f"What is given as an argument stays in the shell's history and is seen by every user of the machine. Write "
+            f"{option} - to read it from standard input, or leave it out to be asked for it.",
+            param_hint=option,
+        )
+    return given is not None
+
+
+def proxy_of(given: str | None) -> str | None:
+    """An address without a password may stand on the command line; another is read."""
+    if given is None or given == "-":
+        return None if given is None else hidden("Proxy")
+    if "@" in given:
+        only_dash(given, "--proxy")
+    return given
+
+
+# `peik sessions sign-in`: by code and password, asked for step by step, or by a QR code that is drawn in the
+# terminal.
+#
+# Without a terminal it makes one step at a time, and reads what is secret from standard input.
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# What is worth another try of the same step.
+_AGAIN = frozenset({"bad_code", "malformed_code", "bad_password", "malformed_password"})
+_READ = "- reads it from standard input; else you are asked."
+_CLEAR = "\x1b[{}A\x1b[J"  # up so many lines, and empty from there on
+
+
+def register_sign_in(app: typer.Typer) -> None:
+    asks(app, "sign-in", has_archive=True, has_keys=True)(sign_in)
+
+
+def sign_in(
+    visit: Visit,
+    session: SessionId,
+    phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="Else the one that is registered.")] = None,
+    sms: Annotated[bool, typer.Option("--sms", help="Ask Telegram to send the code by SMS.")] = False,
+    qr: Annotated[
+        bool, typer.Option("--qr", help="Draw a QR code, to be scanned by a device that is signed in.")
+    ] = False,
+    code: Annotated[str | None, typer.Option("--code", metavar="-", help=_READ)] = None,
+    password: Annotated[str | None, typer.Option("--password", metavar="-", help=_READ)] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Leave a sign-in that was begun.")] = False,
+) -> None:
+    """Sign an account in: asks for the code and the password, or draws a QR code. Begins where it was left."""
+    has_code, has_password = only_dash(code, "--code"), only_dash(password, "--password")
+    if sum((qr, has_code or has_password, cancel)) > 1:
+        raise typer.BadParameter("Say --qr, --code and --password, or --cancel; not all at once.")
+    number = None if phone is None else unshielded(phone)
+    if cancel:
+        visit.say(visit.accounts.cancel_sign_in(session), f"Session {session} is not being signed in any more.")
+        return
+    if qr:
+        found = _by_qr(visit, session)
+    elif has_code or has_password:
+        found = _by_stdin(visit, session, has_code=has_code, has_password=has_password)
+    elif visit.is_json or not sys.stdin.isatty():
+        found = visit.accounts.send_code(session, number, by_sms=sms)
+    else:
+        found = _by_code(visit, session, number, by_sms=sms)
+    visit.show(found, lambda: shown_session(found))
+    _note_next(visit, session, found)
+
+
+def _note_next(visit: Visit, session: str, found: Document) -> None:
+    match found["state"]:
+        case "active":
+            visit.note(f"Signed in as {found['username'] or found['user_id']}.")
+        case "code_sent":
+            visit.note(f"Give the code: peik sessions sign-in {session} --code -")
+        case "password_needed":
+            visit.note(f"Give the password: peik sessions sign-in {session} --password -")
+
+
+# ---- step by step ----
+
+
+def _by_stdin(visit: Visit, session: str, *, has_code: bool, has_password: bool) -> Document:
+    """A line for each that is asked for. An account without a password leaves its line unread."""
+    found: Document = {}
+    if has_code:
+        found = visit.accounts.give_code(session, hidden("Code"))
+    if has_password and found.get("state", "password_needed") == "password_needed":
+        found = visit.accounts.give_password(session, hidden("Password"))
+    return found
+
+
+def _by_code(visit: Visit, session: str, phone: str | None, *, by_sms: bool) -> Document:
+    found = visit.accounts.session(session)
+    if found["state"] == "active":
+        raise Conflict(code="signed_in", detail="Somebody is signed in already. Sign out first: peik sessions log-out")
+    is_begun = phone is None and not by_sms and found["state"] in ("code_sent", "password_needed")
+    if not is_begun:
+        if phone is None and found["phone"] is None:
+            phone = str(typer.prompt("Phone number", err=True))
+        found = visit.accounts.send_code(session, phone, by_sms=by_sms)
+    if found["state"] == "code_sent":
+        visit.note(str(found["state_reason"]))
+    while found["state"] == "code_sent":
+        found = _tried(visit, found, visit.accounts.give_code, hidden("Code"))
+    return _with_password(visit, found)
+
+
+def _with_password(visit: Visit, found: Document) -> Document:
+    while found["state"] == "password_needed":
+        found = _tried(visit, found, visit.accounts.give_password, hidden("Password (two-step verification)"))
+    return found
+
+
+def _tried(visit: Visit, before: Document, step: "Callable[[str, str], Document]", given: str) -> Document:
+    """What came of a step; as before, if it was a slip of the finger. Peik counts these, and ends it after a few."""
+    try:
+        return step(str(before["session_id"]), given)
+    except Problem as problem:
+        if problem.code not in _AGAIN:
+            raise
+        visit.note(f"{problem.detail} Try again.")
+        return before
+
+
+# ---- by QR ----
+
+
+def _by_qr(visit: Visit, session: str) -> Document:
+    if visit.is_json or not sys.stderr.isatty():
+        raise BadInput(code="no_terminal", detail="A QR code needs a terminal to be drawn in. REST has it: GET …/qr.")
+    if visit.accounts.session(session)["state"] == "active":
+        raise Conflict(code="signed_in", detail="Somebody is signed in already. Sign out first: peik sessions log-out")
+    visit.note("Scan it in Telegram: Settings, Devices, Link Desktop Device. Ctrl-C ends it.")
+    try:
+        found = _scanned(visit, session)
+    except KeyboardInterrupt:
+        with contextlib.suppress(Problem):
+            visit.accounts.cancel_sign_in(session)
+        raise
+    return _with_password(visit, found)
+
+
+def _scanned(visit: Visit, session: str) -> Document:
+    """Draws a fresh one over the last when that is over, for as long as it takes."""
+    lines = 0
+    while True:
+        qr = visit.accounts.qr(session)
+        drawn = _drawn(str(qr["url"]))
+        sys.stderr.write((_CLEAR.format(lines) if lines else "") + drawn)
+        sys.stderr.flush()
+        lines = drawn.count("\n")
+        found = visit.accounts.scanned(session, looks=_looks(str(qr["expires_at"])))
+        if found is not None:
+            sys.stderr.write(_CLEAR.format(lines))
+            return found
+
+
+def _looks(expires_at: str) -> int:
+    left = datetime.datetime.fromisoformat(expires_at) - datetime.datetime.now(datetime.UTC)
+    return max(1, int(left.total_seconds() / LOOK_S))
+
+
+def _drawn(url: str) -> str:
+    import io
+
+    try:
+        import segno
+    except ImportError:
+        raise Conflict(
+            code="no_pictures", detail="Drawing a QR code needs a package: pip install 'peik[sessions]'."
+        ) from None
+    text = io.StringIO()
+    segno.make(url, error="l").terminal(text, compact=True)
+    return text.getvalue()
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(
+    no_args_is_help=True, help="Accounts that Peik signs in as: register, sign in, run, read their chats."
+)
+
+OLD_DAYS = 30.0
+_METADATA = "With this in its metadata, name=value; again for more."
+ChatId = Annotated[str, typer.Argument(metavar="CHAT", help="The chat's number, from `peik sessions chats`.")]
+ProxyFrom = Annotated[
+    str | None,
+    typer.Option("--proxy", metavar="URL|-", help="socks5://host:port, or http://…; - reads it, with its password."),
+]
+
+
+class StateName(enum.StrEnum):
+    NEW = "new"
+    CODE_SENT = "code_sent"
+    PASSWORD_NEEDED = "password_needed"  # noqa: S105  a state
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FLOOD_WAIT = "flood_wait"
+    REVOKED = "revoked"
+    FAILED = "failed"
+
+
+# ---- looking ----
+
+
+@asks(app, "list", has_archive=True)
+def show_all(
+    visit: Visit,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Of this agent.")] = None,
+    state: Annotated[list[StateName] | None, typer.Option(help="In this state; again for more.")] = None,
+    active: Annotated[
+        bool | None, typer.Option("--active/--inactive", help="Only those that are active, or deactivated.")
+    ] = None,
+    phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="With this phone number.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> None:
+    """List the accounts."""
+    asked = {
+        "agent_id": agent,
+        "state": ",".join(state) if state else None,
+        "active": None if active is None else str(active).lower(),
+        "phone": None if phone is None else unshielded(phone),
+    }
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    page = visit.accounts.sessions(wanted, cursor=cursor, limit=limit)
+    found = page["sessions"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import age, state, table
+
+        rows = [
+            (
+                one["session_id"],
+                one["agent_id"],
+                one["phone"],
+                f"@{one['username']}" if one["username"] else one["user_id"],
+                state(one["state"]),
+                "yes" if one["is_connected"] else "",
+                age(one["active_at"]),
+                one["state_reason"] if one["is_active"] else "deactivated",
+            )
+            for one in found
+        ]
+        columns = ("session", "agent", "phone", "account", "state", "connected", "active", "why")
+        return table(columns, rows, empty="No account yet: peik sessions create --agent NAME")
+
+    visit.show(page, draw)
+    if page["next"] is not None:
+        visit.note(f"There may be more: --cursor {page['next']}")
+
+
+@asks(app, has_archive=True)
+def show(visit: Visit, session: SessionId) -> None:
+    """Show an account: how it stands, and why."""
+    found = visit.accounts.session(session)
+    visit.show(found, lambda: shown_session(found))
+
+
+@asks(app, has_archive=True)
+def chats(visit: Visit, session: SessionId) -> None:
+    """List the chats that something is known of, and how far their histories were read."""
+    page = visit.accounts.chats(session)
+    found = page["chats"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import age, table
+
+        rows = [
+            (
+                one["chat_id"],
+                one["newest_id"],
+                one["crawl"]["state"],
+                one["crawl"]["crawled"],
+                one["crawl"]["down_to"],
+                age(one["updated_at"]),
+                one["title"],
+            )
+            for one in found
+        ]
+        columns = ("chat", "newest", "crawl", "read", "down to", "seen", "title")
+        return table(columns, rows, right=("chat", "newest", "read", "down to"), empty="Nothing is known of any chat.")
+
+    visit.show(page, draw)
+
+
+# ---- registering ----
+
+
+@asks(app, may_create=True, has_archive=True, has_keys=True)
+def create(
+    visit: Visit,
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Whose account it is.")],
+    phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="The phone number to sign in with.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help=_METADATA)] = None,
+    proxy: ProxyFrom = None,
+    file: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Run from this session file in PEIK_SESSIONS_DIR.")
+    ] = None,
+    session_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The id it is to have.")] = None,
+) -> None:
+    """Register an account. `peik sessions sign-in` signs it in."""
+    wanted: Document = {"agent_id": agent}
+    optional = {
+        "phone": None if phone is None else unshielded(phone),
+        "metadata": dict(pair(text, "--meta") for text in metadata) if metadata else None,
+        "proxy": proxy_of(proxy),
+        "file": file,
+        "session_id": session_id,
+    }
+    wanted |= {name: value for name, value in optional.items() if value is not None}
+    made = visit.accounts.create(wanted)
+    visit.say(made, f"Session {made['session_id']} is registered.")
+    if made["state"] == StateName.NEW:
+        visit.note(f"Sign it in: peik sessions sign-in {made['session_id']}")
+
+
+@asks(app, "set", has_archive=True, has_keys=True)
+def change(
+    visit: Visit,
+    session: SessionId,
+    phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="Its phone number.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help=_METADATA)] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Without this in it.")] = None,
+    proxy: ProxyFrom = None,
+    no_proxy: Annotated[bool, typer.Option("--no-proxy", help="Connect straight.")] = False,
+) -> None:
+    """Change an account's phone, metadata or proxy. A proxy is used from the next connect on."""
+    if proxy is not None and no_proxy:
+        raise typer.BadParameter("Say --proxy or --no-proxy; not both.")
+    wanted: Document = {}
+    if phone is not None:
+        wanted["phone"] = unshielded(phone)
+    merged: Document = {**dict(pair(text, "--meta") for text in metadata or []), **dict.fromkeys(unset or [])}
+    if merged:
+        wanted["metadata"] = merged
+    if proxy is not None or no_proxy:
+        wanted["proxy"] = proxy_of(proxy)
+    if not wanted:
+        raise typer.BadParameter("Say what is to change: --phone, --meta, --unset, --proxy or --no-proxy.")
+    visit.say(visit.accounts.change(session, wanted), f"Session {session} is changed.")
+
+
+@asks(app, has_archive=True, has_keys=True)
+def deactivate(visit: Visit, session: SessionId) -> None:
+    """Keep an account, and do not run it any more."""
+    visit.say(visit.accounts.change(session, {"is_active": False}), f"Session {session} is deactivated.")
+
+
+@asks(app, has_archive=True, has_keys=True)
+def activate(visit: Visit, session: SessionId) -> None:
+    """Let a deactivated account run again."""
+    visit.say(visit.accounts.change(session, {"is_active": True}), f"Session {session} is active.")
+
+
+@asks(app, has_archive=True, has_keys=True)
+def delete(visit: Visit, session: SessionId, yes: Yes = False) -> None:
+    """Forget an account and its key. What it saw stays in the archive; Telegram is not told (that is `log-out`)."""
+    visit.accounts.session(session)
+    visit.confirm(f"Forget session {session} and its key?", is_sure=yes)
+    visit.accounts.delete(session)
+    visit.say({"session_id": session, "removed": True}, f"Session {session} is forgotten.")
+
+
+@asks(app, has_archive=True, has_keys=True)
+def cleanup(
+    visit: Visit,
+    days: Annotated[float, typer.Option(min=0, help="Unused for so many days.")] = OLD_DAYS,
+    yes: Yes = False,
+) -> None:
+    """Forget accounts that are revoked, failed or deactivated, and that nobody used for a while."""
+    visit.confirm(f"Forget accounts that are over and unused for {days:g} days?", is_sure=yes)
+    answer = visit.accounts.cleanup(days)
+    visit.say(answer, f"{counted(answer['removed'], 'session')} forgotten.")
+
+
+@asks(app, has_archive=True, has_keys=True)
+def reseal(visit: Visit) -> None:
+    """Seal every account's key with the first key of PEIK_SECRET_KEY, after it was changed."""
+    with visit.waiting("Sealing anew"):
+        answer = visit.accounts.reseal()
+    lost = answer["lost"]
+    assert isinstance(lost, list)
+    words = f"{counted(answer['renewed'], 'session')} sealed anew."
+    visit.say(
+        answer, f"{words} No key of ours opens: {', '.join(lost)}. They have to sign in again." if lost else words
+    )
+    if lost:
+        raise typer.Exit(Exit.PROBLEM)
+
+
+# ---- running ----
+
+
+@asks(app, has_archive=True, has_keys=True)
+def start(visit: Visit, session: SessionId) -> None:
+    """Let a paused or failed account run again."""
+    visit.say(visit.accounts.act(session, "start"), f"Session {session} is to run.")
+    _note_nobody(visit)
+
+
+@asks(app, has_archive=True, has_keys=True)
+def stop(visit: Visit, session: SessionId) -> None:
+    """Pause an account: it is disconnected, and stays signed in."""
+    visit.say(visit.accounts.act(session, "stop"), f"Session {session} is paused.")
+
+
+@asks(app, has_archive=True, has_keys=True)
+def restart(visit: Visit, session: SessionId) -> None:
+    """Connect an account anew."""
+    visit.say(visit.accounts.act(session, "restart"), f"Session {session} connects anew.")
+
+
+@asks(app, "log-out", has_archive=True, has_keys=True)
+def log_out(visit: Visit, session: SessionId, yes: Yes = False) -> None:
+    """Sign an account out at Telegram: its key is worth nothing from then on."""
+    visit.confirm(f"Sign session {session} out at Telegram?", is_sure=yes)
+    visit.say(visit.accounts.act(session, "log-out"), f"Session {session} is signed out.")
+
+
+def _note_nobody(visit: Visit) -> None:
+    if not visit.accounts.is_running:
+        visit.note("A Peik on this archive sees that within moments; if none runs, start `peik serve`.")
+
+
+# ---- reading histories ----
+
+
+@asks(app, has_archive=True, has_keys=True)
+def crawl(
+    visit: Visit,
+    session: SessionId,
+    chat: ChatId,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Back to: 30d (ago), 2026-01-01. Else to the first message.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until it is done.")] = False,
+    is_stopped: Annotated[bool, typer.Option("--stop", help="Read no further. What was read stays.")] = False,
+) -> None:
+    """Read a chat's history into the archive, backwards, and show how far it is. Ctrl-C leaves it going on in Peik."""
+    chat = unshielded(chat)
+    if is_stopped:
+        visit.say(visit.accounts.stop_crawl(session, chat), f"Chat {chat} is read no further.")
+        return
+    state = visit.accounts.crawl(session, chat, moment(until, "--until", is_past=True))
+    why_not = None if detach else _why_not_now(visit, session)
+    if why_not is not None:
+        visit.note(why_not)
+    elif not detach:
+        try:
+            state = _crawled(visit, session, chat, state)
+        except KeyboardInterrupt:
+            visit.note("It goes on in Peik. Look at it with: peik sessions chats")
+            raise typer.Exit(Exit.INTERRUPTED) from None
+    visit.say(state, _read_so_far(state))
+
+
+def _why_not_now(visit: Visit, session: str) -> str | None:
+    if not visit.accounts.is_running:
+        return "It is noted, and goes on where the account runs. If no Peik runs, start `peik serve`."
+    found = visit.accounts.session(session)
+    if found["is_connected"]:
+        return None
+    return f"It is noted, and begins when session {session} is connected; now it is {found['state']}."
+
+
+def _crawled(visit: Visit, session: str, chat: str, state: Document) -> Document:
+    with visit.watching(_read_so_far(state)) as update:
+        while _crawl(state)["state"] == "running":
+            visit.accounts.pause()
+            found = visit.accounts.chats(session)["chats"]
+            assert isinstance(found, list)
+            state = next((one for one in found if one["chat_id"] == chat), state)
+            update(_read_so_far(state))
+    return state
+
+
+def _crawl(state: Document) -> Document:
+    found = state["crawl"]
+    assert isinstance(found, dict)
+    return found
+
+
+def _read_so_far(state: Document) -> str:
+    crawl = _crawl(state)
+    how = {"whole": "all of it is here", "running": "going on", "stopped": "no further"}.get(str(crawl["state"]), "")
+    down = f", down to message {crawl['down_to']}" if crawl["down_to"] not in (None, "0") else ""
+    return f"Chat {state['chat_id']}: {counted(crawl['crawled'], 'message')} read{down}; {how}."
+
+
+register_sign_in(app)
+register_import(app)

@@ -1,0 +1,219 @@
+"""The narrow port to an MTProto client: one account's connection, and what can go wrong with it, as facts.
+
+Telethon stands behind it (`telethon_client`), and for tests a faithful fake (`peik.testing.accounts`).
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from peik.archive.store import ChatState, FeedLine, Happening, Kept, Message, MessageFilter, Session
+from peik.core.outcome import Reply
+from peik.telegram.port import Request
+
+
+class Trouble(enum.StrEnum):
+    """Why Telegram, or the way there, said no."""
+
+    OFFLINE = "offline"  # no way there; try again
+    FLOOD = "flood"  # wait `wait_s`
+    BAD_CODE = "bad_code"
+    CODE_EXPIRED = "code_expired"
+    PASSWORD_NEEDED = "password_needed"  # noqa: S105
+    BAD_PASSWORD = "bad_password"  # noqa: S105
+    BAD_PHONE = "bad_phone"
+    PHONE_BANNED = "phone_banned"
+    NOT_REGISTERED = "not_registered"  # the number has no account: Peik makes none
+    REVOKED = "revoked"  # the session was ended: by its owner, by Telegram, or since its key was used twice at once
+    BAD_KEYS = "bad_keys"  # api_id and api_hash
+    REFUSED = "refused"  # anything else that will not change by itself
+
+
+class ClientError(Exception):
+    """What a client raises, always. `words` are for people, and hold no secret."""
+
+    def __init__(self, trouble: Trouble, words: str, *, wait_s: float = 0.0) -> None:
+        super().__init__(words)
+        self.trouble = trouble
+        self.words = words
+        self.wait_s = wait_s
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    user_id: int
+    phone: str | None
+    username: str | None
+    first_name: str = ""
+    is_bot: bool = False
+
+
+class CodeSent(msgspec.Struct, frozen=True, kw_only=True):
+    code_hash: str
+    way: str  # app, sms, call, flash_call, missed_call, email, fragment
+    length: int | None = None
+    timeout_s: float | None = None  # until another way may be asked for
+
+
+class Qr(msgspec.Struct, frozen=True, kw_only=True):
+    url: str  # tg://login?token=…
+    expires_at_ms: int
+
+
+class Dialog(msgspec.Struct, frozen=True, kw_only=True):
+    chat_id: int  # as the Bot API writes it
+    title: str
+    kind: str  # private, group, supergroup, channel
+    top_message_id: int
+    access: bytes  # what `history` needs to open it again after a restart
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Telegram said that it cannot replay what happened: the chat, or (None) the whole account, has to be read from its
+    history."""
+
+    chat_id: int | None
+
+
+class Listener(Protocol):
+    """Who takes what a session sees. Each call returns when it is durable; only then does the client's state go on, so that a
+    crash repeats and never loses."""
+
+    async def on_messages(self, messages: Sequence[Message]) -> None: ...
+
+    async def on_deleted(self, chat_id: int | None, message_ids: Sequence[int]) -> None: ...
+
+    async def on_happenings(self, happenings: Sequence[Happening]) -> None: ...
+
+    async def on_gap(self, gap: Gap) -> None: ...
+
+    async def on_state(self, state: bytes) -> None:
+        """Where the account is in Telegram's updates, after everything before was taken."""
+
+    def on_lost(self, error: ClientError) -> None:
+        """The connection ended and the client does not mend it by itself: REVOKED, or it gave up. Not after `disconnect`."""
+
+
+class Client(Protocol):
+    """One account. Everything raises ClientError and nothing else. Never two at once on one key."""
+
+    async def connect(self) -> Me | None:
+        """Who is signed in. None: nobody, which for a key that was signed in once means REVOKED: Telegram forgets such keys
+        and then cannot tell them from new ones. Raises REVOKED where Telegram does say it."""
+
+    async def disconnect(self) -> None: ...
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    def secret(self) -> str:
+        """What is to be kept, encrypted: with it the account is signed in again. It may change until somebody is signed in,
+        as Telegram may send a phone to another data centre. Empty before the first connect."""
+
+    # signing in
+    async def send_code(self, phone: str, *, by_sms: bool = False) -> CodeSent: ...
+
+    async def sign_in(self, phone: str, code: str, code_hash: str) -> Me: ...
+
+    async def give_password(self, password: str) -> Me: ...
+
+    async def qr(self) -> Qr:
+        """A picture to be scanned by a device that is signed in. Ask again when it is over."""
+
+    async def qr_scanned(self, *, timeout_s: float) -> Me | None:
+        """Until it is; None when the time is over."""
+
+    async def log_out(self) -> None:
+        """At Telegram, too: the key is worth nothing from then on."""
+
+    # seeing
+    async def listen(self, listener: Listener, state: bytes | None) -> None:
+        """From now on, and everything since `state` first; once for each connect. A listener that raises ends the connection:
+        `on_lost` says OFFLINE, and what it did not take comes again from the last state.
+
+        What the account sends through `carry` is seen as well."""
+
+    async def dialogs(self) -> list[Dialog]: ...
+
+    async def history(
+        self, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
+    ) -> list[Message]:
+        """Messages with ids below and above these, the newest first. `below` None: from the newest. Fewer than `limit`: there
+        are no more."""
+
+    # sending
+    async def carry(self, request: Request, *, random_id: int) -> Reply:
+        """A method of the Bot API done as this account. The same random id again is the same message to Telegram, for a time
+        that Telegram does not tell. Never raises: what happened is in the reply, as with a carrier."""
+
+
+class ClientFactory(Protocol):
+    """Makes the client of one session. What it sees is filed under `session_id` and `agent_id` from the start.
+
+    Raises BadInput for a secret, a file or a proxy that cannot be right."""
+
+    def __call__(
+        self, *, session_id: str, agent_id: str, secret: str | None, file: str | None, proxy: str | None
+    ) -> Client: ...
+
+
+# What running sessions ask of others: a piece of the archive, rights with names, and a line to Telegram.
+
+
+class SeenBook(Protocol):
+    """Where sessions keep what they see: see `peik.archive.store.Archive`."""
+
+    async def keep_messages(self, messages: Sequence[Message]) -> Kept: ...
+
+    async def mark_deleted(
+        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
+    ) -> int: ...
+
+    async def messages(
+        self, wanted: MessageFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Message], str | None]: ...
+
+    async def keep_events(self, events: Sequence[Happening]) -> int: ...
+
+    async def feed(self, lines: Sequence[FeedLine]) -> int: ...
+
+    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]: ...
+
+    async def chat_states(self, session_id: str) -> list[ChatState]: ...
+
+    async def save_chat_state(self, state: ChatState) -> None: ...
+
+    async def save_updates_state(self, session_id: str, state: bytes) -> None: ...
+
+    async def updates_state(self, session_id: str) -> bytes | None: ...
+
+
+class Locks(Protocol):
+    """Rights with names, to one node at a time: see `peik.core.nodes.NodeStore`."""
+
+    @property
+    def lease_s(self) -> float | None: ...
+
+    async def take_lock(self, name: str) -> bool: ...
+
+    async def drop_lock(self, name: str) -> None: ...
+
+
+class Rights(Protocol):
+    """For which accounts this node acts: those whose letters it sends, as they go out by the account's connection."""
+
+    def may_run(self, session: Session) -> bool: ...
+
+    async def enlist(self, sessions: Sequence[Session]) -> None:
+        """These are to run: letters may go out for their accounts from now on. Raises StoreUnavailable."""
+
+
+class Line(Protocol):
+    """An account's connection, while there is one and this node may use it."""
+
+    @property
+    def client(self) -> Client | None: ...
+
+    @property
+    def me(self) -> Me | None: ...

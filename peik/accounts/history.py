@@ -1,0 +1,428 @@
+"""Reads histories of chats backwards into the archive, as far as was asked for. A crash repeats a page and loses nothing."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from peik.accounts.budget import Asking
+from peik.accounts.client import Client, ClientError, Dialog, SeenBook, Trouble
+from peik.accounts.events import ChatUnread, CrawlAdvanced, HolesFilled, SessionFed
+from peik.accounts.feeds import lines_of_deleted, lines_of_messages
+from peik.archive.store import ChatState, FeedLine, Message, MessageFilter
+from peik.clock import Clock
+from peik.core.events import Events
+from peik.core.problem import BadInput
+from peik.errors import Unavailable
+from peik.secrets.vault import Vault
+from peik.wakeup import Bell
+
+# How far each chat of one session is known, and what opens it: the session's chat states, changed one after the
+# other.
+
+
+SHARED = (
+    0  # in the place of a chat's id: private chats and basic groups together, which have one order of ids per account
+)
+GAP = -1  # in the place of the newest id
+_CHANNELS_BELOW = -1_000_000_000_000  # as the Bot API writes ids
+
+
+def is_shared(chat_id: int) -> bool:
+    return chat_id > _CHANNELS_BELOW
+
+
+def has_gap(state: ChatState) -> bool:
+    """Telegram said that it cannot replay what happened there, and the history was not read since."""
+    return state.newest_id == GAP
+
+
+class ChatStates:
+    """Every change reads what is stored first: another node may have asked for a crawl meanwhile."""
+
+    def __init__(self, session_id: str, book: SeenBook, vault: Vault, clock: Clock) -> None:
+        self.session_id = session_id
+        self._book = book
+        self._vault = vault
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+
+    async def all(self) -> dict[int, ChatState]:
+        return {one.chat_id: one for one in await self._book.chat_states(self.session_id)}
+
+    async def change(self, chat_id: int, make: Callable[[ChatState], ChatState]) -> ChatState:
+        changed = await self.change_all([chat_id], lambda _, old: make(old))
+        return changed[chat_id]
+
+    async def change_all(
+        self, chat_ids: Iterable[int], make: Callable[[int, ChatState], ChatState]
+    ) -> dict[int, ChatState]:
+        """As they are afterwards. One that is new comes to `make` with nothing known."""
+        async with self._one_at_a_time:
+            known = await self.all()
+            changed = {}
+            for chat_id in chat_ids:
+                old = known.get(chat_id, ChatState(session_id=self.session_id, chat_id=chat_id))
+                new = make(chat_id, old)
+                if new != old or chat_id not in known:
+                    new = msgspec.structs.replace(new, updated_at_ms=self._clock.wall_ms())
+                    await self._book.save_chat_state(new)
+                changed[chat_id] = new
+            return changed
+
+    def named(self, state: ChatState, dialog: Dialog) -> ChatState:
+        """With its name, and what opens it, as Telegram has them now."""
+        if state.title == dialog.title and self.access(state) == dialog.access:
+            return state
+        sealed = self._vault.seal(dialog.access.hex(), context=self._context(state.chat_id))
+        return msgspec.structs.replace(state, title=dialog.title, access=sealed)
+
+    def access(self, state: ChatState) -> bytes | None:
+        """None: unknown, or sealed with a key that is gone. The client then finds the chat by its id."""
+        if state.access is None:
+            return None
+        try:
+            return bytes.fromhex(self._vault.open(state.access, context=self._context(state.chat_id)))
+        except (Unavailable, ValueError):
+            return None
+
+    def _context(self, chat_id: int) -> str:
+        return f"session:{self.session_id}:chat:{chat_id}"
+
+
+CRAWL_PAGE = 100
+_FROM_THE_END = 2**31 - 1  # above every id that Telegram gives
+
+
+async def ask_for_crawl(chats: ChatStates, chat_id: int, *, until_ms: int = 0) -> ChatState:
+    """Durable when it returns. `until_ms` 0: down to the first message. One that is under way goes on from where it is, and
+    as far down as was ever asked for."""
+    if chat_id == SHARED:
+        raise BadInput(code="malformed_chat_id", detail="chat_id should be the number of a chat.")
+
+    def wanting(old: ChatState) -> ChatState:
+        if old.crawled_to == 0:
+            return old  # all of it is here
+        begins_at = _FROM_THE_END if old.crawled_to is None else old.crawled_to
+        until = until_ms if old.crawl_until_ms is None else min(until_ms, old.crawl_until_ms)
+        return msgspec.structs.replace(old, crawled_to=begins_at, crawl_until_ms=until)
+
+    return await chats.change(chat_id, wanting)
+
+
+async def stop_crawl(chats: ChatStates, chat_id: int) -> ChatState:
+    """What was read stays, and another crawl goes on from there."""
+    return await chats.change(chat_id, lambda old: msgspec.structs.replace(old, crawl_until_ms=None))
+
+
+def is_wanted(state: ChatState) -> bool:
+    return state.crawl_until_ms is not None and state.crawled_to != 0
+
+
+class Crawl:
+    """All crawls of one session, a page of each by turns."""
+
+    def __init__(self, chats: ChatStates, *, book: SeenBook, asking: Asking, events: Events) -> None:
+        self._chats = chats
+        self._book = book
+        self._asking = asking
+        self._events = events
+        self._last: int | None = None  # whose turn it was
+
+    async def step(self, client: Client) -> bool:
+        """One page. Whether there may be another. Raises ClientError."""
+        known = await self._chats.all()
+        wanted = sorted(one.chat_id for one in known.values() if is_wanted(one))
+        if not wanted:
+            return False
+        self._last = next((one for one in wanted if self._last is None or one > self._last), wanted[0])
+        await self._page(client, known[self._last])
+        return True
+
+    async def _page(self, client: Client, state: ChatState) -> None:
+        assert state.crawled_to is not None, "it was asked for"
+        try:
+            page = await self._asking.history(
+                client, state.chat_id, self._chats.access(state), below=state.crawled_to, above=0, limit=CRAWL_PAGE
+            )
+        except ClientError as error:
+            if error.trouble is not Trouble.REFUSED:
+                raise
+            await stop_crawl(self._chats, state.chat_id)
+            self._events.tell(ChatUnread(session_id=state.session_id, chat_id=state.chat_id, why=error.words))
+            return
+        if page:
+            await self._book.keep_messages(page)
+        reached = page[-1].message_id if len(page) == CRAWL_PAGE else 0
+
+        def advanced(old: ChatState) -> ChatState:
+            until_ms = old.crawl_until_ms
+            is_done = reached == 0 or (until_ms is not None and page[-1].date_ms < until_ms)
+            return msgspec.structs.replace(
+                old,
+                crawled_to=reached,
+                crawl_until_ms=None if is_done else until_ms,
+                crawled=old.crawled + len(page),
+            )
+
+        now = await self._chats.change(state.chat_id, advanced)
+        self._events.tell(
+            CrawlAdvanced(
+                session_id=state.session_id,
+                chat_id=state.chat_id,
+                crawled_to=reached,
+                crawled=now.crawled,
+                is_done=now.crawl_until_ms is None,
+            )
+        )
+
+
+# Finds what is missing in the archive of one session, and fills it from the histories of its chats.
+#
+# Channels and supergroups number their messages one by one, so a number that is missing in the archive is a message
+# that was never seen, or one that was deleted before. Private chats and basic groups share one order of numbers per
+# account: holes in one of these chats are normal, and only what is missing in all of them together counts. Which chat
+# it belonged to cannot be known, so each that was written in since is read. What the history does not have either
+# does not exist, and is not asked for again.
+
+
+PAGE = 100  # Telegram gives no more at once
+IDS_AT_ONCE = 5000
+EDITABLE_MS = 48 * 3_600_000  # so long can a message be edited: what a gap hid may concern messages this much older
+UNSEEN_PAGES_MAX = 100  # of a channel of which only a gap is known; what is older is for a crawl
+_SEARCH_PAGES = 5
+
+
+class Reconciler:
+    def __init__(
+        self,
+        chats: ChatStates,
+        *,
+        book: SeenBook,
+        asking: Asking,
+        bell: Bell,
+        clock: Clock,
+        events: Events,
+        owed_since_ms: int,
+        agent_id: str,
+    ) -> None:
+        """`bell` is rung when a gap was told. Of a channel that was never seen, nothing before `owed_since_ms` is read."""
+        self._chats = chats
+        self._session_id = chats.session_id
+        self._agent_id = agent_id
+        self._book = book
+        self._asking = asking
+        self._bell = bell
+        self._clock = clock
+        self._events = events
+        self._owed_since_ms = owed_since_ms
+        self._gaps: Counter[int] = Counter()  # how many were told, by chat
+        self._failure: ClientError | None = None
+        self._unread: set[int] = set()  # chats that Telegram does not show any more
+
+    # ---- from the one who listens ----
+
+    async def begin(self, client: Client) -> None:
+        """Before the session listens for the first time: whatever is newer than what is there now is owed from here on."""
+        if SHARED in await self._chats.all():
+            return  # a life before this one ended between this and its first state; what came since is missing, and found
+        dialogs = {one.chat_id: one for one in await self._asking.dialogs(client)}
+
+        def first(chat_id: int, old: ChatState) -> ChatState:
+            dialog = dialogs[chat_id]
+            if old.checked_to or is_shared(chat_id):
+                return self._chats.named(old, dialog)
+            top = dialog.top_message_id
+            return msgspec.structs.replace(self._chats.named(old, dialog), newest_id=top, checked_to=top)
+
+        await self._chats.change_all(dialogs, first)
+        await self._advance(SHARED, _top(dialogs.values()))  # the last: it says that the others are there
+
+    async def note_gap(self, chat_id: int | None, *, since_ms: int) -> None:
+        """Durable when it returns. Edits and deletions of older messages may be lost in a gap, too, so it is read from a
+        little before."""
+        place = SHARED if chat_id is None else chat_id
+        floor = await self._last_before(place, since_ms - EDITABLE_MS)
+
+        def marked(old: ChatState) -> ChatState:
+            checked_to = old.checked_to if floor is None else min(old.checked_to, floor)
+            return msgspec.structs.replace(old, newest_id=GAP, checked_to=checked_to)
+
+        await self._chats.change(place, marked)
+        self._gaps[place] += 1
+        self._bell.ring()
+
+    async def has_gaps(self) -> bool:
+        known = await self._chats.all()
+        return any(has_gap(one) for one in known.values() if one.chat_id not in self._unread)
+
+    # ---- one look ----
+
+    async def look(self, client: Client) -> None:
+        """At all chats. One in which nothing is missing costs its share of the list of chats. Raises ClientError, after the
+        others were looked at if only one chat could not be read just now."""
+        told = Counter(self._gaps)
+        self._failure = None
+        dialogs = {one.chat_id: one for one in await self._asking.dialogs(client)}
+        known = await self._chats.all()
+        named = await self._chats.change_all(dialogs, lambda chat_id, old: self._chats.named(old, dialogs[chat_id]))
+        states = {**known, **named}
+        await self._look_at_shared(client, dialogs, states, told)
+        for chat_id, state in states.items():
+            if not is_shared(chat_id) and (chat_id in dialogs or has_gap(state)) and chat_id not in self._unread:
+                top = dialogs[chat_id].top_message_id if chat_id in dialogs else 0
+                await self._look_at_channel(client, state, top, is_new=chat_id not in known, told=told[chat_id])
+        if self._failure is not None:
+            raise self._failure
+
+    async def _look_at_channel(self, client: Client, state: ChatState, top: int, *, is_new: bool, told: int) -> None:
+        chat_id, mark = state.chat_id, state.checked_to
+        if not has_gap(state):
+            if is_new:
+                first = await self._book.message_ids(self._session_id, chat_id, above=0, limit=1)
+                mark = first[0] - 1 if first else top  # nothing is owed from before it was joined
+            mark = _reach(mark, await self._ids(chat_id, above=mark), top)
+        if has_gap(state) or mark < top:
+            newest = await self._read(client, state, above=mark, since_ms=0 if mark else self._owed_since_ms)
+            if newest is None:
+                return
+            top = max(top, newest)
+        await self._advance(chat_id, top, began=state, told=told)
+
+    async def _look_at_shared(
+        self, client: Client, dialogs: Mapping[int, Dialog], states: Mapping[int, ChatState], told: Counter[int]
+    ) -> None:
+        began = states.get(SHARED)
+        if began is None:
+            return  # it has not begun
+        top, mark = _top(dialogs.values()), began.checked_to
+        here = {
+            chat_id: await self._ids(chat_id, above=mark)
+            for chat_id in states
+            if is_shared(chat_id) and chat_id != SHARED
+        }
+        if has_gap(began):
+            wanted = [chat_id for chat_id in here if here[chat_id] or _top_of(dialogs, chat_id) > mark]
+        else:
+            mark = _reach(mark, {one for ids in here.values() for one in ids}, top)
+            wanted = [chat_id for chat_id in here if _top_of(dialogs, chat_id) > mark]
+        for chat_id in wanted:
+            await self._read(client, states[chat_id], above=mark)
+        if self._failure is None:
+            await self._advance(SHARED, max(top, began.checked_to), began=began, told=told[SHARED])
+
+    async def _read(self, client: Client, state: ChatState, *, above: int, since_ms: int = 0) -> int | None:
+        """The history above an id, into the archive: the newest id that it has. None: it could not be read."""
+        # Only what was here before it is read can be missed there: what is archived meanwhile may be newer.
+        here = await self._ids(state.chat_id, above=above)
+        seen: set[int] = set()
+        found, floor, newest = 0, above, 0
+        below: int | None = None
+        while True:
+            try:
+                page = await self._asking.history(
+                    client, state.chat_id, self._chats.access(state), below=below, above=above, limit=PAGE
+                )
+            except ClientError as error:
+                self._unreadable(client, state.chat_id, error)
+                return None
+            found += await self._kept(page)
+            seen.update(one.message_id for one in page)
+            newest = newest or (page[0].message_id if page else 0)
+            if len(page) < PAGE:
+                break
+            below = page[-1].message_id
+            if since_ms and (page[-1].date_ms < since_ms or len(seen) >= UNSEEN_PAGES_MAX * PAGE):
+                floor = below - 1
+                break
+        gone = {one for one in here if one > floor} - seen
+        deleted = 0
+        if gone:
+            deleted = await self._mark_deleted(state.chat_id, sorted(gone))
+        if found or deleted:
+            self._events.tell(
+                HolesFilled(session_id=self._session_id, chat_id=state.chat_id, found=found, deleted=deleted)
+            )
+        return newest
+
+    def _unreadable(self, client: Client, chat_id: int, error: ClientError) -> None:
+        """One chat keeps nobody waiting: if Telegram does not show it, or does not answer for it, the others are read."""
+        if error.trouble is Trouble.REFUSED:
+            self._unread.add(chat_id)
+            self._events.tell(ChatUnread(session_id=self._session_id, chat_id=chat_id, why=error.words))
+        elif error.trouble is Trouble.OFFLINE and client.is_connected:
+            self._failure = error
+        else:
+            raise error
+
+    async def _mark_deleted(self, chat_id: int, gone: list[int]) -> int:
+        at_ms = self._clock.wall_ms()
+        # Of private chats and basic groups Telegram itself does not say which: so both words of it have one key.
+        told_of = None if is_shared(chat_id) else chat_id
+        await self._feed(lines_of_deleted(self._session_id, self._agent_id, told_of, gone, at_ms=at_ms))
+        return await self._book.mark_deleted(self._session_id, chat_id, gone, at_ms=at_ms)
+
+    async def _feed(self, lines: Sequence[FeedLine]) -> None:
+        count = await self._book.feed(lines)
+        if count:
+            self._events.tell(SessionFed(session_id=self._session_id, count=count))
+
+    async def _kept(self, page: list[Message]) -> int:
+        if not page:
+            return 0
+        # Told before it is kept: a hole whose message is kept is none any more, and nobody would look into it again.
+        await self._feed(lines_of_messages(page[::-1], at_ms=self._clock.wall_ms()))
+        kept = await self._book.keep_messages(page)
+        return kept.new + kept.edited
+
+    async def _advance(self, place: int, top: int, *, began: ChatState | None = None, told: int = 0) -> None:
+        def advanced(old: ChatState) -> ChatState:
+            if began is not None and (self._gaps[place] != told or old.checked_to != began.checked_to):
+                return old  # a gap was told meanwhile
+            return msgspec.structs.replace(old, newest_id=top, checked_to=top)
+
+        await self._chats.change(place, advanced)
+
+    # ---- what is here ----
+
+    async def _ids(self, chat_id: int, *, above: int) -> set[int]:
+        found: list[int] = []
+        while True:
+            start = found[-1] if found else above
+            page = await self._book.message_ids(self._session_id, chat_id, above=start, limit=IDS_AT_ONCE)
+            found.extend(page)
+            if len(page) < IDS_AT_ONCE:
+                return set(found)
+
+    async def _last_before(self, place: int, at_ms: int) -> int | None:
+        """Below which id messages are older than this. None: nothing is here."""
+        wanted = MessageFilter(session_id=self._session_id, chat_id=None if place == SHARED else place, until_ms=at_ms)
+        cursor: str | None = None
+        for _ in range(_SEARCH_PAGES):
+            page, cursor = await self._book.messages(wanted, cursor=cursor, limit=PAGE)
+            fitting = [one.message_id for one in page if place != SHARED or is_shared(one.chat_id)]
+            if fitting:
+                return fitting[0]
+            if cursor is None:
+                break
+        places = [place] if place != SHARED else [one for one in await self._chats.all() if is_shared(one)]
+        first: list[int] = []
+        for chat_id in places:
+            first += await self._book.message_ids(self._session_id, chat_id, above=0, limit=1)
+        return min(first) - 1 if first else None
+
+
+def _reach(mark: int, ids: set[int], top: int) -> int:
+    """Up to which id nothing is missing."""
+    while mark < top and mark + 1 in ids:
+        mark += 1
+    return mark
+
+
+def _top(dialogs: Iterable[Dialog]) -> int:
+    return max((one.top_message_id for one in dialogs if is_shared(one.chat_id)), default=0)
+
+
+def _top_of(dialogs: Mapping[int, Dialog], chat_id: int) -> int:
+    return dialogs[chat_id].top_message_id if chat_id in dialogs else 0

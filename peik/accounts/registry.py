@@ -1,0 +1,244 @@
+"""The registry of sessions: twelve calls, each right when several nodes make it at once."""
+
+import re
+import secrets
+import unicodedata
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from peik.archive.store import Session, SessionFilter, SessionState
+from peik.clock import Clock
+from peik.core.problem import BadInput
+from peik.errors import Conflict, NotFound
+
+ACTIVITY_S = 5.0  # activity is noted this often at most: it is shown, and nothing rests on it
+OLD_DAYS = 30
+TRIES_MAX = 10  # of a change that others get in the way of
+METADATA_BYTES_MAX = 16_384
+_PAGE = 500
+_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+_UNFIT = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+)  # what not every database, or no line of a log, can hold
+_NO_IDS = frozenset({"cleanup", "reseal"})  # they have a meaning of their own in paths
+_OVER = frozenset({SessionState.REVOKED, SessionState.FAILED})
+
+
+class SessionBook(Protocol):
+    """What the registry asks of the archive: see `peik.archive.store.Archive`."""
+
+    async def add_session(self, session: Session) -> Session: ...
+
+    async def session(self, session_id: str) -> Session | None: ...
+
+    async def session_by_phone(self, phone: str) -> Session | None: ...
+
+    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]: ...
+
+    async def save_session(self, session: Session) -> Session: ...
+
+    async def remove_session(self, session_id: str) -> bool: ...
+
+    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]: ...
+
+
+class Registry:
+    def __init__(self, book: SessionBook, clock: Clock) -> None:
+        self._book = book
+        self._clock = clock
+        self._noted: dict[str, float] = {}  # when activity was last noted
+
+    async def create_session(
+        self,
+        agent_id: str,
+        *,
+        phone: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Raises Conflict if the id or the phone is taken."""
+        if not 0 < len(agent_id) <= 200 or _UNFIT.search(agent_id):
+            raise BadInput(code="malformed_agent_id", detail="agent_id should be a name of 1 to 200 characters.")
+        if session_id is not None and (not _ID.fullmatch(session_id) or session_id in _NO_IDS):
+            raise BadInput(
+                code="malformed_session_id", detail="session_id should have 1 to 64 letters, digits, and . _ - only."
+            )
+        now_ms = self._clock.wall_ms()
+        session = Session(
+            session_id=session_id or secrets.token_hex(12),
+            agent_id=agent_id,
+            phone=None if phone is None else normal_phone(phone),
+            metadata=_written({} if metadata is None else metadata),
+            created_at_ms=now_ms,
+            updated_at_ms=now_ms,
+        )
+        return await self._book.add_session(session)
+
+    async def get_session_by_id(self, session_id: str) -> Session | None:
+        return await self._book.session(session_id)
+
+    async def get_session_by_phone(self, phone: str) -> Session | None:
+        return await self._book.session_by_phone(normal_phone(phone))
+
+    async def get_sessions_by_agent(self, agent_id: str) -> list[Session]:
+        return await self.all(SessionFilter(agent_id=agent_id))
+
+    async def get_all_active_sessions(self) -> list[Session]:
+        """Those that were not deactivated, whatever state they are in."""
+        return await self.all(SessionFilter(is_active=True))
+
+    async def update_session_phone(self, session_id: str, phone: str) -> Session:
+        number = normal_phone(phone)
+        return await self.change(session_id, lambda old: msgspec.structs.replace(old, phone=number))
+
+    async def update_session_connected(self, session_id: str, is_connected: bool) -> Session:
+        return await self.change(session_id, lambda old: msgspec.structs.replace(old, is_connected=is_connected))
+
+    async def update_session_activity(self, session_id: str) -> None:
+        """Note that it did or heard something now; not more often than every few seconds."""
+        now = self._clock.mono()
+        if now - self._noted.get(session_id, float("-inf")) < ACTIVITY_S:
+            return
+        self._noted[session_id] = now
+        at_ms = self._clock.wall_ms()
+        await self.change(
+            session_id, lambda old: msgspec.structs.replace(old, active_at_ms=max(at_ms, old.active_at_ms or 0))
+        )
+
+    async def update_session_metadata(self, session_id: str, metadata: Mapping[str, object]) -> Session:
+        """These keys take these values, and null removes one; others stay."""
+
+        def merged(old: Session) -> Session:
+            known: dict[str, object] = msgspec.json.decode(old.metadata)
+            kept = {key: value for key, value in {**known, **metadata}.items() if value is not None}
+            return msgspec.structs.replace(old, metadata=_written(kept))
+
+        return await self.change(session_id, merged)
+
+    async def deactivate_session(self, session_id: str) -> Session:
+        """It is kept, and does not run any more."""
+        return await self.change(
+            session_id, lambda old: msgspec.structs.replace(old, is_active=False, is_connected=False)
+        )
+
+    async def delete_session(self, session_id: str) -> bool:
+        """Whether there was one. What it saw stays in the archive."""
+        self._noted.pop(session_id, None)
+        return await self._book.remove_session(session_id)
+
+    async def cleanup_old_sessions(self, days: float = OLD_DAYS, *, at_ms: int | None = None) -> int:
+        """Remove those that are over (revoked, failed or deactivated) and that nobody used for so long: how many."""
+        before_ms = (self._clock.wall_ms() if at_ms is None else at_ms) - int(days * 86_400_000)
+        removed = await self._book.remove_old_sessions(before_ms=before_ms, states=_OVER)
+        for session_id in removed:
+            self._noted.pop(session_id, None)
+        return len(removed)
+
+    # What the twelve are made of; the others in this folder use these too.
+
+    async def all(self, wanted: SessionFilter) -> list[Session]:
+        found: list[Session] = []
+        while True:
+            after = found[-1].session_id if found else None
+            page = await self._book.sessions(wanted, after=after, limit=_PAGE)
+            found.extend(page)
+            if len(page) < _PAGE:
+                return found
+
+    async def need(self, session_id: str) -> Session:
+        """Raises NotFound."""
+        found = await self._book.session(session_id)
+        if found is None:
+            raise NotFound(code="no_such_session", detail=f"There is no session {session_id}.")
+        return found
+
+    async def change(self, session_id: str, make: Callable[[Session], Session]) -> Session:
+        """Save what `make` makes of the session as it is now. `make` may be called again if others were quicker."""
+        old = await self.need(session_id)
+        for _ in range(TRIES_MAX):
+            new = make(old)
+            if new == old:
+                return old
+            try:
+                return await self._book.save_session(msgspec.structs.replace(new, updated_at_ms=self._clock.wall_ms()))
+            except Conflict:
+                newer = await self.need(session_id)
+                if newer.version == old.version:
+                    raise  # it is something else, such as a phone that is taken
+                old = newer
+        raise Conflict(code="session_busy", detail=f"Session {session_id} is being changed by others all the time.")
+
+
+def normal_phone(text: str) -> str:
+    """A phone number as E.164 has it: +998901234567. Raises BadInput, in which the number is not repeated."""
+    digits = []
+    for char in text.strip():
+        digit = unicodedata.digit(char, None)  # Persian and Arabic digits, too
+        if digit is not None:
+            digits.append(str(digit))
+        elif char == "+" and not digits:
+            digits.append("+")
+        elif not (char.isspace() or char in "-\u2013().\u200e\u200f\u202a\u202c"):
+            digits.append("?")
+    number = "".join(digits)
+    number = "+" + (number.removeprefix("00") if number.startswith("00") else number.removeprefix("+"))
+    if not (8 <= len(number) <= 16 and number[1:].isdecimal() and number[1] != "0"):
+        raise BadInput(
+            code="malformed_phone", detail="A phone number should be written with its country, like +998 90 123 45 67."
+        )
+    return number
+
+
+def _written(metadata: Mapping[str, object]) -> str:
+    try:
+        text = msgspec.json.encode(dict(metadata))
+    except (TypeError, ValueError):
+        raise BadInput(code="malformed_metadata", detail="Metadata should be what JSON can hold.") from None
+    if len(text) > METADATA_BYTES_MAX:
+        raise BadInput(code="large_metadata", detail=f"Metadata may have {METADATA_BYTES_MAX} bytes as JSON.")
+    return text.decode()
+
+
+# What each secret of a session is bound to when it is sealed: one that is moved to another place does not open.
+
+
+def secret_context(session_id: str) -> str:
+    return f"session:{session_id}:secret"
+
+
+def proxy_context(session_id: str) -> str:
+    return f"session:{session_id}:proxy"
+
+
+def half_context(session_id: str) -> str:
+    return f"session:{session_id}:signing in"
+
+
+# Sessions that are over leave, and the accounts that nobody is signed in as with them.
+
+
+class Accounts(Protocol):
+    """What is known of accounts as senders of letters."""
+
+    async def add(self, user_id: int, username: str | None) -> None:
+        """Letters may go out for it."""
+
+    async def remove(self, user_id: int) -> None:
+        """No letters go out for it any more. Raises Conflict while it has letters to send."""
+
+
+async def remove_old_sessions(registry: Registry, accounts: Accounts, days: float, *, at_ms: int | None = None) -> int:
+    """How many went. An account that still has letters to send stays: somebody has to say what becomes of them."""
+    before = {one.session_id: one.user_id for one in await registry.all(SessionFilter())}
+    count = await registry.cleanup_old_sessions(days, at_ms=at_ms)
+    if count:
+        left = await registry.all(SessionFilter())
+        kept = {one.session_id for one in left}
+        gone = {user_id for session_id, user_id in before.items() if session_id not in kept and user_id is not None}
+        for user_id in gone - {one.user_id for one in left}:
+            with suppress(Conflict):
+                await accounts.remove(user_id)
+    return count

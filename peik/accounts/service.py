@@ -1,0 +1,471 @@
+"""Everything a door may ask of accounts and their archive. The rules that all doors share live here; a door only translates."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from peik.accounts.client import ClientError, Line, Qr
+from peik.accounts.crew import Crew
+from peik.accounts.events import ArchiveAway, ArchiveBack
+from peik.accounts.feeds import Feeds, Follower, Wanted
+from peik.accounts.history import ChatStates, ask_for_crawl, stop_crawl
+from peik.accounts.registry import OLD_DAYS, Accounts, Registry, proxy_context, remove_old_sessions
+from peik.accounts.reseal import Resealed, reseal
+from peik.accounts.session_files import Importing, Looked
+from peik.accounts.sign_in import SigningIn, problem_of
+from peik.archive.store import (
+    Archive,
+    ChatState,
+    EventFilter,
+    Happening,
+    LogFilter,
+    LogLine,
+    Message,
+    MessageFilter,
+    Session,
+    SessionFilter,
+    SessionState,
+    Tallied,
+)
+from peik.clock import Clock
+from peik.core.events import Events, Surprise
+from peik.core.problem import BadInput
+from peik.errors import Conflict, NotFound, StartError, StoreUnavailable, Unavailable, described
+from peik.secrets.vault import Vault
+
+# The desk of accounts from open to close: its archive, its chores, and its crew as leases come and go.
+
+
+OPEN_RETRY_S = 2.0
+OPEN_RETRY_S_MAX = 60.0
+RESTART_S = 1.0
+
+
+class Chore(Protocol):
+    """Something that is done beside it all, on one node or on each."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+
+
+class OpenedDesk:
+    """What `SessionsDesk` stands on. Before the archive has opened, everything raises Unavailable: bots need no archive, and do
+    not wait for one."""
+
+    def __init__(
+        self,
+        *,
+        archive: Archive,
+        registry: Registry,
+        signing_in: SigningIn | None,
+        importing: Importing | None,
+        crew: Crew | None,
+        accounts: Accounts,
+        feeds: Feeds,
+        vault: Vault,
+        clock: Clock,
+        events: Events,
+        chores: Sequence[Chore] = (),
+    ) -> None:
+        """Without `signing_in`, `importing` and `crew` there is no application at Telegram: the archive can be read, and no
+        session runs."""
+        self._archive = archive
+        self._registry = registry
+        self._signing_in = signing_in
+        self._importing = importing
+        self._crew = crew
+        self._accounts = accounts
+        self._feeds = feeds
+        self._vault = vault
+        self._clock = clock
+        self._events = events
+        self._chores = chores
+        self._away: str | None = "The archive is not open yet."
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_opened = False
+
+    # ---- from open to close ----
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """Open the archive, as soon as it can be, and run."""
+        self._tasks.append(group.create_task(self._run(group)))
+
+    async def open(self) -> None:
+        """Only to read and write; no session runs. Raises StartError."""
+        await self._archive.open()
+        self._opened()
+
+    async def _run(self, group: asyncio.TaskGroup) -> None:
+        pause_s = OPEN_RETRY_S
+        while not self._is_opened:
+            try:
+                await self._archive.open()
+                self._opened()
+                self._events.tell(ArchiveBack())
+            except (StartError, StoreUnavailable) as error:
+                self._away = str(error)
+                self._events.tell(ArchiveAway(why=self._away))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, OPEN_RETRY_S_MAX)
+        runs = [*self._chores, *([self._crew] if self._crew is not None else [])]
+        self._tasks.extend(group.create_task(self._surely(one)) for one in runs)
+
+    async def _surely(self, chore: Chore) -> None:
+        while True:
+            try:
+                await chore.run()
+                return
+            except Exception as error:  # noqa: BLE001  one chore's surprise ends nothing else
+                self._events.tell(Surprise(where=f"sessions, {type(chore).__name__}", error=described(error)))
+                await asyncio.sleep(RESTART_S)
+
+    def _opened(self) -> None:
+        self._is_opened = True
+        self._away = None
+
+    async def end(self) -> None:
+        """Every session is disconnected when this returns, and its lock given back."""
+        self._feeds.end()
+        if self._signing_in is not None:
+            await self._signing_in.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks.clear()
+
+    async def close(self) -> None:
+        if self._is_opened:
+            await self._archive.close()
+
+    def end_streams(self) -> None:
+        """Streams would keep their connections open for all of the grace."""
+        self._feeds.end()
+
+    # ---- leases come and go, see peik.app.node ----
+
+    def look(self) -> None:
+        """A session or a lease came, changed or went."""
+        if self._crew is not None:
+            self._crew.ring()
+
+    async def let_go(self, user_id: int | None) -> None:
+        if self._crew is not None:
+            await self._crew.let_go(user_id)
+
+    def drop(self, user_id: int | None) -> None:
+        if self._crew is not None:
+            self._crew.drop(user_id)
+
+    def line_of(self, user_id: int) -> Line | None:
+        """The connection that an account's letters go out by."""
+        return None if self._crew is None else self._crew.line_of(user_id)
+
+    def beaten(self, began: float) -> None:
+        if self._crew is not None:
+            self._crew.beaten(began)
+
+    # ---- how it stands ----
+
+    def trouble(self) -> str | None:
+        """Why the archive cannot be used now, as far as is known."""
+        return self._away or self._archive.trouble()
+
+    def running(self) -> list[str]:
+        """The sessions that run on this node."""
+        return [] if self._crew is None else self._crew.running()
+
+    async def tally(self, agent_id: str | None = None) -> Tallied:
+        return await self._ready().tally(agent_id)
+
+    # ---- what the rest of the desk needs ----
+
+    def _ready(self) -> Archive:
+        if self._away is not None:
+            raise Unavailable(code="archive_away", detail=self._away)
+        return self._archive
+
+    def _signer(self) -> SigningIn:
+        self._ready()
+        if self._signing_in is None:
+            raise _no_application()
+        return self._signing_in
+
+    def _must_be_able(self) -> Importing:
+        self._ready()
+        if self._importing is None:
+            raise _no_application()
+        return self._importing
+
+    def _running(self) -> Crew:
+        self._ready()
+        if self._crew is None:
+            raise _no_application()
+        return self._crew
+
+
+def _no_application() -> Conflict:
+    return Conflict(
+        code="no_application",
+        detail="Peik has no application at Telegram: set TELEGRAM_API_ID and TELEGRAM_API_HASH from my.telegram.org.",
+    )
+
+
+class SessionsDesk(OpenedDesk):
+    """Everything raises Unavailable until the archive has opened, and Conflict for what needs an application at Telegram if there
+    is none."""
+
+    # ---- the registry: the twelve ----
+
+    async def create_session(
+        self,
+        agent_id: str,
+        *,
+        phone: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        proxy: str | None = None,
+        file: str | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """`file`: it runs from this Telethon file in PEIK_SESSIONS_DIR, which is signed in already."""
+        self._ready()
+        if file is not None or proxy is not None:
+            self._must_be_able()
+        made = await self._registry.create_session(agent_id, phone=phone, metadata=metadata, session_id=session_id)
+        if proxy is None and file is None:
+            return made
+        try:
+            return await self._equipped(made.session_id, proxy=proxy, file=file)
+        except BaseException:
+            await self._registry.delete_session(made.session_id)
+            raise
+
+    async def _equipped(self, session_id: str, *, proxy: str | None, file: str | None) -> Session:
+        session = await self._registry.need(session_id) if proxy is None else await self.set_proxy(session_id, proxy)
+        if file is None:
+            return session
+        assert self._importing is not None, "looked at before"
+        self._importing.must_have(file)
+        session = await self._registry.change(
+            session_id, lambda old: msgspec.structs.replace(old, file=file, state=SessionState.ACTIVE)
+        )
+        self.look()
+        return session
+
+    async def get_session_by_id(self, session_id: str) -> Session | None:
+        self._ready()
+        return await self._registry.get_session_by_id(session_id)
+
+    async def get_session_by_phone(self, phone: str) -> Session | None:
+        self._ready()
+        return await self._registry.get_session_by_phone(phone)
+
+    async def get_sessions_by_agent(self, agent_id: str) -> list[Session]:
+        self._ready()
+        return await self._registry.get_sessions_by_agent(agent_id)
+
+    async def get_all_active_sessions(self) -> list[Session]:
+        self._ready()
+        return await self._registry.get_all_active_sessions()
+
+    async def update_session_phone(self, session_id: str, phone: str) -> Session:
+        self._ready()
+        return await self._registry.update_session_phone(session_id, phone)
+
+    async def update_session_connected(self, session_id: str, is_connected: bool) -> Session:
+        self._ready()
+        return await self._registry.update_session_connected(session_id, is_connected)
+
+    async def update_session_activity(self, session_id: str) -> None:
+        self._ready()
+        await self._registry.update_session_activity(session_id)
+
+    async def update_session_metadata(self, session_id: str, metadata: Mapping[str, object]) -> Session:
+        self._ready()
+        return await self._registry.update_session_metadata(session_id, metadata)
+
+    async def deactivate_session(self, session_id: str) -> Session:
+        self._ready()
+        session = await self._registry.deactivate_session(session_id)
+        self.look()
+        return session
+
+    async def delete_session(self, session_id: str) -> bool:
+        """Its account goes with it, unless another session has the same. Raises Conflict while there are letters to send."""
+        self._ready()
+        session = await self._registry.get_session_by_id(session_id)
+        if session is None:
+            return False
+        if session.is_active:
+            await self.deactivate_session(session_id)
+        if self._crew is not None:
+            await self._crew.leave(session_id)
+        if session.user_id is not None and not await self._is_shared(session):
+            await self._accounts.remove(session.user_id)
+        return await self._registry.delete_session(session_id)
+
+    async def cleanup_old_sessions(self, days: float = OLD_DAYS) -> int:
+        self._ready()
+        return await remove_old_sessions(self._registry, self._accounts, days)
+
+    async def _is_shared(self, session: Session) -> bool:
+        others = await self._registry.all(SessionFilter())
+        return any(one.user_id == session.user_id and one.session_id != session.session_id for one in others)
+
+    # ---- more of the registry ----
+
+    async def session(self, session_id: str) -> Session:
+        """Raises NotFound."""
+        self._ready()
+        return await self._registry.need(session_id)
+
+    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
+        """In the order of their ids, after one."""
+        return await self._ready().sessions(wanted, after=after, limit=limit)
+
+    async def set_proxy(self, session_id: str, proxy: str | None) -> Session:
+        """socks5://, socks4:// or http://user:password@host:port; None: straight. It is used from the next connect on."""
+        self._ready()
+        self._must_be_able().check_proxy(proxy)
+        sealed = None if proxy is None else self._vault.seal(proxy, context=proxy_context(session_id))
+        return await self._registry.change(session_id, lambda old: msgspec.structs.replace(old, proxy=sealed))
+
+    async def activate_session(self, session_id: str) -> Session:
+        """The contrary of `deactivate_session`."""
+        self._ready()
+        session = await self._registry.change(session_id, lambda old: msgspec.structs.replace(old, is_active=True))
+        self.look()
+        return session
+
+    # ---- signing in ----
+
+    async def send_code(self, session_id: str, phone: str | None = None, *, by_sms: bool = False) -> Session:
+        return await self._signer().begin(session_id, phone, by_sms=by_sms)
+
+    async def give_code(self, session_id: str, code: str) -> Session:
+        return await self._signer().give_code(session_id, code)
+
+    async def give_password(self, session_id: str, password: str) -> Session:
+        return await self._signer().give_password(session_id, password)
+
+    async def qr(self, session_id: str) -> Qr:
+        """What became of it is in the session's state."""
+        return await self._signer().qr(session_id)
+
+    async def cancel_sign_in(self, session_id: str) -> Session:
+        return await self._signer().cancel(session_id)
+
+    # ---- running ----
+
+    async def start(self, session_id: str) -> Session:
+        return await self._running().start(session_id)
+
+    async def stop(self, session_id: str) -> Session:
+        return await self._running().stop(session_id)
+
+    async def restart(self, session_id: str) -> Session:
+        """Connect anew. Raises Conflict if it does not run on this node."""
+        await self._running().restart(session_id)
+        return await self._registry.need(session_id)
+
+    async def log_out(self, session_id: str) -> Session:
+        """At Telegram, too. Raises Conflict if it runs on another node."""
+        try:
+            return await self._running().log_out(session_id)
+        except ClientError as error:
+            raise problem_of(error) from None
+
+    def import_files(
+        self, paths: Sequence[Path], *, agent_id: str, check: bool = False, keep_files: bool = False
+    ) -> AsyncIterator[Looked]:
+        """One report for each file, as it comes. See `peik.accounts.session_files`."""
+        self._ready()
+        return self._imported(self._must_be_able().run(paths, agent_id=agent_id, check=check, keep_files=keep_files))
+
+    async def _imported(self, reports: AsyncIterator[Looked]) -> AsyncIterator[Looked]:
+        async for report in reports:
+            yield report
+        self.look()
+
+    async def reseal(self) -> Resealed:
+        """After a change of PEIK_SECRET_KEY."""
+        self._ready()
+        return await reseal(self._registry, self._vault)
+
+    # ---- what they saw ----
+
+    async def messages(
+        self, wanted: MessageFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Message], str | None]:
+        return await self._ready().messages(wanted, cursor=cursor, limit=limit)
+
+    async def count_messages(self, wanted: MessageFilter) -> int:
+        return await self._ready().count_messages(wanted)
+
+    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
+        """The oldest first. Raises NotFound."""
+        found = await self._ready().versions(session_id, chat_id, message_id)
+        if not found:
+            raise NotFound(code="no_such_message", detail="This message is not in the archive.")
+        return found
+
+    async def events(
+        self, wanted: EventFilter, *, cursor: str | None, limit: int
+    ) -> tuple[list[Happening], str | None]:
+        return await self._ready().events(wanted, cursor=cursor, limit=limit)
+
+    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+        return await self._ready().logs(wanted, cursor=cursor, limit=limit)
+
+    async def archive(self) -> Archive:
+        """For those who look after what is in it. Raises Unavailable until it is open."""
+        return self._ready()
+
+    async def forget_person(self, user_id: int) -> Mapping[str, int]:
+        """How many rows went, by kind."""
+        return await self._ready().forget_person(user_id)
+
+    async def follow(
+        self, wanted: Wanted, *, after: Mapping[str, int] | None = None, reader: str | None = None
+    ) -> Follower:
+        """What is archived from now on, in order for each session; with `after`, from behind these lines; with a reader's
+        name, from where that reader was. Raises BadInput for both at once."""
+        self._ready()
+        if after is not None and reader is not None:
+            raise BadInput(code="two_places", detail="Give a place, or the name of a reader; not both.")
+        return await self._feeds.follow(wanted, after=after, reader=reader)
+
+    async def forget_reader(self, reader: str) -> bool:
+        return await self._ready().remove_reader(reader)
+
+    # ---- crawls ----
+
+    async def chats(self, session_id: str) -> list[ChatState]:
+        """Chats of which something is known, in the order of their ids."""
+        self._ready()
+        await self._registry.need(session_id)
+        return sorted(
+            (one for one in await self._archive.chat_states(session_id) if one.chat_id), key=lambda one: one.chat_id
+        )
+
+    async def crawl(self, session_id: str, chat_id: int, *, until_ms: int = 0) -> ChatState:
+        """Read the chat's history backwards. Durable when it returns; it goes on after restarts until it is done."""
+        await self.session(session_id)
+        state = await ask_for_crawl(self._chats_of(session_id), chat_id, until_ms=until_ms)
+        runner = None if self._crew is None else self._crew.runner_of(session_id)
+        if runner is not None:
+            runner.ring()
+        return state
+
+    async def stop_crawl(self, session_id: str, chat_id: int) -> ChatState:
+        await self.session(session_id)
+        if all(one.chat_id != chat_id for one in await self._archive.chat_states(session_id)):
+            raise NotFound(code="no_such_chat", detail="Nothing is known of this chat.")
+        return await stop_crawl(self._chats_of(session_id), chat_id)
+
+    def _chats_of(self, session_id: str) -> ChatStates:
+        runner = None if self._crew is None else self._crew.runner_of(session_id)
+        return runner.chats if runner is not None else ChatStates(session_id, self._archive, self._vault, self._clock)

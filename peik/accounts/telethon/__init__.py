@@ -1,0 +1,1 @@
+"""The MTProto client port, on Telethon."""

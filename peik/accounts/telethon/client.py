@@ -1,0 +1,530 @@
+"""One account over MTProto, by Telethon: the port `Client`.
+
+Nothing sleeps in here because Telegram said so: a flood wait is told. Nothing that was not taken is counted as seen.
+"""
+
+import asyncio
+import contextlib
+import re
+import sqlite3
+import struct
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+from telethon import functions, types, utils
+from telethon.errors import RPCError
+from telethon.password import compute_check
+from telethon.sessions import SQLiteSession, StringSession
+
+from peik.accounts.client import Client, ClientError, CodeSent, Dialog, Listener, Me, Qr, Trouble
+from peik.accounts.telethon.errors import Impossible, client_error, name_of, translated
+from peik.accounts.telethon.objects import Deleted, Reader
+from peik.accounts.telethon.sends import Sending
+from peik.accounts.telethon.updates import Intake, WatchedTelegram, check_telethon, read_place
+from peik.archive.store import Message
+from peik.clock import Clock
+from peik.core.outcome import Fault, Reply
+from peik.core.problem import BadInput
+from peik.errors import described
+from peik.telegram.port import Request
+
+# What a TelegramClient is made of: the session it signs in with, the way it goes, and the device it says to be.
+
+
+ENTITIES_MAX = 20_000  # people and chats whose access hashes are remembered; others are looked up again
+
+_FILE = re.compile(r"[A-Za-z0-9+@_-][A-Za-z0-9+@._-]{0,120}")
+_PROXIES = {"socks5": "socks5", "socks5h": "socks5", "socks4": "socks4", "http": "http"}
+_PORTS = {"socks5": 1080, "socks4": 1080, "http": 8080}
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What Telegram shows in its list of devices. It never follows the machine, the kernel or our version: a session whose
+    device changes looks stolen."""
+
+    model: str = "Peik"
+    system: str = "Linux"
+    app: str = "1.0"
+    language: str = "en"
+
+    def options(self) -> dict[str, str]:
+        return {
+            "device_model": self.model,
+            "system_version": self.system,
+            "app_version": self.app,
+            "lang_code": self.language,
+            "system_lang_code": self.language,
+        }
+
+
+def session_of(secret: str | None, file: str | None, folder: Path | None) -> Callable[[], Any]:
+    """How to open the session. Raises BadInput, now or when it is opened."""
+    if file is not None:
+        path = session_path(file, folder)
+        return lambda: _open_file(path)
+    return lambda: _open_string(secret)
+
+
+def session_path(file: str, folder: Path | None) -> Path:
+    """Where a session file lies: in the folder, never elsewhere."""
+    if folder is None:
+        raise BadInput(code="no_sessions_dir", detail="This session is kept in a file: set PEIK_SESSIONS_DIR.")
+    if not _FILE.fullmatch(file):
+        raise BadInput(
+            code="malformed_session_file", detail="A session file is named by letters, digits and . _ - + @ only."
+        )
+    name = file if file.endswith(".session") else f"{file}.session"
+    return folder / name
+
+
+def _open_string(secret: str | None) -> Any:
+    try:
+        session = StringSession(secret or None)
+    except (ValueError, struct.error):
+        # Not "from error": what it quotes could be part of the key.
+        raise BadInput(code="malformed_session", detail="This is not a session string of Telethon 1.") from None
+    session._entities = _Rows()  # noqa: SLF001  a set there: it grows with everybody ever seen
+    return session
+
+
+class _Rows(dict[Any, tuple[Any, ...]]):
+    """What Telethon knows of people and chats, the latest seen, in place of a set of rows that only grows."""
+
+    def __ior__(self, rows: Iterable[tuple[Any, ...]]) -> Self:  # type: ignore[override, misc]
+        for row in rows:
+            self.pop(row[0], None)
+            self[row[0]] = row
+        while len(self) > ENTITIES_MAX:
+            del self[next(iter(self.keys()))]
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+
+def _open_file(path: Path) -> Any:
+    if not path.is_file():
+        raise BadInput(code="no_session_file", detail=f"There is no session file {path.name} in PEIK_SESSIONS_DIR.")
+    with contextlib.suppress(sqlite3.Error, ValueError, TypeError):
+        return SQLiteSession(str(path))
+    raise BadInput(code="malformed_session_file", detail=f"{path.name} is not a session file of Telethon 1.")
+
+
+def proxy_of(url: str | None) -> dict[str, Any] | None:
+    """A proxy as Telethon takes it. Raises BadInput: Telethon would go without a proxy that it cannot use."""
+    if url is None:
+        return None
+    try:
+        parts = urllib.parse.urlsplit(url)
+        kind, host, port = _PROXIES.get(parts.scheme), parts.hostname, parts.port
+    except ValueError:
+        kind = host = port = None
+    if kind is None or not host:
+        raise BadInput(
+            code="malformed_proxy",
+            detail="A session's proxy should be like socks5://user:password@host:1080 or http://host:8080.",
+        )
+    try:
+        import python_socks  # noqa: F401  only who uses a proxy needs it
+    except ImportError:
+        raise BadInput(
+            code="no_proxy_support",
+            detail="A session needs python-socks to use a proxy: pip install peik[sessions].",
+        ) from None
+    return {
+        "proxy_type": kind,
+        "addr": host,
+        "port": port or _PORTS[kind],
+        "username": urllib.parse.unquote(parts.username) if parts.username else None,
+        "password": urllib.parse.unquote(parts.password) if parts.password else None,
+        "rdns": True,
+    }
+
+
+# What opens a chat for an account: kept as a few bytes, and read again.
+
+
+_ACCESS = struct.Struct("<cqq")
+
+
+def kind_of(dialog: Any) -> str:
+    if dialog.is_user:
+        return "private"
+    if not dialog.is_channel:
+        return "group"
+    return "supergroup" if dialog.is_group else "channel"
+
+
+def access_to(peer: Any) -> bytes:
+    match peer:
+        case types.InputPeerUser():
+            return _ACCESS.pack(b"U", peer.user_id, peer.access_hash)
+        case types.InputPeerChannel():
+            return _ACCESS.pack(b"C", peer.channel_id, peer.access_hash)
+        case types.InputPeerChat():
+            return _ACCESS.pack(b"G", peer.chat_id, 0)
+    return _ACCESS.pack(b"S", 0, 0)  # saved messages
+
+
+def peer_behind(access: bytes) -> Any:
+    try:
+        kind, number, access_hash = _ACCESS.unpack(access)
+    except struct.error:
+        raise ClientError(Trouble.REFUSED, "What is kept to open this chat cannot be read.") from None
+    match kind:
+        case b"U":
+            return types.InputPeerUser(number, access_hash)
+        case b"C":
+            return types.InputPeerChannel(number, access_hash)
+        case b"G":
+            return types.InputPeerChat(number)
+    return types.InputPeerSelf()
+
+
+CONNECT_S = 15.0  # one attempt
+DIALOGS_MAX = 10_000
+HISTORY_MAX = 100  # Telegram gives no more at once
+QR_LOOK_S = 5.0  # Telegram tells of a scan; should that get lost we ask
+
+_WAYS = {
+    types.auth.SentCodeTypeApp: "app",
+    types.auth.SentCodeTypeSms: "sms",
+    types.auth.SentCodeTypeSmsWord: "sms",
+    types.auth.SentCodeTypeSmsPhrase: "sms",
+    types.auth.SentCodeTypeFirebaseSms: "sms",
+    types.auth.SentCodeTypeCall: "call",
+    types.auth.SentCodeTypeFlashCall: "flash_call",
+    types.auth.SentCodeTypeMissedCall: "missed_call",
+    types.auth.SentCodeTypeEmailCode: "email",
+    types.auth.SentCodeTypeSetUpEmailRequired: "email",
+    types.auth.SentCodeTypeFragmentSms: "fragment",
+}
+
+
+class TelethonClients:
+    """Makes clients: the port `ClientFactory`. Raises StartError if this Telethon is not one that we know."""
+
+    def __init__(
+        self,
+        *,
+        api_id: int,
+        api_hash: str,
+        clock: Clock,
+        sessions_dir: Path | None = None,
+        device: Device | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> None:
+        """`prepare` sees each TelegramClient before it connects: tests put their own wire into it."""
+        check_telethon()
+        self._api = (api_id, api_hash)
+        self._clock = clock
+        self._sessions_dir = sessions_dir
+        self._device = device or Device()
+        self._prepare = prepare
+
+    def __call__(
+        self, *, session_id: str, agent_id: str, secret: str | None, file: str | None, proxy: str | None
+    ) -> Client:
+        options = {
+            "proxy": proxy_of(proxy),
+            "timeout": CONNECT_S,
+            "connection_retries": 3,  # then `on_lost`: who runs the session tries again, in its own time
+            "flood_sleep_threshold": 0,
+            "request_retries": 1,  # and the first: a phone may have to go to another data centre
+            "raise_last_call_error": True,
+            **self._device.options(),
+        }
+        session = session_of(secret, file, self._sessions_dir)
+
+        def make() -> Any:
+            telegram = WatchedTelegram(session(), *self._api, **options)
+            if self._prepare is not None:
+                self._prepare(telegram)
+            return telegram
+
+        session().close()  # what is wrong with it is said now
+        reader = Reader(session_id=session_id, agent_id=agent_id, wall_ms=self._clock.wall_ms)
+        return TelethonClient(make, self._api, reader, self._clock)
+
+
+class TelethonClient:
+    """The port `Client`. Each connect makes a TelegramClient of its own, with the key of the one before."""
+
+    def __init__(self, make: Callable[[], Any], api: tuple[int, str], reader: Reader, clock: Clock) -> None:
+        self._make = make
+        self._api_id, self._api_hash = api
+        self._reader = reader
+        self._clock = clock
+        self._telegram: Any = None
+        self._secret = ""
+        self._intake: Intake | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_closing = False
+        self._has_dialogs = False
+
+    async def connect(self) -> Me | None:
+        with translated():
+            telegram = self._telegram = self._make()
+            if self._secret and not isinstance(telegram.session, SQLiteSession):
+                _put_key(telegram, self._secret)
+            self._is_closing = False
+            try:
+                await telegram.connect()
+                return await self._me()
+            except BaseException:
+                await telegram.disconnect()
+                raise
+
+    async def disconnect(self) -> None:
+        self._is_closing = True
+        telegram = self._telegram
+        if telegram is None or telegram.session is None:
+            return
+        self._secret = self.secret()
+        with translated():
+            await telegram.disconnect()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._telegram is not None and bool(self._telegram.is_connected())
+
+    def secret(self) -> str:
+        session = getattr(self._telegram, "session", None)
+        return self._secret if session is None else StringSession.save(session) or self._secret
+
+    # Signing in.
+
+    async def send_code(self, phone: str, *, by_sms: bool = False) -> CodeSent:
+        with translated():
+            request = functions.auth.SendCodeRequest(phone, self._api_id, self._api_hash, types.CodeSettings())
+            sent = await self._telegram(request)
+            if by_sms and isinstance(sent, types.auth.SentCode) and _WAYS.get(type(sent.type)) == "app":
+                sent = await self._telegram(functions.auth.ResendCodeRequest(phone, sent.phone_code_hash))
+        if not isinstance(sent, types.auth.SentCode):
+            raise ClientError(
+                Trouble.REFUSED, f"Telegram wants something else before it sends a code: {type(sent).__name__}."
+            )
+        return CodeSent(
+            code_hash=sent.phone_code_hash,
+            way=_WAYS.get(type(sent.type), "app"),
+            length=getattr(sent.type, "length", None),
+            timeout_s=sent.timeout,
+        )
+
+    async def sign_in(self, phone: str, code: str, code_hash: str) -> Me:
+        with translated():
+            request = functions.auth.SignInRequest(phone, code_hash, phone_code=code)
+            return await self._signed_in(await self._telegram(request))
+
+    async def give_password(self, password: str) -> Me:
+        with translated():
+            question = await self._telegram(functions.account.GetPasswordRequest())
+            # The proof takes the better part of a second to compute.
+            answer = await asyncio.to_thread(compute_check, question, password)
+            return await self._signed_in(await self._telegram(functions.auth.CheckPasswordRequest(answer)))
+
+    async def qr(self) -> Qr:
+        with translated():
+            self._telegram.qr_news.clear()
+            token = await self._login_token()
+        if not isinstance(token, types.auth.LoginToken):
+            raise ClientError(Trouble.REFUSED, "This session is signed in already.")
+        return Qr(url=_qr_url(token.token), expires_at_ms=int(token.expires.timestamp()) * 1000)
+
+    async def qr_scanned(self, *, timeout_s: float) -> Me | None:
+        ends_at = self._clock.mono() + timeout_s
+        with translated():
+            while True:
+                left_s = ends_at - self._clock.mono()
+                if left_s > 0:
+                    try:
+                        async with asyncio.timeout(min(left_s, QR_LOOK_S)):
+                            await self._telegram.qr_news.wait()
+                    except TimeoutError:
+                        pass
+                token = await self._login_token()
+                if isinstance(token, types.auth.LoginTokenSuccess):
+                    return await self._signed_in(token.authorization)
+                self._telegram.qr_news.clear()
+                if self._clock.mono() >= ends_at:
+                    return None
+
+    async def log_out(self) -> None:
+        self._is_closing = True
+        with translated():
+            await self._telegram(functions.auth.LogOutRequest())
+        await self.disconnect()
+        self._secret = ""
+
+    async def _login_token(self) -> Any:
+        request = functions.auth.ExportLoginTokenRequest(self._api_id, self._api_hash, except_ids=[])
+        token = await self._telegram(request)
+        if isinstance(token, types.auth.LoginTokenMigrateTo):
+            await self._telegram._switch_dc(token.dc_id)  # noqa: SLF001  Telethon's own QR login does the same
+            token = await self._telegram(functions.auth.ImportLoginTokenRequest(token.token))
+        return token
+
+    async def _signed_in(self, authorization: Any) -> Me:
+        if not isinstance(authorization, types.auth.Authorization):
+            raise ClientError(
+                Trouble.NOT_REGISTERED, "This number has no Telegram account. Make one with Telegram's own app."
+            )
+        await self._telegram._on_login(authorization.user)  # noqa: SLF001  asks where the updates begin
+        return self._known(authorization.user)
+
+    async def _me(self) -> Me | None:
+        try:
+            users = await self._telegram(functions.users.GetUsersRequest([types.InputUserSelf()]))
+        except RPCError as error:
+            if name_of(error) in ("AUTH_KEY_UNREGISTERED", "AUTH_KEY_PERM_EMPTY"):
+                return None
+            raise
+        return self._known(users[0])
+
+    def _known(self, user: Any) -> Me:
+        self._reader.self_id = user.id
+        return Me(
+            user_id=user.id,
+            phone=f"+{user.phone}" if user.phone else None,
+            username=user.username,
+            first_name=user.first_name or "",
+            is_bot=bool(user.bot),
+        )
+
+    # Seeing.
+
+    async def listen(self, listener: Listener, state: bytes | None) -> None:
+        place = None if state is None else read_place(state)
+        if place is None:
+            await self.dialogs()  # they say where each channel is now: what is not known cannot be caught up later
+        intake = self._intake = Intake(self._reader, listener, self._clock.mono)
+        with translated():
+            await self._telegram.begin(intake, place)
+        self._tasks = [
+            asyncio.create_task(self._take(intake), name="session intake"),
+            asyncio.create_task(self._watch(listener), name="session watch"),
+        ]
+
+    async def _take(self, intake: Intake) -> None:
+        try:
+            await intake.run()
+        except Exception as error:  # noqa: BLE001  whatever the listener met, nothing may be counted as seen after it
+            words = f"What was seen could not be kept, and is asked for again: {described(error)}"
+            self._telegram.mark_lost(ClientError(Trouble.OFFLINE, words))
+            await self._telegram.disconnect()
+
+    async def _watch(self, listener: Listener) -> None:
+        error: BaseException | None = None
+        try:
+            await self._telegram.disconnected
+        except Exception as raised:  # noqa: BLE001  why the connection ended
+            error = raised
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._secret = self.secret()
+        found = self._telegram.why_lost or error
+        await self._telegram.disconnect()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        lost = ClientError(Trouble.OFFLINE, "The connection ended.") if found is None else client_error(found)
+        listener.on_lost(lost)
+
+    async def dialogs(self) -> list[Dialog]:
+        with translated():
+            found = await self._telegram.get_dialogs(limit=DIALOGS_MAX, ignore_migrated=True)
+        self._has_dialogs = True
+        return [
+            Dialog(
+                chat_id=utils.get_peer_id(one.dialog.peer),
+                title=one.name or "",
+                kind=kind_of(one),
+                top_message_id=one.dialog.top_message,
+                access=access_to(one.input_entity),
+            )
+            for one in found
+        ]
+
+    async def history(
+        self, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
+    ) -> list[Message]:
+        with translated():
+            try:
+                peer = await self._peer(chat_id) if access is None else peer_behind(access)
+            except Impossible as error:
+                raise ClientError(Trouble.REFUSED, str(error)) from None
+            found: list[Message] = []
+            while len(found) < limit:
+                page = await self._telegram(
+                    functions.messages.GetHistoryRequest(
+                        peer=peer,
+                        offset_id=below or 0,
+                        offset_date=None,
+                        add_offset=0,
+                        limit=min(HISTORY_MAX, limit - len(found)),
+                        max_id=0,
+                        min_id=above,
+                        hash=0,
+                    )
+                )
+                read = [self._reader.message(one) for one in page.messages]
+                found.extend(one for one in read if one is not None and one.message_id > above)
+                if not page.messages:
+                    break
+                below = page.messages[-1].id
+            return found
+
+    # Sending.
+
+    async def carry(self, request: Request, *, random_id: int) -> Reply:
+        if self._telegram is None:
+            return Reply(fault=Fault.NOT_TRIED, left=False, detail="the session is not connected")
+        sending = Sending(self._telegram, self._peer, is_broadcast=self._is_broadcast, on_deleted=self._on_deleted)
+        return await sending.carry(request, random_id=random_id)
+
+    def _on_deleted(self, deleted: Deleted) -> None:
+        if self._intake is not None:
+            self._intake.put_seen(deleted)
+
+    async def _peer(self, chat: int | str) -> Any:
+        """What Telegram wants to be shown to open a chat. Raises Impossible."""
+        with translated():
+            for is_last in (self._has_dialogs, True):
+                try:
+                    return self._named(await self._telegram.get_input_entity(chat))
+                except (ValueError, TypeError):
+                    if is_last:
+                        break
+                await self.dialogs()  # they bring the access hashes of all chats, once
+        raise Impossible("chat not found")
+
+    def _named(self, peer: Any) -> Any:
+        """The account itself by its id, as in any other chat."""
+        if not isinstance(peer, types.InputPeerSelf):
+            return peer
+        me = self._telegram._mb_entity_cache.get(self._reader.self_id)  # noqa: SLF001  put there at sign-in
+        return types.InputPeerUser(me.id, me.hash)
+
+    def _is_broadcast(self, channel_id: int) -> bool:
+        entity = self._telegram._mb_entity_cache.get(channel_id)  # noqa: SLF001  no request for a word in an answer
+        return entity is not None and bool(entity.is_broadcast)
+
+
+def _put_key(telegram: Any, secret: str) -> None:
+    """Give a new TelegramClient the key that the one before had made."""
+    kept = StringSession(secret)
+    telegram.session.set_dc(kept.dc_id, kept.server_address, kept.port)
+    telegram.session.auth_key = kept.auth_key
+    telegram._sender.auth_key.key = kept.auth_key.key  # noqa: SLF001  it took the old one when it was made
+
+
+def _qr_url(token: bytes) -> str:
+    return f"tg://login?token={StringSession.encode(token).rstrip('=')}"

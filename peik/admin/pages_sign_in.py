@@ -1,0 +1,213 @@
+"""Signing in, by an API key or by name and password, and signing out again."""
+
+import hmac
+import re
+import secrets
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from peik.admin.model import Role
+from peik.admin.sign_ins import AGE_MS, HOME_MS, Attempts, csrf_of, who_of
+from peik.errors import Denied, Forbidden, Problem, TooMany
+from peik.web.access import too_often
+from peik.web.dashboard.board import COOKIE, Board, Page, Visitor, cookie_of, fields_of, is_https, is_own_form, own_path
+from peik.web.limits import address_of as sender_of
+
+PATH = "/admin/sign-in"
+_FORM_COOKIE = "peik_form"  # ties the form to this browser before there is a session
+_FORM_BYTES = 16
+_FORM_TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")  # those bytes, as we write them
+_DEVICE_COOKIE = "peik_device"  # stays after a sign-out: strangers cannot lock out whoever has signed in here
+_DEVICE_CHARS_MAX = 100
+_FIELD_CHARS_MAX = 500
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What somebody filled in: a key, or a name and a password."""
+
+    key: str
+    name: str
+    password: str
+
+    def __repr__(self) -> str:
+        return "Given(…)"
+
+
+class SignInPages:
+    def __init__(self, board: Board, attempts: Attempts) -> None:
+        self._board = board
+        self._attempts = attempts
+
+    def table(self) -> tuple[Page, ...]:
+        """What needs a sign-in itself. The form is the door's own: it is the only page for strangers."""
+        return (
+            ("POST", "/admin/sign-out", self.sign_out, Role.VIEWER, "sign_out"),
+            ("POST", "/admin/sign-out-everywhere", self.sign_out_everywhere, Role.VIEWER, "sign_out.everywhere"),
+        )
+
+    # ---- for strangers ----
+
+    def form(
+        self,
+        request: Request,
+        *,
+        language: str,
+        theme: str,
+        problem: Problem | None = None,
+        next_url: str | None = None,
+    ) -> Response:
+        token = _form_token(request) or secrets.token_urlsafe(_FORM_BYTES)
+        body = self._board.render(
+            "sign_in.html",
+            request=request,
+            visitor=None,
+            language=language,
+            theme=theme,
+            context={
+                "problem": problem,
+                "csrf": csrf_of(token),
+                "next_url": own_path(next_url if next_url is not None else request.query_params.get("next", "")),
+            },
+        )
+        response = Response(body, 200 if problem is None else problem.status, media_type="text/html; charset=utf-8")
+        if isinstance(problem, TooMany):
+            response.headers["Retry-After"] = str(problem.retry_after_s)
+        response.set_cookie(_FORM_COOKIE, token, path="/admin", httponly=True, samesite="lax", secure=is_https(request))
+        return response
+
+    async def post(self, request: Request, *, language: str, theme: str) -> Response:
+        form = await request.form()
+        fields = fields_of(form)
+        next_url = own_path(fields.get("next", ""))
+        try:
+            self._check_form(request, fields)
+            password = form.get("password")  # as it was typed, its spaces too
+            given = Given(
+                fields.get("key", "")[:_FIELD_CHARS_MAX],
+                fields.get("name", "")[:_FIELD_CHARS_MAX],
+                password[:_FIELD_CHARS_MAX] if isinstance(password, str) else "",
+            )
+            address, device = address_of(request), (cookie_of(request, _DEVICE_COOKIE) or "")[:_DEVICE_CHARS_MAX]
+            device = device or secrets.token_urlsafe(32)
+            if given.key:
+                token = await self._by_key(given.key, address=address)
+            else:
+                token = await self._by_password(given, address=address, device=device)
+        except (Denied, TooMany) as problem:
+            return self.form(request, language=language, theme=theme, problem=problem, next_url=next_url)
+        if before := cookie_of(request, COOKIE):
+            await self._board.sign_ins.sign_out(before)  # a browser is signed in as one
+        response = RedirectResponse(next_url, 303)
+        response.set_cookie(
+            COOKIE,
+            token,
+            max_age=AGE_MS // 1000,
+            path="/admin",
+            httponly=True,
+            samesite="lax",
+            secure=is_https(request),
+        )
+        if not given.key:
+            response.set_cookie(
+                _DEVICE_COOKIE,
+                device,
+                max_age=HOME_MS // 1000,
+                path="/admin/sign-in",
+                httponly=True,
+                samesite="lax",
+                secure=is_https(request),
+            )
+        response.delete_cookie(_FORM_COOKIE, path="/admin")
+        return response
+
+    def _check_form(self, request: Request, fields: dict[str, str]) -> None:
+        token = _form_token(request)
+        is_ours = hmac.compare_digest(csrf_of(token).encode(), fields.get("csrf", "").encode())
+        if not (token and is_ours and is_own_form(request)):
+            raise Forbidden(
+                code="foreign_form", detail="This form did not come from here, or it is too old. Try again."
+            )
+
+    async def _by_key(self, text: str, *, address: str) -> str:
+        """The token for the browser. Guesses are counted as at the other doors, and with theirs. Raises Denied, TooMany."""
+        sign_ins, gate, now = self._board.sign_ins, self._board.peik.gate, self._board.peik.clock.mono()
+        key, host = sign_ins.key(text), address or None
+        wait_s = gate.wrong_wait_s(host, text, now) if key is None else gate.holder_wait_s(host, key.id, key.rate, now)
+        if wait_s:
+            await self._note_again("key", "too_many_requests", address=address)
+            raise too_often(wait_s)
+        if key is None:
+            await self._note_wrong("?", "key", address=address, failed="wrong_key")
+            raise Denied(code="wrong_sign_in_key", detail="This key is not known here, or its time is over.")
+        token = await sign_ins.sign_in_key(key, address=address)
+        await self._note(who_of(key), "key", address=address)
+        return token
+
+    async def _by_password(self, given: Given, *, address: str, device: str) -> str:
+        """The token for the browser. Raises Denied, Forbidden, and Unavailable if too many try at once."""
+        people = self._board.people
+        try:
+            places = await self._attempts.begin(name=given.name, address=address, device=device)
+        except Forbidden as problem:
+            await self._note_again("password", problem.code, address=address)
+            raise
+        person = await people.is_right(given.name, given.password)
+        if person is None:
+            # What was written as a name may be a password in the wrong field, so that only known names are noted.
+            known = await people.person(given.name)
+            name = "?" if known is None else known.name
+            await self._note_wrong(name, "password", address=address, failed="wrong_password")
+            raise Denied(code="wrong_sign_in", detail="Name and password do not belong together.")
+        token = await self._board.sign_ins.sign_in_person(person, address=address)
+        await self._attempts.forgive(places, name=person.name, address=address, device=device)
+        await self._note(person.name, "password", address=address)
+        return token
+
+    async def _note(self, who: str, target: str, *, address: str, failed: str = "") -> None:
+        await self._board.audit.note(
+            who=who, action="sign_in", target=target, is_done=not failed, detail=failed, address=address
+        )
+
+    async def _note_wrong(self, who: str, target: str, *, address: str, failed: str) -> None:
+        """A line for each, and one for many if somebody goes on with what costs him no guess: the same wrong key."""
+        refusals, sender = self._board.audit.refusals, f"sign-in {sender_of(address)}"
+        try:
+            refusals.check(sender)
+        except Forbidden:
+            await self._note_again(target, failed, address=address)
+            return
+        refusals.note(sender)
+        await self._note(who, target, address=address, failed=failed)
+
+    async def _note_again(self, target: str, failed: str, *, address: str) -> None:
+        await self._board.audit.note_refused_again(
+            who="?", action="sign_in", target=target, detail=failed, address=address
+        )
+
+    # ---- for those who are in ----
+
+    async def sign_out(self, request: Request, visitor: Visitor) -> Response:
+        await self._board.sign_ins.sign_out(cookie_of(request, COOKIE) or "")
+        return _left()
+
+    async def sign_out_everywhere(self, request: Request, visitor: Visitor) -> Response:
+        await self._board.sign_ins.sign_out_everywhere(cookie_of(request, COOKIE) or "")
+        return _left()
+
+
+def _form_token(request: Request) -> str:
+    """What we tied this browser to; empty: nothing that is ours."""
+    shown = cookie_of(request, _FORM_COOKIE) or ""
+    return shown if _FORM_TOKEN.fullmatch(shown) else ""
+
+
+def address_of(request: Request) -> str:
+    return "" if request.client is None else request.client.host
+
+
+def _left() -> Response:
+    response = RedirectResponse(PATH, 303)
+    response.delete_cookie(COOKIE, path="/admin")
+    return response

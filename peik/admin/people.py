@@ -1,0 +1,183 @@
+"""The people of the dashboard, each with a name, a role and a password. Whoever has an API key needs none of this."""
+
+import asyncio
+import contextlib
+import re
+import secrets
+from collections.abc import AsyncIterator
+
+import argon2
+import msgspec
+
+from peik.admin.model import Role
+from peik.clock import Clock
+from peik.core.documents import Filing, Paper, PaperStore
+from peik.errors import BadInput, Conflict, NotFound, Unavailable
+
+# Passwords of people: Argon2id, on threads of their own, and only so many at once, for each takes 64 MB while it is
+# counted.
+
+
+CHARS_MIN = 10
+CHARS_MAX = 200
+AT_ONCE_MAX = 2
+WAITING_MAX = 10  # behind those: a second or so. Whoever comes with a crowd is told so instead of made to wait in it
+
+
+class Passwords:
+    def __init__(self) -> None:
+        self._hasher = argon2.PasswordHasher()
+        self._gate = asyncio.Semaphore(AT_ONCE_MAX)
+        self._inside = 0
+        self._nobodys: str | None = None
+
+    async def hashed(self, password: str) -> str:
+        """As it is kept. Raises BadInput for one that is too short."""
+        if not CHARS_MIN <= len(password) <= CHARS_MAX:
+            raise BadInput(
+                code="bad_password",
+                detail=f"A password has {CHARS_MIN} to {CHARS_MAX} characters. Choose a longer one.",
+            )
+        async with self._turn():
+            return await asyncio.to_thread(self._hasher.hash, password)
+
+    async def is_right(self, kept: str | None, password: str) -> bool:
+        """Whether it is this one. Of nobody (None) too it takes as long as ever: time tells no names. Raises Unavailable."""
+        if len(password) > CHARS_MAX:
+            return False
+        async with self._turn():
+            if self._nobodys is None:
+                self._nobodys = await asyncio.to_thread(self._hasher.hash, secrets.token_urlsafe())
+            is_same = await asyncio.to_thread(self._verify, kept or self._nobodys, password)
+        return is_same and kept is not None
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Raises Unavailable if too many wait already."""
+        if self._inside >= AT_ONCE_MAX + WAITING_MAX:
+            raise Unavailable(
+                code="too_many_sign_ins", detail="Too many try to sign in at once. Try again in a moment."
+            )
+        self._inside += 1
+        try:
+            async with self._gate:
+                yield
+        finally:
+            self._inside -= 1
+
+    def _verify(self, kept: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(kept, password)
+        except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+            return False
+
+
+SHELF = "admins"
+PEOPLE_MAX = 1000
+_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """As it is kept. `stamp` is new with every change: sign-ins of an older one are over."""
+
+    name: str
+    role: Role
+    password: str  # its Argon2 hash
+    stamp: str
+    created_at_ms: int
+    changed_at_ms: int
+
+    def __repr__(self) -> str:
+        return f"Person({self.name})"
+
+
+class People:
+    def __init__(self, papers: PaperStore, clock: Clock, passwords: Passwords | None = None) -> None:
+        self._papers = papers
+        self._clock = clock
+        self._passwords = passwords or Passwords()
+
+    async def everybody(self) -> list[Person]:
+        """In the order of names."""
+        return [_read(paper) for paper in await self._papers.papers(SHELF, limit=PEOPLE_MAX)]
+
+    async def person(self, name: str) -> Person | None:
+        if _NAME.fullmatch(known := _plain(name)) is None:
+            return None
+        paper = await self._papers.paper(SHELF, known)
+        return None if paper is None else _read(paper)
+
+    async def add(self, name: str, role: Role, password: str) -> Person:
+        """Raises BadInput, or Conflict (`person_exists`)."""
+        known = _plain(name)
+        if _NAME.fullmatch(known) is None:
+            raise BadInput(
+                code="bad_person", detail="A name has up to 64 letters a-z, digits, dots, dashes, @ and underscores."
+            )
+        if await self._papers.count_papers(SHELF) >= PEOPLE_MAX:
+            raise Conflict(code="too_many_people", detail=f"There are {PEOPLE_MAX} people already. Remove some first.")
+        hashed = await self._passwords.hashed(password)
+        at_ms = self._clock.wall_ms()
+        person = Person(
+            name=known, role=role, password=hashed, stamp=_stamp(), created_at_ms=at_ms, changed_at_ms=at_ms
+        )
+        try:
+            await self._papers.file([_filing(person, version=0)])
+        except Conflict:
+            raise Conflict(code="person_exists", detail=f"There is somebody named {known} already.") from None
+        return person
+
+    async def set_password(self, name: str, password: str) -> Person:
+        """Whoever is signed in by that name is signed out. Raises NotFound, BadInput."""
+        hashed = await self._passwords.hashed(password)
+        paper = await self._must(name)
+        return await self._change(paper, msgspec.structs.replace(_read(paper), password=hashed))
+
+    async def set_role(self, name: str, role: Role) -> Person:
+        """Whoever is signed in by that name is signed out. Raises NotFound."""
+        paper = await self._must(name)
+        return await self._change(paper, msgspec.structs.replace(_read(paper), role=role))
+
+    async def sign_out(self, name: str) -> Person:
+        """Everywhere. Raises NotFound."""
+        paper = await self._must(name)
+        return await self._change(paper, _read(paper))
+
+    async def remove(self, name: str) -> None:
+        """Whoever is signed in by that name is signed out. Raises NotFound."""
+        paper = await self._must(name)
+        await self._papers.file([Filing(shelf=SHELF, key=paper.key, body=None)])
+
+    async def is_right(self, name: str, password: str) -> Person | None:
+        """The person, if that is the password. It takes the same time for names that nobody has."""
+        person = await self.person(name)
+        is_right = await self._passwords.is_right(None if person is None else person.password, password)
+        return person if is_right else None
+
+    async def _must(self, name: str) -> Paper:
+        known = _plain(name)
+        paper = None if _NAME.fullmatch(known) is None else await self._papers.paper(SHELF, known)
+        if paper is None:
+            raise NotFound(code="unknown_person", detail=f"There is nobody named {name[:64]} here (any more).")
+        return paper
+
+    async def _change(self, paper: Paper, person: Person) -> Person:
+        changed = msgspec.structs.replace(person, stamp=_stamp(), changed_at_ms=self._clock.wall_ms())
+        await self._papers.file([_filing(changed, version=paper.version)])
+        return changed
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _stamp() -> str:
+    return secrets.token_hex(8)
+
+
+def _read(paper: Paper) -> Person:
+    return msgspec.json.decode(paper.body, type=Person)
+
+
+def _filing(person: Person, *, version: int) -> Filing:
+    return Filing(shelf=SHELF, key=person.name, body=msgspec.json.encode(person).decode(), version=version)

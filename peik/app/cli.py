@@ -1,0 +1,52 @@
+"""The command line begins here: `peik serve` by itself, everything else from the whole tree of commands."""
+
+import os
+import sys
+from typing import Any
+
+import typer
+
+from peik.cli.arguments import shielded
+from peik.cli.command import Exit, tell, write_problem
+from peik.errors import BadInput, Problem, StartError
+
+
+def _is_text(argument: str) -> bool:
+    """Python hands on bytes that are not UTF-8 as half characters, which can be neither sent nor printed."""
+    return argument.encode(errors="replace").decode() == argument
+
+
+# What Typer raises for all that can be wrong with a command line; it has no public name.
+_UsageError: type[Any] = typer.BadParameter.mro()[1]
+
+
+def main() -> None:
+    """Exit codes are in `commands/exits.py`."""
+    arguments = [shielded(argument) for argument in sys.argv[1:]]
+    if len(arguments) == 2 and arguments[0] == "--show-completion":
+        # Typer itself takes no shell here, and guesses it from the process above.
+        os.environ["_PEIK_COMPLETE"] = f"source_{arguments[1]}"
+    is_json = "--json" in arguments
+    if not all(map(_is_text, arguments)):
+        garbled = BadInput(code="garbled", detail="An argument is not text in UTF-8. Look at the terminal's encoding.")
+        sys.exit(tell(garbled, is_json=is_json))
+    try:
+        ended = _commands(arguments)(arguments, prog_name="peik", standalone_mode=not is_json)
+        sys.exit(ended if isinstance(ended, int) else 0)
+    except (StartError, Problem) as error:  # of a server that could not start
+        tell(error, is_json=is_json)
+        sys.exit(Exit.PROBLEM)
+    except _UsageError as error:
+        words = error.format_message()
+        write_problem(code="wrong_usage", status=400, detail=words)
+        sys.exit(Exit.USAGE)
+
+
+def _commands(arguments: list[str]) -> typer.Typer:
+    if arguments[:1] == ["serve"]:
+        from peik.app.cli_serve import only_serve
+
+        return only_serve()
+    from peik.app.commands import app
+
+    return app

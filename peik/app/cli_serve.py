@@ -1,0 +1,55 @@
+"""The trunk of the command line, with `peik serve` alone on it: that one runs for months, and what only other commands need is
+not in its memory."""
+
+from typing import Annotated
+
+import typer
+
+from peik import __version__
+from peik.cli.command import EXITS
+from peik.cli.examples import show_examples
+from peik.settings import cli
+from peik.settings.config import Config
+
+RUN = "Run"  # the panel of commands that stay
+
+
+def trunk() -> typer.Typer:
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+        help="The courier for Telegram.",
+        epilog="Exit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in EXITS.items()),
+    )
+    app.callback()(_peik)
+    app.command("serve", rich_help_panel=RUN)(cli.with_settings(_serve))
+    return app
+
+
+def only_serve() -> typer.Typer:
+    app = trunk()
+    show_examples(app)
+    return app
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _peik(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _serve(config: Config) -> int:
+    """Run Peik: accept letters, deliver them. Every setting is a flag, and flags win."""
+    from peik.app.serve import serve
+
+    return serve(config)

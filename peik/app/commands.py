@@ -1,0 +1,143 @@
+"""The whole command line: `peik demo` and `peik sim` here, on the trunk; the commands that ask something are in the modules
+beside this one."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from peik import __version__
+from peik.accounts import cli as sessions
+from peik.admin import cli, cli_keys
+from peik.alerts import cli as alerts
+from peik.app.cli_serve import RUN, trunk
+from peik.archive import cli as messages
+from peik.archive import cli_events
+from peik.backups import cli as backup
+from peik.broadcasts import cli as broadcast
+from peik.cli.command import asks
+from peik.cli.examples import show_examples
+from peik.contacts import cli as chats
+from peik.erasure import cli as forget
+from peik.errors import StartError
+from peik.importing import cli as importing
+from peik.inbox import cli as arrivals
+from peik.inbox import cli_consumers
+from peik.jobs import cli as jobs
+from peik.load import cli as load
+from peik.monitoring import cli as doctor
+from peik.monitoring import cli as nodes
+from peik.notifications import cli as users
+from peik.outbox import cli as dead
+from peik.outbox import cli as letters
+from peik.outbox import cli_bots
+from peik.secrets import cli as secrets
+from peik.settings import cli as settings
+from peik.storage import cli as migrate
+
+app = trunk()
+_INBOX = "Updates"
+_ACCOUNTS = "Accounts and their archive"
+_PEOPLE = "Bots, chats, access"
+_ITSELF = "Peik itself"
+
+
+@app.command(rich_help_panel=RUN)
+def demo(
+    once: Annotated[
+        bool | None,
+        typer.Option(
+            help="Play the story once, print the counts, and end; so it is where standard input is no terminal."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all chance in the story.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", hidden=True)] = False,
+) -> None:
+    """Watch Peik deliver through an outage, a crash and a flood. Needs no token and no network."""
+    from peik.demo.play import demo as play
+
+    is_watched = sys.stdin is not None and sys.stdin.isatty()  # else nobody is there to press Ctrl-C
+    raise typer.Exit(play(is_once=not is_watched if once is None else once, is_quick=quick, seed=seed))
+
+
+@app.command(rich_help_panel=RUN)
+def sim(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where bots go; 0 takes any free one.")] = 8082,
+    control_port: Annotated[int, typer.Option(min=0, max=65535, help="Where it is driven; 0 takes any free one.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Of all chance: ids, jitter, faults.")] = None,
+    config: Annotated[str, typer.Option(help="Options as a JSON object, or the path of a JSON file.")] = "{}",
+    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens in JSON, in a terminal too.")] = False,
+) -> None:
+    """Run the simulated Telegram alone. docs/simulator.md says what it can do."""
+    import uvloop
+
+    from peik.testing import SimServer, run_sim
+    from peik.testing.running import announce
+
+    def greet(server: SimServer) -> None:
+        if as_json or not sys.stdout.isatty():
+            announce(server)
+        else:
+            typer.echo(f"The simulated Telegram listens on {server.url}")
+            typer.echo(f"It is driven through {server.control_url}, for example /sim/counters. Ctrl-C ends it.")
+
+    try:
+        uvloop.run(run_sim(host, port, control_port=control_port, seed=seed, ready=greet, **_sim_options(config)))
+    except OSError as error:
+        raise StartError(f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port.") from None
+
+
+def _sim_options(text: str) -> dict[str, object]:
+    try:
+        whole = text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8")
+        return msgspec.json.decode(whole, type=dict[str, object])
+    except OSError as error:
+        raise StartError(f"--config {text}: {error.strerror}.") from None
+    except msgspec.DecodeError as error:
+        raise StartError(f"--config is not a JSON object: {error}.") from None
+
+
+letters.register(app)
+app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
+app.add_typer(broadcast.app, name="broadcast", rich_help_panel="Letters")
+app.add_typer(jobs.app, name="jobs", rich_help_panel="Long jobs")
+app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
+app.add_typer(cli_consumers.app, name="consumers", rich_help_panel=_INBOX)
+asks(app, rich_help_panel=_INBOX)(cli_consumers.inbox)
+asks(app, rich_help_panel=_INBOX)(cli_consumers.recover)
+app.add_typer(sessions.app, name="sessions", rich_help_panel=_ACCOUNTS)
+app.add_typer(messages.app, name="messages", rich_help_panel=_ACCOUNTS)
+app.add_typer(cli_events.app, name="events", rich_help_panel=_ACCOUNTS)
+asks(app, has_archive=True, rich_help_panel=_ACCOUNTS)(cli_events.logs)
+app.add_typer(cli_bots.app, name="bots", rich_help_panel=_PEOPLE)
+app.add_typer(users.app, name="users", rich_help_panel=_PEOPLE)
+asks(app, rich_help_panel=_PEOPLE)(users.notify)
+app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
+asks(app, rich_help_panel=_PEOPLE)(forget.forget)
+asks(app, rich_help_panel=_PEOPLE)(cli_keys.routes)
+app.add_typer(cli_keys.app, name="keys", rich_help_panel=_PEOPLE)
+app.add_typer(secrets.app, name="secrets", rich_help_panel=_PEOPLE)
+app.add_typer(cli.app, name="admins", rich_help_panel=_PEOPLE)
+app.command(rich_help_panel=_PEOPLE)(cli.audit)
+app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)
+app.add_typer(alerts.app, name="alerts", rich_help_panel=_ITSELF)
+app.command(rich_help_panel=_ITSELF)(doctor.doctor)
+app.command(rich_help_panel=_ITSELF)(load.load)
+app.command(rich_help_panel=_ITSELF)(migrate.migrate)
+importing.register(app, _ITSELF)
+app.add_typer(backup.app, name="backup", rich_help_panel=_ITSELF)
+app.add_typer(settings.app, name="config", rich_help_panel=_ITSELF)
+
+
+@app.command(rich_help_panel=_ITSELF)
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Print the version."""
+    typer.echo(msgspec.json.encode({"version": __version__}).decode() if as_json else __version__)
+
+
+show_examples(app)

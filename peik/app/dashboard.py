@@ -1,0 +1,447 @@
+"""The door of the dashboard: finds out who knocks, whether they may, and whether a form is theirs; then asks the page.
+
+Everything that changes something goes by here, and so into the audit log: begun before, ended after.
+"""
+
+import asyncio
+import hmac
+import re
+import traceback
+import urllib.parse
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route, Router
+
+from peik.accounts.pages import SessionPages
+from peik.admin.audit import Upkeep
+from peik.admin.model import Role
+from peik.admin.pages import AuditPages, KeyPages, PeoplePages
+from peik.admin.pages_sign_in import PATH, SignInPages, address_of
+from peik.admin.people import People
+from peik.admin.sign_ins import Attempts, SignIns
+from peik.app.runtime import Office
+from peik.archive.pages import ArchivePages
+from peik.broadcasts.pages import BroadcastPages
+from peik.contacts.pages import ChatPages
+from peik.core.events import Event, Surprise
+from peik.errors import BadInput, Denied, Forbidden, NotFound, Problem, StoreUnavailable, TooLarge, Unavailable
+from peik.inbox.pages import ArrivalPages
+from peik.jobs.pages import JobPages
+from peik.monitoring.pages import NodePages, OverviewPages, SettingsPages
+from peik.notifications.pages import NotificationPages
+from peik.outbox.pages import LetterPage, LetterPages
+from peik.outbox.pages_dead import DeadPages
+from peik.outbox.pages_lanes import BotPages, LanePages
+from peik.web.bodies import KIND_BYTES_MAX
+from peik.web.dashboard.board import (
+    COOKIE,
+    Board,
+    Page,
+    Section,
+    Visitor,
+    came_from,
+    cookie_of,
+    is_https,
+    is_own_form,
+    secured,
+)
+from peik.web.dashboard.render import PREFIX, Assets, Renderer, language_of, load
+from peik.web.responses import RETRY_MS, ServerSentEvents, frame
+
+BODY_BYTES_MAX = 34 * 1024 * 1024  # a list of a million chats, and what is around it
+PLAIN_BYTES_MAX = 8 * 1024 * 1024  # a form without files
+STRANGERS_BYTES_MAX = 16 * 1024  # a key, a name, a password
+FIELDS_MAX = 1000
+FILES_MAX = 2
+FIELD_BYTES_MAX = 2 * 1024 * 1024
+THEMES = ("auto", "light", "dark")
+_PREFERRED_S = 365 * 86_400
+_VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Door:
+    """An ASGI application for all paths of the dashboard."""
+
+    def __init__(self, board: Board, pages: tuple[Page, ...], *, sign_in: SignInPages, assets: Assets) -> None:
+        self._board = board
+        self._sign_in = sign_in
+        self._assets = assets
+        rows: dict[str, dict[str, Page]] = defaultdict(dict)
+        for page in pages:
+            assert page[0] in ("GET", "POST"), "forms know no other verbs"
+            rows[page[1]][page[0]] = page
+        in_order = sorted(rows, key=lambda path: path.count("{"))  # `new` is no id of a letter
+        routes = [
+            Route(PATH, self._guarded(self._strangers), methods=_VERBS),
+            Route(PREFIX + "{name}", self._static, methods=["GET"]),
+            Route("/admin/", self._home, methods=["GET"]),
+            *(Route(path, self._guarded(self._by_verb(rows[path])), methods=_VERBS) for path in in_order),
+        ]
+        self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router(scope, receive, send)
+
+    # ---- what needs no sign-in ----
+
+    async def _static(self, request: Request) -> Response:
+        found = self._assets.answer(request.path_params["name"])
+        return secured(found if found is not None else Response("Not found", 404, media_type="text/plain"))
+
+    async def _home(self, request: Request) -> Response:
+        return secured(RedirectResponse("/admin", 303))
+
+    async def _strangers(self, request: Request) -> Response:
+        language, theme = _preferred(request)
+        if request.method == "POST":
+            await _read_form(request, bytes_max=STRANGERS_BYTES_MAX)
+            return await self._sign_in.post(request, language=language, theme=theme)
+        return self._sign_in.form(request, language=language, theme=theme)
+
+    async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._guarded(self._by_verb({"GET": ("GET", "", self._missing, Role.VIEWER, "")}))
+        await (await answer(Request(scope, receive)))(scope, receive, send)
+
+    async def _missing(self, request: Request, visitor: Visitor) -> Response:
+        raise NotFound(code="no_page", detail="There is no such page.")
+
+    # ---- what does ----
+
+    def _by_verb(self, rows: dict[str, Page]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            row = rows.get("GET" if request.method == "HEAD" else request.method)
+            visitor = await self._visitor(request)
+            if visitor is None:
+                if request.method in ("GET", "HEAD"):
+                    return _to_sign_in(request)
+                raise Forbidden(code="signed_out", detail="You are not signed in (any more). Sign in, and try again.")
+            if row is None:
+                return secured(Response("Method not allowed", 405, {"Allow": ", ".join(rows)}, media_type="text/plain"))
+            try:
+                return await self._ask(request, visitor, row)
+            except Unavailable as problem:
+                return self._board.problem_page(request, visitor, problem)
+            except Problem as problem:
+                if request.method == "POST" and not isinstance(problem, Denied):
+                    return self._back_with(request, visitor, problem)
+                return self._board.problem_page(request, visitor, problem)
+
+        return answer
+
+    async def _visitor(self, request: Request) -> Visitor | None:
+        token = cookie_of(request, COOKIE)
+        found = await self._board.sign_ins.find(token) if token else None
+        if found is None:
+            return None
+        language, theme = _preferred(request)
+        return Visitor(name=found.name, role=found.role, key=found.key, csrf=found.csrf, language=language, theme=theme)
+
+    async def _ask(self, request: Request, visitor: Visitor, row: Page) -> Response:
+        verb, _, endpoint, needed, action = row
+        if verb == "GET":
+            self._must_be(visitor, needed)
+            return await endpoint(request, visitor)
+        audit, target = self._board.audit, "/".join(map(str, request.path_params.values()))
+        audit.refusals.check(visitor.name)
+        line = await audit.begin(who=visitor.name, action=action, target=target, address=address_of(request))
+        try:
+            self._must_be(visitor, needed)
+            await _check_form(request, visitor)
+            response = await endpoint(request, visitor)
+        except Problem as problem:
+            if isinstance(problem, Denied):
+                audit.refusals.note(visitor.name)
+            await audit.end(line, is_done=False, detail=f"{problem.code}: {problem.detail}")
+            raise
+        state = request.state
+        await audit.end(
+            line,
+            is_done=response.status_code < 400,
+            target=getattr(state, "target", None),
+            detail=getattr(state, "detail", ""),
+        )
+        return response
+
+    def _must_be(self, visitor: Visitor, needed: Role) -> None:
+        if not visitor.role.allows(needed):
+            raise Forbidden(
+                code=f"needs_{needed}", detail=f"This is for the role {needed}; you are signed in as {visitor.role}."
+            )
+
+    def _back_with(self, request: Request, visitor: Visitor, problem: Problem) -> Response:
+        known = f"problem_{problem.code}"
+        said, words = (known, {}) if self._board.knows(known) else ("problem_said", {"text": problem.detail})
+        return self._board.back(request, visitor, came_from(request), said=said, is_bad=True, **words)
+
+    # ---- whatever happens ----
+
+    def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """No answer without its headers, no traceback for anybody."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                response = await answer(request)
+            except Problem as problem:
+                response = self._plain_problem(request, problem)
+            except (ClientDisconnect, HTTPException, MultiPartException):
+                response = self._plain_problem(request, _bad_form())
+            except Exception as error:  # noqa: BLE001  it is told, without its words, which may hold a secret
+                told = f"{type(error).__name__} in {_place_of(error)}"
+                self._board.peik.events.tell(Surprise(where="dashboard", error=told))
+                surprise = Problem(code="surprise", detail="Something went wrong inside Peik; its log says what.")
+                surprise.status = 500
+                response = self._plain_problem(request, surprise)
+            finally:
+                await request.close()  # files of its form
+            _keep_preferred(request, response)
+            return secured(response)
+
+        return guarded
+
+    def _plain_problem(self, request: Request, problem: Problem) -> Response:
+        """For whom we do not know, or cannot know now."""
+        language, theme = _preferred(request)
+        body = self._board.render(
+            "problem.html",
+            request=request,
+            visitor=None,
+            language=language,
+            theme=theme,
+            context={"problem": problem, "back_url": "/admin"},
+        )
+        return Response(body, problem.status, media_type="text/html; charset=utf-8")
+
+
+def _place_of(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+
+
+async def _check_form(request: Request, visitor: Visitor) -> None:
+    await _read_form(request)
+    given = (await request.form()).get("csrf", "")
+    is_ours = isinstance(given, str) and hmac.compare_digest(given.encode(), visitor.csrf.encode())
+    if not (is_ours and is_own_form(request)):
+        raise Forbidden(code="foreign_form", detail="This form did not come from here, or it is too old. Try again.")
+
+
+async def _read_form(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> None:
+    """Within bounds. The request remembers it, so that `await request.form()` gives the same again."""
+    given = request.headers.get("content-type", "").lower()
+    kind, _, parameters = given.partition(";")
+    is_plain = kind.strip() != "multipart/form-data"
+    if len(given) > KIND_BYTES_MAX or (bytes_max <= STRANGERS_BYTES_MAX and not is_plain):
+        raise _bad_form()
+    try:
+        size = int(request.headers.get("content-length", ""))
+    except ValueError:
+        raise _bad_form() from None
+    # Forms come in the page's own charset. Some others take Python minutes to read, or hold what is no character at all.
+    if "charset" in parameters and not re.search(r"charset=\"?utf-?8\"?\s*(;|$)", parameters):
+        raise _bad_form()
+    most = min(bytes_max, PLAIN_BYTES_MAX) if is_plain else bytes_max
+    if size > most:
+        raise TooLarge(code="form_too_large", detail=f"A form like this may have up to {most >> 10} KB.")
+    await request.form(max_files=FILES_MAX, max_fields=FIELDS_MAX, max_part_size=FIELD_BYTES_MAX)
+
+
+def _bad_form() -> BadInput:
+    return BadInput(code="bad_form", detail="The form could not be read. Go back, and try again.")
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.url.path == "/admin" and not request.url.query:
+        return RedirectResponse(PATH, 303)
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"{PATH}?{urllib.parse.urlencode({'next': wanted})}", 303)
+
+
+def _preferred(request: Request) -> tuple[str, str]:
+    """Language and theme: as the link says, as the browser remembers, as it comes."""
+    language = language_of(
+        request.query_params.get("lang"), cookie_of(request, "peik_lang"), request.headers.get("accept-language")
+    )
+    wanted = request.query_params.get("theme") or cookie_of(request, "peik_theme") or "auto"
+    return language, wanted if wanted in THEMES else "auto"
+
+
+def _keep_preferred(request: Request, response: Response) -> None:
+    language, theme = _preferred(request)
+    for name, cookie, value in (("lang", "peik_lang", language), ("theme", "peik_theme", theme)):
+        if request.query_params.get(name) == value:
+            response.set_cookie(
+                cookie, value, max_age=_PREFERRED_S, path="/admin", samesite="lax", secure=is_https(request)
+            )
+
+
+# `/admin/live`: tells open pages that something has changed, and nothing more. They ask for themselves again.
+
+
+READERS_MAX = 200
+OWN_READERS_MAX = 20  # of one browser: it has no more connections to one server anyway
+GAP_S = 2.0  # between two ticks, however much happens
+SILENCE_S = 10.0  # without one: what happens on other nodes is not heard here
+LIFE_S = 600.0  # then the browser comes again
+
+
+class Live:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._readers: dict[asyncio.Event, str] = {}  # whose each is
+        self._is_over = False
+        board.peik.events.listen(self.hear)
+
+    def table(self) -> tuple[Page, ...]:
+        return (("GET", "/admin/live", self.follow, Role.VIEWER, ""),)
+
+    def hear(self, told: Sequence[Event]) -> None:
+        for reader in self._readers:
+            reader.set()
+
+    def end(self) -> None:
+        self._is_over = True
+        self.hear(())
+
+    async def follow(self, request: Request, visitor: Visitor) -> Response:
+        if self._is_full(visitor.csrf):
+            raise Unavailable(code="too_many_readers", detail="Too many pages are open. Reload this one by hand.")
+        return ServerSentEvents(self._ticks(cookie_of(request, COOKIE) or "", visitor.csrf))
+
+    def _is_full(self, whose: str) -> bool:
+        own = sum(one == whose for one in self._readers.values())
+        return len(self._readers) >= READERS_MAX or own >= OWN_READERS_MAX
+
+    async def _ticks(self, token: str, whose: str) -> AsyncGenerator[bytes, None]:
+        if self._is_full(whose):  # many were let in at once
+            return
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + LIFE_S
+        changed = asyncio.Event()
+        self._readers[changed] = whose
+        try:
+            yield b"retry: %d\n\n" % RETRY_MS
+            while not self._is_over and loop.time() < ends_at:
+                try:
+                    async with asyncio.timeout(SILENCE_S):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+                changed.clear()
+                if not await self._is_signed_in(token):
+                    return
+                yield frame(b"tick", b"{}")
+                if not self._is_over:
+                    await asyncio.sleep(GAP_S)
+        finally:
+            del self._readers[changed]
+
+    async def _is_signed_in(self, token: str) -> bool:
+        try:
+            return await self._board.sign_ins.find(token) is not None
+        except StoreUnavailable:
+            return True  # a tick tells nothing; the page that it makes the browser ask for says what is wrong
+
+
+# The sections of everything around them: bots, nodes, keys, people, accounts, jobs, broadcasts.
+
+
+def management_sections(board: Board) -> tuple[Section, ...]:
+    return (
+        BotPages(board),
+        NodePages(board),
+        KeyPages(board),
+        PeoplePages(board),
+        AuditPages(board),
+        SessionPages(board),
+        ArchivePages(board),
+        JobPages(board),
+        BroadcastPages(board, board.peik.broadcasts),
+        NotificationPages(board, board.peik.notifications),
+    )
+
+
+# The sections of letters and arrivals.
+
+
+def traffic_sections(board: Board) -> tuple[Section, ...]:
+    return (
+        LetterPages(board),
+        LetterPage(board),
+        DeadPages(board),
+        LanePages(board),
+        ArrivalPages(board),
+        ChatPages(board),
+    )
+
+
+# Puts the dashboard together and stands before another application, which gets every path that is not the
+# dashboard's.
+
+
+class Dashboard:
+    def __init__(self, peik: Office, admin_key: str, otherwise: App) -> None:
+        self._otherwise = otherwise
+        self._alerts = peik.alerts
+        assets = Assets()
+        renderer = Renderer(load(), assets, peik.clock, alerts=self._alerts_of)
+        papers = peik.store.papers
+        people = People(papers, peik.clock)
+        self.board = Board(
+            peik,
+            renderer,
+            people=people,
+            sign_ins=SignIns(papers, people, peik.clock, find_key=peik.keyring.find, admin_key=admin_key),
+            audit=peik.audit,
+        )
+        self._live = Live(self.board)
+        attempts = Attempts(papers, peik.clock)
+        sign_in = SignInPages(self.board, attempts)
+        self._upkeep = Upkeep(
+            audit=peik.audit,
+            sign_ins=self.board.sign_ins,
+            attempts=attempts,
+            clock=peik.settled,
+            events=peik.events,
+        )
+        sections: tuple[Section, ...] = (
+            sign_in,
+            self._live,
+            OverviewPages(self.board, peik.overview.now),
+            SettingsPages(self.board),
+            *traffic_sections(self.board),
+            *management_sections(self.board),
+        )
+        self.pages: tuple[Page, ...] = tuple(page for section in sections for page in section.table())
+        renderer.open({path for verb, path, *_ in self.pages if verb == "GET"})
+        self._door = Door(self.board, self.pages, sign_in=sign_in, assets=assets)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"] if scope["type"] == "http" else ""
+        if path == "/admin" or path.startswith("/admin/"):
+            await self._door(scope, receive, send)
+        elif path == "/" and scope["method"] in ("GET", "HEAD"):  # the address that `peik serve` prints, in a browser
+            await RedirectResponse("/admin", status_code=303)(scope, receive, send)
+        else:
+            await self._otherwise(scope, receive, send)
+
+    async def run(self) -> None:
+        """Lets go of what is over, until cancelled."""
+        await self._upkeep.run()
+
+    def _alerts_of(self, visitor: Visitor) -> int:
+        return sum(visitor.bot_ids is None or visitor.sees(alert.bot_id) for alert in self._alerts.ongoing())
+
+    def end(self) -> None:
+        """Streams end, so that a server that stops need not wait for them."""
+        self._live.end()

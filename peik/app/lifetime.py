@@ -1,0 +1,395 @@
+"""What a Peik that is built does from its start to its end. It opens and closes nothing: see `app`."""
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from peik.accounts.wiring import MakeArchive, MakeClients, kit_of
+from peik.app.build import build, custodian_of
+from peik.app.context import Ground
+from peik.app.node import Node
+from peik.app.runtime import Office
+from peik.clock import Clock, SettledClock, SystemClock
+from peik.core.events import Events
+from peik.core.nodes import CHORES
+from peik.errors import StartError, StoreUnavailable
+from peik.inbox.service import Recovery
+from peik.inbox.store import Pusher
+from peik.jobs.store import Kinds
+from peik.monitoring.figures import LATE_MINUTES
+from peik.outbox.store import BotRecord, Poster
+from peik.outbox.wiring import tokens_of
+from peik.secrets.seals import BAD_KEY
+from peik.settings.config import Config
+from peik.settings.values import RouteAddress, StoreKind
+from peik.storage.executor import Executor, ThreadExecutor
+from peik.storage.open import AnyStore, store_of
+from peik.storage.shared_spool import SharedSpool
+from peik.storage.spool import FolderSpool, Spool
+from peik.storage.sqlite.database import OwnerLock
+from peik.telegram.port import Carrier
+from peik.telegram.wiring import carrier_to, poster_of, pusher_of
+
+MEND_AFTER_S = 60.0 * (LATE_MINUTES + 1)
+HOOKS_GRACE_S = 5.0  # for webhooks on their way when Peik ends; what does not come back is told again
+
+
+@asynccontextmanager
+async def alive(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
+    """`is_alone`: see `peik.app.lifetime.running`."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            lifetime = Lifetime(office, group, is_alone=is_alone)
+            await lifetime.begin()
+            try:
+                yield
+            finally:
+                await lifetime.end()
+    except BaseExceptionGroup as errors:
+        # Whoever opened Peik wants to see the one thing that went wrong, as itself.
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
+
+
+class Lifetime:
+    """Who runs from the start to the end, and in which order they end."""
+
+    def __init__(self, office: Office, group: asyncio.TaskGroup, *, is_alone: bool) -> None:
+        self._office = office
+        self._group = group
+        self._is_alone = is_alone
+        self._node = Node(office, group)
+
+    async def begin(self) -> None:
+        office, run = self._office, self._group.create_task
+        await _start(office, self._node, self._group)
+        self._beating = run(office.leases.run())
+        self._following = None if self._is_alone else run(self._node.follow())
+        self._noting = run(office.keyring.run())
+        self._sealing = run(office.custodian.run()) if office.custodian.is_waiting else None
+        self._alerting = run(office.alerts.run())
+        self._counting = [run(office.figures.run()), run(office.standings.run()), run(_mend_figures(office))]
+        if not self._is_alone:  # looks four times a minute, for all of a virtual month
+            self._counting += [run(office.watching.run()), run(office.clock_watch.run())]
+        self._chores = await office.job_hands.start(self._group)
+        office.census.start(self._group)
+        office.census.look()
+
+    async def end(self) -> None:
+        """What sends and what is handed on gets the grace to end; nothing new is taken meanwhile."""
+        grace_s = self._office.config.grace
+        await self._stop_working(grace_s)
+        await self._stop_receiving()
+        await self._drain(grace_s)
+        await self._stop_looking()
+
+    async def _stop_working(self, grace_s: float) -> None:
+        office = self._office
+        if self._following is not None:
+            self._following.cancel()
+        await office.job_hands.stop(grace_s)  # while what they send is still taken
+        for chore in self._chores:
+            chore.cancel()
+        await office.clock_watch.close()  # while the chores are this node's
+        await office.leases.drain(grace_s)
+        self._beating.cancel()  # before the drain of a whole store: nothing may be taken over now
+        office.leases.stop()
+        self._noting.cancel()
+        if self._sealing is not None:
+            self._sealing.cancel()
+        office.census.stop()
+        office.releasing.stop()
+        office.broadcaster.stop()
+        if office.backups is not None:
+            office.backups.stop()
+        office.forgetter.stop()
+
+    async def _stop_receiving(self) -> None:
+        office = self._office
+        await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
+        office.outages.stop()
+        office.upkeep.stop()
+        self._node.stop()
+        office.inbox.end()
+
+    async def _drain(self, grace_s: float) -> None:
+        """Handlers may still send while they end, so the courier is the last to stop."""
+        office = self._office
+        began_at = office.clock.mono()
+        await office.consumers.drain(grace_s)
+        left_s = grace_s - (office.clock.mono() - began_at)
+        await office.courier.drain(max(left_s, min(grace_s, HOOKS_GRACE_S)))
+        if office.sessions is not None:
+            await office.sessions.end()  # their letters have had their time
+        office.ways.stop()
+        await office.hooks.drain(min(grace_s, HOOKS_GRACE_S))
+        office.hooks.stop()
+        office.timekeeper.stop()
+        office.courier.stop()
+        office.consumers.stop()
+
+    async def _stop_looking(self) -> None:
+        office = self._office
+        self._alerting.cancel()
+        for one in self._counting:
+            one.cancel()
+        await office.figures.close()
+        await office.standings.close()
+        await _note_keys(office)
+        await office.inbox.close()
+
+
+async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
+    bots = await bots_of(office.store)
+    await office.clock_watch.begin()
+    tokens = tokens_of(office.config)
+    office.desk.open(bots)
+    office.courier.open(group)
+    office.ways.open(group)
+    office.receiver.open(group)
+    office.outages.open(group, node.served)
+    await office.keyring.refresh()
+    await office.leases.open(node, group)
+    if tokens and office.config.inbound == "webhook" and office.config.public_url is None:
+        raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
+    kept = {bot.bot_id: bot.token for bot in bots}
+    for token in tokens:
+        if kept.get(token.bot_id) != token or await office.desk.is_guest(token.bot_id):
+            known = office.desk.known(token.bot_id)  # under another token: how its updates come in stays
+            await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
+    office.consumers.start(group)
+    if office.sessions is not None:
+        office.sessions.begin(group)
+
+
+async def _mend_figures(office: Office) -> None:
+    """Once, by who has the chores. Where others live they have the time to file what they counted until this node came."""
+    if office.store.nodes.lease_s is not None:
+        await asyncio.sleep(MEND_AFTER_S)
+    is_mended = False
+    while not is_mended and office.leases.holds(CHORES):
+        try:
+            await office.figures.mend(
+                lambda since_ms, until_ms: office.store.ended_by_minute(since_ms=since_ms, until_ms=until_ms)
+            )
+            is_mended = True
+        except StoreUnavailable:
+            await asyncio.sleep(MEND_AFTER_S)
+
+
+async def bots_of(store: AnyStore) -> list[BotRecord]:
+    """Raises StartError if their tokens are sealed and there is no key for them."""
+    try:
+        return await store.bots()
+    except StoreUnavailable as problem:
+        if problem.code not in BAD_KEY:
+            raise
+        raise StartError(problem.detail) from None
+
+
+async def _note_keys(office: Office) -> None:
+    """When keys were last used is known to about a minute; a store that does not answer must not keep us from ending."""
+    with contextlib.suppress(StoreUnavailable):
+        await office.keyring.note()
+
+
+# Opens Peik and closes it. What it is built of is in `building`, what it does meanwhile in `lifetime`.
+
+
+@asynccontextmanager
+async def running(
+    config: Config,
+    *,
+    events: Events | None = None,
+    clock: Clock | None = None,
+    carrier: Carrier | None = None,
+    chance: random.Random | None = None,
+    executor: Callable[[str], Executor] = ThreadExecutor,
+    make_carrier: Callable[[RouteAddress, Config], Carrier] | None = None,
+    poster: Poster | None = None,
+    pusher: Pusher | None = None,
+    must_own: bool = True,
+    is_alone: bool = False,
+    address: str | None = None,
+    make_store: Callable[..., AnyStore] = store_of,
+    make_clients: MakeClients | None = None,
+    make_archive: MakeArchive | None = None,
+    job_kinds: Kinds | None = None,
+) -> AsyncIterator[Office]:
+    """Peik from open to close. On the way out it stops taking letters and gives those in flight the grace to end.
+
+    Each route of the settings has a carrier of its own, from `make_carrier`; `carrier` stands for all of them.
+    While another process owns a SQLite file, StartError is raised; or, without `must_own`, letters are accepted here and
+    sent there, until that process ends and this one takes over. `is_alone` promises that no other process has the file:
+    nobody looks for its writes then, twice a second for all of a virtual month. `address` is where others find the doors
+    of this node. `make_clients` makes the connections of accounts, `make_archive` their archive; by default the settings do.
+    Jobs of `job_kinds` are done by this process.
+    """
+    clock = clock or SystemClock()
+    events = events or Events()
+    chance = chance or random.Random()
+    files = Files(config)
+    kit = await kit_of(config, clock=clock, make_clients=make_clients, make_archive=make_archive)
+    store = make_store(
+        config, clock=clock, must_own=must_own, address=address, executor=executor, on_blobs_freed=files.remove
+    )
+    await store.open()
+    spool = files.open(store)
+    pusher = pusher or pusher_of(config)
+    make_carrier = make_carrier or carrier_to
+    carriers = [carrier or make_carrier(address, config) for address in config.routes]
+    office: Office | None = None
+    try:
+        custodian = custodian_of(config, store, clock=clock, events=events)
+        await custodian.begin()
+        office = build(
+            _ground(config, clock=clock, chance=chance, events=events, store=store, spool=spool),
+            carriers=carriers,
+            poster=poster or poster_of(config),
+            pusher=pusher,
+            kit=kit,
+            job_kinds=job_kinds,
+            custodian=custodian,
+        )
+        async with alive(office, is_alone=is_alone):
+            yield office
+    finally:
+        if office is not None:
+            await office.ways.close()
+            if office.sessions is not None:
+                await office.sessions.close()
+        await pusher.close()
+        await asyncio.gather(*(each.close() for each in carriers))
+        await spool.close()
+        await store.close()
+
+
+async def recover_once(
+    config: Config, bot_id: int, *, clock: Clock | None = None, carrier: Carrier | None = None
+) -> Recovery:
+    """One pass over everything that Telegram has kept for a bot, by a process that does nothing else with the store.
+
+    Raises StartError if another process owns the store, Conflict if another program stands in the way, Unavailable if
+    Telegram or the store cannot be reached.
+    """
+    clock = clock or SystemClock()
+    files = Files(config)
+    store = store_of(config, clock=clock, must_own=True, on_blobs_freed=files.remove)
+    await store.open()
+    spool = files.open(store)
+    carriers = [carrier or carrier_to(address, config) for address in config.routes]
+    try:
+        ground = _ground(config, clock=clock, chance=random.Random(), events=Events(), store=store, spool=spool)
+        office = build(ground, carriers=carriers, poster=poster_of(config), pusher=pusher_of(config))
+        office.desk.open(await bots_of(store))
+        async with asyncio.TaskGroup() as group:
+            # An outage that ends with this pass is noted, so that the next start settles it.
+            office.outages.open(group, list)
+            watching = group.create_task(office.courier.routes.run())
+            try:
+                return await office.receiver.recover(office.desk.bot(bot_id))
+            finally:
+                watching.cancel()
+                office.outages.stop()
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
+    finally:
+        await asyncio.gather(*(each.close() for each in carriers))
+        await spool.close()
+        await store.close()
+
+
+def _ground(
+    config: Config, *, clock: Clock, chance: random.Random, events: Events, store: AnyStore, spool: Spool
+) -> Ground:
+    settled = SettledClock(clock, settles_s=config.clock_settles)
+    return Ground(config=config, clock=clock, settled=settled, chance=chance, events=events, store=store, spool=spool)
+
+
+class Files:
+    """Where the files of letters lie: beside the database, in a folder that all nodes share, or in the store itself."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._spool: Spool | None = None
+
+    def open(self, store: AnyStore) -> Spool:
+        folder = self._config.files or self._config.beside(".files")
+        if store.files is None or self._config.files is not None:
+            self._spool = FolderSpool(folder)
+        else:
+            self._spool = SharedSpool(folder, store.files, bytes_max=self._config.files_in_store)
+        return self._spool
+
+    def remove(self, blobs: Sequence[str]) -> None:
+        if self._spool is not None:
+            self._spool.remove(blobs)
+
+
+# What the server of a store has that other programs on it have not: the right to be it, and the admin key.
+
+
+@contextmanager
+def only_server(config: Config) -> Iterator[None]:
+    """The right to be the server of a store. Raises StartError, with the process that has it.
+
+    It is not the right to send: a program on `Peik.open` may have taken that over while the server was down. The server
+    then starts all the same, accepts, and sends again when that program ends.
+    """
+    if config.store_kind is not StoreKind.SQLITE:
+        yield
+        return
+    path = config.sqlite_path.absolute()
+    lock = OwnerLock(path, suffix=".server")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise StartError(
+            f"{path.parent} cannot be written: {error.strerror}. Name another file in PEIK_STORE."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+async def admin_key(config: Config, store: AnyStore) -> tuple[str, Path | None]:
+    """The key of the REST API, and the file that it was kept in unless it was set. All nodes of a server have the same."""
+    if config.admin_key:
+        return config.admin_key, None
+    path = config.beside(".key")
+    made = f"peik_{secrets.token_urlsafe(32)}"
+    if config.store_kind is not StoreKind.SQLITE:
+        made = await store.secret("admin_key", made)
+    if path.is_file():
+        key = _kept_key(path)
+        if key == made or config.store_kind is StoreKind.SQLITE:
+            return key, path
+        path.unlink()  # of another store
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise StartError(f"The admin key cannot be kept in {path}: {error.strerror}. Set PEIK_ADMIN_KEY.") from None
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(made + "\n")
+    return made, path
+
+
+def _kept_key(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise StartError(
+            f"The admin key in {path} cannot be read: {why}. Start Peik as the user it belongs to, or set PEIK_ADMIN_KEY."
+        ) from None

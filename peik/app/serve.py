@@ -1,0 +1,250 @@
+"""`peik serve`: everything in one process, with a graceful end. The first signal drains, the second ends at once."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from peik.admin.model import weakness_of
+from peik.app import rest
+from peik.app.dashboard import Dashboard
+from peik.app.lifetime import admin_key, only_server, running
+from peik.app.middleware import Doorkeeper
+from peik.app.runtime import Office
+from peik.core.events import CertificateRenewed, DoorsWeak, Events
+from peik.errors import StartError
+from peik.gateway.app import App, Gateway
+from peik.inbox.api_webhook import PUSHES
+from peik.monitoring.log import EventLog
+from peik.monitoring.log_file import LogFile, set_up
+from peik.settings.config import Config
+from peik.web.server import (
+    ADDRESS_SHARE,
+    KEEP_ALIVE_S,
+    LOOK_S,
+    Certificate,
+    GuardedProtocol,
+    GuardedServer,
+    Proxies,
+    Supervisor,
+    certificate_of,
+    let_the_collector_rest,
+    raise_file_limit,
+)
+
+# What `peik serve` says to the person who started it: where it is and what comes next, or why it cannot listen there.
+
+
+# Shown for as long as there is no bot: whoever starts Peik for the first time has nothing set.
+_FIRST_STEPS = """\
+No bot yet. What next?
+  Watch it work, without a token:  {peik} demo
+  Serve your bot:                  {how}
+`{peik} doctor` looks whether all is well.
+"""
+_OPEN = "start it with {url} in place of https://api.telegram.org; Peik learns its token from it"
+_CLOSED = "put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again; or: {peik} bots add"
+
+
+def greeting(url: str, *, key_path: Path | None, bots: int, is_open: bool, peik: str = "peik") -> str:
+    """`key_path` is where the admin key is kept, unless it was set; `is_open`: the gateway takes bots that it does not know;
+    `peik`: how to call the command here."""
+    many = "1 bot" if bots == 1 else f"{bots} bots"
+    told = f"Peik listens on {url} (dashboard at /admin, API at /docs), {many}.\n"
+    if key_path is not None:
+        told += f"The admin key is in {key_path}.\n"
+    if bots:
+        return told
+    how = _OPEN.format(url=url) if is_open else _CLOSED.format(peik=peik)
+    return told + _FIRST_STEPS.format(how=how, peik=peik)
+
+
+def own_command(called: str, *, folder: Path, on_path: str | None) -> str:
+    """What to type for `peik` here. In a checkout it stands in .venv, and is not on the path of who has just run `make setup`."""
+    if on_path is not None or Path(called).name != "peik":
+        return "peik"
+    whole = Path(called).absolute()
+    return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
+
+
+def cannot_listen(config: Config, error: OSError) -> str:
+    """Why not, with the setting that mends it."""
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        fix = "PEIK_HOST is no address of this machine: set 127.0.0.1 for this machine alone, 0.0.0.0 for all networks."
+    elif error.errno == errno.EADDRINUSE:
+        fix = "Another program listens there, perhaps another Peik. Stop it, or set PEIK_PORT to another port."
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        fix = "This user may not have that port. Set PEIK_PORT to one from 1024 on."
+    else:
+        fix = "Set PEIK_HOST and PEIK_PORT to an address that is free."
+    return f"Cannot listen on {config.host}:{config.port}: {error.strerror}. {fix}"
+
+
+# The writer's thread must not wait 5 ms for the interpreter whenever a statement is done (measured: ten times faster
+# commits beside a busy event loop).
+_SWITCH_INTERVAL_S = 0.0005
+
+
+class _Server(GuardedServer):
+    """uvicorn without its own signal handling: the order of closing is ours. It looks for a renewed certificate."""
+
+    certificate: Certificate | None = None
+    renewed: Callable[[], None]
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.certificate is not None and counter % int(LOOK_S * 10) == 0 and self.certificate.refresh():
+            self.renewed()
+        return await super().on_tick(counter)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(config: Config) -> int:
+    """Run until a signal; the exit code."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    _allow_open_files()
+    with contextlib.ExitStack() as ending:
+        file = None
+        if config.log_file is not None:
+            file = LogFile(config.log_file, bytes_max=config.log_file_max, files_kept=config.log_files)
+            ending.enter_context(file)
+        set_up(level=config.log_level, form=config.log_format, file=file)
+        runner = ending.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        ending.enter_context(only_server(config))
+        return runner.run(_serve(config))
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets us have: each polled bot holds a connection, and the usual 1,024 are soon gone."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # then as it was
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def _serve(config: Config) -> int:
+    stop = asyncio.Event()
+    _on_signals(stop)
+    supervisor = Supervisor.of(os.environ)
+    events = Events()
+    events.listen(EventLog(level=config.log_level))
+    certificate = certificate_of(config, tell=lambda what: events.tell(DoorsWeak(what=what)))
+    listener = _listen(config)
+    host, port = listener.getsockname()[:2]
+    GuardedProtocol.connections_max = raise_file_limit()
+    GuardedProtocol.address_connections_max = int(GuardedProtocol.connections_max * ADDRESS_SHARE)
+    async with running(config, events=events, must_own=False, address=_address(config, port)) as peik:
+        key, key_path = await admin_key(config, peik.store)
+        pulse = rest.pulse_of(peik)
+        await pulse.weaknesses()  # told in the log, before anybody relies on us
+        if (weakness := weakness_of(key)) is not None:
+            events.tell(DoorsWeak(what=f"PEIK_ADMIN_KEY can be guessed: {weakness}"))
+        app = rest.build(peik, key, pulse)
+        dashboard = Dashboard(peik, key, app)
+        tidying = asyncio.ensure_future(dashboard.run())
+        doorkeeper = doorkeeper_of(peik, app, Gateway(peik, dashboard))
+        GuardedProtocol.is_stranger = doorkeeper.is_stranger
+        server = _Server(
+            uvicorn.Config(
+                doorkeeper,
+                http=GuardedProtocol,
+                ws="none",
+                lifespan="off",
+                access_log=False,  # paths may hold tokens
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,  # the doorkeeper reads them
+                ssl_context_factory=None if certificate is None else lambda _, __: certificate.context,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=int(max(1, config.grace)),
+            )
+        )
+        server.certificate = certificate
+        server.renewed = lambda: events.tell(CertificateRenewed())
+        url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
+        sys.stderr.write(
+            greeting(
+                url,
+                key_path=key_path,
+                bots=len(peik.desk.bots()),
+                is_open=config.gateway_open,
+                peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+            )
+        )
+        sys.stderr.flush()
+        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        let_the_collector_rest()
+        supervisor.ready(f"{len(peik.desk.bots())} bot(s) on port {port}.")  # the socket has listened all along
+        async with supervisor.beating():
+            await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        supervisor.ending()
+        tidying.cancel()
+        dashboard.end()
+        peik.inbox.end()  # streams and long polls would keep their connections open for all of the grace
+        if peik.sessions is not None:
+            peik.sessions.end_streams()
+        server.should_exit = True
+        await serving
+    return 0
+
+
+def doorkeeper_of(peik: Office, app: rest.Rest, doors: App) -> Doorkeeper:
+    """Stands before all doors."""
+    return Doorkeeper(
+        doors,
+        gate=peik.gate,
+        answering=peik.answering,
+        now=peik.clock.mono,
+        sections=rest.sections(app),
+        wait_s_max=peik.config.wait_max,
+        # What a proxy says of its client counts at every door: for limits, lockouts and the audit log.
+        proxies=Proxies(peik.config.trusted_proxies) if peik.config.trusted_proxies else None,
+        takers={PUSHES: app.pushes.take},
+    )
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    def on_signal() -> None:
+        if stop.is_set():
+            # Nothing acknowledged is lost by this: what is in flight is found as uncertain at the next start.
+            os._exit(130)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+
+def _listen(config: Config) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        listener.close()
+        raise StartError(cannot_listen(config, error)) from None
+    listener.listen(2048)
+    listener.setblocking(False)  # noqa: FBT003
+    return listener
+
+
+def _address(config: Config, port: int) -> str:
+    """Where other nodes' people find this one."""
+    host = socket.gethostname() if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104
+    return f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
+
+
+def _scheme(config: Config) -> str:
+    return "http" if config.tls_cert is None else "https"

@@ -1,0 +1,311 @@
+"""`peik messages list|show|count|export|follow|forget|stats`: what accounts saw and said, in the archive."""
+
+import enum
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from peik.cli.arguments import moment, unshielded
+from peik.cli.bulk import counted
+from peik.cli.client import Document
+from peik.cli.command import Exit, Visit, asks
+from peik.cli.filters import Cursor, Limit, Yes
+
+# The filters that lists of messages, events and lines of the log share, as options.
+
+
+_PANEL = "Which ones"
+
+
+class DirectionName(enum.StrEnum):
+    RECEIVED = "received"
+    SENT = "sent"
+
+
+class LevelName(enum.StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+OfSession = Annotated[
+    str | None, typer.Option("--session", metavar="ID", help="Of this session.", rich_help_panel=_PANEL)
+]
+OfAgent = Annotated[
+    str | None, typer.Option("--agent", metavar="NAME", help="Of this agent's sessions.", rich_help_panel=_PANEL)
+]
+OfChat = Annotated[
+    str | None, typer.Option("--chat", metavar="CHAT", help="Of this chat, by its number.", rich_help_panel=_PANEL)
+]
+OfDirection = Annotated[
+    DirectionName | None, typer.Option("--direction", help="Received or sent ones.", rich_help_panel=_PANEL)
+]
+OfSender = Annotated[
+    str | None, typer.Option("--sender", metavar="ID", help="Written by this user or chat.", rich_help_panel=_PANEL)
+]
+OfKind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="Of this kind: text, photo, voice, …", rich_help_panel=_PANEL),
+]
+OfEvent = Annotated[
+    str | None,
+    typer.Option("--type", metavar="TYPE", help="Of this type: joined, read, reaction, …", rich_help_panel=_PANEL),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Since: 1h (ago), 2026-11-15T08:30.", rich_help_panel=_PANEL),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Until: 1h (ago), 2026-11-15T08:30.", rich_help_panel=_PANEL),
+]
+WithText = Annotated[
+    str | None, typer.Option("--text", metavar="WORDS", help="With these whole words.", rich_help_panel=_PANEL)
+]
+IsDeleted = Annotated[
+    bool | None,
+    typer.Option("--deleted/--not-deleted", help="Only those that were deleted, or were not.", rich_help_panel=_PANEL),
+]
+Reader = Annotated[
+    str | None,
+    typer.Option("--reader", metavar="NAME", help="Go on where this reader was; its place is kept in the archive."),
+]
+
+
+def given(
+    *,
+    session: str | None = None,
+    agent: str | None = None,
+    chat: str | None = None,
+    direction: str | None = None,
+    sender: str | None = None,
+    kind: str | None = None,
+    event_type: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    text: str | None = None,
+    deleted: bool | None = None,
+    reader: str | None = None,
+) -> dict[str, str]:
+    """As in the queries of REST."""
+    asked = {
+        "session_id": session,
+        "agent_id": agent,
+        "chat_id": None if chat is None else unshielded(chat),
+        "direction": direction,
+        "sender_id": None if sender is None else unshielded(sender),
+        "kind": kind,
+        "event_type": event_type,
+        "since": moment(since, "--since", is_past=True),
+        "until": moment(until, "--until", is_past=True),
+        "text": text,
+        "deleted": None if deleted is None else str(deleted).lower(),
+        "reader": reader,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+# Lines of a feed as they come, until Ctrl-C.
+
+
+def follow_lines(visit: Visit, what: str, wanted: Mapping[str, str], words: Callable[[str, Document], str]) -> None:
+    """`what`: messages or events. A line is asked for only after the one before was written."""
+    try:
+        for kind, body in visit.accounts.follow(what, wanted, on_lost=visit.note):
+            line: Document = msgspec.json.decode(body, type=dict[str, object])
+            shown = msgspec.json.encode({"line": kind, **line}).decode() if visit.is_json else words(kind, line)
+            sys.stdout.write(shown + "\n")
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except BrokenPipeError:
+        leave_stdout()
+        raise typer.Exit(Exit.SUCCESS) from None
+
+
+def leave_stdout() -> None:
+    """Whoever read it has seen enough: what Python still wants to write at its end goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(no_args_is_help=True, help="Messages that accounts received and sent: find, export, follow, forget.")
+
+
+class FormName(enum.StrEnum):
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+# ---- looking ----
+
+
+@asks(app, "list", has_archive=True)
+def show_all(
+    visit: Visit,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    chat: OfChat = None,
+    direction: OfDirection = None,
+    sender: OfSender = None,
+    kind: OfKind = None,
+    since: Since = None,
+    until: Until = None,
+    text: WithText = None,
+    deleted: IsDeleted = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> None:
+    """List messages, the newest first."""
+    wanted = given(
+        session=session, agent=agent, chat=chat, direction=direction, sender=sender, kind=kind,
+        since=since, until=until, text=text, deleted=deleted,
+    )  # fmt: skip
+    page = visit.accounts.messages(wanted, cursor=cursor, limit=limit)
+    found = page["messages"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.archive.tables import messages_table
+
+        return messages_table(found, empty="There are no such messages.")
+
+    visit.show(page, draw)
+    if page["next"] is not None:
+        visit.note(f"There may be more: --cursor {page['next']}")
+
+
+@asks(app, has_archive=True)
+def show(
+    visit: Visit,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="The session that saw it.")],
+    chat: Annotated[str, typer.Argument(metavar="CHAT", help="The chat's number.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's number in it.")],
+) -> None:
+    """Show a message: all that Telegram told of it, and every version."""
+    found = visit.accounts.message(session, unshielded(chat), message)
+
+    def draw() -> "RenderableType":
+        from peik.archive.tables import message_page
+
+        return message_page(found)
+
+    visit.show(found, draw)
+
+
+@asks(app, has_archive=True)
+def count(
+    visit: Visit,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    chat: OfChat = None,
+    direction: OfDirection = None,
+    sender: OfSender = None,
+    kind: OfKind = None,
+    since: Since = None,
+    until: Until = None,
+    text: WithText = None,
+    deleted: IsDeleted = None,
+) -> None:
+    """Count messages."""
+    wanted = given(
+        session=session, agent=agent, chat=chat, direction=direction, sender=sender, kind=kind,
+        since=since, until=until, text=text, deleted=deleted,
+    )  # fmt: skip
+    with visit.waiting("Counting"):
+        answer = visit.accounts.count(wanted)
+    visit.say(answer, str(answer["count"]))
+
+
+@asks(app, has_archive=True)
+def stats(visit: Visit, agent: OfAgent = None) -> None:
+    """Show how much is in the archive."""
+    answer = visit.accounts.stats(agent)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import facts
+
+        return facts([(name, f"{answer[name]:,}") for name in ("sessions", "messages", "versions", "events")])
+
+    visit.show(answer, draw)
+
+
+# ---- out of the archive ----
+
+
+@asks(app, has_archive=True)
+def export(
+    visit: Visit,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where to; else standard output.")] = None,
+    form: Annotated[FormName | None, typer.Option("--format", help="By default as FILE is named, or jsonl.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an export to FILE that was interrupted.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Even if FILE is there.")] = False,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    chat: OfChat = None,
+    direction: OfDirection = None,
+    sender: OfSender = None,
+    kind: OfKind = None,
+    since: Since = None,
+    until: Until = None,
+    text: WithText = None,
+    deleted: IsDeleted = None,
+) -> None:
+    """Write messages to a file as JSON Lines or CSV, the newest first. One that was interrupted goes on with --resume."""
+    from peik.archive.cli_export import export_to_file, export_to_stdout
+
+    wanted = given(
+        session=session, agent=agent, chat=chat, direction=direction, sender=sender, kind=kind,
+        since=since, until=until, text=text, deleted=deleted,
+    )  # fmt: skip
+    if file is None or str(file) == "-":
+        if resume or overwrite or visit.is_json:
+            raise typer.BadParameter(
+                "--resume, --overwrite and --json need a FILE: the messages go to standard output."
+            )
+        export_to_stdout(visit, wanted, form or FormName.JSONL)
+        return
+    if resume and overwrite:
+        raise typer.BadParameter("Say --resume or --overwrite; not both.")
+    by_name = FormName.CSV if file.suffix.lower() == ".csv" else FormName.JSONL
+    export_to_file(visit, file, wanted, form or by_name, is_resumed=resume, may_overwrite=overwrite)
+
+
+@asks(app, has_archive=True)
+def follow(
+    visit: Visit, session: OfSession = None, agent: OfAgent = None, chat: OfChat = None, reader: Reader = None
+) -> None:
+    """Print messages as they are archived, edits and deletions too, until Ctrl-C. With --json one document to a line."""
+
+    def words(kind: str, line: Document) -> str:
+        from peik.archive.tables import message_line
+
+        return message_line(kind, line)
+
+    follow_lines(visit, "messages", given(session=session, agent=agent, chat=chat, reader=reader), words)
+
+
+@asks(app, has_archive=True)
+def forget(
+    visit: Visit,
+    user: Annotated[str, typer.Argument(metavar="USER", help="The person's id at Telegram.")],
+    yes: Yes = False,
+) -> None:
+    """Remove for good what a person wrote and did, in the archives of all accounts. Asks first."""
+    visit.confirm(f"Remove everything that {user} wrote and did, for good?", is_sure=yes)
+    with visit.waiting("Removing"):
+        answer = visit.accounts.forget(unshielded(user))
+    removed = answer["removed"]
+    assert isinstance(removed, dict)
+    parts = [counted(number, kind.removesuffix("s").replace("_", " ")) for kind, number in removed.items() if number]
+    visit.say(answer, f"Removed: {', '.join(parts) or 'nothing, since nothing was there'}.")

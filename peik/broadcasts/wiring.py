@@ -1,0 +1,96 @@
+"""How broadcasts are put together: what they need of the desk comes in as a small port."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.app.context import Ground
+from peik.broadcasts.engine import Broadcaster
+from peik.broadcasts.model import Outgoing
+from peik.broadcasts.service import BroadcastsDesk
+from peik.core.letter import Chat
+from peik.core.nodes import CHORES
+from peik.core.pace import Limits
+from peik.outbox.service import Call, Desk
+from peik.outbox.store import LetterFilter, LetterView
+from peik.outbox.wiring import Outbox
+from peik.storage.open import AnyStore
+
+
+def broadcasts_of(ground: Ground, outbox: Outbox) -> tuple[BroadcastsDesk, Broadcaster]:
+    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    letters = BroadcastLetters(outbox.desk, store, is_paced=config.pace)
+    broadcaster = Broadcaster(
+        papers=store.papers,
+        contacts=store.contacts,
+        letters=letters,
+        clock=clock,
+        settled=ground.settled,
+        events=events,
+        chance=ground.chance,
+        is_ours=lambda: outbox.leases.is_live(CHORES),
+        keep_ms=int(config.keep_log * 1000),
+        is_shared=store.nodes.lease_s is not None,
+    )
+    broadcasts = BroadcastsDesk(
+        papers=store.papers,
+        contacts=store.contacts,
+        letters=letters,
+        clock=clock,
+        events=events,
+        chance=ground.chance,
+        look=broadcaster.look,
+    )
+    return broadcasts, broadcaster
+
+
+class BroadcastLetters:
+    """The port `Letters` of broadcasts, through the desk."""
+
+    def __init__(self, desk: Desk, store: AnyStore, *, is_paced: bool) -> None:
+        self._desk = desk
+        self._store = store
+        self._is_paced = is_paced
+
+    async def accept(self, bot_id: int, letters: Sequence[Outgoing]) -> list[int]:
+        if self._desk.known(bot_id) is None:  # another node may have added it a moment ago
+            self._desk.take_up(await self._store.bots())
+        self._desk.bot(bot_id)
+        return [one.letter_id for one in await self._desk.accept([_call(bot_id, letter) for letter in letters])]
+
+    async def those(self, letter_ids: Sequence[int]) -> dict[int, LetterView]:
+        return {view.id: view for view in await self._desk.letters(letter_ids)}
+
+    async def labelled(self, bot_id: int, label: str, *, limit: int) -> list[LetterView]:
+        wanted = LetterFilter(bot_id=bot_id, message_type=label)
+        return await self._desk.find(wanted, before=None, limit=limit)
+
+    async def cancel(self, letter_id: int) -> LetterView:
+        return await self._desk.cancel(letter_id)
+
+    async def shut_chats(self, bot_id: int) -> set[Chat]:
+        return {chat.chat for chat in await self._store.chats(bot_id) if chat.shut_at_ms is not None}
+
+    def bot_id(self, asked: int | None) -> int:
+        return self._desk.bot(asked).bot_id
+
+    def per_s(self, bot_id: int) -> float | None:
+        bot = self._desk.known(bot_id)
+        limits = Limits() if bot is None else bot.limits or bot.usual_limits
+        return limits.bulk_per_s if self._is_paced and limits.is_on else None
+
+
+def _call(bot_id: int, letter: Outgoing) -> Call:
+    metadata: dict[str, object] = {}
+    if letter.label is not None:
+        metadata = {"message_type": letter.label, "user_id": str(letter.number), "round": letter.round}
+    return Call(
+        bot_id=bot_id,
+        method=letter.method,
+        params=letter.params,
+        priority=letter.priority,
+        idempotency_key=letter.key,
+        send_at_ms=letter.send_at_ms,
+        metadata=msgspec.json.encode(metadata) if metadata else None,
+        on_uncertain=letter.on_uncertain,
+    )

@@ -1,0 +1,416 @@
+"""A running Peik over REST, with nothing but the standard library: a command should start at once."""
+
+import contextlib
+import http.client
+import mimetypes
+import secrets
+import ssl
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from peik.cli.accounts import Streamed
+from peik.cli.client import Attached, Document, Filters, check_files
+from peik.errors import Problem, Unavailable
+
+# What came in, asked of a running Peik over REST.
+
+
+class Call(Protocol):
+    """One request, and the document that it is answered with."""
+
+    def __call__(
+        self,
+        verb: str,
+        path: str,
+        query: Filters | None = None,
+        *,
+        body: Document | None = None,
+        timeout_s: float | None = 60.0,
+    ) -> Document: ...
+
+
+class RestInbox:
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def arrivals(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
+        return self._call("GET", "/v1/arrivals", {**filters, **_some(cursor=cursor, limit=str(limit))})
+
+    def arrival(self, arrival_id: str) -> Document:
+        return self._call("GET", f"/v1/arrivals/{_quoted(arrival_id)}")
+
+    def retry(self, arrival_id: str, consumer: str | None) -> Document:
+        return self._call("POST", f"/v1/arrivals/{_quoted(arrival_id)}/retry", _some(consumer=consumer))
+
+    def retry_dead(self, filters: Filters) -> Document:
+        numbers = {name: int(value) for name, value in filters.items() if name in ("first_number", "last_number")}
+        return self._call("POST", "/v1/arrivals/dead/retry", body={**filters, **numbers}, timeout_s=None)
+
+    def clear_dead(self, filters: Filters) -> Document:
+        return self._call("DELETE", "/v1/arrivals/dead", filters, timeout_s=None)
+
+    def replay(self, wanted: Document) -> Document:
+        return self._call("POST", "/v1/arrivals/replay", body=wanted, timeout_s=None)
+
+    def acknowledge(self, wanted: Document) -> Document:
+        return self._call("POST", "/v1/arrivals/ack", body=wanted)
+
+    def note_seen(self, wanted: Document) -> Document:
+        return self._call("POST", "/v1/arrivals/seen", body=wanted)
+
+    def inbox(self, bot_id: str | None) -> Document:
+        return self._call("GET", "/v1/inbox", _some(bot_id=bot_id))
+
+    def consumers(self, bot_id: str | None) -> Document:
+        return self._call("GET", "/v1/consumers", _some(bot_id=bot_id))
+
+    def set_consumer(self, bot_id: str, name: str, wanted: Document) -> Document:
+        return self._call("PUT", f"/v1/consumers/{_quoted(bot_id)}/{_quoted(name)}", body=wanted)
+
+    def remove_consumer(self, bot_id: str, name: str) -> None:
+        self._call("DELETE", f"/v1/consumers/{_quoted(bot_id)}/{_quoted(name)}")
+
+    def recover(self, bot_id: str) -> Document:
+        return self._call("POST", f"/v1/bots/{_quoted(bot_id)}/recover", timeout_s=None)
+
+
+def _some(**query: str | None) -> dict[str, str]:
+    return {name: value for name, value in query.items() if value is not None}
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+# Long jobs, asked of a running Peik over REST.
+
+
+JOBS_ANSWER_S = 60.0
+
+
+class RestJobs:
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def queue(self, job: Document) -> Document:
+        return self._call("POST", "/v1/jobs", body=job)
+
+    def job(self, job_id: str, wait_s: float = 0.0) -> Document:
+        query = {"wait": f"{wait_s:.3f}s"} if wait_s > 0 else {}
+        return self._call("GET", _path(job_id), query, timeout_s=wait_s + JOBS_ANSWER_S)
+
+    def jobs(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
+        query = {**filters, "limit": str(limit)}
+        return self._call("GET", "/v1/jobs", query if cursor is None else {**query, "cursor": cursor})
+
+    def cancel(self, job_id: str) -> Document:
+        return self._call("DELETE", _path(job_id))
+
+    def retry(self, job_id: str) -> Document:
+        return self._call("POST", f"{_path(job_id)}/retry")
+
+    def stats(self) -> Document:
+        return self._call("GET", "/v1/jobs/stats")
+
+    def used(self, kind: str, user: str) -> Document:
+        return self._call("GET", "/v1/jobs/used", {"kind": kind, "user": user})
+
+    def hosts(self) -> Document:
+        return self._call("GET", "/v1/hosts")
+
+
+def _path(job_id: str) -> str:
+    return f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}"
+
+
+if TYPE_CHECKING:
+    from peik.importing.cli import ImportTaker
+
+HEALTH_S = 2.0
+FORGET_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
+ANSWER_S = 60.0
+WAIT_S = 20.0  # one request of a longer wait: what stands in between may cut off a silent connection
+_CHUNK = 256 * 1024
+
+
+class Told(Problem):
+    """What a Peik answered instead of what was asked for."""
+
+    def __init__(self, *, status: int, code: str, detail: str) -> None:
+        super().__init__(code=code, detail=detail)
+        self.status = status
+
+
+class RestCounter:
+    is_running = True
+
+    def __init__(self, url: str, key: str | None, *, context: ssl.SSLContext | None = None) -> None:
+        """`context`: whose certificates are believed; by default those of the system's authorities."""
+        self.place = url
+        self._context = context
+        self._parts = urllib.parse.urlsplit(url)
+        self._key = key
+        self.inbox = RestInbox(self.call)
+        self.jobs = RestJobs(self.call)
+
+    def is_there(self) -> bool:
+        """Whether a Peik answers here. Asked without a key: who listens may be somebody else."""
+        try:
+            health = self.call("GET", "/health", timeout_s=HEALTH_S, with_key=False)
+        except Problem:
+            return False
+        parts = health.get("parts")
+        return "version" in health and isinstance(parts, dict) and "telegram" in parts
+
+    def close(self) -> None:
+        pass  # a connection lives as long as its call
+
+    # ---- letters ----
+
+    def accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
+        if not attached:
+            return self.call("POST", "/v1/letters", body=letter)
+        check_files(attached)
+        boundary = secrets.token_hex(16)
+        parts = [_part(boundary, field, path) for field, path in attached]
+        first = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="letter"\r\n\r\n'.encode()
+            + msgspec.json.encode(letter)
+            + b"\r\n"
+        )
+        last = f"--{boundary}--\r\n".encode()
+        size = len(first) + len(last) + sum(len(head) + path.stat().st_size + 2 for head, path in parts)
+
+        def whole() -> Iterator[bytes]:
+            yield first
+            for head, path in parts:
+                yield head
+                with path.open("rb") as file:
+                    while chunk := file.read(_CHUNK):
+                        on_bytes(len(chunk))
+                        yield chunk
+                yield b"\r\n"
+            yield last
+
+        headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": str(size)}
+        return self.call("POST", "/v1/letters", raw=whole(), headers=headers)
+
+    def letter(self, letter_id: str) -> Document:
+        return self.call("GET", f"/v1/letters/{_quoted(letter_id)}")
+
+    def wait(self, letter_id: str, timeout_s: float) -> Document:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0.0, min(WAIT_S, deadline - time.monotonic()))
+            query = {"wait": f"{wait_s:.3f}s"}
+            letter = self.call("GET", f"/v1/letters/{_quoted(letter_id)}", query, timeout_s=wait_s + ANSWER_S)
+            if letter["finished_at"] is not None or time.monotonic() >= deadline:
+                return letter
+
+    def letters(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
+        return self.call("GET", "/v1/letters", {**filters, **_page(cursor, limit)})
+
+    def cancel(self, letter_id: str) -> Document:
+        return self.call("DELETE", f"/v1/letters/{_quoted(letter_id)}")
+
+    def cancel_all(self, filters: Filters, *, dry_run: bool) -> Document:
+        return self.call("POST", "/v1/letters/cancel", body={**filters, "dry_run": dry_run}, timeout_s=None)
+
+    def change(self, letter_id: str, change: Document) -> Document:
+        return self.call("PATCH", f"/v1/letters/{_quoted(letter_id)}", body=change)
+
+    def causes(self, bot_id: str | None, since: str | None, *, limit: int) -> Document:
+        return self.call("GET", "/v1/dead/causes", _some(bot_id=bot_id, since=since, limit=str(limit)))
+
+    def retry(self, letter_id: str) -> Document:
+        return self.call("POST", f"/v1/letters/{_quoted(letter_id)}/retry")
+
+    def resolve(self, letter_id: str, *, arrived: bool) -> Document:
+        return self.call("POST", f"/v1/letters/{_quoted(letter_id)}/resolve", body={"arrived": arrived})
+
+    def retry_dead(self, filters: Filters) -> Document:
+        return self.call("POST", "/v1/dead/retry", body=dict(filters), timeout_s=None)
+
+    def clear_dead(self, filters: Filters) -> Document:
+        return self.call("DELETE", "/v1/dead", filters, timeout_s=None)
+
+    def stats(self) -> Document:
+        return self.call("GET", "/v1/stats")
+
+    # ---- lanes, chats, bots ----
+
+    def lanes(self, bot_id: str | None, chat: str | None, *, limit: int) -> Document:
+        return self.call("GET", "/v1/lanes", _some(bot_id=bot_id, chat_id=chat, limit=str(limit)))
+
+    def chats(self, bot_id: str | None, *, cursor: str | None, limit: int) -> Document:
+        return self.call("GET", "/v1/chats", _some(bot_id=bot_id, **_page(cursor, limit)))
+
+    def change_chat(self, bot_id: str, chat: str, change: Document) -> Document:
+        return self.call("PATCH", f"/v1/chats/{_quoted(bot_id)}/{_quoted(chat)}", body=change)
+
+    def bots(self) -> Document:
+        return self.call("GET", "/v1/bots")
+
+    def add_bot(self, token: str, inbound: str) -> Document:
+        return self.call("POST", "/v1/bots", body={"token": token, "inbound": inbound})
+
+    def change_bot(self, bot_id: str, change: Document) -> Document:
+        return self.call("PATCH", f"/v1/bots/{_quoted(bot_id)}", body=change)
+
+    def remove_bot(self, bot_id: str) -> None:
+        self.call("DELETE", f"/v1/bots/{_quoted(bot_id)}")
+
+    # ---- routes and keys ----
+
+    def routes(self) -> Document:
+        return self.call("GET", "/v1/routes")
+
+    def forget(self, wanted: Document) -> Document:
+        return self.call("POST", "/v1/forget", body=wanted, timeout_s=FORGET_S)
+
+    def keys(self) -> Document:
+        return self.call("GET", "/v1/keys")
+
+    def create_key(self, wanted: Document) -> Document:
+        return self.call("POST", "/v1/keys", body=wanted)
+
+    def remove_key(self, key_id: str) -> None:
+        self.call("DELETE", f"/v1/keys/{_quoted(key_id)}")
+
+    def taker(self, bot_id: str) -> "ImportTaker":
+        from peik.importing.cli import ImportTaker
+
+        return ImportTaker(self, self.call, bot_id)
+
+    # ---- accounts: see accounts_counter.Way ----
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def stream(
+        self, path: str, query: Mapping[str, str], *, headers: Mapping[str, str] | None = None
+    ) -> Iterator[Streamed]:
+        """An answer that comes in pieces. Raises Unavailable also while it is read, if it is cut off."""
+        target = self._parts.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        sent = {**(headers or {}), **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+        connection = self._connection(ANSWER_S)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise _unreachable(self.place, error) from None
+        try:
+            connection.request("GET", target, headers=sent)
+            response = connection.getresponse()
+            if response.status >= 400:
+                _document(response.status, response.read(), self.place)
+            named = {name.lower(): value for name, value in response.getheaders()}
+            yield Streamed(named, iter(lambda: response.read1(_CHUNK), b""))
+        except (OSError, http.client.HTTPException) as error:
+            raise _cut_off(self.place, error, is_asking=True) from None
+        finally:
+            connection.close()
+
+    # ---- one call ----
+
+    def call(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: Document | None = None,
+        raw: Iterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = ANSWER_S,
+        with_key: bool = True,
+    ) -> Document:
+        target = self._parts.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        sent = {"Accept": "application/json", **(headers or {})}
+        if with_key and self._key:
+            sent["Authorization"] = f"Bearer {self._key}"
+        payload: bytes | Iterator[bytes] | None = raw
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+            payload = msgspec.json.encode(body)
+        connection = self._connection(timeout_s)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise _unreachable(self.place, error) from None
+        try:
+            status, answer = _exchange(connection, verb, target, payload, sent)
+        except (OSError, http.client.HTTPException) as error:
+            raise _cut_off(self.place, error, is_asking=verb == "GET") from None
+        finally:
+            connection.close()
+        return _document(status, answer, self.place)
+
+    def _connection(self, timeout_s: float | None) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            context = self._context or ssl.create_default_context()
+            return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+
+def _exchange(
+    connection: http.client.HTTPConnection,
+    verb: str,
+    target: str,
+    payload: bytes | Iterator[bytes] | None,
+    headers: Mapping[str, str],
+) -> tuple[int, bytes]:
+    # A server that refuses a big upload answers before it has read all of it, and hangs up. Its answer says why.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.request(verb, target, body=payload, headers=headers)
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def _document(status: int, answer: bytes, place: str) -> Document:
+    if status == 204 and not answer:
+        return {}
+    try:
+        document = msgspec.json.decode(answer, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Unavailable(
+            code="not_peik", detail=f"What answers at {place} is not Peik (status {status}). Say where Peik is: --url."
+        ) from None
+    if status < 400:
+        return document
+    detail = document.get("detail") or document.get("description") or f"Peik answered {status}."
+    raise Told(status=status, code=str(document.get("code", "refused")), detail=str(detail))
+
+
+def _unreachable(place: str, error: OSError) -> Unavailable:
+    return Unavailable(
+        code="unreachable",
+        detail=f"No Peik answers at {place} ({_words(error)}). Start it with `peik serve`, or say where it is: --url.",
+    )
+
+
+def _cut_off(place: str, error: Exception, *, is_asking: bool) -> Unavailable:
+    outcome = "" if is_asking else " Whether it was done is not known: look before you repeat it."
+    return Unavailable(code="cut_off", detail=f"The answer of {place} did not arrive ({_words(error)}).{outcome}")
+
+
+def _words(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) else None
+    return (text or str(error) or type(error).__name__).rstrip(".").lower()
+
+
+def _part(boundary: str, field: str, path: Path) -> tuple[bytes, Path]:
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    name = path.name.replace('"', "%22").replace("\r", " ").replace("\n", " ")
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\nContent-Type: {kind}\r\n\r\n'
+    return head.encode(), path
+
+
+def _page(cursor: str | None, limit: int) -> dict[str, str]:
+    return _some(cursor=cursor, limit=str(limit))

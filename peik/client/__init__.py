@@ -1,0 +1,1 @@
+"""The library: `from peik import Peik`, in this process or over REST."""

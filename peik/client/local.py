@@ -1,0 +1,599 @@
+"""The counter in this process: Peik itself, with its engines, beside the program that uses it. No server."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from peik.accounts.answers import chat_view, event_view, message_view, session_view
+from peik.accounts.events import ArchiveAway, ArchiveBack
+from peik.accounts.feeds import Follower, Wanted
+from peik.accounts.wiring import MakeClients
+from peik.app.lifetime import running
+from peik.app.runtime import Office
+from peik.archive.store import ChatState, EventFilter, MessageFilter, Session
+from peik.client.calls import Counts, Letter, Page, Parcel, QueueStats, Receipt, chunks, decode_receipt
+from peik.client.handlers import Handlers, types_of
+from peik.client.jobs import (
+    GivenKind,
+    HostInfo,
+    JobCounts,
+    JobInfo,
+    JobPage,
+    JobsUsed,
+    QueuedJob,
+    decode_counted,
+    decode_hosts,
+    decode_job,
+    decode_jobs,
+    decode_used,
+)
+from peik.client.people import LocalOutreach
+from peik.client.transport import (
+    AccountSession,
+    ArchivedMessage,
+    Changes,
+    EventPage,
+    FeedLine,
+    ImportedFile,
+    MessagePage,
+    New,
+    QrLogin,
+    SessionChat,
+    decode_chat,
+    decode_events,
+    decode_message,
+    decode_messages,
+    decode_qr,
+    decode_session,
+    line_of,
+    until_stopped,
+)
+from peik.client.transports import LocalBroadcasts
+from peik.core.events import Event, Events, Surprise
+from peik.core.letter import Enclosed
+from peik.erasure.answers import report_view
+from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
+from peik.inbox.consumers import Handling
+from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
+from peik.jobs.model import Job
+from peik.jobs.service import JobRequest
+from peik.jobs.store import JobFilter, Kinds
+from peik.monitoring.log import EventLog
+from peik.monitoring.log_file import plain_log
+from peik.outbox.answers import letter_view, rfc3339
+from peik.outbox.service import Call, keep_files
+from peik.outbox.store import Accepted, LetterFilter, LetterView
+from peik.settings.config import Config, load
+
+# Jobs of the Peik in this process: the kinds that its program does, and what the desk of jobs knows.
+
+
+if TYPE_CHECKING:
+    from peik.app.runtime import Office
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LocalJobs:
+    """What is asked of jobs here."""
+
+    def __init__(self, office: "Callable[[], Office]") -> None:
+        """`office` raises Unavailable once it is closed."""
+        self._office = office
+        self._given: list[GivenKind] = []
+        self._late: LateWork | None = None
+
+    def work(self, kind: GivenKind) -> None:
+        name = kind.kind.name
+        if any(one.kind.name == name for one in self._given):
+            raise BadInput(code="known_kind", detail=f"There is a kind {name} already.")
+        self._given.append(kind)
+        if self._late is not None:
+            self._late.add(kind)
+
+    def settle(self, config: Config) -> Kinds:
+        """What this process does from its opening on."""
+        kinds = Kinds()
+        for one in self._given:
+            kinds.add(one.settled(config))
+        return kinds
+
+    @asynccontextmanager
+    async def joined_by(self, late: "LateWork") -> AsyncIterator[None]:
+        self._late = late
+        try:
+            yield
+        finally:
+            self._late = None
+            await late.close()
+
+    async def queue(self, request: JobRequest) -> QueuedJob:
+        office = self._office()
+        if request.notice is not None:
+            office.desk.bot(request.notice["bot_id"])  # raises if nobody would ever hear of the job
+        (queued,) = await office.jobs.queue([request])
+        state = (await office.jobs.get(queued.job_id)).state if queued.is_repeat else queued.state
+        return QueuedJob(id=str(queued.job_id), state=state)
+
+    async def get(self, job_id: int) -> JobInfo:
+        return await self._shown(await self._office().jobs.get(job_id))
+
+    async def wait(self, job_id: int, timeout_s: float) -> JobInfo:
+        return await self._shown(await self._office().jobs.wait(job_id, timeout_s))
+
+    async def find(self, wanted: JobFilter, *, before: int | None, limit: int) -> JobPage:
+        found = await self._office().jobs.find(wanted, before=before, limit=limit)
+        return decode_jobs(_encode(page_view(found, limit)))
+
+    async def cancel(self, job_id: int) -> JobInfo:
+        return await self._shown(await self._office().jobs.cancel(job_id))
+
+    async def retry(self, job_id: int) -> JobInfo:
+        return await self._shown(await self._office().jobs.retry(job_id))
+
+    async def counts(self) -> dict[str, JobCounts]:
+        return decode_counted(_encode(stats_view(await self._office().jobs.tallies()))).kinds
+
+    async def used(self, kind: str, user: str) -> JobsUsed:
+        return decode_used(_encode(used_view(kind, user, await self._office().jobs.used_today(kind, user))))
+
+    async def hosts(self) -> list[HostInfo]:
+        office = self._office()
+        now_ms = office.clock.wall_ms()
+        return decode_hosts(_encode({"hosts": [host_view(one, now_ms) for one in office.hosts.all()]})).hosts
+
+    async def _shown(self, job: Job) -> JobInfo:
+        return decode_job(_encode(await whole_view(self._office().jobs, job)))
+
+
+@asynccontextmanager
+async def lone_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """A group of tasks that shows the one thing that went wrong as itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
+
+
+class LateWork:
+    """Kinds that come after the opening. A Peik that was opened without any does not work yet: it begins with the first."""
+
+    def __init__(self, office: "Office", group: asyncio.TaskGroup) -> None:
+        """The group outlives the office, which ends what is begun here."""
+        self._office = office
+        self._group = group
+        self._is_working = bool(office.job_hands.kinds.all())
+        self._beginning: asyncio.Task[None] | None = None
+
+    def add(self, kind: GivenKind) -> None:
+        hands = self._office.job_hands
+        hands.kinds.add(kind.settled(self._office.config))
+        if self._is_working:
+            hands.workers.ring(kind.kind.name)
+            return
+        self._is_working = True
+        self._beginning = self._group.create_task(self._begin())
+
+    async def _begin(self) -> None:
+        hands = self._office.job_hands
+        try:
+            await hands.folders.open()
+        except StartError as error:
+            self._office.events.tell(Surprise(where="the beginning of jobs", error=str(error)))
+            return
+        hands.folders.start(self._group)
+        hands.workers.start(self._group)
+
+    async def close(self) -> None:
+        """Nothing is begun any more. What is half begun comes to rest first, so that the office can end it."""
+        if self._beginning is not None:
+            await asyncio.wait([self._beginning])
+
+
+# Accounts of the Peik in this process: the desk of sessions, in the library's words.
+
+
+if TYPE_CHECKING:
+    from peik.accounts.service import SessionsDesk
+
+OPEN_S_MAX = 30.0  # for the archive's first opening; an archive that says no is not waited for
+LISTEN_S = 30.0
+BACK_S = 0.5  # between two questions to an archive that does not answer, while somebody listens
+LAST_WORD_S = 1.0
+T = TypeVar("T")
+
+
+class LocalAccounts:
+    def __init__(self, office: Callable[[], Office]) -> None:
+        """`office` raises Unavailable once Peik is closed."""
+        self._office = office
+        self._is_heard = asyncio.Event()  # whether the archive could be opened is known
+
+    def heard(self, told: Sequence[Event]) -> None:
+        """A listener of events."""
+        if any(isinstance(event, (ArchiveBack, ArchiveAway)) for event in told):
+            self._is_heard.set()
+
+    async def _desk(self) -> "SessionsDesk":
+        desk = self._office().sessions
+        if desk is None:
+            raise Conflict(
+                code="no_sessions",
+                detail="Peik keeps no accounts here: open it with api_id and api_hash from my.telegram.org (TELEGRAM_API_ID "
+                "and TELEGRAM_API_HASH), or with archive (PEIK_ARCHIVE) to read one.",
+            )
+        if not self._is_heard.is_set() and desk.trouble() is not None:
+            # Peik is open before its archive is: the first call waits for that, and so nobody else has to.
+            try:
+                async with asyncio.timeout(OPEN_S_MAX):
+                    await self._is_heard.wait()
+            except TimeoutError:
+                pass
+        return desk
+
+    # ---- the registry ----
+
+    async def create(self, new: New) -> AccountSession:
+        desk = await self._desk()
+        more = msgspec.structs.asdict(new)
+        return _session(await desk.create_session(more.pop("agent_id"), **more))
+
+    async def by_id(self, session_id: str) -> AccountSession | None:
+        found = await (await self._desk()).get_session_by_id(session_id)
+        return None if found is None else _session(found)
+
+    async def by_phone(self, phone: str) -> AccountSession | None:
+        found = await (await self._desk()).get_session_by_phone(phone)
+        return None if found is None else _session(found)
+
+    async def sessions(self, *, agent_id: str | None, is_active: bool | None) -> list[AccountSession]:
+        desk = await self._desk()
+        found = await (desk.get_all_active_sessions() if agent_id is None else desk.get_sessions_by_agent(agent_id))
+        return [_session(one) for one in found if is_active is None or one.is_active is is_active]
+
+    async def change(self, session_id: str, changes: Changes) -> AccountSession:
+        desk = await self._desk()
+        if changes.phone is not msgspec.UNSET:
+            return _session(await desk.update_session_phone(session_id, changes.phone))
+        if changes.metadata is not msgspec.UNSET:
+            return _session(await desk.update_session_metadata(session_id, changes.metadata))
+        if changes.proxy is not msgspec.UNSET:
+            return _session(await desk.set_proxy(session_id, changes.proxy))
+        if changes.is_connected is not msgspec.UNSET:
+            return _session(await desk.update_session_connected(session_id, changes.is_connected))
+        is_active = changes.is_active is True
+        return _session(await (desk.activate_session if is_active else desk.deactivate_session)(session_id))
+
+    async def note_activity(self, session_id: str) -> None:
+        await (await self._desk()).update_session_activity(session_id)
+
+    async def delete(self, session_id: str) -> bool:
+        return await (await self._desk()).delete_session(session_id)
+
+    async def cleanup(self, days: float | None) -> int:
+        desk = await self._desk()
+        return await (desk.cleanup_old_sessions() if days is None else desk.cleanup_old_sessions(days))
+
+    # ---- signing in, running ----
+
+    async def send_code(self, session_id: str, phone: str | None, *, by_sms: bool) -> AccountSession:
+        return _session(await (await self._desk()).send_code(session_id, phone, by_sms=by_sms))
+
+    async def give_code(self, session_id: str, code: str) -> AccountSession:
+        return _session(await (await self._desk()).give_code(session_id, code))
+
+    async def give_password(self, session_id: str, password: str) -> AccountSession:
+        return _session(await (await self._desk()).give_password(session_id, password))
+
+    async def qr(self, session_id: str) -> QrLogin:
+        made = await (await self._desk()).qr(session_id)
+        return decode_qr(_encode({"url": made.url, "expires_at": rfc3339(made.expires_at_ms)}))
+
+    async def cancel_sign_in(self, session_id: str) -> AccountSession:
+        return _session(await (await self._desk()).cancel_sign_in(session_id))
+
+    async def start(self, session_id: str) -> AccountSession:
+        return _session(await (await self._desk()).start(session_id))
+
+    async def stop(self, session_id: str) -> AccountSession:
+        return _session(await (await self._desk()).stop(session_id))
+
+    async def restart(self, session_id: str) -> AccountSession:
+        return _session(await (await self._desk()).restart(session_id))
+
+    async def log_out(self, session_id: str) -> AccountSession:
+        return _session(await (await self._desk()).log_out(session_id))
+
+    async def import_files(
+        self, paths: Sequence[Path], *, agent_id: str, check: bool, keep_files: bool
+    ) -> AsyncGenerator[ImportedFile, None]:
+        desk = await self._desk()
+        files = await asyncio.to_thread(_files, paths)
+        async for one in desk.import_files(files, agent_id=agent_id, check=check, keep_files=keep_files):
+            yield ImportedFile(
+                file=one.file,
+                verdict=str(one.verdict),
+                detail=one.detail,
+                session_id=one.session_id,
+                user_id=one.user_id,
+            )
+
+    # ---- chats ----
+
+    async def chats(self, session_id: str) -> list[SessionChat]:
+        return [_chat(one) for one in await (await self._desk()).chats(session_id)]
+
+    async def crawl(self, session_id: str, chat_id: int, *, until_ms: int | None) -> SessionChat:
+        return _chat(await (await self._desk()).crawl(session_id, chat_id, until_ms=until_ms or 0))
+
+    async def stop_crawl(self, session_id: str, chat_id: int) -> SessionChat:
+        return _chat(await (await self._desk()).stop_crawl(session_id, chat_id))
+
+    # ---- what they saw ----
+
+    async def messages(self, wanted: MessageFilter, *, cursor: str | None, limit: int) -> MessagePage:
+        found, after = await (await self._desk()).messages(wanted, cursor=cursor, limit=limit)
+        return decode_messages(_encode({"messages": [message_view(one) for one in found], "next": after}))
+
+    async def count_messages(self, wanted: MessageFilter) -> int:
+        return await (await self._desk()).count_messages(wanted)
+
+    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[ArchivedMessage]:
+        found = await (await self._desk()).versions(session_id, chat_id, message_id)
+        return [decode_message(_encode(message_view(one, has_raw=True))) for one in found]
+
+    async def events(self, wanted: EventFilter, *, cursor: str | None, limit: int) -> EventPage:
+        found, after = await (await self._desk()).events(wanted, cursor=cursor, limit=limit)
+        return decode_events(_encode({"events": [event_view(one) for one in found], "next": after}))
+
+    async def forget_person(self, user_id: int) -> dict[str, int]:
+        return dict(await (await self._desk()).forget_person(user_id))
+
+    async def forget_reader(self, reader: str) -> bool:
+        return await (await self._desk()).forget_reader(reader)
+
+    # ---- what they see ----
+
+    async def listen(
+        self, wanted: Wanted, *, after: Mapping[str, int] | None, reader: str | None
+    ) -> AsyncGenerator[FeedLine, None]:
+        follower = await (await self._desk()).follow(wanted, after=after, reader=reader)
+        kept = dict(follower.places)  # up to where everything is confirmed
+        while not follower.is_over:
+            lines = await _persistently(lambda: follower.next(timeout_s=LISTEN_S), follower) or []
+            for line in lines:
+                yield line_of(line.kind, line.body, number=line.number)
+                # Whoever asks for the next one is done with this one.
+                await self._confirm(follower, {line.session_id: line.number}, reader)
+                kept[line.session_id] = line.number
+            # Lines that were not wanted need not be looked at again.
+            passed = {one: number for one, number in follower.places.items() if kept.get(one) != number}
+            if passed:
+                await self._confirm(follower, passed, reader)
+                kept.update(passed)
+
+    async def _confirm(self, follower: Follower, places: Mapping[str, int], reader: str | None) -> None:
+        if reader is None:
+            return
+        ahead, follower.places = follower.places, dict(places)
+        try:
+            if follower.is_over:  # it may just be in time; an archive that is closed never answers
+                self._office()
+                async with asyncio.timeout(LAST_WORD_S):
+                    await follower.confirm()
+            else:
+                await _persistently(follower.confirm, follower)
+        except (TimeoutError, Unavailable):
+            return  # closed: it is told again
+        finally:
+            follower.places = ahead
+
+
+async def _persistently(ask: Callable[[], Awaitable[T]], follower: Follower) -> T | None:
+    """Through times in which the archive does not answer. None: Peik is closed."""
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailable:
+            if follower.is_over:
+                return None
+        await asyncio.sleep(BACK_S)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """Themselves, or what lies in the folder."""
+    from peik.accounts.session_files import session_files
+
+    return [file for path in paths for file in (session_files(path) if path.is_dir() else [path])]
+
+
+def _session(session: Session) -> AccountSession:
+    return decode_session(_encode(session_view(session)))
+
+
+def _chat(state: ChatState) -> SessionChat:
+    return decode_chat(_encode(chat_view(state)))
+
+
+class LocalCounter:
+    """One Peik on one store. It sends if this process owns the store, and else leaves that to the one that does."""
+
+    def __init__(
+        self, settings: Mapping[str, str | None], *, may_poll: bool = True, make_clients: MakeClients | None = None
+    ) -> None:
+        """`may_poll`: a bot whose updates nobody fetches is polled once it has handlers. `make_clients` makes the connections
+        of accounts; by default Telethon does."""
+        self._settings = settings
+        self._may_poll = may_poll
+        self._make_clients = make_clients
+        self.jobs = LocalJobs(lambda: self._office)
+        self.outreach = LocalOutreach(lambda: self._office)
+        self.broadcasts = LocalBroadcasts(lambda: self._office)
+
+    async def open(self) -> None:
+        """Raises StartError with what to do."""
+        self._closing = asyncio.Event()
+        self.accounts = LocalAccounts(lambda: self._office)
+        opened: asyncio.Future[Office] = asyncio.get_running_loop().create_future()
+        # A task of its own, so that Peik may be opened in one task and closed in another, and so that an engine's end
+        # never cancels the program around it.
+        self._keeper = asyncio.create_task(self._keep(opened))
+        try:
+            self._open_office = await opened
+        except asyncio.CancelledError:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            raise
+
+    async def _keep(self, opened: asyncio.Future[Office]) -> None:
+        try:
+            config = load(self._settings)
+            events = Events()
+            events.listen(EventLog(level=config.log_level, log=plain_log()))
+            events.listen(self.accounts.heard, ArchiveAway, ArchiveBack)
+            kinds = self.jobs.settle(config)
+            async with (
+                lone_group() as group,
+                running(
+                    config, events=events, must_own=False, make_clients=self._make_clients, job_kinds=kinds
+                ) as office,
+                self.jobs.joined_by(LateWork(office, group)),
+            ):
+                if not opened.done():
+                    opened.set_result(office)
+                await self._closing.wait()
+        except Exception as error:
+            if opened.done():
+                raise  # to whoever closes it
+            opened.set_exception(error)
+
+    async def close(self) -> None:
+        """Finishes what is in flight, within the grace. What is not sent waits in the store for whoever opens it next."""
+        self._closing.set()
+        await self._keeper
+
+    @property
+    def _office(self) -> Office:
+        if self._keeper.done():
+            raise Unavailable(code="closed", detail="This Peik is closed. Open it again; what it accepted is safe.")
+        return self._open_office
+
+    # ---- updates ----
+
+    def serve(self, handlers: Handlers) -> None:
+        office = self._office
+        for (bot_id, consumer), own in handlers.by_consumer(lambda asked: office.desk.bot(asked).bot_id).items():
+            handling = Handling(
+                handle=partial(handlers.handle, own),
+                allowed=types_of(own),
+                prepare=partial(self._prepare, office, bot_id),
+            )
+            office.consumers.handle(bot_id, consumer, handling)
+
+    async def _prepare(self, office: Office, bot_id: int) -> None:
+        if self._may_poll:
+            await office.desk.receive_for(bot_id)
+
+    async def until_stopped(self) -> None:
+        await until_stopped([self._keeper])
+        if self._keeper.done():
+            await self._keeper  # whatever ended it is raised here
+
+    # ---- letters in ----
+
+    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+        return [_letter(one) for one in await self._office.desk.accept(calls)]
+
+    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter:
+        office = self._office
+        enclosed = await keep_files((_enclose(office, parcel) for parcel in parcels), office.spool)
+        return _letter(
+            await office.desk.accept_with_files(
+                enclosed, lambda files: msgspec.structs.replace(call, enclosed=files), blobs=office.spool
+            )
+        )
+
+    # ---- what became of them ----
+
+    async def letter(self, letter_id: int) -> Receipt:
+        return await self._explained(await self._office.desk.letter(letter_id))
+
+    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
+        return await self._explained(await self._office.desk.wait(letter_id, timeout_s))
+
+    async def _explained(self, view: LetterView) -> Receipt:
+        return _receipt(view, why=await self._office.desk.why(view))
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page:
+        views = await self._office.desk.find(wanted, before=before, limit=limit)
+        last = str(views[-1].id) if len(views) == limit else None
+        return Page(letters=tuple(_receipt(view) for view in views), before=last)
+
+    async def cancel(self, letter_id: int) -> Receipt:
+        return _receipt(await self._office.desk.cancel(letter_id))
+
+    async def cancel_all(self, wanted: LetterFilter) -> int:
+        return await self._office.desk.cancel_all(wanted)
+
+    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt:
+        return _receipt(await self._office.desk.change(letter_id, priority=priority, send_at_ms=send_at_ms))
+
+    async def retry(self, letter_id: int) -> Receipt:
+        return _receipt(await self._office.desk.retry(letter_id))
+
+    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt:
+        return _receipt(await self._office.desk.resolve(letter_id, arrived=arrived))
+
+    async def retry_dead(self, wanted: LetterFilter) -> int:
+        return await self._office.desk.retry_dead(wanted)
+
+    async def clear_dead(self, wanted: LetterFilter) -> int:
+        return await self._office.desk.clear_dead(wanted)
+
+    async def stats(self) -> QueueStats:
+        tallies = await self._office.desk.tallies()
+        return QueueStats.of({bot_id: Counts(**msgspec.structs.asdict(tally)) for bot_id, tally in tallies.items()})
+
+    # ---- what comes in ----
+
+    async def forget(
+        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
+    ) -> dict[str, Any]:
+        forgetter = self._office.forgetter
+        person = await forgetter.person(user_id=user_id, name=name, bot_id=bot_id)
+        report = await (forgetter.look(person) if dry_run else forgetter.forget(person, who="library"))
+        return report_view(report, is_dry=dry_run)
+
+    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
+        return await self._office.inbox.note_handled(bot_id, messages)
+
+    @property
+    def office(self) -> Office:
+        """The running Peik itself, for parts of Peik that work within it. Raises Unavailable once it is closed."""
+        return self._office
+
+    async def ended(self) -> None:
+        """Returns when this Peik does not run any more, whoever closed it and whatever befell it."""
+        await asyncio.wait([self._keeper])
+
+
+def _letter(accepted: Accepted) -> Letter:
+    return Letter(id=str(accepted.letter_id), state=accepted.state)
+
+
+def _receipt(view: LetterView, **more: Any) -> Receipt:
+    """Through the words of REST, so that both counters cannot but say the same."""
+    return decode_receipt(msgspec.json.encode({**letter_view(view), **more}))
+
+
+async def _enclose(office: Office, parcel: Parcel) -> Enclosed:
+    kept = await office.spool.keep(chunks(parcel), size_bytes_max=office.config.upload_bytes_max)
+    return kept.as_enclosed(parcel.field, filename=parcel.filename, content_type=parcel.content_type)

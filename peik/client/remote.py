@@ -1,0 +1,390 @@
+"""The counter far away: a `peik serve` asked over REST, its problems raised again as what they were there."""
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+import urllib.parse
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from peik.client.calls import (
+    Letter,
+    Page,
+    Parcel,
+    QueueStats,
+    Receipt,
+    chunks,
+    decode_page,
+    decode_receipt,
+    decode_stats,
+)
+from peik.client.handlers import Handlers
+from peik.client.transport import until_stopped
+from peik.client.wire import ANSWER_TIMEOUT_S, Wire
+from peik.core.letter import Backoff, Priority, State
+from peik.core.outcome import Reply
+from peik.core.problem import Problem
+from peik.errors import (
+    BadInput,
+    Conflict,
+    Denied,
+    Forbidden,
+    NotFound,
+    StoreUnavailable,
+    TooLarge,
+    Unavailable,
+)
+from peik.outbox.answers import rfc3339
+from peik.outbox.service import Call
+from peik.outbox.store import NOW, LetterFilter
+
+if TYPE_CHECKING:
+    from peik.client.people import RemoteOutreach
+    from peik.client.remote_accounts import RemoteAccounts
+    from peik.client.transports import RemoteBroadcasts, RemoteJobs
+
+WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxies on the way put up with
+BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
+BATCH_TIMEOUT_S = 120.0
+T = TypeVar("T")
+
+FORGET_TIMEOUT_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class RemoteCounter:
+    def __init__(self, url: str, key: str, ssl_context: ssl.SSLContext | None) -> None:
+        self._url = url
+        self._key = key
+        self._ssl_context = ssl_context
+        self._wire: Wire | None = None
+
+    async def open(self) -> None:
+        """Nothing is asked yet: a Peik that is not up now may be later."""
+        self._wire = Wire(self._url, key=self._key, ssl_context=self._ssl_context)
+
+    async def close(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    # ---- updates ----
+
+    def serve(self, handlers: Handlers) -> None:
+        raise BadInput(
+            code="handlers_need_open",
+            detail="Handlers run in a program on Peik.open. From here, read the stream of arrivals over REST, or have "
+            "them pushed to an address.",
+        )
+
+    async def until_stopped(self) -> None:
+        await until_stopped()
+
+    # ---- letters in ----
+
+    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+        if len(calls) == 1:
+            reply = await self.ask("POST", "/v1/letters", body=encode(_body(calls[0])))
+            return [read(_decode_letter, reply)]
+        reply = await self.ask(
+            "POST",
+            "/v1/letters/batch",
+            body=encode({"letters": [_body(call) for call in calls]}),
+            timeout_s=BATCH_TIMEOUT_S,
+        )
+        ids = read(_decode_ids, reply).ids
+        # The answer tells ids only: to see how a repeat under an idempotency key stands, ask for it.
+        states = (State.WAITING if call.send_at_ms is None else State.DELAYED for call in calls)
+        return [Letter(id=letter_id, state=state) for letter_id, state in zip(ids, states, strict=True)]
+
+    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter:
+        boundary = f"peik-{secrets.token_hex(16)}"
+        async with contextlib.AsyncExitStack() as begun:
+            # Each is opened and tried first: a file that cannot be read must not cost a request that breaks off.
+            opened = [(parcel, *await _begin(parcel, begun)) for parcel in parcels]
+            reply = await self.ask(
+                "POST",
+                "/v1/letters",
+                stream=_form(boundary, encode(_body(call)), opened),
+                content_type=f"multipart/form-data; boundary={boundary}",
+                timeout_s=BATCH_TIMEOUT_S,
+            )
+        return read(_decode_letter, reply)
+
+    # ---- what became of them ----
+
+    async def letter(self, letter_id: int) -> Receipt:
+        return read(decode_receipt, await self.ask("GET", f"/v1/letters/{letter_id}"))
+
+    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
+        return await self.watch(
+            f"/v1/letters/{letter_id}",
+            decode_receipt,
+            is_over=lambda receipt: receipt.state.is_final,
+            timeout_s=timeout_s,
+        )
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page:
+        query = _filter(wanted) | {"limit": str(limit)} | ({} if before is None else {"cursor": str(before)})
+        return read(decode_page, await self.ask("GET", with_query("/v1/letters", query)))
+
+    async def cancel(self, letter_id: int) -> Receipt:
+        return read(decode_receipt, await self.ask("DELETE", f"/v1/letters/{letter_id}"))
+
+    async def cancel_all(self, wanted: LetterFilter) -> int:
+        reply = await self.ask("POST", "/v1/letters/cancel", body=encode(_filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
+        return read(_decode_cancelled, reply).cancelled
+
+    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt:
+        told = {"priority": priority, "send_at": "now" if send_at_ms == NOW else rfc3339(send_at_ms)}
+        body = encode({name: value for name, value in told.items() if value is not None})
+        return read(decode_receipt, await self.ask("PATCH", f"/v1/letters/{letter_id}", body=body))
+
+    async def retry(self, letter_id: int) -> Receipt:
+        return read(decode_receipt, await self.ask("POST", f"/v1/letters/{letter_id}/retry"))
+
+    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt:
+        body = encode({"arrived": arrived})
+        return read(decode_receipt, await self.ask("POST", f"/v1/letters/{letter_id}/resolve", body=body))
+
+    async def retry_dead(self, wanted: LetterFilter) -> int:
+        reply = await self.ask("POST", "/v1/dead/retry", body=encode(_filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
+        return read(_decode_retried, reply).retried
+
+    async def clear_dead(self, wanted: LetterFilter) -> int:
+        reply = await self.ask("DELETE", with_query("/v1/dead", _filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
+        return read(_decode_cleared, reply).cleared
+
+    async def stats(self) -> QueueStats:
+        return read(decode_stats, await self.ask("GET", "/v1/stats"))
+
+    async def forget(
+        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
+    ) -> dict[str, Any]:
+        asked = {"user_id": user_id, "name": name, "bot_id": bot_id, "dry_run": dry_run}
+        body = msgspec.json.encode({name: value for name, value in asked.items() if value is not None})
+        return read(_decode_object, await self.ask("POST", "/v1/forget", body=body, timeout_s=FORGET_TIMEOUT_S))
+
+    # ---- what comes in ----
+
+    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
+        seen = [{"chat_id": chat_id, "message_id": message_id} for chat_id, message_id in messages]
+        reply = await self.ask("POST", "/v1/arrivals/seen", body=encode({"bot_id": bot_id, "messages": seen}))
+        return read(_decode_seen, reply).matched
+
+    @property
+    def accounts(self) -> "RemoteAccounts":
+        from peik.client.remote_accounts import RemoteAccounts
+
+        return RemoteAccounts(self)
+
+    @property
+    def jobs(self) -> "RemoteJobs":
+        from peik.client.transports import RemoteJobs
+
+        return RemoteJobs(self)
+
+    @property
+    def broadcasts(self) -> "RemoteBroadcasts":
+        from peik.client.transports import RemoteBroadcasts
+
+        return RemoteBroadcasts(self)
+
+    @property
+    def outreach(self) -> "RemoteOutreach":
+        from peik.client.people import RemoteOutreach
+
+        return RemoteOutreach(self)
+
+    # ---- asking ----
+
+    @property
+    def is_open(self) -> bool:
+        return self._wire is not None
+
+    async def ask(
+        self,
+        verb: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        stream: AsyncGenerator[bytes, None] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Reply:
+        """The answer if it is a good one. Raises the problem that it tells otherwise."""
+        reply = await self._open_wire().ask(
+            verb, path, body=body, stream=stream, content_type=content_type, timeout_s=timeout_s
+        )
+        if 200 <= reply.status < 300:
+            return reply
+        raise _problem(reply)
+
+    async def watch(
+        self, path: str, decode: Callable[[bytes], T], *, is_over: Callable[[T], bool], timeout_s: float
+    ) -> T:
+        """In turns, so that no proxy gives up on a long one; and on through a restart of the Peik over there."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout_s
+        while True:
+            turn_s = max(min(deadline - now(), WAIT_TURN_S), 0.0)
+            waiting = path + (f"?wait={turn_s * 1000:.0f}ms" if turn_s > 0 else "")
+            try:
+                reply = await self.ask("GET", waiting, timeout_s=turn_s + ANSWER_TIMEOUT_S)
+            except Unavailable:
+                if now() + BACK_S >= deadline:
+                    raise
+                await asyncio.sleep(BACK_S)
+                continue
+            answer = read(decode, reply)
+            if is_over(answer) or now() >= deadline:
+                return answer
+
+    def stream(self, path: str, *, last_id: str | None) -> AsyncGenerator[bytes, None]:
+        """An answer that goes on, as it comes, behind the last event. Raises the problem that it tells instead."""
+        return self._open_wire().stream(path, last_id=last_id, problem=_problem)
+
+    def _open_wire(self) -> Wire:
+        if self._wire is None:
+            raise Unavailable(code="closed", detail="This connection to Peik is closed. Connect again.")
+        return self._wire
+
+
+# ---- what is said ----
+
+encode = msgspec.json.Encoder().encode
+
+
+def _body(call: Call) -> dict[str, object]:
+    """`POST /v1/letters` of a call: only what differs from the defaults."""
+    terms: dict[str, object] = {
+        "bot_id": call.bot_id,
+        "priority": call.priority if call.priority != Priority.NORMAL else None,
+        "attempts": call.attempts,
+        "backoff_ms": call.backoff_ms,
+        "backoff": {"type": call.backoff} if call.backoff is not Backoff.EXPONENTIAL else None,
+        "timeout_ms": call.timeout_ms,
+        "send_at": rfc3339(call.send_at_ms),
+        "expires_at": rfc3339(call.expires_at_ms),
+        "on_uncertain": call.on_uncertain,
+        "idempotency_key": call.idempotency_key,
+        "metadata": None if call.metadata is None else msgspec.Raw(call.metadata),
+        "webhook_url": call.hook,
+        "trace": call.trace,
+    }
+    given = {name: value for name, value in terms.items() if value is not None}
+    return {"method": call.method, "params": msgspec.Raw(call.params), **given}
+
+
+def _filter(wanted: LetterFilter) -> dict[str, str]:
+    told = {
+        "state": wanted.state,
+        "bot_id": wanted.bot_id,
+        "chat_id": wanted.chat,
+        "user_id": wanted.user_id,
+        "message_type": wanted.message_type,
+        "method": wanted.method,
+        "since": rfc3339(wanted.since_ms),
+        "text": wanted.text,
+        "error": wanted.error,
+    }
+    return {name: str(value) for name, value in told.items() if value is not None}
+
+
+def with_query(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urllib.parse.urlencode(query)}" if query else path
+
+
+async def _begin(parcel: Parcel, begun: contextlib.AsyncExitStack) -> tuple[bytes, AsyncGenerator[bytes, None]]:
+    """The first chunk of a file, and the rest. Raises BadInput if it cannot be read."""
+    rest = await begun.enter_async_context(contextlib.aclosing(chunks(parcel)))
+    return await anext(rest, b""), rest
+
+
+_Opened = Sequence[tuple[Parcel, bytes, AsyncGenerator[bytes, None]]]
+
+
+async def _form(boundary: str, letter: bytes, opened: _Opened) -> AsyncGenerator[bytes, None]:
+    """The letter as JSON in the field `letter`, then the files."""
+    yield f'--{boundary}\r\nContent-Disposition: form-data; name="letter"\r\n\r\n'.encode() + letter + b"\r\n"
+    for parcel, first, rest in opened:
+        names = f'name="{_quoted(parcel.field)}"; filename="{_quoted(parcel.filename)}"'
+        head = f"Content-Disposition: form-data; {names}\r\nContent-Type: {parcel.content_type}\r\n\r\n"
+        yield f"--{boundary}\r\n{head}".encode("utf-8", "replace")
+        yield first
+        async for chunk in rest:
+            yield chunk
+        yield b"\r\n"
+    yield f"--{boundary}--\r\n".encode()
+
+
+def _quoted(text: str) -> str:
+    """A name inside quotes as browsers write it: with only what would end the quotes or the line escaped."""
+    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+# ---- what is answered ----
+
+
+class _Ids(msgspec.Struct):
+    ids: list[str]
+
+
+class _Seen(msgspec.Struct):
+    matched: int
+
+
+class _Retried(msgspec.Struct):
+    retried: int
+
+
+class _Cancelled(msgspec.Struct):
+    cancelled: int
+
+
+class _Cleared(msgspec.Struct):
+    cleared: int
+
+
+class _Told(msgspec.Struct):
+    """RFC 9457, as `doors/problems.py` writes it."""
+
+    code: str
+    detail: str
+
+
+_decode_letter = msgspec.json.Decoder(Letter).decode
+_decode_ids = msgspec.json.Decoder(_Ids).decode
+_decode_seen = msgspec.json.Decoder(_Seen).decode
+_decode_retried = msgspec.json.Decoder(_Retried).decode
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+_decode_cleared = msgspec.json.Decoder(_Cleared).decode
+_decode_problem = msgspec.json.Decoder(_Told).decode
+
+
+def read(decode: Callable[[bytes], T], reply: Reply) -> T:
+    try:
+        return decode(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(code="not_peik", detail=f"What answers at this address is no Peik: {error}.") from None
+
+
+_KINDS: dict[int, type[Problem]] = {
+    kind.status: kind for kind in (BadInput, Conflict, Denied, Forbidden, NotFound, TooLarge)
+}
+
+
+def _problem(reply: Reply) -> Problem:
+    try:
+        told = _decode_problem(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        told = _Told(
+            code=f"http_{reply.status}", detail=f"The answer was HTTP {reply.status}, and not in Peik's words."
+        )
+    if reply.status >= 500:
+        is_store = told.code.startswith(("store_", "spool_"))
+        return (StoreUnavailable if is_store else Unavailable)(code=told.code, detail=told.detail)
+    return _KINDS.get(reply.status, Problem)(code=told.code, detail=told.detail)

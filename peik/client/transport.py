@@ -1,0 +1,429 @@
+"""Where the library hands letters in: at a Peik in this process, or at one far away. One small protocol for both."""
+
+import asyncio
+import contextlib
+import datetime
+import signal
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from peik.accounts.feeds import Wanted
+from peik.archive.store import Direction, EventFilter, LineKind, MessageFilter, SessionState
+from peik.client.broadcasts import BroadcastsCounter
+from peik.client.calls import Letter, Page, Parcel, QueueStats, Receipt
+from peik.client.handlers import Handlers
+from peik.client.jobs import GivenKind, HostInfo, JobCounts, JobInfo, JobPage, JobsUsed, QueuedJob
+from peik.client.people import OutreachCounter
+from peik.jobs.service import JobRequest
+from peik.jobs.store import JobFilter
+from peik.outbox.service import Call
+from peik.outbox.store import LetterFilter
+
+
+class Counter(Protocol):
+    """Raises what `peik.errors` draws, the same on both sides."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def serve(self, handlers: Handlers) -> None:
+        """Hand updates to these from now on; called again when there are more of them."""
+
+    async def until_stopped(self) -> None:
+        """Until the process is told to end."""
+
+    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+        """All of them in one commit, or none. They are durable when this returns."""
+
+    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter: ...
+
+    async def letter(self, letter_id: int) -> Receipt: ...
+
+    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
+        """The letter once it has ended, or as it stands when the time is over."""
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page: ...
+
+    async def cancel(self, letter_id: int) -> Receipt: ...
+
+    async def cancel_all(self, wanted: LetterFilter) -> int: ...
+
+    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt: ...
+
+    async def retry(self, letter_id: int) -> Receipt: ...
+
+    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt: ...
+
+    async def retry_dead(self, wanted: LetterFilter) -> int: ...
+
+    async def clear_dead(self, wanted: LetterFilter) -> int: ...
+
+    async def stats(self) -> QueueStats: ...
+
+    async def forget(
+        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
+    ) -> dict[str, Any]:
+        """As `POST /v1/forget` answers."""
+
+    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
+        """(chat id, message id) of what the program has handled itself, over MTProto. How many were here."""
+
+
+# What the library answers with about accounts: sessions, what they saw, and lines of their feeds. Nothing secret is
+# in it.
+#
+# All of it is read from the words of REST, also in this process, so that both counters cannot but say the same.
+
+
+class AccountSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One account that Peik signs in as, or may. Its letters go out with `bot_id=session.user_id`."""
+
+    session_id: str
+    agent_id: str
+    phone: str | None = None
+    user_id: int | None = None  # known once somebody has signed in
+    username: str | None = None
+    state: SessionState
+    state_reason: str | None = None  # as a sentence
+    state_until: datetime.datetime | None = None  # of a flood wait, or of a code
+    is_connected: bool
+    is_active: bool
+    runs_from: str | None = None  # "key", "file", or None before the sign-in
+    has_proxy: bool
+    metadata: dict[str, Any]
+    created_at: datetime.datetime
+    updated_at: datetime.datetime
+    active_at: datetime.datetime | None = None  # when it last did or heard something
+
+
+class QrLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """What to show as a QR code: whoever scans it within its minute is signed in, so it is a secret until then."""
+
+    url: str
+    expires_at: datetime.datetime
+
+    def __repr__(self) -> str:
+        return f"QrLogin(expires_at={self.expires_at!r})"
+
+
+class ImportedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one session file of Telethon."""
+
+    file: str
+    verdict: str  # imported, duplicate, not_a_session, empty, signed_out, unchecked, failed
+    detail: str = ""
+    session_id: str | None = None
+    user_id: int | None = None
+
+
+class Crawl(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a chat's history has been read backwards."""
+
+    state: str  # none, running, stopped, whole
+    crawled: int
+    down_to: int | None = None  # a message id
+    until: datetime.datetime | None = None
+
+
+class SessionChat(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat of which a session knows something."""
+
+    chat_id: int
+    title: str
+    newest_id: int | None = None
+    crawl: Crawl
+    updated_at: datetime.datetime | None = None
+
+
+class ArchivedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as one session saw it. `raw` is filled where a single message was asked for."""
+
+    session_id: str
+    agent_id: str
+    chat_id: int
+    message_id: int
+    direction: Direction
+    sender_id: int | None = None
+    date: datetime.datetime
+    edited_at: datetime.datetime | None = None
+    deleted_at: datetime.datetime | None = None
+    kind: str  # text, photo, video, voice, document, service, …
+    text: str
+    reply_to: int | None = None
+    grouped_id: int | None = None
+    media: dict[str, Any] | None = None
+    letter_id: str | None = None  # the letter that sent it
+    created_at: datetime.datetime  # when it was archived
+    raw: Any = None
+
+
+class ArchivedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something else that a session saw: somebody joined, read, reacted; the session's own state."""
+
+    event_id: str
+    session_id: str
+    agent_id: str
+    event_type: str
+    chat_id: int | None = None
+    user_id: int | None = None
+    payload: dict[str, Any]
+    created_at: datetime.datetime
+
+
+class FeedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was archived, told to whoever listens. The numbers of a session's lines rise without a gap; a
+    listener that asked for some of them only sees gaps."""
+
+    session_id: str
+    agent_id: str
+    number: int
+    kind: LineKind
+    at: datetime.datetime  # when it was archived
+    chat_id: int | None = None  # None with a deleted message: of some private chat or basic group, as Telegram tells it
+    message_id: int | None = None
+    message: ArchivedMessage | None = None  # of a new or edited one
+    event: ArchivedEvent | None = None
+
+
+class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
+    messages: tuple[ArchivedMessage, ...]
+    next: str | None = None
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    events: tuple[ArchivedEvent, ...]
+    next: str | None = None
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    sessions: tuple[AccountSession, ...]
+    next: str | None = None
+
+
+class _Deleted(msgspec.Struct):
+    session_id: str
+    agent_id: str
+    chat_id: int | None
+    message_id: int
+    deleted_at: datetime.datetime
+
+
+# Lax, because REST writes ids as strings.
+decode_session = msgspec.json.Decoder(AccountSession, strict=False).decode
+decode_sessions = msgspec.json.Decoder(SessionPage, strict=False).decode
+decode_qr = msgspec.json.Decoder(QrLogin, strict=False).decode
+decode_chat = msgspec.json.Decoder(SessionChat, strict=False).decode
+decode_message = msgspec.json.Decoder(ArchivedMessage, strict=False).decode
+decode_messages = msgspec.json.Decoder(MessagePage, strict=False).decode
+decode_event = msgspec.json.Decoder(ArchivedEvent, strict=False).decode
+decode_events = msgspec.json.Decoder(EventPage, strict=False).decode
+_decode_deleted = msgspec.json.Decoder(_Deleted, strict=False).decode
+
+
+def line_of(kind: LineKind, body: str, *, number: int) -> FeedLine:
+    """A line from what it tells. Raises msgspec.DecodeError."""
+    match kind:
+        case LineKind.EVENT:
+            event = decode_event(body)
+            return FeedLine(
+                session_id=event.session_id,
+                agent_id=event.agent_id,
+                number=number,
+                kind=kind,
+                at=event.created_at,
+                chat_id=event.chat_id,
+                event=event,
+            )
+        case LineKind.DELETED:
+            gone = _decode_deleted(body)
+            return FeedLine(
+                session_id=gone.session_id,
+                agent_id=gone.agent_id,
+                number=number,
+                kind=kind,
+                at=gone.deleted_at,
+                chat_id=gone.chat_id,
+                message_id=gone.message_id,
+            )
+        case LineKind.MESSAGE | LineKind.EDITED:
+            message = decode_message(body)
+            return FeedLine(
+                session_id=message.session_id,
+                agent_id=message.agent_id,
+                number=number,
+                kind=kind,
+                at=message.created_at,
+                chat_id=message.chat_id,
+                message_id=message.message_id,
+                message=message,
+            )
+
+
+# Where the library asks about accounts: at a Peik in this process, or at one far away. One protocol for both.
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to become different about a session: the body of a PATCH."""
+
+    phone: str | msgspec.UnsetType = msgspec.UNSET
+    metadata: Mapping[str, object] | msgspec.UnsetType = msgspec.UNSET
+    proxy: str | msgspec.UnsetType | None = msgspec.UNSET
+    is_active: bool | msgspec.UnsetType = msgspec.UNSET
+    is_connected: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class New(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session to be made: the body of a POST."""
+
+    agent_id: str
+    phone: str | None = None
+    metadata: Mapping[str, object] | None = None
+    proxy: str | None = None
+    file: str | None = None
+    session_id: str | None = None
+
+
+class AccountsCounter(Protocol):
+    """Raises what `peik.errors` draws, the same on both sides; without accounts, Conflict "no_sessions"."""
+
+    async def create(self, new: New) -> AccountSession: ...
+
+    async def by_id(self, session_id: str) -> AccountSession | None: ...
+
+    async def by_phone(self, phone: str) -> AccountSession | None: ...
+
+    async def sessions(self, *, agent_id: str | None, is_active: bool | None) -> list[AccountSession]:
+        """All of them, in the order of their ids."""
+
+    async def change(self, session_id: str, changes: Changes) -> AccountSession:
+        """Exactly one thing at a time."""
+
+    async def note_activity(self, session_id: str) -> None: ...
+
+    async def delete(self, session_id: str) -> bool: ...
+
+    async def cleanup(self, days: float | None) -> int: ...
+
+    async def send_code(self, session_id: str, phone: str | None, *, by_sms: bool) -> AccountSession: ...
+
+    async def give_code(self, session_id: str, code: str) -> AccountSession: ...
+
+    async def give_password(self, session_id: str, password: str) -> AccountSession: ...
+
+    async def qr(self, session_id: str) -> QrLogin: ...
+
+    async def cancel_sign_in(self, session_id: str) -> AccountSession: ...
+
+    async def start(self, session_id: str) -> AccountSession: ...
+
+    async def stop(self, session_id: str) -> AccountSession: ...
+
+    async def restart(self, session_id: str) -> AccountSession: ...
+
+    async def log_out(self, session_id: str) -> AccountSession: ...
+
+    def import_files(
+        self, paths: Sequence[Path], *, agent_id: str, check: bool, keep_files: bool
+    ) -> AsyncGenerator[ImportedFile, None]: ...
+
+    async def chats(self, session_id: str) -> list[SessionChat]: ...
+
+    async def crawl(self, session_id: str, chat_id: int, *, until_ms: int | None) -> SessionChat: ...
+
+    async def stop_crawl(self, session_id: str, chat_id: int) -> SessionChat: ...
+
+    async def messages(self, wanted: MessageFilter, *, cursor: str | None, limit: int) -> MessagePage: ...
+
+    async def count_messages(self, wanted: MessageFilter) -> int: ...
+
+    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[ArchivedMessage]: ...
+
+    async def events(self, wanted: EventFilter, *, cursor: str | None, limit: int) -> EventPage: ...
+
+    async def forget_person(self, user_id: int) -> dict[str, int]: ...
+
+    async def forget_reader(self, reader: str) -> bool: ...
+
+    def listen(
+        self, wanted: Wanted, *, after: Mapping[str, int] | None, reader: str | None
+    ) -> AsyncGenerator[FeedLine, None]:
+        """Until this Peik is closed. A line is confirmed for its reader when the next one is asked for."""
+
+
+class FullCounter(Counter, Protocol):
+    @property
+    def accounts(self) -> AccountsCounter: ...
+
+
+# Where the library asks about jobs: at a Peik in this process, or at one far away. One protocol for both.
+
+
+class JobsCounter(Protocol):
+    """Raises what `peik.errors` draws, the same on both sides."""
+
+    def work(self, kind: GivenKind) -> None:
+        """Do jobs of this kind here: from the opening on, or from now on if it is open."""
+
+    async def queue(self, request: JobRequest) -> QueuedJob: ...
+
+    async def get(self, job_id: int) -> JobInfo: ...
+
+    async def wait(self, job_id: int, timeout_s: float) -> JobInfo:
+        """The job once it has ended, or as it stands when the time is over."""
+
+    async def find(self, wanted: JobFilter, *, before: int | None, limit: int) -> JobPage: ...
+
+    async def cancel(self, job_id: int) -> JobInfo: ...
+
+    async def retry(self, job_id: int) -> JobInfo: ...
+
+    async def counts(self) -> dict[str, JobCounts]: ...
+
+    async def used(self, kind: str, user: str) -> JobsUsed: ...
+
+    async def hosts(self) -> list[HostInfo]: ...
+
+
+class WholeCounter(FullCounter, Protocol):
+    @property
+    def jobs(self) -> JobsCounter: ...
+
+    @property
+    def broadcasts(self) -> BroadcastsCounter: ...
+
+    @property
+    def outreach(self) -> OutreachCounter: ...
+
+
+# Waiting for the end of a program: a signal, or something that ends by itself. It ends nothing.
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+async def until_stopped(others: Iterable[asyncio.Future[None]] = ()) -> None:
+    """Until SIGINT or SIGTERM comes, or one of the others is done. A second signal ends the process as it always did."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+
+    def stop() -> None:
+        if not stopped.done():
+            stopped.set_result(None)
+
+    taken = []
+    for number in SIGNALS:
+        with contextlib.suppress(
+            NotImplementedError, RuntimeError, ValueError
+        ):  # not the main thread, or no such thing
+            loop.add_signal_handler(number, stop)
+            taken.append(number)
+    try:
+        await asyncio.wait([stopped, *others], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        for number in taken:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,81 @@
+"""`peik chats list|open|hold`: chats of which something is known that matters to sending."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from peik.cli.arguments import moment, unshielded
+from peik.cli.client import Document
+from peik.cli.command import Visit, asks
+from peik.cli.filters import Bot, Cursor, Limit
+from peik.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(no_args_is_help=True, help="Chats that cannot be reached, are held, or have several ids.")
+
+ChatId = Annotated[str, typer.Argument(metavar="CHAT", help="A number or @name.")]
+
+
+@asks(app, "list")
+def show_all(visit: Visit, bot: Bot = None, limit: Limit = 50, cursor: Cursor = None) -> None:
+    """List the chats of a bot of which something is known."""
+    page = visit.counter.chats(bot, cursor=None if cursor is None else unshielded(cursor), limit=limit)
+    found = page["chats"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import table
+
+        rows = [(chat["chat_id"], chat["same_as"], _how(chat)) for chat in found]
+        return table(("chat", "is", "how it stands"), rows, empty="Nothing special is known of any chat.")
+
+    visit.show(page, draw)
+    if page["next_cursor"] is not None:
+        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+
+
+def _how(chat: Document) -> str:
+    from peik.cli.output import age
+
+    said = []
+    if not chat["reachable"]:
+        said.append(f"out of reach since {age(chat['refused_at'])}: {chat['reason']}")
+    held = age(chat["held_until"])
+    if held.startswith("in "):  # a hold that is over is still known
+        said.append(f"held, goes on {held}")
+    return "; ".join(said) or "open"
+
+
+@asks(app, "open")
+def open_chat(visit: Visit, chat: ChatId, bot: Bot = None) -> None:
+    """Let letters go to a chat again that was out of reach or held."""
+    answer = visit.counter.change_chat(only_bot(visit, bot), unshielded(chat), {"reachable": True, "held_until": None})
+    visit.say(answer, f"Letters go to {unshielded(chat)} again.")
+
+
+@asks(app)
+def hold(
+    visit: Visit,
+    chat: ChatId,
+    until: Annotated[str, typer.Option("--until", "--for", metavar="TIME", help="10m (from now), 2026-11-15T08:30.")],
+    bot: Bot = None,
+) -> None:
+    """Send nothing to a chat until then; its letters wait."""
+    at = moment(until, "--until")
+    answer = visit.counter.change_chat(only_bot(visit, bot), unshielded(chat), {"held_until": at})
+    visit.say({**answer, "held_until": at}, f"Nothing goes to {unshielded(chat)} until {at}.")
+
+
+def only_bot(visit: Visit, bot: str | None) -> str:
+    """As given, or the only one there is, where a path names the bot."""
+    if bot is not None:
+        return bot
+    found = visit.counter.bots()["bots"]
+    assert isinstance(found, list)
+    if not found:
+        raise NotFound(code="no_bot", detail="No bot is known yet: peik bots add")
+    if len(found) > 1:
+        raise BadInput(code="which_bot", detail="There are several bots: say which with --bot.")
+    return str(found[0]["bot_id"])

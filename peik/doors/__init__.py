@@ -1,1 +1,0 @@
-"""The doors translate only: parse, ask the desk, render. No rule lives here."""

@@ -1,1 +1,0 @@
-"""The commands of `peik` that ask something of a running Peik or of its store, one file per group."""

@@ -1,1 +1,0 @@
-"""The loops that move letters: take, mark, send, judge, settle, tell."""

@@ -1,0 +1,1 @@
+"""Erasing a person (`peik forget`): what is removed, place by place, and the acts that see it through."""

@@ -1,0 +1,91 @@
+"""How forgetting is put together: every place that keeps something of people, in the order in which they are looked through."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from peik.archive.store import Archive
+from peik.backups.service import holdings
+from peik.backups.wiring import backups_folder
+from peik.broadcasts import repository as broadcasts
+from peik.clock import Clock
+from peik.core.events import Events
+from peik.erasure.parts import ArchivePart, ArrivalsPart, FileCachePart, JobsPart, LettersPart, PapersPart, TracesPart
+from peik.erasure.service import Acts, Forgetter, Held, People
+from peik.erasure.store import Part
+from peik.monitoring.log_file import LogFilesPart
+from peik.notifications import upkeep as notifications
+from peik.outbox.store import LetterFilter
+from peik.settings.config import Config
+from peik.storage.open import AnyStore
+
+
+class Cancelling(Protocol):
+    """How letters that wait are taken back."""
+
+    async def cancel(self, letter_id: int) -> object: ...
+
+    async def cancel_all(self, wanted: LetterFilter) -> int: ...
+
+
+def forgetter_of(
+    config: Config,
+    *,
+    clock: Clock,
+    settled: Clock,
+    events: Events,
+    letters: Cancelling,
+    bots: Callable[[], Sequence[int]],
+    store: AnyStore,
+    archive: Callable[[], Awaitable[Archive]] | None,
+    is_live: bool,
+    reread: Callable[[int], Awaitable[None]] | None = None,
+) -> Forgetter:
+    """`letters` takes back what waits. `archive` None: there is none. `is_live` False: nobody else has the store, so that no last
+    look is needed."""
+    reread = reread or _nobody_sends
+    whole = store.forgetting
+    of_all: dict[str, Part] = {
+        "notifications": notifications.NotificationsPart(store.papers),
+        "broadcasts": broadcasts.LedgersPart(store.papers),
+        "jobs": JobsPart(store.jobs, whole, clock=clock),
+        "papers": PapersPart(store.papers, owned=(*notifications.SHELVES, *broadcasts.SHELVES)),
+    }
+    if archive is not None:
+        of_all["archive"] = ArchivePart(archive)
+    if not is_live:  # a gateway that runs has its own in hand, and joins with it
+        of_all["file cache"] = FileCachePart(partial(shutil.rmtree, config.beside(".cache"), ignore_errors=True))
+    if config.log_file is not None:
+        of_all["log files"] = LogFilesPart(config.log_file, files_kept=config.log_files)
+    return Forgetter(
+        acts=Acts(store.papers, secret=store.secret),
+        of_bots=(
+            LettersPart(store, whole, clock=clock, cancel=letters.cancel, cancel_all=letters.cancel_all),
+            ArrivalsPart(store.inbox, whole, clock=clock),
+            TracesPart(whole, bots=bots, reread=reread),
+        ),
+        of_all=of_all,
+        people=People(
+            names_of=partial(notifications.names_of, store.papers), chat_of=partial(notifications.chat_of, store.papers)
+        ),
+        store=whole,
+        backups=partial(_held, config),
+        is_known_bot=lambda bot_id: bot_id in bots(),
+        clock=clock,
+        settled=settled,
+        events=events,
+        is_live=is_live,
+    )
+
+
+async def _held(config: Config) -> list[Held]:
+    found = await asyncio.to_thread(
+        holdings, backups_folder(config), keep=config.backup_keep, every_s=config.backup_every
+    )
+    return [Held(path=str(one.path), made_at_ms=one.made_at_ms, goes_at_ms=one.goes_at_ms) for one in found]
+
+
+async def _nobody_sends(bot_id: int) -> None:
+    """There is no engine here that would know anything of chats."""

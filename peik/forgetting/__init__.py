@@ -1,1 +1,0 @@
-"""Forgetting a person: what goes, place by place, and the acts that see it through."""

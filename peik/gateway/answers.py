@@ -1,0 +1,299 @@
+"""Telegram's envelope: results, refusals, and what is said of a letter that Telegram has not answered yet."""
+
+import enum
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from peik.core.call import opened
+from peik.core.letter import Chat, State
+from peik.core.methods import MethodClass
+from peik.core.outcome import RETRY_AFTER_S_DEFAULT, Reply
+from peik.errors import Problem, TooMany, Unavailable
+from peik.outbox.store import BotRecord, LetterView
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One whole answer of the gateway."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands beside `ok` about a letter."""
+
+    letter_id: str
+    state: State
+
+
+class _Failure(msgspec.Struct, kw_only=True, omit_defaults=True):
+    ok: bool
+    error_code: int
+    description: str
+    parameters: msgspec.Raw | dict[str, object] | None = None
+    peik: Told | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def success(result: bytes, *, description: str | None = None, told: Told | None = None) -> Answer:
+    """`result` is JSON as it is to be shown."""
+    more = b""
+    if description is not None:
+        more += b',"description":' + _encode(description)
+    if told is not None:
+        more += b',"peik":' + _encode(told)
+    return Answer(200, b'{"ok":true,"result":%b%b}' % (result, more))
+
+
+def failure(
+    code: int,
+    description: str,
+    *,
+    parameters: bytes = b"",
+    retry_after_s: int | None = None,
+    told: Told | None = None,
+) -> Answer:
+    """The HTTP status is the error code, as at Telegram; a 429 says when to come back in the header too."""
+    beside: msgspec.Raw | dict[str, object] | None = msgspec.Raw(parameters) if parameters else None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if retry_after_s is not None:
+        headers = ((b"retry-after", b"%d" % retry_after_s),)
+        if code == 429:
+            beside = {"retry_after": retry_after_s}
+    body = _Failure(ok=False, error_code=code, description=description, parameters=beside, peik=told)
+    return Answer(code, _encode(body), headers)
+
+
+def too_many(wait_s: int) -> Answer:
+    """In Telegram's words: every library knows how to wait then."""
+    return failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s)
+
+
+NOT_FOUND = failure(404, "Not Found")
+NO_METHOD = failure(404, "Not Found: method not found")
+TOO_LARGE = failure(413, "Request Entity Too Large")
+AWAY = failure(502, "Bad Gateway: Telegram cannot be reached")
+LATE = failure(504, "Gateway Timeout: Telegram did not answer")
+SURPRISE = failure(500, "Internal Server Error: something went wrong inside Peik; its log says what")
+
+# Peik's own checks, in the words that bots know from Telegram.
+_WORDS = {
+    "missing_chat_id": "Bad Request: chat_id is empty",
+    "text_empty": "Bad Request: message text is empty",
+    "text_too_long": "Bad Request: message is too long",
+    "caption_too_long": "Bad Request: message caption is too long",
+}
+
+
+def of_problem(problem: Problem) -> Answer:
+    """What the desk refuses. Nothing was accepted then."""
+    if problem.code in _WORDS:
+        return failure(400, _WORDS[problem.code])
+    if problem.status == 413 or problem.code == "params_too_large":
+        return failure(413, f"Request Entity Too Large: {problem.detail}")
+    if isinstance(problem, Unavailable):
+        return failure(problem.status, f"Service Unavailable: {problem.detail}", retry_after_s=problem.retry_after_s)
+    if isinstance(problem, TooMany):
+        return too_many(problem.retry_after_s)
+    if problem.status == 409:
+        return failure(409, f"Conflict: {problem.detail}")
+    return failure(400, f"Bad Request: {problem.detail}")
+
+
+# ---- what went straight through ----
+
+
+class _Parameters(msgspec.Struct):
+    retry_after: float | None = None
+
+
+class _Refusal(msgspec.Struct):
+    ok: bool
+    parameters: _Parameters | None = None
+
+
+_decode_refusal = msgspec.json.Decoder(_Refusal).decode
+
+
+def of_reply(reply: Reply) -> Answer:
+    """What Telegram said, byte for byte. What is not its own JSON, and what it did not say, is put into its envelope."""
+    if reply.status == 0 or not reply.left:
+        return LATE if reply.left else AWAY
+    if reply.status == 200 and reply.body.startswith(b'{"ok":true'):
+        return Answer(200, reply.body)
+    try:
+        known = _decode_refusal(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _of_foreign(reply)
+    if reply.status != 200 and (known.ok or not 400 <= reply.status <= 599):
+        return _of_foreign(reply)
+    asked_s = known.parameters.retry_after if known.parameters is not None else None
+    headers = () if asked_s is None else ((b"retry-after", b"%d" % max(0, round(asked_s))),)
+    return Answer(reply.status, reply.body, headers)
+
+
+def _of_foreign(reply: Reply) -> Answer:
+    """A page of some server in between. Bots must not take it for an answer of Telegram's, whatever its status."""
+    code = reply.status if 400 <= reply.status <= 599 else 502
+    if code == 429:
+        wait_s = math.ceil(RETRY_AFTER_S_DEFAULT if reply.retry_after_s is None else reply.retry_after_s)
+        return failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s)
+    return failure(code, _PHRASES.get(code, "Bad Gateway"))
+
+
+_PHRASES = {
+    400: "Bad Request",  # Telegram's server says it without a body to what is no JSON, or no HTTP
+    413: "Request Entity Too Large",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
+
+
+# ---- letters ----
+
+
+class Shape(enum.Enum):
+    """What a method answers with, as far as it can be stood in for."""
+
+    MESSAGE = "a message"
+    MESSAGES = "as many messages as the album has items"
+    MESSAGE_ID = "a message id"
+    MESSAGE_IDS = "as many message ids as were named"
+    TRUE = "true"
+    REAL = "cannot be made up: links, topics, stories, files, and whether money has moved"
+
+
+_SHAPES = {
+    "sendMediaGroup": Shape.MESSAGES,
+    "copyMessage": Shape.MESSAGE_ID,
+    "copyMessages": Shape.MESSAGE_IDS,
+    "forwardMessages": Shape.MESSAGE_IDS,
+    **dict.fromkeys(("postStory", "repostStory", "editStory", "stopPoll"), Shape.REAL),
+    **dict.fromkeys(("editChatInviteLink", "revokeChatInviteLink", "editChatSubscriptionInviteLink"), Shape.REAL),
+}
+
+_SHAPE_OF_CLASS = {MethodClass.SEND: Shape.MESSAGE, MethodClass.WRITE: Shape.TRUE}
+
+
+def shape_of(method: str, kind: MethodClass | None) -> Shape:
+    if kind is None:
+        return Shape.REAL
+    return _SHAPES.get(method) or _SHAPE_OF_CLASS.get(kind, Shape.REAL)
+
+
+def of_letter(view: LetterView, shape: Shape, bot: BotRecord, *, at_ms: int) -> Answer:
+    """How a letter stands: Telegram's own result or refusal; or, as long as there is none, what stands in for it."""
+    told = Told(letter_id=str(view.id), state=view.state)
+    if view.state is State.COMPLETED and view.result not in (None, "null"):
+        assert view.result is not None
+        return success(view.result.encode())
+    if view.state in (State.FAILED, State.CANCELLED):
+        return _of_failed(view, told)
+    if shape is Shape.REAL:
+        return failure(504, f"Gateway Timeout: not answered yet; letter {view.id} goes on all the same", told=told)
+    return success(stand_in(shape, view, bot, at_ms=at_ms), told=told)
+
+
+class _Line(msgspec.Struct):
+    outcome: str
+    code: int | None = None
+    words: str | None = None
+    parameters: msgspec.Raw = msgspec.Raw(b"")
+
+
+_decode_history = msgspec.json.Decoder(list[_Line]).decode
+_CODE_OF_WORDS = {
+    "Bad Request": 400,
+    "Unauthorized": 401,
+    "Forbidden": 403,
+    "Not Found": 404,
+    "Conflict": 409,
+    "Request Entity Too Large": 413,
+}
+
+
+def _of_failed(view: LetterView, told: Told) -> Answer:
+    if view.state is State.CANCELLED:
+        return failure(400, "Bad Request: the letter was taken back before it was sent", told=told)
+    last = _decode_history(view.history)[-1] if view.history else _Line(outcome="")
+    if last.outcome == "refused" and last.code:
+        words = last.words or view.failed_reason or "Bad Request"
+        # Telegram's own answers pass as they came, without a word of ours.
+        return failure(last.code, words, parameters=bytes(last.parameters))
+    reason = view.failed_reason or "it could not be sent"
+    known = _CODE_OF_WORDS.get(reason.partition(":")[0])
+    if known is not None:  # a chat that refused an earlier letter, in the words of then
+        return failure(known, reason)
+    if reason == "uncertain":
+        return failure(502, "Bad Gateway: Telegram did not answer, and it may have arrived", told=told)
+    return failure(400, f"Bad Request: {reason}", told=told)
+
+
+# ---- standing in for Telegram ----
+
+
+def stand_in(shape: Shape, view: LetterView, bot: BotRecord, *, at_ms: int) -> bytes:
+    """A result as it would be but for its ids: 0 is Bot API's own sign for "accepted, not sent yet"."""
+    params = msgspec.json.decode(view.params, type=dict[str, object])
+    match shape:
+        case Shape.MESSAGE:
+            return _encode(_message(view, params, bot, at_ms))
+        case Shape.MESSAGES:
+            return _encode([_message(view, params, bot, at_ms)] * _count(params.get("media")))
+        case Shape.MESSAGE_ID:
+            return b'{"message_id":0}'
+        case Shape.MESSAGE_IDS:
+            return _encode([{"message_id": 0}] * _count(params.get("message_ids")))
+        case _:
+            return b"true"
+
+
+def _count(value: object) -> int:
+    known = opened(value)
+    return len(known) if isinstance(known, list) else 1
+
+
+def _message(view: LetterView, params: Mapping[str, object], bot: BotRecord, at_ms: int) -> dict[str, object]:
+    message: dict[str, object] = {
+        "message_id": 0,
+        "from": _sender(bot),
+        "chat": _chat(view.chat),
+        "date": at_ms // 1000,
+    }
+    if view.thread:
+        message["message_thread_id"] = view.thread
+    for name in ("text", "caption"):
+        if isinstance(params.get(name), str):
+            message[name] = params[name]
+    return message
+
+
+class _Me(msgspec.Struct, omit_defaults=True):
+    id: int
+    is_bot: bool
+    first_name: str
+    username: str | None = None
+
+
+def _sender(bot: BotRecord) -> _Me:
+    if bot.me is None:
+        return _Me(id=bot.bot_id, is_bot=True, first_name="", username=bot.username)
+    return msgspec.json.decode(bot.me, type=_Me)
+
+
+def _chat(chat: Chat) -> dict[str, object]:
+    if isinstance(chat, str):
+        # Its number is not known before the first answer; 0 is nobody's.
+        named: dict[str, object] = {"id": 0, "type": "channel"}
+        return named | ({"username": chat[1:]} if chat.startswith("@") else {})
+    if chat > 0:
+        return {"id": chat, "type": "private"}
+    # Supergroups and channels share the numbers from -1000000000001 down; most that bots write to are supergroups.
+    return {"id": chat, "type": "supergroup" if chat <= -1_000_000_000_000 else "group", "title": ""}

@@ -1,0 +1,167 @@
+"""The parameters of a gateway call: query string, form, JSON or multipart, read as Telegram's own server reads them.
+
+The first value of a name counts, and the query string comes first. JSON that comes alone is not touched: its bytes are the
+bytes that go to Telegram. Files are durable in the spool before anything is promised.
+"""
+
+from collections.abc import Iterable
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from peik.core.call import PARAMS_BYTES_MAX
+from peik.core.letter import Enclosed
+from peik.storage.spool import Spool
+from peik.web.bodies import FIELDS_MAX, Form, Receive, Unreadable, body_of, inflated, not_utf8, read_form, too_large
+
+KEY_PARAMETER = "peik_idempotency_key"
+_KEY_BYTES = KEY_PARAMETER.encode()
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call brought along."""
+
+    params: bytes = b"{}"  # a JSON object, or what a client took for one
+    enclosed: tuple[Enclosed, ...] = ()
+    key: str | None = None
+    trace: str | None = None  # what the call says that it answers: X-Peik-Trace,
+    parent: str | None = None  # and traceparent
+
+    def fields(self) -> dict[str, object]:
+        """The parameters by name. Raises Unreadable."""
+        return _object(self.params)
+
+
+def given_of(fields: dict[str, str], enclosed: tuple[Enclosed, ...]) -> Given:
+    """What a call from within this process brings along; its fields as a form would carry them."""
+    return _of_fields(fields, None, enclosed)
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The few headers that matter here."""
+
+    content_type: bytes = b""
+    coding: bytes = b""
+    key: str | None = None
+    size_bytes: int | None = None  # as announced
+    has_body: bool = False
+    trace: str | None = None
+    parent: str | None = None
+
+
+def read_head(headers: Headers) -> Head:
+    content_type, coding, key = b"", b"", None
+    trace: str | None = None
+    parent: str | None = None
+    size: int | None = None
+    has_body = False
+    for name, value in headers:
+        match name:
+            case b"content-type":
+                content_type = value
+            case b"content-length":
+                size = int(value) if value.isdigit() else None
+                has_body = size != 0
+            case b"transfer-encoding":
+                has_body = True
+            case b"content-encoding":
+                coding = value.strip().lower()
+            case b"idempotency-key":
+                key = value.decode("latin-1").strip() or None
+            case b"x-peik-trace":
+                trace = value.decode("latin-1").strip() or None
+            case b"traceparent":
+                parent = value.decode("latin-1")
+    return Head(
+        content_type=content_type,
+        coding=coding,
+        key=key,
+        size_bytes=size,
+        has_body=has_body,
+        trace=trace,
+        parent=parent,
+    )
+
+
+async def read_given(headers: Headers, query: bytes, receive: Receive, *, spool: Spool, file_bytes_max: int) -> Given:
+    """Everything that a call brought along. Raises Unreadable, Gone, and what the spool raises; leaves no file behind then."""
+    head = read_head(headers)
+    given = await _read_given(head, query, receive, spool=spool, file_bytes_max=file_bytes_max)
+    if head.trace is None and head.parent is None:
+        return given
+    return msgspec.structs.replace(given, trace=head.trace, parent=head.parent)
+
+
+async def _read_given(head: Head, query: bytes, receive: Receive, *, spool: Spool, file_bytes_max: int) -> Given:
+    if not head.has_body and not query:
+        return Given(key=head.key)
+    asked = _pairs(query) if query else {}
+    kind = head.content_type.partition(b";")[0].strip().lower()
+    if not head.has_body:
+        return _of_fields(asked, head.key)
+    if kind == b"multipart/form-data":
+        bound = file_bytes_max + 2 * PARAMS_BYTES_MAX
+        _refuse_announced(head, bound)
+        form = Form(head.content_type, inflated(body_of(receive, bound), head.coding, bound))
+        fields, enclosed = await read_form(form, spool=spool, file_bytes_max=file_bytes_max, room=PARAMS_BYTES_MAX)
+        return _of_fields({**fields, **asked}, head.key, tuple(enclosed))
+    _refuse_announced(head, PARAMS_BYTES_MAX)
+    chunks = inflated(body_of(receive, PARAMS_BYTES_MAX), head.coding, PARAMS_BYTES_MAX)
+    body = b"".join([chunk async for chunk in chunks])
+    if kind == b"application/json":
+        return _of_json(body, asked, head.key)
+    if kind == b"application/x-www-form-urlencoded":
+        return _of_fields({**_pairs(body), **asked}, head.key)
+    return _of_fields(asked, head.key)  # the body of any other kind means nothing to Telegram
+
+
+def _refuse_announced(head: Head, bytes_max: int) -> None:
+    if head.size_bytes is not None and head.size_bytes > bytes_max:
+        raise too_large()
+
+
+# ---- texts ----
+
+
+def _pairs(text: bytes) -> dict[str, str]:
+    if len(text) > PARAMS_BYTES_MAX:
+        raise too_large()
+    try:
+        pairs = parse_qsl(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except UnicodeDecodeError:
+        raise not_utf8() from None
+    except ValueError:
+        raise Unreadable(413, "Request Entity Too Large: too much parameters") from None
+    return dict(reversed(pairs))  # the first of a name counts
+
+
+def _object(text: bytes) -> dict[str, object]:
+    if not text.strip():
+        return {}
+    try:
+        return _decode_object(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Unreadable(400, "Bad Request: can't parse JSON: an object is expected") from None
+
+
+_decode_object = msgspec.json.Decoder(dict[str, object]).decode
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _of_json(body: bytes, asked: dict[str, str], key: str | None) -> Given:
+    if not asked and _KEY_BYTES not in body:
+        return Given(params=body if body.strip() else b"{}", key=key)
+    _object(body)  # whatever it says must be whole: parts of it are about to be written anew
+    fields: dict[str, object] = {**(_decode_raw(body) if body.strip() else {}), **asked}
+    named = fields.pop(KEY_PARAMETER, None)
+    if isinstance(named, msgspec.Raw):
+        named = msgspec.json.decode(named)
+    return Given(params=_encode(fields), key=str(named) if named else key)
+
+
+def _of_fields(fields: dict[str, str], key: str | None, enclosed: tuple[Enclosed, ...] = ()) -> Given:
+    named = fields.pop(KEY_PARAMETER, None)
+    return Given(params=_encode(fields), key=named or key, enclosed=enclosed)

@@ -1,0 +1,325 @@
+"""`peik jobs list|show|queue|cancel|retry|stats|used|hosts`: long work, and how it goes."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from peik.cli.arguments import moment, pair, seconds, unshielded
+from peik.cli.client import Document
+from peik.cli.command import Exit, Visit, asks
+from peik.cli.filters import Cursor, Limit
+from peik.core.letter import State
+from peik.outbox.cli import noted_within, noting_ctrl_c
+
+# Waiting for a job with its progress in sight. Ctrl-C ends the waiting at once, and never the job.
+
+
+LOOK_S = 0.5  # how often it is looked at, if it does not end before
+_NAP_S = 0.05  # at least, between two looks
+
+
+def wait_for_end(visit: Visit, job_id: str, wait_s: float) -> Document:
+    """The job once it has ended, or as it stands when the time is over."""
+    try:
+        ended = _looked_at(visit, job_id, wait_s)
+    except KeyboardInterrupt:  # the second one, in the middle of a look
+        ended = None
+    if ended is None:
+        visit.note(f"Job {job_id} goes on without being waited for.")
+        raise typer.Exit(Exit.INTERRUPTED)
+    return ended
+
+
+def _looked_at(visit: Visit, job_id: str, wait_s: float) -> Document | None:
+    deadline = time.monotonic() + wait_s
+    with noting_ctrl_c() as is_noted, _bar(visit) as draw:
+        while True:
+            left_s = deadline - time.monotonic()
+            job = visit.counter.jobs.job(job_id, max(min(LOOK_S, left_s), 0.0))
+            if job["ended_at"] is not None or left_s <= 0:
+                return job
+            draw(job)
+            if noted_within(_NAP_S, is_noted):
+                return None
+
+
+@contextlib.contextmanager
+def _bar(visit: Visit) -> Iterator[Callable[[Document], None]]:
+    """A bar that shows how far a job is, in a terminal only. It is drawn at each look and by no thread of its own."""
+    if visit.is_json or not sys.stderr.isatty():
+        yield lambda job: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    from peik.cli.output import console, plain
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[doing]}", markup=False),
+    )
+    with Progress(*columns, console=console(stderr=True), auto_refresh=False, transient=True) as bars:
+        task = bars.add_task("", total=None, doing="")
+
+        def draw(job: Document) -> None:
+            done = job["progress"] if job["state"] == State.ACTIVE else None
+            words, doing = f"Job {job['id']} {standing(job)}", plain(job["progress_text"] or "").plain
+            if isinstance(done, int | float):
+                bars.update(task, total=1.0, completed=done, description=words, doing=doing, refresh=True)
+            else:
+                bars.update(task, total=None, completed=0, description=words, doing=doing, refresh=True)
+
+        yield draw
+
+
+def standing(job: Document) -> str:
+    """How a job stands, to go on with after its name."""
+    match job["state"]:
+        case State.ACTIVE:
+            return "was told to end" if job["is_cancelling"] else "runs"
+        case State.WAITING if isinstance(job.get("position"), int):
+            eta_s = job.get("eta_s")
+            about = f", about {eta_s:.0f} s" if isinstance(eta_s, int | float) else ""
+            return f"waits, number {job['position']} in line{about}"
+        case State.WAITING:
+            return "waits"
+        case State.DELAYED:
+            return "is put off"
+        case other:
+            return f"is {other}"
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(no_args_is_help=True, help="Long jobs: queue, watch, cancel, run again.")
+
+_WHICH = "Which jobs"
+_TERMS = "Terms"
+_TELLING = "Who hears of it"
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="What is to be done, such as download.")]
+Wait = Annotated[
+    str | None,
+    typer.Option("--wait", metavar="TIME", help="Wait so long for its end, such as 10m. Ctrl-C leaves it going on."),
+]
+
+
+def _told(words: str, metavar: str = "ID") -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(metavar=metavar, help=words, rich_help_panel=_TELLING)
+    return option
+
+
+# ---- looking ----
+
+
+@asks(app, "list")
+def show_all(
+    visit: Visit,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Of this kind.", rich_help_panel=_WHICH)] = None,
+    user: Annotated[str | None, typer.Option(metavar="USER", help="Of this user.", rich_help_panel=_WHICH)] = None,
+    state: Annotated[State | None, typer.Option(help="In this state.", rich_help_panel=_WHICH)] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Queued since: 1h (ago), 2026-11-15T08:30.", rich_help_panel=_WHICH),
+    ] = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> None:
+    """List jobs, the newest first."""
+    asked = {
+        "kind": kind,
+        "user": None if user is None else unshielded(user),
+        "state": state,
+        "since": moment(since, "--since", is_past=True),
+    }
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    page = visit.counter.jobs.jobs(wanted, cursor=cursor, limit=limit)
+    found = page["jobs"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.jobs.tables import jobs_table
+
+        return jobs_table(found)
+
+    visit.show(page, draw)
+    if page["next"] is not None:
+        visit.note(f"There may be more: --cursor {page['next']}")
+
+
+@asks(app)
+def show(visit: Visit, job_id: JobId, wait: Wait = None) -> None:
+    """Show a job: how far it is, its place in the line, and every run so far."""
+    wait_s = seconds(wait, "--wait")
+    if wait_s is not None:
+        _see_through(visit, job_id, wait_s)
+        return
+    job = visit.counter.jobs.job(job_id)
+    visit.show(job, lambda: _page(job))
+
+
+def _page(job: Document) -> "RenderableType":
+    from peik.jobs.tables import job_page
+
+    return job_page(job)
+
+
+def _see_through(visit: Visit, job_id: str, wait_s: float) -> None:
+    job = wait_for_end(visit, job_id, wait_s)
+    visit.show(job, lambda: _page(job))
+    state = State(str(job["state"]))
+    if state is not State.COMPLETED:
+        raise typer.Exit(Exit.LETTER_FAILED if state.is_final else Exit.NOT_IN_TIME)
+
+
+@asks(app)
+def stats(visit: Visit) -> None:
+    """Count the jobs of each kind in each state."""
+    counted = visit.counter.jobs.stats()
+    kinds = counted["kinds"]
+    assert isinstance(kinds, dict)
+
+    def draw() -> "RenderableType":
+        from peik.jobs.tables import stats_table
+
+        return stats_table(kinds)
+
+    visit.show(counted, draw)
+
+
+@asks(app)
+def used(
+    visit: Visit,
+    kind: Kind,
+    user: Annotated[str, typer.Argument(metavar="USER", help="Left out: nobody in particular.")] = "",
+) -> None:
+    """Show what a user has had of a kind of jobs today, and what the day allows."""
+    found = visit.counter.jobs.used(kind, unshielded(user))
+
+    def draw() -> "RenderableType":
+        from peik.jobs.tables import used_page
+
+        return used_page(found)
+
+    visit.show(found, draw)
+
+
+@asks(app)
+def hosts(visit: Visit) -> None:
+    """List the outside hosts that jobs of the Peik that is asked talk to, and which are left alone for a while."""
+    page = visit.counter.jobs.hosts()
+    found = page["hosts"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.jobs.tables import hosts_table
+
+        return hosts_table(found)
+
+    visit.show(page, draw)
+    visit.note(f"As node {page['node']} has met them.")
+
+
+# ---- doing ----
+
+
+@asks(app)
+def queue(
+    visit: Visit,
+    kind: Kind,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the job, as text; again for more.")
+    ] = None,
+    params: Annotated[str | None, typer.Option(metavar="JSON", help="Parameters as a JSON object.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="USER", help="Whose it is: turns and limits go by it.")] = None,
+    metadata: Annotated[str | None, typer.Option(metavar="JSON", help="What you want to find with it again.")] = None,
+    wait: Wait = None,
+    priority: Annotated[
+        int, typer.Option(min=-1, max=2, help="2 critical, 1 high, 0 normal, -1 bulk.", rich_help_panel=_TERMS)
+    ] = 0,
+    attempts: Annotated[int | None, typer.Option(min=1, help="How often it is tried.", rich_help_panel=_TERMS)] = None,
+    backoff: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The wait after its first failure.", rich_help_panel=_TERMS)
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The time limit of one run.", rich_help_panel=_TERMS)
+    ] = None,
+    run_at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Not before: 10m (from now), 2026-11-15T08:30.", rich_help_panel=_TERMS),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Queued once, however often it is asked for.", rich_help_panel=_TERMS),
+    ] = None,
+    chat: Annotated[str | None, _told("A chat that is told how it goes: a number or @name.", "CHAT")] = None,
+    bot: Annotated[str | None, _told("The bot that tells; not needed if there is one only.")] = None,
+    thread: Annotated[str | None, _told("The topic of the chat.")] = None,
+    reply_to: Annotated[str | None, _told("The message that is replied to.")] = None,
+    language: Annotated[str | None, _told("In which it is told, such as fa.", "CODE")] = None,
+    label: Annotated[str | None, _told("What the job is called there.", "WORDS")] = None,
+) -> None:
+    """Queue a job. Once its id is printed it is durable: it will be done, or its failure will be seen."""
+    wait_s = seconds(wait, "--wait")
+    given = {
+        "params": _object(params, "--params") | dict(pair(one, "--param") for one in param or ()),
+        "user": None if user is None else unshielded(user),
+        "metadata": None if metadata is None else _object(metadata, "--metadata"),
+        "priority": priority,
+        "attempts": attempts,
+        "backoff_ms": _ms(backoff, "--backoff"),
+        "timeout_ms": _ms(timeout, "--timeout"),
+        "run_at": moment(run_at, "--run-at"),
+        "idempotency_key": idempotency_key,
+        "notice": _notice(chat, bot_id=bot, thread_id=thread, reply_to=reply_to, language=language, label=label),
+    }
+    job: Document = {"kind": kind, **{name: value for name, value in given.items() if value is not None}}
+    queued = visit.counter.jobs.queue(job)
+    if wait_s is not None:
+        _see_through(visit, str(queued["id"]), wait_s)
+        return
+    visit.say(queued, f"Queued as job {queued['id']}, {queued['state']}.")
+    if not visit.counter.is_running:
+        visit.note("No Peik is running: it is done when a process that knows its kind is started.")
+
+
+def _object(text: str | None, option: str) -> Document:
+    try:
+        return {} if text is None else msgspec.json.decode(text, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        raise typer.BadParameter(f"This is not a JSON object: {error}.", param_hint=option) from None
+
+
+def _ms(text: str | None, option: str) -> int | None:
+    found = seconds(text, option)
+    return None if found is None else round(found * 1000)
+
+
+def _notice(chat: str | None, **more: str | None) -> Document | None:
+    given = {name: unshielded(value) for name, value in more.items() if value is not None}
+    if chat is None:
+        if given:
+            raise typer.BadParameter("Say which chat is to be told: --chat.")
+        return None
+    return {"chat_id": unshielded(chat), **given}
+
+
+@asks(app)
+def cancel(visit: Visit, job_id: JobId) -> None:
+    """Cancel a job. One that runs is told to end, and ends soon after."""
+    job = visit.counter.jobs.cancel(job_id)
+    visit.say(job, f"Job {job_id} {standing(job)}.")
+
+
+@asks(app)
+def retry(visit: Visit, job_id: JobId) -> None:
+    """Run a failed or cancelled job again, with all of its attempts."""
+    visit.say(visit.counter.jobs.retry(job_id), f"Job {job_id} is queued again, at the end of its line.")

@@ -1,0 +1,126 @@
+"""Pages: long jobs. What runs, what waits and when, what failed and why; the hosts they talk to, and the disk they need."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik.admin.model import Role
+from peik.core.letter import State
+from peik.errors import NotFound
+from peik.jobs.answers import job_view
+from peik.jobs.api import job_filter_of
+from peik.jobs.model import Job
+from peik.jobs.service import Turn
+from peik.jobs.store import JobFilter
+from peik.web.bodies import parse_id
+from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
+from peik.web.dashboard.fields import PAGE, Fields
+
+_FILTERS = ("kind", "user", "state", "since")
+RUNNING_MAX = 50  # shown above the list
+PLACES_MAX = 20  # each is a question of its own to the store, and a page that is open asks again and again
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    job: Job
+    turn: Turn | None = None
+
+
+class JobPages:
+    """Jobs belong to no bot, even if one tells of them: all of this is for those who see every bot."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._jobs = board.peik.jobs
+        self._hosts = board.peik.hosts
+        self._hands = board.peik.job_hands
+
+    def table(self) -> tuple[Page, ...]:
+        one = "/admin/jobs/{job_id}"
+        return (
+            ("GET", "/admin/jobs", self.show_all, Role.VIEWER, ""),
+            ("GET", "/admin/jobs/hosts", self.show_hosts, Role.VIEWER, ""),
+            ("GET", one, self.show, Role.VIEWER, ""),
+            ("POST", f"{one}/cancel", self.cancel, Role.OPERATOR, "jobs.cancel"),
+            ("POST", f"{one}/retry", self.retry, Role.OPERATOR, "jobs.retry"),
+        )
+
+    # ---- looking ----
+
+    async def show_all(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        fields = Fields.asked(request)
+        given = {name: text for name in _FILTERS if (text := fields.text(name)) is not None}
+        if "since" in given:
+            given["since"] = fields.instant("since") or ""
+        before = fields.id("cursor")
+        found = await self._jobs.find(job_filter_of(given), before=before, limit=PAGE)
+        is_plain = not given and before is None
+        running = await self._jobs.find(JobFilter(state=State.ACTIVE), limit=RUNNING_MAX) if is_plain else []
+        return self._board.page(
+            request,
+            visitor,
+            "jobs.html",
+            rows=await self._rows(found),
+            running=running,
+            tallies=sorted((await self._jobs.tallies()).items()),
+            asked=given,
+            states=tuple(State),
+            url=fields.address("/admin/jobs", *_FILTERS),
+            cursor=str(found[-1].id) if len(found) == PAGE else None,
+        )
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        job = await self._jobs.get(_id(request))
+        row = await self._row(job)
+        return self._board.page(request, visitor, "job.html", job=job, turn=row.turn, view=_plain(job_view(job)))
+
+    async def show_hosts(self, request: Request, visitor: Visitor) -> Response:
+        """Of the node that answers: each has its own."""
+        must_see_all(visitor)
+        has_work = bool(self._hands.kinds.all())
+        return self._board.page(
+            request,
+            visitor,
+            "jobs_hosts.html",
+            hosts=self._hosts.all(),
+            kinds=self._hands.kinds.all(),
+            folders=self._hands.folders.view() if has_work else None,
+            node=self._board.peik.store.nodes.node,
+        )
+
+    async def _rows(self, jobs: list[Job]) -> list[JobRow]:
+        waiting = [job.id for job in jobs if job.state is State.WAITING]
+        asked = frozenset(waiting[-PLACES_MAX:])  # the oldest: those that go next
+        return [await self._row(job) if job.id in asked else JobRow(job=job) for job in jobs]
+
+    async def _row(self, job: Job) -> JobRow:
+        if job.state is not State.WAITING:
+            return JobRow(job=job)
+        try:
+            return JobRow(job=job, turn=await self._jobs.place(job.id))
+        except NotFound:  # it ended and left just now
+            return JobRow(job=job)
+
+    # ---- changing ----
+
+    async def cancel(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        job = await self._jobs.cancel(_id(request), reason=f"{visitor.name} cancelled it.")
+        said = "jobs_cancelled" if job.state.is_final else "jobs_cancelling"
+        return self._board.back(request, visitor, f"/admin/jobs/{job.id}", said=said, id=job.id)
+
+    async def retry(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        job = await self._jobs.retry(_id(request))
+        return self._board.back(request, visitor, f"/admin/jobs/{job.id}", said="jobs_retried", id=job.id)
+
+
+def _id(request: Request) -> int:
+    return parse_id(request.path_params["job_id"], "job_id")
+
+
+def _plain(view: dict[str, object]) -> dict[str, object]:
+    """With JSON that a page can walk through."""
+    return dict(msgspec.json.decode(msgspec.json.encode(view)))

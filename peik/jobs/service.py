@@ -1,0 +1,342 @@
+"""What the doors ask of jobs: to queue them, to see how they stand, to cancel them and to run them again."""
+
+import asyncio
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from peik.clock import Clock
+from peik.core.events import Event, Events, StoreFailed
+from peik.core.letter import Backoff, Priority, State
+from peik.core.problem import BadInput
+from peik.core.trace import current_trace
+from peik.errors import NotFound, StoreUnavailable
+from peik.jobs.events import JobCancelled, JobRan, JobsQueued
+from peik.jobs.model import Job, JobDraft, noted, traced
+from peik.jobs.outcome import Teller
+from peik.jobs.store import JobFilter, JobRetention, JobStore, JobTally, Kind, Kinds, Queued, Quota
+from peik.jobs.workers import bot_of
+
+PARAMS_BYTES_MAX = 64 * 1024
+METADATA_BYTES_MAX = 8 * 1024
+KEY_CHARS_MAX = 255
+USER_CHARS_MAX = 128
+REASON_CHARS_MAX = 200
+QUEUED_MAX = 1000  # in one commit
+PAGE_MAX = 1000
+ATTEMPTS_MAX = 100
+BACKOFF_MS_MAX = 86_400_000
+TIMEOUT_S_MAX = 7 * 86_400.0
+AHEAD_MS_MAX = 366 * 86_400_000  # so far a job may be put into the future
+ASK_S = 5.0  # who waits for a job asks again at the latest after so long: news of other nodes can be lost
+
+_KIND = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+_RANK = {int(priority): priority.rank for priority in Priority}
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as somebody asks for it. What is None is as its kind says."""
+
+    kind: str
+    params: Mapping[str, Any] = {}
+    user: str = ""
+    priority: int = Priority.NORMAL
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: Backoff | None = None
+    timeout_s: float | None = None
+    run_at_ms: int | None = None
+    key: str | None = None  # of idempotency, within its kind
+    notice: Mapping[str, Any] | None = None  # whom to tell how it goes: see peik.jobs.model
+    metadata: Mapping[str, Any] | None = None
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """When a waiting job will begin, as far as one can tell."""
+
+    position: int  # 1: it is the next
+    eta_s: float | None  # None: nobody knows how long jobs of its kind take
+
+
+class Used(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user has had of a kind today (UTC), and what the day allows. None: no bound, or it is not known here."""
+
+    jobs: int
+    bytes: int
+    jobs_max: int | None = None
+    bytes_max: int | None = None
+
+
+class JobsDesk:
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        kinds: Kinds,
+        teller: Teller,
+        clock: Clock,
+        events: Events,
+        on_queued: Callable[[str], None] = lambda kind: None,
+        on_cancel: Callable[[int], None] = lambda job_id: None,
+    ) -> None:
+        """`on_queued` hears of kinds of which jobs came to wait, `on_cancel` of jobs that are wanted to end."""
+        self._store = store
+        self._kinds = kinds
+        self._teller = teller
+        self._clock = clock
+        self._events = events
+        self._on_queued = on_queued
+        self._on_cancel = on_cancel
+        self._waiters: defaultdict[int, list[asyncio.Future[None]]] = defaultdict(list)
+        events.listen(self._listen, JobRan)
+
+    # ---- queueing ----
+
+    async def queue(self, requests: Sequence[JobRequest]) -> list[Queued]:
+        """All of them or none, durably. Raises BadInput, Conflict (a key used otherwise, a quota) and StoreUnavailable.
+        A kind that this process does not know may be queued: another does it."""
+        if not 0 < len(requests) <= QUEUED_MAX:
+            raise BadInput(code="bad_batch", detail=f"From 1 to {QUEUED_MAX} jobs are queued at once.")
+        at_ms = self._clock.wall_ms()
+        trace = current_trace()
+        drafts = [traced(drafted(one, self._kinds.get(one.kind), at_ms=at_ms), trace) for one in requests]
+        queued = await self._store.queue(drafts, quotas=self._quotas(drafts), at_ms=at_ms)
+        self._tell_queued(drafts, queued)
+        for draft, one in zip(drafts, queued, strict=True):
+            if draft.notice is not None and not one.is_repeat:
+                await self._tell_of(one.job_id)
+        return queued
+
+    def _quotas(self, drafts: Sequence[JobDraft]) -> dict[str, Quota]:
+        known = {draft.kind: self._kinds.get(draft.kind) for draft in drafts}
+        return {name: kind.quota for name, kind in known.items() if kind is not None}
+
+    def _tell_queued(self, drafts: Sequence[JobDraft], queued: Sequence[Queued]) -> None:
+        counts: dict[str, int] = defaultdict(int)
+        for draft, one in zip(drafts, queued, strict=True):
+            counts[draft.kind] += not one.is_repeat
+        for kind, count in counts.items():
+            if count:
+                self._events.tell(JobsQueued(kind=kind, count=count))
+                self._on_queued(kind)
+
+    async def _tell_of(self, job_id: int) -> None:
+        try:
+            job = await self._store.job(job_id)
+        except Exception:  # noqa: BLE001  the job is accepted; what its chat hears first comes with its first run
+            return
+        if job is not None:
+            self._teller.queued(job)
+
+    # ---- looking ----
+
+    async def get(self, job_id: int) -> Job:
+        """Raises NotFound."""
+        job = await self._store.job(job_id)
+        if job is None:
+            raise NotFound(code="unknown_job", detail=f"There is no job {job_id} here (any more).")
+        return job
+
+    async def find(self, wanted: JobFilter, *, before: int | None = None, limit: int = 100) -> list[Job]:
+        """The newest first, below an id."""
+        if not 0 < limit <= PAGE_MAX:
+            raise BadInput(code="bad_limit", detail=f"limit must be between 1 and {PAGE_MAX}.")
+        return await self._store.jobs(wanted, before=before, limit=limit)
+
+    async def place(self, job_id: int) -> Turn | None:
+        """None: it does not wait (it runs, is put off, has ended, or is unknown)."""
+        standing = await self._store.standing(job_id)
+        if standing is None:
+            return None
+        kind = self._kinds.get((await self.get(job_id)).kind)
+        if kind is None or standing.mean_run_ms is None:
+            return Turn(position=standing.ahead + 1, eta_s=None)
+        return Turn(
+            position=standing.ahead + 1,
+            eta_s=_eta_s(standing.ahead, standing.running, standing.mean_run_ms, kind.terms.concurrency),
+        )
+
+    async def tallies(self) -> dict[str, JobTally]:
+        """By kind; those that this process knows are all there."""
+        return {kind.name: JobTally() for kind in self._kinds.all()} | await self._store.tallies()
+
+    async def used_today(self, kind: str, user: str) -> Used:
+        jobs, size_bytes = await self._store.used_today(kind, user, at_ms=self._clock.wall_ms())
+        known = self._kinds.get(kind)
+        quota = Quota() if known is None else known.quota
+        return Used(jobs=jobs, bytes=size_bytes, jobs_max=quota.jobs, bytes_max=quota.bytes)
+
+    async def wait(self, job_id: int, timeout_s: float) -> Job:
+        """The job once it has ended, or as it stands when the time is over. Raises NotFound."""
+        deadline = self._clock.mono() + timeout_s
+        while True:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters[job_id].append(ended)
+            try:
+                job = await self.get(job_id)
+                left_s = deadline - self._clock.mono()
+                if job.state.is_final or left_s <= 0:
+                    return job
+                await asyncio.wait([ended], timeout=min(left_s, ASK_S))
+            finally:
+                self._forget(job_id, ended)
+
+    def ask_again(self) -> None:
+        """Another process wrote of jobs: some of those that somebody waits for may have ended."""
+        for job_id in list(self._waiters):
+            self._wake(job_id)
+
+    def _listen(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, JobRan) and event.state.is_final:
+                self._wake(event.job_id)
+
+    def _wake(self, job_id: int) -> None:
+        for waiter in self._waiters.get(job_id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _forget(self, job_id: int, waiter: "asyncio.Future[None]") -> None:
+        self._waiters[job_id].remove(waiter)
+        if not self._waiters[job_id]:
+            del self._waiters[job_id]
+
+    # ---- changing ----
+
+    async def cancel(self, job_id: int, *, reason: str = "Somebody cancelled it.") -> Job:
+        """One that waits is cancelled when this returns; one that runs is told to end, and ends soon after, wherever it is.
+        Raises NotFound, and Conflict if it has ended."""
+        job = await self._store.cancel(job_id, reason=reason[:REASON_CHARS_MAX], at_ms=self._clock.wall_ms())
+        if job.state is State.CANCELLED:
+            self._events.tell(JobCancelled(bot_id=bot_of(job), job_id=job.id, kind=job.kind, user=job.user))
+            self._teller.ended(job)
+            self._wake(job_id)
+        else:
+            self._on_cancel(job_id)
+        return job
+
+    async def retry(self, job_id: int) -> Job:
+        """A failed or cancelled one runs again, with all of its attempts. Raises NotFound, Conflict."""
+        job = await self._store.retry(job_id, at_ms=self._clock.wall_ms())
+        self._on_queued(job.kind)
+        self._teller.queued(job)
+        return job
+
+
+def _eta_s(ahead: int, running: int, mean_run_ms: int, concurrency: int) -> float:
+    if ahead < concurrency - running:
+        return 0.0
+    return ahead / concurrency * mean_run_ms / 1000
+
+
+# ---- from a request to a draft ----
+
+
+def drafted(request: JobRequest, kind: Kind | None, *, at_ms: int) -> JobDraft:
+    """Checked, and filled up with what its kind says. Raises BadInput."""
+    _check(request, at_ms=at_ms)
+    backoff = request.backoff if request.backoff is not None else None if kind is None else kind.backoff
+    usual = JobDraft(kind=request.kind, user=request.user)
+    timeout_s = request.timeout_s if request.timeout_s is not None or kind is None else kind.timeout_s
+    return JobDraft(
+        kind=request.kind,
+        user=request.user,
+        params=_json(request.params, "params", PARAMS_BYTES_MAX),
+        rank=_RANK[request.priority],
+        attempts=request.attempts or (usual.attempts if kind is None else kind.attempts),
+        backoff_ms=_first(request.backoff_ms, usual.backoff_ms if kind is None else kind.backoff_ms),
+        backoff=usual.backoff if backoff is None else backoff,
+        timeout_ms=None if timeout_s is None else max(int(timeout_s * 1000), 1),
+        run_at_ms=request.run_at_ms,
+        key=request.key,
+        digest="" if request.key is None else _digest(request),
+        notice=None if request.notice is None else noted(request.notice),
+        metadata=None if request.metadata is None else _json(request.metadata, "metadata", METADATA_BYTES_MAX),
+        bytes_max=0 if kind is None else kind.folder_bytes,
+    )
+
+
+def _check(request: JobRequest, *, at_ms: int) -> None:
+    if not _KIND.fullmatch(request.kind):
+        raise BadInput(code="bad_kind", detail="A kind of jobs is named by 1 to 64 letters, digits and . _ - only.")
+    if len(request.user) > USER_CHARS_MAX or _UNSEEN.search(request.user):
+        raise BadInput(
+            code="bad_user", detail=f"user has at most {USER_CHARS_MAX} characters, and none that is unseen."
+        )
+    if request.priority not in _RANK:
+        raise BadInput(code="bad_priority", detail="priority is one of -1, 0, 1 and 2.")
+    if request.key is not None and (not 0 < len(request.key) <= KEY_CHARS_MAX or _UNSEEN.search(request.key)):
+        raise BadInput(code="bad_idempotency_key", detail=f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.")
+    bounds: tuple[tuple[str, float | None, float, float], ...] = (
+        ("attempts", request.attempts, 1, ATTEMPTS_MAX),
+        ("backoff_ms", request.backoff_ms, 0, BACKOFF_MS_MAX),
+        ("timeout_s", request.timeout_s, 0.001, TIMEOUT_S_MAX),
+        ("run_at", request.run_at_ms, 0, at_ms + AHEAD_MS_MAX),
+    )
+    for name, value, least, most in bounds:
+        if value is not None and not least <= value <= most:
+            raise BadInput(code=f"bad_{name}", detail=f"{name} must be between {least:g} and {most:g}.")
+
+
+def _json(value: Mapping[str, Any], name: str, bytes_max: int) -> str:
+    try:
+        encoded = msgspec.json.encode(value)
+        text = encoded.decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(code=f"bad_{name}", detail=f"{name} cannot be written as JSON: {error}.") from None
+    if len(encoded) > bytes_max:
+        raise BadInput(code=f"{name}_too_large", detail=f"{name} holds at most {bytes_max} bytes of JSON.")
+    return text
+
+
+def _digest(request: JobRequest) -> str:
+    """Of all that the key stands for."""
+    told = msgspec.json.encode(request, order="sorted")
+    return hashlib.blake2b(told, digest_size=16).hexdigest()
+
+
+def _first(given: int | None, usual: int) -> int:
+    return usual if given is None else given
+
+
+# Jobs that ended long ago go. On the node with the chores.
+
+
+PAGE = 1000
+PAUSE_S = 0.05  # between two pages: what runs comes first
+CLEAN_S = 300.0
+
+
+class Upkeep:
+    def __init__(
+        self, *, store: JobStore, retention: JobRetention, is_ours: Callable[[], bool], clock: Clock, events: Events
+    ) -> None:
+        self._store = store
+        self._retention = retention
+        self._is_ours = is_ours
+        self._clock = clock
+        self._events = events
+
+    async def run(self) -> None:
+        is_failing = False
+        while True:
+            await asyncio.sleep(CLEAN_S)
+            try:
+                await self.clean()
+                is_failing = False
+            except StoreUnavailable as error:
+                if not is_failing:
+                    self._events.tell(StoreFailed(what="the upkeep of jobs", why=error.detail))
+                is_failing = True
+
+    async def clean(self) -> None:
+        """In small commits."""
+        gone = PAGE
+        while gone >= PAGE and self._is_ours():
+            gone = await self._store.clean(self._retention, at_ms=self._clock.wall_ms(), limit=PAGE)
+            await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,254 @@
+"""`peik doctor`: gathers the facts that `peik.monitoring.doctor` and `peik.monitoring.doctor` judge.
+
+It makes no store. Where there is one, a test job goes through it and stays there as long as jobs are kept; nothing is sent
+unless `--send` says so; and opening a server's store brings its schema up to date, as every opening does.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+from typer.core import TyperGroup
+
+from peik.cli.client import Document
+from peik.cli.command import Exit, Visit, asks
+from peik.core.units import parse_size_bytes
+from peik.errors import Conflict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.monitoring.doctor import Finding
+
+_USERS = re.compile(r"([1-9]\d{0,8})(k?)", re.IGNORECASE)
+
+
+def doctor(
+    users: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="USERS", help="The verdict before a launch for so many users a day: 1k, 5k, 10k."
+        ),
+    ] = None,
+    disk: Annotated[str, typer.Option(metavar="SIZE", help="What must be free for that verdict.")] = "50G",
+    channels: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Channels of a sponsor gate whose members the bot must see: @one,@two."),
+    ] = None,
+    bot: Annotated[int | None, typer.Option(metavar="ID", help="The bot that must see them; else the first.")] = None,
+    support: Annotated[
+        str | None,
+        typer.Option(metavar="CONTACT", envvar="SUPPORT_CONTACT", help="Whom users can ask for help."),
+    ] = None,
+    send: Annotated[bool, typer.Option("--send", help="Send a real test alert, and wait until it arrived.")] = False,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="As if this flag were given.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="The running Peik that should answer.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Look whether Peik can work here, and before a launch whether it is ready: settings, store, backup, machine, Telegram,
+    each bot, the panel, alerts, a test job. docs/doctor.md lists all of it."""
+    users_a_day, room_bytes = _users(users), _size(disk)
+    from peik.monitoring.checks import examine
+    from peik.monitoring.checks_scene import Wanted
+    from peik.monitoring.doctor import Grade, worst
+
+    wanted = Wanted(
+        users_a_day=users_a_day,
+        room_bytes=room_bytes,
+        channels=tuple(name for name in (channels or "").replace(",", " ").split()),
+        bot_id=bot,
+        support=support,
+        may_send=send,
+    )
+    visit = Visit({}, is_json=as_json, may_create=False)
+    with visit.waiting("Looking around"):
+        found = examine({name: value for name, value in (("store", store), ("url", url)) if value is not None}, wanted)
+    grade = worst(found)
+    visit.show({"grade": grade, "findings": found}, lambda: _drawn(found))
+    if grade is Grade.RED:
+        raise typer.Exit(Exit.PROBLEM)
+
+
+def _users(text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = _USERS.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter("Write how many users a day: 1k, 5k, 10k or 2500.", param_hint="--for")
+    return int(match[1]) * (1000 if match[2] else 1)
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--disk") from None
+
+
+def _drawn(found: "list[Finding]") -> "RenderableType":
+    from peik.cli.output import plain, table
+
+    rows = [
+        (plain(one.grade, one.grade), one.name, plain(f"{one.words} → {one.fix}" if one.fix else one.words))
+        for one in found
+    ]
+    return table(("", "what", "how it stands"), rows, empty="")
+
+
+# `peik nodes`, `peik nodes drain|resume`: who serves which bots, and letting one go.
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_LOOK_S = 0.2  # how often a node that drains is looked at
+_BOTS_SHOWN = 3
+
+
+class _Listing(TyperGroup):
+    """`peik nodes` alone is `peik nodes list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] != "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_Listing, help="The nodes of the store: who serves which bots. Alone it lists them.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `peik nodes` shows it.")]
+
+
+class NodeCounter(Protocol):
+    """Nodes in the documents of REST, wherever they are asked for."""
+
+    def nodes(self) -> Document: ...
+
+    def drain_node(self, name: str, *, is_draining: bool) -> Document: ...
+
+
+class RestNodes:
+    def __init__(self, call: Callable[..., Document]) -> None:
+        self._call = call
+
+    def nodes(self) -> Document:
+        return self._call("GET", "/v1/nodes")
+
+    def drain_node(self, name: str, *, is_draining: bool) -> Document:
+        import urllib.parse
+
+        verb = "drain" if is_draining else "resume"
+        return self._call("POST", f"/v1/nodes/{urllib.parse.quote(name, safe='')}/{verb}")
+
+
+def _counter(visit: Visit) -> NodeCounter:
+    from peik.cli.remote import RestCounter
+
+    counter = visit.counter
+    if isinstance(counter, RestCounter):
+        return RestNodes(counter.call)
+    from peik.cli.local import FileCounter
+
+    assert isinstance(counter, FileCounter)
+    return counter
+
+
+@asks(app, "list")
+def show_all(visit: Visit) -> None:
+    """List the nodes that live, and the bots that each of them serves."""
+    page = _counter(visit).nodes()
+    found = page["nodes"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import age, plain, table
+
+        rows = [
+            (
+                "→" if node["is_this"] else "",
+                node["name"],
+                plain(node["state"], "yellow" if node["state"] == "draining" else "green"),
+                len(node["bots"]),
+                "yes" if node["does_chores"] else "",
+                node["version"],
+                node["address"],
+                age(node["started_at"]),
+                age(node["seen_at"]),
+                _some(node["bots"]),
+            )
+            for node in found
+        ]
+        columns = ("", "node", "state", "bots", "chores", "version", "address", "up", "seen", "serves")
+        return table(columns, rows, right=("bots",), empty="No node runs on this store: start one with `peik serve`.")
+
+    visit.show(page, draw)
+
+
+def _some(bots: list[str]) -> str:
+    shown = ", ".join(bots[:_BOTS_SHOWN])
+    return shown if len(bots) <= _BOTS_SHOWN else f"{shown} and {len(bots) - _BOTS_SHOWN} more"
+
+
+@asks(app)
+def drain(
+    visit: Visit,
+    name: Name,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it serves no bot any more.")] = False,
+) -> None:
+    """Have a node let its bots go to the others. It goes on accepting letters; stop it when it serves none."""
+    counter = _counter(visit)
+    node = counter.drain_node(name, is_draining=True)
+    if not _others(counter, name):
+        visit.note("No other node takes bots: they wait until one is started, or this one is resumed.")
+    if wait:
+        node = _watched(visit, counter, node)
+    held = _held(node)
+    sentence = f"Node {name} serves no bot any more." if not held else f"Node {name} lets go of its bots: {held} to go."
+    visit.say(node, sentence)
+
+
+@asks(app)
+def resume(visit: Visit, name: Name) -> None:
+    """Let a node that was drained take bots again."""
+    visit.say(_counter(visit).drain_node(name, is_draining=False), f"Node {name} takes bots again.")
+
+
+def _watched(visit: Visit, counter: NodeCounter, node: Document) -> Document:
+    """The node once it holds nothing. One that has ended holds nothing either."""
+    held = _held(node)
+    with visit.progress(f"Draining {node['name']}", held, is_bytes=False) as grow:
+        while held:
+            time.sleep(_LOOK_S)
+            node = _found(counter, node)
+            if node["state"] == "active":
+                raise Conflict(
+                    code="resumed", detail=f"Node {node['name']} was resumed by somebody; it keeps its bots."
+                )
+            grow(held - _held(node))
+            held = _held(node)
+    return node
+
+
+def _found(counter: NodeCounter, before: Document) -> Document:
+    for node in _all(counter):
+        if node["name"] == before["name"]:
+            return node
+    return {**before, "state": "draining", "bots": [], "does_chores": False}
+
+
+def _others(counter: NodeCounter, name: str) -> bool:
+    return any(node["name"] != name and node["state"] == "active" for node in _all(counter))
+
+
+def _all(counter: NodeCounter) -> list[Document]:
+    found = counter.nodes()["nodes"]
+    assert isinstance(found, list)
+    return found
+
+
+def _held(node: Document) -> int:
+    bots = node["bots"]
+    assert isinstance(bots, list)
+    return len(bots) + bool(node["does_chores"])

@@ -1,0 +1,384 @@
+"""What `peik doctor` makes of facts: one finding for each, green, yellow or red, with the fix in a line. It asks nobody."""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from peik import __version__
+from peik.admin.model import weakness_of
+from peik.alerts.looks import Memory
+from peik.core.nodes import CHORES, NodeRecord
+from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
+
+SKEW_S_GOOD = 1.0
+SKEW_S_MAX = 10.0  # send_at and expires_at are off by so much, on one node and not on another
+ROOM_BYTES_GOOD = 1024**3
+ROOM_BYTES_MIN = 100 * 1024**2
+FILES_GOOD = 4096
+FILES_SPARE = 512  # for the store, files and the way to Telegram; see peik.web.server
+
+# Of the sentences about a store's settings those that cost little, or of which nothing is known.
+_MILD = ("up to a second", "turns it on for itself", "cannot be told")
+_ADVICE = ("Set", "Turn", "Name", "Check")
+
+
+class Grade(enum.StrEnum):
+    GREEN = "green"
+    YELLOW = "yellow"
+    RED = "red"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    grade: Grade
+    words: str
+    fix: str | None = None
+
+
+def worst(findings: Iterable[Finding]) -> Grade:
+    grades = {finding.grade for finding in findings}
+    return next(grade for grade in reversed(Grade) if grade in grades or grade is Grade.GREEN)
+
+
+def of_durability(sentences: Sequence[str]) -> list[Finding]:
+    if not sentences:
+        return [Finding(name="durability", grade=Grade.GREEN, words="What was accepted outlives a power cut.")]
+    return [_weak(sentence) for sentence in sentences]
+
+
+def _weak(sentence: str) -> Finding:
+    words, _, last = sentence.rpartition(". ")
+    has_advice = bool(words) and last.startswith(_ADVICE)
+    return Finding(
+        name="durability",
+        grade=Grade.YELLOW if any(part in sentence for part in _MILD) else Grade.RED,
+        words=f"{words}." if has_advice else sentence,
+        fix=last if has_advice else None,
+    )
+
+
+def of_clock(skew_s: float | None) -> Finding:
+    """`skew_s`: how far this machine is ahead of the store. None: there was nobody to compare with."""
+    if skew_s is None:
+        words = "No node runs on the store, so its clock could not be compared with this machine's."
+        return Finding(name="clock", grade=Grade.GREEN, words=words)
+    if abs(skew_s) < SKEW_S_GOOD:
+        return Finding(name="clock", grade=Grade.GREEN, words="This machine and the store agree on the time.")
+    words = f"This machine is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the store."
+    grade = Grade.YELLOW if abs(skew_s) < SKEW_S_MAX else Grade.RED
+    return Finding(name="clock", grade=grade, words=words, fix="Run NTP on both (timedatectl set-ntp true).")
+
+
+def of_secrets(*, plain: int, sealed: int, advice: str | None) -> list[Finding]:
+    """Nothing, if there is nothing secret in the store yet."""
+    if advice is not None:
+        words = (
+            f"{plain} token(s) and other secrets lie in the store as plain text."
+            if plain
+            else "Not all is sealed as it should be."
+        )
+        return [Finding(name="secrets", grade=Grade.YELLOW, words=words, fix=advice)]
+    words = f"All {sealed} token(s) and other secrets in the store are sealed with PEIK_SECRET_KEY."
+    return [Finding(name="secrets", grade=Grade.GREEN, words=words)] if sealed else []
+
+
+def of_room(folder: str, free_bytes: int) -> Finding:
+    words = f"{free_bytes / 1024**3:.1f} GB are free in {folder}."
+    if free_bytes >= ROOM_BYTES_GOOD:
+        return Finding(name="room", grade=Grade.GREEN, words=words)
+    grade = Grade.YELLOW if free_bytes >= ROOM_BYTES_MIN else Grade.RED
+    return Finding(name="room", grade=grade, words=words, fix="Free some room, or give the folder a larger disk.")
+
+
+def of_open_files(most: int, *, polled: int) -> Finding:
+    """`most`: the hard limit, which `peik serve` takes. Each bot that is polled holds a connection."""
+    words = f"A process may open {most} files; {polled} bot(s) are polled."
+    if most >= max(FILES_GOOD, 2 * polled + FILES_SPARE):
+        return Finding(name="open files", grade=Grade.GREEN, words=words)
+    grade = Grade.YELLOW if most >= polled + 2 * FILES_SPARE else Grade.RED
+    return Finding(name="open files", grade=grade, words=words, fix="Raise it: LimitNOFILE=65536, or ulimit -Hn 65536.")
+
+
+class _Fault(msgspec.Struct, frozen=True):
+    """Of Python itself, in something that Peik uses; mended from these releases of 3.11, 3.12 … on."""
+
+    words: str
+    mended: dict[int, int]
+
+
+# `http.cookies` (CVE-2024-7592) is not here: Peik reads cookies by itself. Nor are faults of modules, or of ways to call them,
+# that Peik has no use for.
+_FAULTS = (
+    _Fault("tarfile takes long for a hostile backup (CVE-2024-6232)", {11: 10, 12: 6}),
+    _Fault("tarfile may not come to the end of one (CVE-2025-8194)", {11: 14, 12: 12, 13: 6}),
+    _Fault("ipaddress takes some private addresses for public ones (CVE-2024-4032)", {11: 10, 12: 4}),
+    _Fault("html.parser takes long for hostile markup of an account's letter (CVE-2025-6069)", {11: 14, 12: 12, 13: 6}),
+)
+
+
+def of_python(version: tuple[int, int, int]) -> Finding:
+    """What is known of an interpreter by its number alone."""
+    _, minor, micro = version
+    shown = ".".join(map(str, version))
+    found = [fault for fault in _FAULTS if micro < fault.mended.get(minor, 0)]
+    if not found:
+        return Finding(name="python", grade=Grade.GREEN, words=f"Python {shown} has no known fault in what Peik uses.")
+    words = f"Python {shown} has known faults in what Peik uses: {'; '.join(fault.words for fault in found)}."
+    newest = max(fault.mended[minor] for fault in found)
+    fix = f"Bring it to 3.{minor}.{newest} or newer, unless your distribution has mended it under the old number."
+    return Finding(name="python", grade=Grade.YELLOW, words=words, fix=fix)
+
+
+def of_route(name: str, outcome: Outcome, *, has_other: bool) -> Finding:
+    match outcome:
+        case Unsent(why=why) | Uncertain(why=why):
+            grade = Grade.YELLOW if has_other else Grade.RED
+            fix = "Check the network, or name another way in PEIK_ROUTES."
+            return Finding(name="route", grade=grade, words=f"Telegram does not answer by {name} ({why}).", fix=fix)
+        case Delivered() | Limited() | Moved() | Refused():
+            return Finding(name="route", grade=Grade.GREEN, words=f"Telegram answers by {name}.")
+
+
+def of_bot(bot_id: int, outcome: Outcome) -> Finding:
+    match outcome:
+        case Delivered(result=result):
+            return Finding(name="bot", grade=Grade.GREEN, words=f"Bot {bot_id} is @{_username(result)}.")
+        case Refused(words=words):
+            fix = f"Get its token from @BotFather: peik bots token {bot_id}"
+            return Finding(name="bot", grade=Grade.RED, words=f"Telegram refuses bot {bot_id}: {words}.", fix=fix)
+        case Limited(retry_after_s=wait_s):
+            words = f"Telegram asks bot {bot_id} to wait {wait_s:.0f} s."
+            return Finding(name="bot", grade=Grade.YELLOW, words=words, fix="Wait; Peik does the same.")
+        case Moved() | Unsent() | Uncertain():
+            words = f"Bot {bot_id} could not be asked about."
+            return Finding(name="bot", grade=Grade.YELLOW, words=words, fix="Look at the routes above, and ask again.")
+
+
+class _Me(msgspec.Struct):
+    username: str = ""
+
+
+def _username(result: bytes) -> str:
+    try:
+        return msgspec.json.decode(result, type=_Me).username
+    except msgspec.DecodeError:
+        return ""
+
+
+def of_nodes(nodes: Sequence[NodeRecord], bot_ids: Sequence[int]) -> Finding:
+    if not nodes:
+        return Finding(
+            name="nodes", grade=Grade.YELLOW, words="No node runs on the store.", fix="Start one: peik serve"
+        )
+    served = {bot_id for node in nodes for bot_id in node.bots}
+    idle = [bot_id for bot_id in (CHORES, *bot_ids) if bot_id not in served]
+    versions = sorted({node.version for node in nodes if node.version})
+    if idle and all(node.is_draining for node in nodes):
+        fix = f"Resume one: peik nodes resume {nodes[0].name}"
+        return Finding(name="nodes", grade=Grade.RED, words="All nodes drain, and nobody serves the bots.", fix=fix)
+    if idle:
+        words = f"{len(idle)} bot(s) or chores are served by no node just now."
+        return Finding(name="nodes", grade=Grade.YELLOW, words=words, fix="Ask again after the time of a lease.")
+    if len(versions) > 1:
+        words = f"Nodes run different versions of Peik: {', '.join(versions)}."
+        return Finding(name="nodes", grade=Grade.YELLOW, words=words, fix="Bring all of them to the newest.")
+    return Finding(name="nodes", grade=Grade.GREEN, words=f"{len(nodes)} node(s) serve {len(bot_ids)} bot(s).")
+
+
+def of_running(url: str, health: Mapping[str, object] | None, *, is_named: bool) -> Finding:
+    """`is_named`: somebody set this address, so that a Peik is meant to be there."""
+    if health is None:
+        fix = "Start it with `peik serve`, or set PEIK_URL to where it is."
+        grade = Grade.RED if is_named else Grade.YELLOW
+        return Finding(name="running", grade=grade, words=f"No Peik answers at {url}.", fix=fix)
+    if health.get("status") != "ok":
+        return Finding(
+            name="running", grade=Grade.RED, words=f"The Peik at {url} cannot store.", fix=f"See {url}/health."
+        )
+    if health.get("version") != __version__:
+        words = f"The Peik at {url} has version {health.get('version')}, this command {__version__}."
+        return Finding(name="running", grade=Grade.YELLOW, words=words, fix="Bring both to the newest.")
+    return Finding(name="running", grade=Grade.GREEN, words=f"A Peik answers at {url}.")
+
+
+# What `peik doctor` makes of the facts that matter before a launch: one finding for each, as in `peik.monitoring.doctor`.
+
+
+BACKUP_S_USUAL = 86_400.0
+BACKUP_LATE = 1.5  # times the usual: one may be under way
+BACKUP_S_MAX = 7 * 86_400.0
+WEBHOOK_ERROR_S = 3600.0
+PENDING_MANY = 1000
+MEMORY_PERCENT_MAX = 80.0
+
+
+class Seen(enum.StrEnum):
+    """How a bot stands in a channel, as far as a sponsor gate needs it."""
+
+    ADMIN = "admin"
+    MEMBER = "member"
+    OUTSIDE = "outside"
+
+
+def of_memory(memory: Memory | None, *, percent_max: float = MEMORY_PERCENT_MAX) -> Finding:
+    if memory is None:
+        return Finding(name="memory", grade=Grade.GREEN, words="How much memory there is cannot be told here.")
+    words = f"{memory.used_percent:.0f} % of {memory.total / 1024**3:.1f} GB of {memory.of} are in use."
+    if memory.used_percent <= percent_max:
+        return Finding(name="memory", grade=Grade.GREEN, words=words)
+    return Finding(name="memory", grade=Grade.YELLOW, words=words, fix="Look what takes it, or give more.")
+
+
+def of_admin_key(key: str | None, *, file_mode: int | None) -> Finding:
+    """`file_mode`: of the file that the key lies in, if nobody has set one. None: there is none yet."""
+    if key is not None:
+        if (weakness := weakness_of(key)) is not None:
+            fix = "Leave it out, so that Peik makes one, or set a long random one."
+            return Finding(
+                name="admin key", grade=Grade.RED, words=f"PEIK_ADMIN_KEY can be guessed: {weakness}.", fix=fix
+            )
+        return Finding(name="admin key", grade=Grade.GREEN, words="PEIK_ADMIN_KEY looks like chance.")
+    if file_mode is not None and file_mode & 0o077:
+        words = "Others on this machine may read the file with the admin key."
+        return Finding(name="admin key", grade=Grade.RED, words=words, fix="Take the rights away: chmod 600")
+    words = "The admin key is made at the first start." if file_mode is None else "The admin key was made by Peik."
+    return Finding(name="admin key", grade=Grade.GREEN, words=words)
+
+
+def of_backup(
+    made_at_ms: int | None, *, now_ms: int, every_s: float | None, newest_is_broken: bool, is_launch: bool
+) -> Finding:
+    """`every_s`: as the settings want them. Before a launch, none at all is red."""
+    fix = "Set PEIK_BACKUP_EVERY=24h, or run: peik backup create"
+    if newest_is_broken:
+        words = "The newest backup was tried out, and is broken."
+        return Finding(name="backup", grade=Grade.RED, words=words, fix="Make another: peik backup create")
+    if made_at_ms is None:
+        grade = Grade.RED if is_launch else Grade.YELLOW
+        return Finding(name="backup", grade=grade, words="There is no backup of this store.", fix=fix)
+    age_s = max(0.0, (now_ms - made_at_ms) / 1000)
+    words = f"The last good backup is {_ago(age_s)} old."
+    if age_s <= BACKUP_LATE * (every_s or BACKUP_S_USUAL):
+        return Finding(name="backup", grade=Grade.GREEN, words=words)
+    is_red = is_launch and age_s > max(BACKUP_S_MAX, BACKUP_LATE * (every_s or 0.0))
+    return Finding(name="backup", grade=Grade.RED if is_red else Grade.YELLOW, words=words, fix=fix)
+
+
+def _ago(age_s: float) -> str:
+    if age_s < 7200:
+        return f"{age_s / 60:.0f} min"
+    return f"{age_s / 3600:.0f} h" if age_s < 2 * 86_400 else f"{age_s / 86_400:.0f} days"
+
+
+def of_alerts(chats: int, addresses: int) -> Finding:
+    if not chats and not addresses:
+        fix = "Set PEIK_ADMIN_CHATS to your own chat, PEIK_ALERT_URLS, or both."
+        return Finding(name="alerts", grade=Grade.YELLOW, words="Nobody is told if something breaks.", fix=fix)
+    words = f"Alerts go to {chats} chat(s) and {addresses} other address(es)."
+    return Finding(name="alerts", grade=Grade.GREEN, words=words)
+
+
+def of_alert_sent(way: str, why: str | None) -> Finding:
+    """`why`: what came in between; None: it arrived."""
+    if why is None:
+        return Finding(name="test alert", grade=Grade.GREEN, words=f"A test alert went to {way}.")
+    fix = "A person has to write to the bot first; see docs/alerts.md."
+    return Finding(name="test alert", grade=Grade.RED, words=f"The test alert did not go to {way}: {why}", fix=fix)
+
+
+def of_log(path: str | None, *, age_s: float | None, can_write: bool, is_archived: bool, is_running: bool) -> Finding:
+    """`age_s`: of the last line in the file; None: there is no file, or nothing in it."""
+    if path is None:
+        if is_archived:
+            return Finding(name="log", grade=Grade.GREEN, words="The log is kept in the archive.")
+        words = "The log goes to stderr only: it lasts as long as whoever started Peik keeps it."
+        return Finding(name="log", grade=Grade.YELLOW, words=words, fix="Set PEIK_LOG_FILE=logs/peik.log")
+    if not can_write:
+        fix = "Give this user the right to write there, or name another PEIK_LOG_FILE."
+        return Finding(name="log", grade=Grade.RED, words=f"{path} cannot be written.", fix=fix)
+    if age_s is not None:
+        return Finding(name="log", grade=Grade.GREEN, words=f"The last line in {path} is {_ago(age_s)} old.")
+    if is_running:
+        fix = "Start that Peik with the same PEIK_LOG_FILE, and look at what it says on stderr."
+        return Finding(name="log", grade=Grade.YELLOW, words=f"A Peik runs, and nothing is in {path}.", fix=fix)
+    return Finding(name="log", grade=Grade.GREEN, words=f"The log will be written to {path}.")
+
+
+def of_panel(url: str, status: int | None) -> Finding:
+    """`status` of the sign-in page; None: no answer."""
+    if status == 200:
+        return Finding(name="panel", grade=Grade.GREEN, words=f"The admin panel answers at {url}.")
+    words = f"The admin panel at {url} {'does not answer' if status is None else f'answers with {status}'}."
+    fix = "Look at the log of that Peik, and at what stands before it."
+    return Finding(name="panel", grade=Grade.RED, words=words, fix=fix)
+
+
+def of_webhook(
+    bot_id: int,
+    *,
+    inbound: str,
+    host: str | None,
+    own_host: str | None,
+    error: str,
+    error_age_s: float,
+    pending: int,
+) -> Finding:
+    """`host`: where Telegram pushes to, None: nowhere; `own_host`: that of PEIK_PUBLIC_URL."""
+
+    def graded(grade: Grade, words: str, fix: str | None = None) -> Finding:
+        return Finding(name="webhook", grade=grade, words=words, fix=fix)
+
+    if inbound == "polling" and host is not None:
+        fix = "Stop the program that set it; a running Peik takes the webhook away."
+        return graded(Grade.YELLOW, f"Bot {bot_id} is polled, and its webhook leads to {host}.", fix)
+    if inbound == "webhook":
+        if own_host is None:
+            return graded(
+                Grade.RED, f"Bot {bot_id} needs a webhook, and Peik has no address for it.", "Set PEIK_PUBLIC_URL."
+            )
+        if host != own_host:
+            fix = "A running Peik sets it; if not, see docs/inbox-sources.md."
+            return graded(Grade.YELLOW, f"The webhook of bot {bot_id} leads to {host or 'nowhere'}.", fix)
+        if error and error_age_s < WEBHOOK_ERROR_S:
+            fix = "Look at the certificate and at what stands before Peik."
+            return graded(Grade.YELLOW, f"Pushes to bot {bot_id} failed {_ago(error_age_s)} ago: {error}.", fix)
+    if pending > PENDING_MANY and inbound != "off":
+        fix = "Start Peik: Telegram keeps them for 24 hours."
+        return graded(Grade.YELLOW, f"{pending} updates of bot {bot_id} wait at Telegram.", fix)
+    way = {"polling": "is polled, and has no webhook", "webhook": "gets its updates by webhook"}
+    return graded(Grade.GREEN, f"Bot {bot_id} {way.get(inbound, 'leaves its updates to others')}.")
+
+
+def of_channel(channel: str, outcome: Outcome, seen: Seen | None) -> Finding:
+    """`seen`: how the bot stands there, if Telegram said so."""
+    fix = f"Make the bot an administrator of {channel}."
+    match outcome:
+        case Delivered() if seen is Seen.ADMIN:
+            return Finding(name="channel", grade=Grade.GREEN, words=f"The bot sees who is in {channel}.")
+        case Delivered() if seen is Seen.MEMBER:
+            words = f"The bot is in {channel}, but only administrators surely see who else is."
+            return Finding(name="channel", grade=Grade.YELLOW, words=words, fix=fix)
+        case Delivered():
+            return Finding(name="channel", grade=Grade.RED, words=f"The bot is not in {channel}.", fix=fix)
+        case Refused(words=words):
+            return Finding(name="channel", grade=Grade.RED, words=f"The bot cannot see {channel}: {words}.", fix=fix)
+        case Limited() | Moved() | Unsent() | Uncertain():
+            words = f"{channel} could not be asked about."
+            return Finding(name="channel", grade=Grade.YELLOW, words=words, fix="Ask again.")
+
+
+def of_support(contact: str | None) -> Finding:
+    if contact is not None and contact.strip():
+        return Finding(name="support", grade=Grade.GREEN, words=f"People who need help are sent to {contact.strip()}.")
+    fix = "Set SUPPORT_CONTACT for the bot, or name it here with --support."
+    return Finding(name="support", grade=Grade.RED, words="There is nobody whom users can ask for help.", fix=fix)
+
+
+def of_job(took_s: float | None, why: str | None) -> Finding:
+    """`took_s`: from queueing to the stored end; None: it did not get there, because of `why`."""
+    if took_s is not None:
+        words = f"A test job was queued, done and stored in {took_s * 1000:.0f} ms."
+        return Finding(name="job", grade=Grade.GREEN, words=words)
+    fix = "Look at the store above, and at PEIK_WORK; see docs/jobs.md."
+    return Finding(name="job", grade=Grade.RED, words=f"A test job was not done: {why or 'nobody knows why'}", fix=fix)

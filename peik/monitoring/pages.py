@@ -1,0 +1,234 @@
+"""The first page: how Peik stands, at one look. What it shows is counted elsewhere; here it is drawn."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from peik.admin.model import Role
+from peik.alerts.rules import todo_of
+from peik.app.runtime import Office
+from peik.core.nodes import CHORES
+from peik.errors import StartError, StoreUnavailable
+from peik.monitoring.nodes import Nodes
+from peik.monitoring.overview import of_bots
+from peik.monitoring.values import BotLine, OverviewView, Point
+from peik.outbox.store import Cause
+from peik.settings.config import Config, Given, find, shown_address
+from peik.settings.table import SETTINGS, Setting
+from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
+from peik.web.dashboard.render import Bar, Dot, lines, stacked
+
+CAUSES_MAX = 5
+CAUSES_FRESH_S = 5.0  # so long they are kept: for them every dead letter of a day is looked at
+_CAUSES_KEPT_MAX = 100  # keys that see different bots
+BOTS_MAX = 20  # the busiest; the page of bots has them all
+_DAY_MS = 86_400_000
+
+Now = Callable[[], Awaitable[OverviewView]]
+
+
+class OverviewPages:
+    def __init__(self, board: Board, now: Now) -> None:
+        self._board = board
+        self._now = now
+        self._kept: dict[frozenset[int] | None, tuple[float, Sequence[Cause]]] = {}
+
+    def table(self) -> tuple[Page, ...]:
+        return (
+            ("GET", "/admin", self.overview, Role.VIEWER, ""),
+            ("GET", "/admin/queues", self.queues, Role.VIEWER, ""),
+        )
+
+    async def overview(self, request: Request, visitor: Visitor) -> Response:
+        view = await self._now()
+        if visitor.bot_ids is not None:
+            view = of_bots(view, visitor.sees)
+        is_day = request.query_params.get("span") == "day"
+        points = view.last_day if is_day else view.last_hour
+        return self._board.page(
+            request,
+            visitor,
+            "overview.html",
+            view=view,
+            todo=todo_of,
+            bots=_busiest(view),
+            is_day=is_day,
+            figures=view.day if is_day else view.hour,
+            per_second=view.now.delivered / view.now.seconds if view.now.seconds else 0.0,
+            is_whole=visitor.bot_ids is None,
+            causes=await self._causes(visitor, view.at_ms),
+            throughput=self._throughput(visitor, points),
+            latency=self._latency(visitor, points),
+        )
+
+    async def queues(self, request: Request, visitor: Visitor) -> Response:
+        """As other queues call their board: the letters by state."""
+        return RedirectResponse("/admin/letters", 303)
+
+    async def _causes(self, visitor: Visitor, now_ms: int) -> Sequence[Cause]:
+        mono, bot_ids = self._board.peik.clock.mono(), visitor.bot_ids
+        until, causes = self._kept.get(bot_ids, (mono, ()))
+        if mono < until:
+            return causes
+        try:
+            causes = await self._board.peik.desk.causes(bot_ids=bot_ids, since_ms=now_ms - _DAY_MS, limit=CAUSES_MAX)
+        except StoreUnavailable:
+            return causes  # as they were: the page is needed most when the store fails
+        if len(self._kept) >= _CAUSES_KEPT_MAX:
+            self._kept.clear()
+        self._kept[bot_ids] = (mono + CAUSES_FRESH_S, causes)
+        return causes
+
+    def _throughput(self, visitor: Visitor, points: Sequence[Point]) -> Markup:
+        return stacked(
+            [Bar(at_ms=point.at_ms, parts=(point.delivered, point.failed)) for point in points],
+            title=self._board.say(visitor, "overview_throughput"),
+            names=(self._board.say(visitor, "overview_delivered"), self._board.say(visitor, "overview_failed")),
+        )
+
+    def _latency(self, visitor: Visitor, points: Sequence[Point]) -> Markup:
+        dots = [Dot(at_ms=point.at_ms, values=_percentiles(point)) for point in points]
+        return lines(dots, title=self._board.say(visitor, "overview_latency"))
+
+
+def _percentiles(point: Point) -> tuple[float | None, ...]:
+    return (None, None, None) if point.end_to_end is None else msgspec.structs.astuple(point.end_to_end)
+
+
+def _busiest(view: OverviewView) -> list[BotLine]:
+    def waits(bot: BotLine) -> int:
+        return bot.letters.waiting + bot.letters.delayed + bot.letters.active
+
+    return sorted(view.bots, key=waits, reverse=True)[:BOTS_MAX]
+
+
+# Pages: nodes. Who serves which bots, and asking one to let its bots go.
+
+
+def nodes_of(peik: Office) -> Nodes:
+    return Nodes(
+        peik.config,
+        peik.store.nodes,
+        clock=peik.clock,
+        bot_ids=lambda: [bot.bot_id for bot in peik.desk.bots()],
+        is_whole=lambda: peik.leases.is_whole,
+    )
+
+
+class NodePages:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._store = board.peik.store.nodes
+        self._nodes = nodes_of(board.peik)
+
+    def table(self) -> tuple[Page, ...]:
+        return (
+            ("GET", "/admin/nodes", self.show, Role.VIEWER, ""),
+            ("POST", "/admin/nodes/{name}/drain", self.drain, Role.ADMIN, "nodes.drain"),
+            ("POST", "/admin/nodes/{name}/resume", self.resume, Role.ADMIN, "nodes.resume"),
+        )
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        return self._board.page(
+            request,
+            visitor,
+            "nodes.html",
+            nodes=await self._nodes.known(),
+            own=self._store.node,
+            chores=CHORES,
+            lease_s=self._store.lease_s,
+            store=self._board.peik.config.store_kind,
+        )
+
+    async def drain(self, request: Request, visitor: Visitor) -> Response:
+        return await self._drain(request, visitor, is_draining=True)
+
+    async def resume(self, request: Request, visitor: Visitor) -> Response:
+        return await self._drain(request, visitor, is_draining=False)
+
+    async def _drain(self, request: Request, visitor: Visitor, *, is_draining: bool) -> Response:
+        must_see_all(visitor)
+        node = await self._nodes.drain(request.path_params["name"], is_draining=is_draining)
+        said = "nodes_draining" if is_draining else "nodes_resumed"
+        return self._board.back(request, visitor, "/admin/nodes", said=said, name=node.name)
+
+
+# The settings in force: each with its value, where it was found and what it is for. Secrets are only said to be
+# there.
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    variable: str
+    value: str | None  # None: not set
+    is_secret: bool
+    is_default: bool
+    source: str | None  # None: a flag, or a file that has been changed since the start
+    help: str
+
+
+class SettingsPages:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def table(self) -> tuple[Page, ...]:
+        return (("GET", "/admin/settings", self.settings, Role.ADMIN, ""),)
+
+    async def settings(self, request: Request, visitor: Visitor) -> Response:
+        visitor.caller.must_serve_all()
+        found = _found()
+        groups: dict[str, list[Shown]] = {}
+        for setting in SETTINGS:
+            row = shown(setting, self._board.peik.config, found.get(setting.name))
+            groups.setdefault(setting.group, []).append(row)
+        return self._board.page(request, visitor, "settings.html", groups=groups)
+
+
+def _found() -> Mapping[str, Given]:
+    """As the settings are written now. They were right when Peik started; what is wrong by now is simply not found."""
+    try:
+        return find()
+    except (StartError, OSError, ValueError):
+        return {}
+
+
+def shown(setting: Setting, config: Config, given: Given | None) -> Shown:
+    """One row. What is in force is shown as it was written, if that is what is written there now."""
+    value = getattr(config, setting.name)
+    is_as_written = given is not None and _parsed(setting, given.text) == value
+    return Shown(
+        variable=setting.variable,
+        value=_text(setting, value, given.text if given is not None and is_as_written else None),
+        is_secret=setting.is_secret,
+        is_default=_parsed(setting, setting.default) == value,
+        source=given.source if given is not None and is_as_written else None,
+        help=setting.help,
+    )
+
+
+def _parsed(setting: Setting, text: str | None) -> object:
+    try:
+        return None if text is None else setting.parse(text)
+    except ValueError:
+        return ValueError  # which no setting is
+
+
+def _text(setting: Setting, value: object, written: str | None) -> str | None:
+    if value is None or value == "" or value == ():
+        return None
+    if setting.name == "routes":
+        return ", ".join(route.name for route in value) if isinstance(value, tuple) else None
+    if setting.is_secret:
+        return ""
+    if setting.has_secret:
+        return shown_address(str(value))
+    if written is not None:
+        return written
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,198 @@
+"""How the census of chats, links and notifications are put together: what they need of the desk comes in as small pieces."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.clock import Clock, zone_of
+from peik.contacts.engine import Census
+from peik.core.events import Events
+from peik.core.letter import Priority
+from peik.core.outcome import Delivered, judge
+from peik.errors import Conflict, Problem, StartError
+from peik.notifications.links import Links, Redeeming
+from peik.notifications.model import Parcel
+from peik.notifications.queue import Handing, Packing, Releasing
+from peik.notifications.service import Checking, NotificationsDesk, Terms
+from peik.notifications.templates import Templates, load_outreach
+from peik.notifications.upkeep import Cleaning
+from peik.outbox.leases import Leases
+from peik.outbox.service import Call, Desk
+from peik.outbox.store import LetterFilter, LetterView
+from peik.settings.config import Config
+from peik.storage.open import AnyStore
+from peik.telegram.port import Request
+from peik.telegram.routes import Routes
+
+ASK_S = 5.0  # for getMe: who wants a link waits for it
+KEYS_MS = (
+    40 * 3600 * 1000
+)  # keys of letters are kept for 48 hours: whoever comes later looks for the letters themselves
+FOUND_MAX = 1000
+
+
+class Notifying(msgspec.Struct, frozen=True, kw_only=True):
+    """The desk for doors; who sees every chat, bot by bot; and who lets go what waited, under the lease of the chores."""
+
+    desk: NotificationsDesk
+    census: Census
+    releasing: Releasing
+
+
+def terms_of(config: Config) -> Terms:
+    if config.notify_quiet is not None:
+        try:
+            zone_of(config.notify_quiet.tz)
+        except Problem as problem:
+            raise StartError(f"PEIK_NOTIFY_QUIET: {problem.detail}") from None
+    return Terms(
+        rate_max=round(config.notify_rate * 3600),
+        quiet=config.notify_quiet,
+        keep_ms=int(config.keep_completed * 1000),
+    )
+
+
+def notifications_of(
+    terms: Terms,
+    *,
+    clock: Clock,
+    settled: Clock,
+    events: Events,
+    store: AnyStore,
+    desk: Desk,
+    routes: Routes,
+    leases: Leases,
+) -> Notifying:
+    papers = store.papers
+    letters = OutreachLetters(desk, clock)
+    bots = OutreachBots(desk, routes)
+    templates = Templates(papers)
+    packing = Packing(papers, rate_max=terms.rate_max, quiet=terms.quiet)
+    handing = Handing(papers, letters)
+    releasing = Releasing(
+        papers=papers,
+        packing=packing,
+        handing=handing,
+        cleaning=Cleaning(papers, clock=settled, keep_ms=terms.keep_ms),
+        clock=clock,
+        events=events,
+    )
+    notifications = NotificationsDesk(
+        papers=papers,
+        letters=letters,
+        links=Links(papers=papers, bots=bots, clock=clock, events=events),
+        templates=templates,
+        checking=Checking(papers=papers, bots=bots, templates=templates, quiet=terms.quiet),
+        packing=packing,
+        handing=handing,
+        releasing=releasing,
+        clock=clock,
+        events=events,
+    )
+    redeeming = Redeeming(papers=papers, letters=letters, templates=templates, texts=load_outreach(), events=events)
+    census = Census(
+        store=store.inbox,
+        contacts=store.contacts,
+        events=events,
+        served=lambda: [bot.bot_id for bot in desk.bots() if leases.holds(bot.bot_id) and not bot.token.is_account],
+        witnesses=[redeeming.see],
+    )
+    return Notifying(desk=notifications, census=census, releasing=releasing)
+
+
+class OutreachLetters:
+    """The port `Letters` of notifications, through the desk."""
+
+    def __init__(self, desk: Desk, clock: Clock) -> None:
+        self._desk = desk
+        self._clock = clock
+
+    async def accept(self, parcels: Sequence[Parcel]) -> list[list[int]]:
+        ids: dict[str, list[int]] = {}
+        for parcel in parcels:
+            if self._clock.wall_ms() - parcel.packed_at_ms > KEYS_MS and (found := await self._found(parcel)):
+                ids[parcel.id] = found
+        calls = [(parcel, call) for parcel in parcels if parcel.id not in ids for call in _calls(parcel)]
+        if calls:
+            for (parcel, _), accepted in zip(calls, await self._desk.accept([call for _, call in calls]), strict=True):
+                ids.setdefault(parcel.id, []).append(accepted.letter_id)
+        return [ids[parcel.id] for parcel in parcels]
+
+    async def _found(self, parcel: Parcel) -> list[int]:
+        """What was accepted of a parcel that nobody finished for two days."""
+        wanted = LetterFilter(bot_id=parcel.bot_id, message_type=parcel.type, since_ms=parcel.packed_at_ms)
+        found = await self._desk.find(wanted, before=None, limit=FOUND_MAX)
+        own = f'"notification_id":"{parcel.id}"'
+        return sorted(view.id for view in found if own in (view.metadata or ""))
+
+    async def answer(self, bot_id: int, chat_id: int, text: str, *, idempotency_key: str) -> None:
+        params = msgspec.json.encode({"chat_id": chat_id, "text": text})
+        await self._desk.accept(
+            [
+                Call(
+                    bot_id=bot_id,
+                    method="sendMessage",
+                    params=params,
+                    priority=Priority.HIGH,
+                    idempotency_key=idempotency_key,
+                    metadata=b'{"message_type":"link"}',
+                )
+            ]
+        )
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        return await self._desk.letters(letter_ids)
+
+
+def _calls(parcel: Parcel) -> list[Call]:
+    """All of one parcel come from one commit, so that either all or none of them are there."""
+    return [
+        Call(
+            bot_id=parcel.bot_id,
+            method=call.method,
+            params=msgspec.json.encode(call.params),
+            priority=parcel.priority,
+            expires_at_ms=parcel.expires_at_ms,
+            idempotency_key=f"peik-notice:{parcel.id}:{index}",
+            metadata=msgspec.json.encode(parcel.metadata),
+            hook=parcel.hook,
+        )
+        for index, call in enumerate(parcel.calls)
+    ]
+
+
+class OutreachBots:
+    """The port `Bots` of notifications."""
+
+    def __init__(self, desk: Desk, routes: Routes) -> None:
+        self._desk = desk
+        self._routes = routes
+
+    def named(self, bot_id: int | None) -> int:
+        return self._desk.bot(bot_id).bot_id
+
+    def are_several(self) -> bool:
+        return sum(not bot.token.is_account for bot in self._desk.bots()) > 1
+
+    def receiving(self, bot_id: int | None) -> int:
+        bot = self._desk.bot(bot_id)
+        if bot.inbound == "off":
+            detail = f"Nobody would see the code: set inbound of bot {bot.bot_id} to polling or webhook first."
+            raise Conflict(code="inbound_off", detail=detail)
+        return bot.bot_id
+
+    async def username(self, bot_id: int) -> str | None:
+        bot = self._desk.bot(bot_id)
+        if bot.username is not None:
+            return bot.username
+        reply = await self._routes.carry(Request(token=bot.token, method="getMe", params=b"{}", timeout_s=ASK_S))
+        outcome = judge(reply, method="getMe")
+        if not isinstance(outcome, Delivered):
+            return None
+        me = msgspec.json.decode(outcome.result, type=_Me)
+        await self._desk.note_me(bot_id, outcome.result.decode(), me.username)
+        return me.username
+
+
+class _Me(msgspec.Struct):
+    username: str | None = None

@@ -1,0 +1,275 @@
+"""How the outbox is put together: the desk, who sends for it, and who acts beside it for the same bots."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from peik.accounts.client import Line
+from peik.accounts.events import SessionUp
+from peik.accounts.letters import AccountCarrier
+from peik.app.context import Ground
+from peik.archive.store import Session
+from peik.clock import Clock
+from peik.core.events import Event, Events
+from peik.core.nodes import CHORES
+from peik.core.problem import Problem
+from peik.core.token import Token
+from peik.errors import NotFound, StartError
+from peik.gateway.guests import Guests
+from peik.outbox.courier import Courier
+from peik.outbox.hooks import Hooks
+from peik.outbox.leases import Lease, Leases
+from peik.outbox.sender import Sender, Terms
+from peik.outbox.service import Defaults, Desk
+from peik.outbox.store import BotRecord, Poster, Retention
+from peik.outbox.timekeeper import Timekeeper
+from peik.settings.config import Config
+from peik.settings.values import RouteKind
+from peik.telegram.port import Carrier
+from peik.telegram.routes import Route, Routes
+from peik.telegram.wiring import routes_of
+
+# Accounts as senders of letters: who may run them, and the way that their letters go.
+
+
+class LeaseRights:
+    """The port `Rights`: a session runs where its account's letters are sent from. One whose account is not known yet belongs
+    to the node with the chores, which also enlists accounts."""
+
+    def __init__(self, desk: Desk, leases: Leases, accounts: "LetterAccounts") -> None:
+        self._desk = desk
+        self._leases = leases
+        self._accounts = accounts
+
+    def may_run(self, session: Session) -> bool:
+        if session.user_id is None or self._desk.known(session.user_id) is None:
+            return self._leases.holds(CHORES)
+        return self._leases.holds(session.user_id)
+
+    async def enlist(self, sessions: Sequence[Session]) -> None:
+        if not self._leases.holds(CHORES):
+            return
+        for session in sessions:
+            if session.user_id is not None:
+                await self._accounts.add(session.user_id, session.username)
+
+
+class LetterAccounts:
+    """The port `Accounts` of the sessions' desk."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def add(self, user_id: int, username: str | None) -> None:
+        known = self._desk.known(user_id)
+        if known is None or (known.token.is_account and username not in (None, known.username)):
+            await self._desk.save_account(user_id, username)
+
+    async def remove(self, user_id: int) -> None:
+        known = self._desk.known(user_id)
+        if known is not None and known.token.is_account:
+            try:
+                await self._desk.remove_bot(user_id)
+            except NotFound:
+                return  # another node was quicker
+
+
+class AccountWays:
+    """The way of each account's letters: its own connection, with a breaker of its own. One that is away holds up no other."""
+
+    def __init__(
+        self,
+        line_of: Callable[[int], Line | None],
+        *,
+        clock: Clock,
+        chance: random.Random,
+        events: Events,
+        trial_s: float,
+    ) -> None:
+        self._carrier = AccountCarrier(line_of)
+        self._clock = clock
+        self._chance = chance
+        self._trial_s = trial_s
+        self._unheard = Events()  # what becomes of an account's connection is told by its session
+        self._ways: dict[int, Routes] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        events.listen(self._listen, SessionUp)
+
+    def open(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+
+    def of(self, bot: BotRecord) -> Routes:
+        if bot.bot_id not in self._ways:
+            way = Route(
+                f"account {bot.bot_id}",
+                self._carrier,
+                kind=RouteKind.DIRECT,
+                clock=self._clock,
+                chance=self._chance,
+                events=self._unheard,
+                probe_token=lambda: bot.token,
+                trial_s=self._trial_s,
+                is_watched=False,
+            )
+            routes = self._ways[bot.bot_id] = Routes([way], clock=self._clock, events=self._unheard)
+            if self._group is not None:
+                self._tasks[bot.bot_id] = self._group.create_task(routes.run())
+        return self._ways[bot.bot_id]
+
+    def add(self, bot: BotRecord) -> None:
+        """See `peik.outbox.wiring.Hand`."""
+
+    def remove(self, bot_id: int) -> None:
+        self._ways.pop(bot_id, None)
+        task = self._tasks.pop(bot_id, None)
+        if task is not None:
+            task.cancel()
+
+    def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def close(self) -> None:
+        await self._carrier.close()
+
+    def _listen(self, told: Sequence[Event]) -> None:
+        for event in told:
+            if isinstance(event, SessionUp) and (routes := self._ways.get(event.bot_id)) is not None:
+                routes.probe_now()
+
+
+class Outbox(msgspec.Struct, frozen=True, kw_only=True):
+    leases: Leases
+    routes: Routes
+    ways: AccountWays
+    courier: Courier
+    hands: "Hands"
+    desk: Desk
+    timekeeper: Timekeeper
+    hooks: Hooks
+
+
+def outbox_of(
+    ground: Ground, carriers: Sequence[Carrier], poster: Poster, *, line_of: Callable[[int], Line | None]
+) -> Outbox:
+    """`line_of`: the connection of an account, by its user id."""
+    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    leases = Leases(store=store.nodes, clock=clock, events=events)
+    routes = routes_of(ground, carriers, probe_token=lambda: courier.probe_token())
+    timekeeper = _timekeeper(ground)
+    ways = AccountWays(line_of, clock=clock, chance=ground.chance, events=events, trial_s=config.route_trial)
+    courier = _courier(ground, leases, routes, ways)
+    store.listen(courier)
+    hands = Hands(courier, leases)
+    desk = Desk(
+        store=store,
+        engine=hands,
+        clock=clock,
+        events=events,
+        defaults=_defaults(config),
+        expect=timekeeper.expect,
+        guests=Guests(store.papers, clock),
+    )
+    return Outbox(
+        leases=leases,
+        routes=routes,
+        ways=ways,
+        courier=courier,
+        hands=hands,
+        desk=desk,
+        timekeeper=timekeeper,
+        hooks=Hooks(store=store, poster=poster, clock=clock, settled=ground.settled, events=events),
+    )
+
+
+def _timekeeper(ground: Ground) -> Timekeeper:
+    config = ground.config
+    retention = Retention(
+        completed_ms=int(config.keep_completed * 1000),
+        dead_ms=int(config.keep_dead * 1000),
+        log_ms=int(config.keep_log * 1000),
+    )
+    return Timekeeper(
+        store=ground.store,
+        clock=ground.clock,
+        settled=ground.settled,
+        events=ground.events,
+        retention=retention,
+        remove_blobs=ground.spool.remove,
+    )
+
+
+def _courier(ground: Ground, leases: Leases, routes: Routes, ways: AccountWays) -> Courier:
+    config, clock, events = ground.config, ground.clock, ground.events
+    terms = Terms(
+        in_flight_max=config.in_flight,
+        timeout_s=config.timeout,
+        upload_timeout_s=config.upload_timeout,
+        is_paced=config.pace,
+    )
+
+    def make_sender(bot: BotRecord, lease: Lease) -> Sender:
+        by = ways.of(bot) if bot.token.is_account else routes
+        return Sender(
+            bot, lease, store=ground.store, routes=by, spool=ground.spool, clock=clock, events=events, terms=terms
+        )
+
+    return Courier(clock=clock, events=events, lease_of=leases.of, make_sender=make_sender, routes=routes)
+
+
+def _defaults(config: Config) -> Defaults:
+    return Defaults(
+        attempts=config.attempts,
+        backoff_ms=config.backoff_ms,
+        hooks_may_be_private=config.hooks_allow_private,
+        may_be_pushed=config.public_url is not None,
+    )
+
+
+def tokens_of(config: Config) -> list[Token]:
+    """Those of the settings. Raises StartError for one that is none."""
+    try:
+        return [Token(text) for text in config.tokens()]
+    except Problem as problem:
+        raise StartError(f"BOT_TOKEN or PEIK_BOT_TOKENS: {problem.detail}") from None
+
+
+class Hand(Protocol):
+    """Somebody who acts for bots."""
+
+    def add(self, bot: BotRecord) -> None: ...
+
+    def remove(self, bot_id: int) -> None: ...
+
+
+class Hands:
+    """The desk's engine: what it says of bots goes to everybody who acts for them, and the rest to the courier."""
+
+    def __init__(self, courier: Courier, leases: Leases) -> None:
+        self._courier = courier
+        self._leases = leases
+        self._all: list[Hand] = [courier]
+        self.chat_of = courier.chat_of
+        self.express = courier.express
+        self.why = courier.why
+        self.watch = courier.watch
+        self.open_chat = courier.open_chat
+        self.hold_chat = courier.hold_chat
+
+    def join(self, hand: Hand) -> None:
+        self._all.append(hand)
+
+    def add(self, bot: BotRecord) -> None:
+        for hand in self._all:
+            hand.add(bot)
+        if not self._leases.holds(bot.bot_id):
+            self._leases.ring()  # one that is new may be ours to act for
+
+    def remove(self, bot_id: int) -> None:
+        for hand in self._all:
+            hand.remove(bot_id)
+        self._leases.forget(bot_id)

@@ -1,0 +1,1 @@
+"""What is secret in a store: sealed where it enters, opened where it leaves, and sealed anew when keys change."""

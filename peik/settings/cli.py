@@ -1,0 +1,247 @@
+"""`peik config show|example|texts`, and every setting as a flag of `peik serve`: all made from the one table of settings."""
+
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from peik.cli.command import Visit, tell
+from peik.errors import StartError
+from peik.inbox.texts import built_in
+from peik.settings.config import Config, find, load, read, shown_address
+from peik.settings.table import REDIS, SETTINGS, Group, Setting
+
+# `.env.example` and `.env.production`: every setting with its meaning and default, made from the one table of
+# settings.
+
+
+_WIDTH = 100
+
+# What a server that people rely on must be told; without a value each of them is as if it were not there.
+MUST: dict[str, str] = {
+    "bot_tokens": "From @BotFather.",
+    "admin_key": "For example from `openssl rand -hex 32`.",
+    "secret_key": "For example from `openssl rand -base64 32`. Keep a copy elsewhere: it opens sealed backups.",
+    "admin_chats": "Write to the bot first, so that it may write to you.",
+    "alert_urls": "Telegram itself may be what is down.",
+}
+# What is safer on a server than the default, which is for trying Peik out.
+CHOSEN: dict[str, tuple[str, str]] = {
+    "backup_every": ("24h", "A copy elsewhere is still up to you."),
+    "gateway_open": ("off", "A bot has to be added before it is served."),
+    "log_format": ("json", "For whatever collects logs."),
+}
+# What compose.yaml reads besides. None of them begins with PEIK_: Peik refuses such a name if it is no setting.
+COMPOSE: tuple[tuple[str, str, str], ...] = (
+    (
+        "COMPOSE_PROFILES",
+        "",
+        "What runs beside Peik, comma-separated: crawler, redis, mongodb, postgres, prometheus, grafana, bot-api.",
+    ),
+    ("LISTEN", "127.0.0.1:8000", "Where Peik can be reached on this machine. Others should come through TLS only."),
+    ("APP_MEMORY", "1g", "How much memory Peik may take."),
+    (
+        "TELEGRAM_REDIS_PASSWORD",
+        "",
+        "Profiles crawler and redis: letters and digits. It makes that Redis the store, unless PEIK_STORE is set.",
+    ),
+    (
+        "TELEGRAM_MONGODB_PASSWORD",
+        "",
+        "Profiles crawler and mongodb: letters and digits. It makes that MongoDB the archive, unless PEIK_ARCHIVE is set.",
+    ),
+    (
+        "POSTGRES_PASSWORD",
+        "",
+        "Profile postgres: letters and digits. Set PEIK_STORE to postgresql://peik:PASSWORD@postgres:5432/peik as well.",
+    ),
+    ("REDIS_MEMORY", "1g", "How much memory Redis may take: all that waits is in it."),
+    (
+        "REDIS_MAXMEMORY",
+        "700mb",
+        "When Redis refuses more; less than REDIS_MEMORY, for it needs room to write its log anew.",
+    ),
+    ("MONGODB_MEMORY", "2g", "How much memory MongoDB may take."),
+    ("POSTGRES_MEMORY", "1g", "How much memory PostgreSQL may take."),
+    ("PROMETHEUS_LISTEN", "127.0.0.1:9090", "Profiles prometheus and grafana: where Prometheus can be reached."),
+    ("GRAFANA_LISTEN", "127.0.0.1:3000", "Profile grafana: where it can be reached."),
+    ("GRAFANA_PASSWORD", "", "Profile grafana: of its user admin."),
+    (
+        "BOT_API_IMAGE",
+        "aiogram/telegram-bot-api:latest",
+        "Profile bot-api: the image. Set TELEGRAM_API_ID and TELEGRAM_API_HASH, and PEIK_API_ROOT to http://bot-api:8081.",
+    ),
+)
+
+
+def env_example() -> str:
+    """`.env.example`: nothing in it is set."""
+    lines = [
+        "# Settings of Peik. Copy this to .env and take away the # of what you change.",
+        "# The environment wins over this file, and flags win over both. Made by: peik config example",
+        *_by_group(SETTINGS),
+        *_of_others(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def env_production() -> str:
+    """`.env.production`: what must be set first, then what is chosen for a server, then all the rest behind a #.
+
+    Lines are plain NAME=value, which Peik, Docker Compose and systemd read alike."""
+    by_name = {setting.name: setting for setting in SETTINGS}
+    lines = [
+        "# Settings of Peik on a server. Copy this to .env (or /etc/peik/peik.env), fill it in, and chmod 600 it.",
+        "# Values stand as they are, without quotes. Made by: peik config example --production",
+        "",
+        "# ---- To be filled in ----",
+    ]
+    for name, advice in MUST.items():
+        lines += [*_explained(by_name[name], advice), f"{by_name[name].variable}="]
+    lines += ["", "# ---- Chosen for a server ----"]
+    for name, (value, why) in CHOSEN.items():
+        shown = f"{why} The default is {by_name[name].default}."
+        lines += [*_explained(by_name[name], shown), f"{by_name[name].variable}={value}"]
+    rest = [setting for setting in SETTINGS if setting.name not in MUST and setting.name not in CHOSEN]
+    return "\n".join([*lines, *_by_group(rest), *_of_others()]) + "\n"
+
+
+def grouped(settings: Iterable[Setting] = SETTINGS) -> list[Setting]:
+    return sorted(settings, key=lambda setting: list(Group).index(setting.group))
+
+
+def _by_group(settings: Iterable[Setting]) -> Iterator[str]:
+    for group, members in itertools.groupby(grouped(settings), key=lambda setting: setting.group):
+        yield from ("", f"# ---- {group} ----")
+        for setting in members:
+            yield from _explained(setting)
+            yield f"#{setting.variable}={setting.default or ''}"
+
+
+def _explained(setting: Setting, more: str = "") -> Iterator[str]:
+    words = setting.help + (f" {more}" if more else "")
+    if setting.also:
+        words += f" Also read from {', '.join(setting.also)}."
+    if setting.is_secret or setting.has_secret:
+        words += f" {setting.variable}_FILE names a file with it instead."
+    return _wrapped(words)
+
+
+def _of_others() -> Iterator[str]:
+    yield from ("", "# ---- Redis by its own names ----")
+    for name, words in REDIS:
+        yield from (*_wrapped(words), f"#{name}=")
+    yield from ("", "# ---- Only for compose.yaml ----")
+    for name, default, words in COMPOSE:
+        yield from (*_wrapped(words), f"#{name}={default}")
+
+
+def _wrapped(words: str) -> Iterator[str]:
+    yield ""
+    yield from textwrap.wrap(words, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(no_args_is_help=True, help="Settings: what is in force, and where it comes from.")
+
+MASK = "***"
+
+
+@app.command()
+def show(
+    store: Annotated[str | None, typer.Option(metavar="URL", help="As if this flag were given.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Show every setting, its value and where that comes from. Secrets are masked."""
+    visit = Visit({}, is_json=as_json, may_create=False)
+    try:
+        found = find({} if store is None else {"store": store})
+        read(found)  # what would stop `peik serve` stops this as well
+    except StartError as error:
+        raise typer.Exit(tell(error, is_json=as_json)) from None
+    rows = [
+        {
+            "name": setting.name,
+            "variable": setting.variable,
+            "value": _shown(setting, found[setting.name].text),
+            "source": found[setting.name].source,
+            "secret": setting.is_secret,
+        }
+        for setting in SETTINGS
+    ]
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import plain, table
+
+        lines = [
+            (
+                row["variable"],
+                plain("-" if row["value"] is None else row["value"], "dim" if row["source"] == "default" else ""),
+                plain(row["source"], "dim" if row["source"] == "default" else "green"),
+            )
+            for row in rows
+        ]
+        return table(("setting", "value", "from"), lines, empty="")
+
+    visit.show({"settings": rows}, draw)
+
+
+def _shown(setting: Setting, text: str | None) -> str | None:
+    """Secrets are masked, whatever they are; a default is no secret."""
+    if text is not None and setting.has_secret:
+        return shown_address(text)
+    return MASK if setting.is_secret and text is not None and text != setting.default else text
+
+
+@app.command()
+def example(
+    production: Annotated[
+        bool, typer.Option("--production", help="One for a server, with what must be set first.")
+    ] = False,
+) -> None:
+    """Print an `.env` with every setting, its meaning and its default."""
+    typer.echo(env_production() if production else env_example(), nl=False)
+
+
+@app.command()
+def texts() -> None:
+    """Print the words of notices to users, as TOML: copy what you change into a file and name it in PEIK_TEXTS."""
+    typer.echo(built_in(), nl=False)
+
+
+# ---- flags ----
+
+
+def with_settings(run: Callable[[Config], int]) -> Callable[..., None]:
+    """A command that takes every setting as a flag, and runs with what is in force."""
+
+    def command(**flags: str | None) -> None:
+        raise typer.Exit(run(load({name: value for name, value in flags.items() if value is not None})))
+
+    served = [setting for setting in grouped() if setting.group is not Group.CLIENT]
+    signature = inspect.Signature([_flag(setting) for setting in served])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    command.__doc__ = run.__doc__
+    return command
+
+
+def _flag(setting: Setting) -> inspect.Parameter:
+    """A secret has a flag for the file that it is in: what stands on a command line is no secret."""
+    name = f"{setting.name}_file" if setting.is_secret else setting.name
+    words = setting.help + (f" [default: {setting.default}]" if setting.default and not setting.is_secret else "")
+    option = typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=("A file with this. " if setting.is_secret else "") + words.replace("[", "\\["),
+        metavar="FILE" if setting.is_secret else "VALUE",
+        rich_help_panel=setting.group,
+        show_default=False,
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
+    )

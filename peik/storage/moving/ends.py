@@ -1,0 +1,174 @@
+"""What moving asks of a store, the same of all three: read in pages, write in batches, say who uses it."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Protocol
+
+import msgspec
+
+from peik.core.nodes import FileStore
+from peik.storage.moving.records import KINDS, Inbox, Record
+
+# How far a move is. It is kept in the target, in the same commit as what it speaks of, so that a killed move goes on.
+
+
+_MODULUS = 2**128
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """How many records there are, and a sum over all of them that does not depend on their order."""
+
+    count: int = 0
+    digest: str = "0" * 32
+
+    def plus(self, kind: str, records: "list[Record]") -> "Sum":
+        """Digests are added, not mixed by XOR: a record that stands there twice must not undo itself."""
+        total = int(self.digest, 16)
+        salt = kind.encode()[:16]
+        for record in records:
+            made = hashlib.blake2b(_encode(record), digest_size=16, person=salt).digest()
+            total += int.from_bytes(made, "big")
+        return Sum(count=self.count + len(records), digest=f"{total % _MODULUS:032x}")
+
+
+class KindProgress(msgspec.Struct, frozen=True):
+    moved: Sum = Sum()
+    cursor: str | None = None
+    is_done: bool = False
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    origin: str  # where it comes from, without a password
+    fingerprint: str  # how the origin stood when the move began
+    run: str  # the process that moves; one that finds another here has been replaced, and stops
+    began_at_ms: int
+    kinds: dict[str, KindProgress] = {}
+    missing_files: int = 0
+    was_in_use: bool = False  # the origin was served meanwhile: this is a rehearsal, and no move
+    ended_at_ms: int | None = None  # None: half-moved
+
+    def of(self, kind: str) -> KindProgress:
+        return self.kinds.get(kind, KindProgress())
+
+    def with_kind(self, kind: str, progress: KindProgress) -> "Progress":
+        return msgspec.structs.replace(self, kinds={**self.kinds, kind: progress})
+
+
+_encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(Progress).decode
+
+
+def encode(progress: Progress) -> str:
+    return _encode(progress).decode()
+
+
+class Page(msgspec.Struct, frozen=True):
+    records: list[Record]
+    cursor: str | None  # where the next page begins; None: this was the last
+
+
+class End(Protocol):
+    @property
+    def shown(self) -> str:
+        """Where it is, without a password. Two ends of the same name are the same store."""
+
+    @property
+    def files(self) -> FileStore: ...
+
+    async def open(self, *, is_target: bool) -> None:
+        """A target is made if it is not there. Raises StartError or Problem."""
+
+    async def close(self) -> None: ...
+
+    async def used_by(self) -> str | None:
+        """Who serves it now, as the rest of a sentence; None: nobody."""
+
+    async def lives(self) -> int:
+        """Rises whenever somebody begins to serve it."""
+
+    async def look_again(self) -> None:
+        """Read from now on what is there now, and not what was there when the end was opened."""
+
+    async def counts(self) -> dict[str, int]:
+        """How many records of each kind are here."""
+
+    async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
+        """The next records of a kind, about as many as the limit says. Whoever comes back with a cursor goes on there."""
+
+    async def job_states(self) -> dict[str, int]:
+        """How many jobs are in each state in which there are any."""
+
+    async def blobs(self) -> list[str]:
+        """The files that letters still need, in order."""
+
+    async def progress(self) -> Progress | None:
+        """Of the last move into this store; None: there was none."""
+
+    async def write(self, kind: str, records: Sequence[Record], progress: Progress) -> None:
+        """Records and progress in one commit. Raises Conflict if another process has taken the move over."""
+
+    async def begin(self, progress: Progress) -> None:
+        """Keep progress, whoever has kept some before: from now on this process moves."""
+
+    async def moved_to(self) -> str | None:
+        """Where everything here was moved to; None: nowhere."""
+
+    async def note_moved(self, target: str | None) -> None:
+        """Keep where everything was moved to, so that this store is not served beside that one. None takes it back."""
+
+    def fit(self, record: Record) -> Record:
+        """A record as it will be read again from this store."""
+
+    def explain(self, error: BaseException) -> BaseException:
+        """This store's errors in our words; anything else as it is."""
+
+
+# What stores do not keep alike: a record is fitted to its target before it is written and counted.
+
+
+def fit_dates(record: Record) -> Record:
+    """For stores that say when an inbox was last changed: at the latest time that is known of it."""
+    if isinstance(record, Inbox) and record.updated_at is None:
+        known = (record.epoch_at, record.started_at, record.seen_at, record.received_at)
+        return msgspec.structs.replace(record, updated_at=max(at for at in known if at is not None))
+    return record
+
+
+def without_nul(record: Record) -> Record:
+    """For PostgreSQL, whose texts hold no NUL: the sign for what cannot be shown stands in its place, as in the store itself."""
+    cells = msgspec.structs.astuple(record)
+    if not any(isinstance(cell, str) and "\0" in cell for cell in cells):
+        return record
+    shown = [cell.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(cell, str) else cell for cell in cells]
+    return type(record)(*shown)
+
+
+# The named queries of this folder's `.sql` files, and where a page of each kind begins.
+
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_LEAST = -(2**63)
+
+# Fields of keys that are texts. A page begins behind its cursor; before the first page that is the least value of all.
+_TEXTS = frozenset({"name", "digest", "kind", "user_id", "shelf", "paper_key"})
+
+
+@cache
+def load(filename: str) -> dict[str, str]:
+    text = (files("peik.storage.moving") / "sql" / filename).read_text(encoding="utf-8")
+    parts = _NAME.split(text)[1:]
+    return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def after(kind: str, cursor: str | None) -> list[int | str]:
+    """The key behind which a page begins."""
+    if cursor is not None:
+        return msgspec.json.decode(cursor, type=list[int | str])
+    return ["" if field in _TEXTS else _LEAST for field in KINDS[kind].key]
+
+
+def cursor_of(record: Record) -> str:
+    return msgspec.json.encode([getattr(record, field) for field in record.key]).decode()

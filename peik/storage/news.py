@@ -1,0 +1,276 @@
+"""What the stores share, whatever is below: who listens is told of what a commit changed, and who waits is answered."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from peik.core.letter import Letter
+from peik.core.nodes import News
+from peik.outbox.store import Followed, LetterView, StoreListener, Stub
+from peik.storage.rules import Changed
+from peik.storage.sqlite.commit import Slot
+
+T = TypeVar("T")
+
+LANE_COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact number
+
+
+def node_name() -> str:
+    """Of this process, and of this opening of a store: whoever comes back under the same pid is another."""
+    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Committed(Protocol):
+    """What a commit changed in lanes, besides what was accepted. Told once, to whoever comes first, and empty then."""
+
+    superseded: list[Stub]
+    joined: list[Stub]
+    followed: list[Followed]
+    blobs_freed: list[str]
+
+
+class Listened:
+    """A store that commits in batches of slots, as one who is listened to."""
+
+    def __init__(self, on_blobs_freed: Callable[[Sequence[str]], None]) -> None:
+        self._on_blobs_freed = on_blobs_freed
+        self._listener: StoreListener | None = None
+
+    def listen(self, listener: StoreListener) -> None:
+        self._listener = listener
+
+    def _offer(self, slots: Sequence[Slot]) -> None:
+        fresh = [
+            slot.letter for slot in slots if slot.repeat_of is None and not slot.is_apart and not slot.is_superseded
+        ]
+        self._rejoin(fresh)
+
+    def _rejoin(self, letters: Sequence[Letter]) -> None:
+        if letters and self._listener is not None:
+            self._listener.on_accepted(letters)
+
+    def _tell_changed(self, change: Changed) -> None:
+        """Somebody changed a letter that waited."""
+        if self._listener is None:
+            return
+        if change.left is not None:
+            self._listener.on_removed([change.left])
+        if change.stands is not None:
+            self._listener.on_joined([change.stands])
+        if change.came is not None:
+            self._listener.on_accepted([change.came])
+
+    def _withdraw(self, views: Sequence[LetterView]) -> None:
+        """These were ended by somebody's hand."""
+        stubs = [Stub(letter_id=one.id, bot_id=one.bot_id, lane=(one.chat, one.thread)) for one in views]
+        if stubs and self._listener is not None:
+            self._listener.on_removed(stubs)
+
+    def _tell(self, batch: Committed) -> None:
+        """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
+        if not (batch.superseded or batch.joined or batch.followed or batch.blobs_freed):
+            return
+        if self._listener is not None:
+            if batch.superseded:
+                self._listener.on_removed(batch.superseded)
+            if batch.joined:
+                self._listener.on_joined(batch.joined)
+            if batch.followed:
+                self._listener.on_followed(batch.followed)
+        if batch.blobs_freed:
+            self._on_blobs_freed(batch.blobs_freed)
+        batch.superseded, batch.joined, batch.followed, batch.blobs_freed = [], [], [], []
+
+
+def answer(future: "asyncio.Future[T]", value: T) -> None:
+    """Nobody may be waiting any more. The one who waits wakes only after the listeners have been told."""
+    if not future.done():
+        future.set_result(value)
+
+
+def fail(future: "asyncio.Future[T]", error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+# News between nodes: collected while a commit is made, told after it in one short line, merged by who hears several.
+
+
+LINE_BYTES_MAX = 7900  # PostgreSQL takes 8000
+GAP_MAX = 64  # ids of other bots' letters within one range: looser is shorter, and whoever reads it asks for one bot's
+
+
+class _Line(msgspec.Struct, array_like=True, omit_defaults=True):
+    """As it is written: bots and ids only, in an order that leaves the rare fields out."""
+
+    node: str
+    accepted: list[tuple[int, int, int]] = []
+    ended: dict[str, list[int]] = {}
+    lanes: list[int] = []
+    arrivals: list[int] = []
+    chats: list[int] = []
+    flags: int = 0
+    due_at_ms: int | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_ALL, _CONSUMERS, _RECORDS, _LEASES, _JOBS = 1, 2, 4, 8, 16
+
+
+class Telling:
+    """What one commit, or several, have to say to the other nodes."""
+
+    __slots__ = ("_accepted", "_arrivals", "_chats", "_due_at_ms", "_ended", "_flags", "_lanes")
+
+    def __init__(self) -> None:
+        self._accepted: dict[int, list[tuple[int, int]]] = {}
+        self._ended: dict[int, list[int] | None] = defaultdict(list)  # None: too many to name
+        self._lanes: set[int] = set()
+        self._arrivals: set[int] = set()
+        self._chats: set[int] = set()
+        self._flags = 0
+        self._due_at_ms: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(
+            self._accepted
+            or self._ended
+            or self._lanes
+            or self._arrivals
+            or self._chats
+            or self._flags
+            or self._due_at_ms is not None
+        )
+
+    # ---- what happened ----
+
+    def accepted(self, bot_id: int, first_id: int, last_id: int) -> None:
+        """New letters of a bot have ids from the first to the last (others may, too)."""
+        ranges = self._accepted.setdefault(bot_id, [])
+        if ranges and ranges[-1][0] <= first_id <= ranges[-1][1] + GAP_MAX:
+            ranges[-1] = (ranges[-1][0], max(last_id, ranges[-1][1]))
+        else:
+            ranges.append((first_id, last_id))
+
+    def ended(self, bot_id: int, letter_ids: Iterable[int]) -> None:
+        named = list(letter_ids)
+        known = self._ended[bot_id] if named else None
+        if known is not None:
+            known.extend(named)
+
+    def lanes(self, bot_id: int) -> None:
+        """Letters of this bot left or joined their lanes, other than by being accepted or by its sender's own hand."""
+        self._lanes.add(bot_id)
+
+    def arrivals(self, bot_id: int) -> None:
+        self._arrivals.add(bot_id)
+
+    def chats(self, bot_id: int) -> None:
+        self._chats.add(bot_id)
+
+    def consumers(self) -> None:
+        self._flags |= _CONSUMERS
+
+    def records(self) -> None:
+        self._flags |= _RECORDS
+
+    def leases(self) -> None:
+        self._flags |= _LEASES
+
+    def jobs(self) -> None:
+        """Jobs came or changed, or there is room for others to begin."""
+        self._flags |= _JOBS
+
+    def everything(self) -> None:
+        self._flags |= _ALL
+
+    def due(self, at_ms: int | None) -> None:
+        if at_ms is not None and (self._due_at_ms is None or at_ms < self._due_at_ms):
+            self._due_at_ms = at_ms
+
+    def add(self, other: "Telling") -> None:
+        self._take(other.written(""))
+
+    # ---- on the wire ----
+
+    def line(self, node: str) -> str:
+        """All of it in one line, the less exactly the more there is."""
+        text = msgspec.json.encode(self.written(node)).decode()
+        for shorten in (self._shorten_ended, self._shorten_accepted, self._shorten_all):
+            if len(text) <= LINE_BYTES_MAX:
+                break
+            shorten()
+            text = msgspec.json.encode(self.written(node)).decode()
+        return text
+
+    def written(self, node: str) -> _Line:
+        return _Line(
+            node=node,
+            accepted=[(bot_id, *one) for bot_id, ranges in self._accepted.items() for one in ranges],
+            ended={str(bot_id): letter_ids or [] for bot_id, letter_ids in self._ended.items()},
+            lanes=sorted(self._lanes),
+            arrivals=sorted(self._arrivals),
+            chats=sorted(self._chats),
+            flags=self._flags,
+            due_at_ms=self._due_at_ms,
+        )
+
+    def _shorten_ended(self) -> None:
+        for bot_id in self._ended:
+            self._ended[bot_id] = None
+
+    def _shorten_accepted(self) -> None:
+        self._lanes |= self._accepted.keys()
+        self._accepted = {}
+
+    def _shorten_all(self) -> None:
+        self._flags |= _ALL
+        for named in (self._accepted, self._ended, self._lanes, self._arrivals, self._chats):
+            named.clear()
+
+    # ---- as it is heard ----
+
+    def hear(self, line: str | bytes, *, besides: str) -> None:
+        """Take up what another node said. What comes from `besides` is one's own, and no news."""
+        try:
+            said = _decode(line)
+        except msgspec.DecodeError:
+            self.everything()  # another version of Peik, or another program's: look for oneself
+            return
+        if said.node != besides:
+            self._take(said)
+
+    def _take(self, said: _Line) -> None:
+        for bot_id, first_id, last_id in said.accepted:
+            self.accepted(bot_id, first_id, last_id)
+        for text, letter_ids in said.ended.items():
+            if letter_ids:
+                self.ended(int(text), letter_ids)
+            else:
+                self._ended[int(text)] = None
+        self._lanes.update(said.lanes)
+        self._arrivals.update(said.arrivals)
+        self._chats.update(said.chats)
+        self._flags |= said.flags
+        self.due(said.due_at_ms)
+
+    def news(self) -> News:
+        return News(
+            is_all=bool(self._flags & _ALL),
+            accepted=tuple((bot_id, *one) for bot_id, ranges in self._accepted.items() for one in ranges),
+            lanes=frozenset(self._lanes),
+            ended={bot_id: tuple(letter_ids or ()) for bot_id, letter_ids in self._ended.items()},
+            chats=frozenset(self._chats),
+            arrivals=frozenset(self._arrivals),
+            is_consumers=bool(self._flags & _CONSUMERS),
+            is_records=bool(self._flags & _RECORDS),
+            is_leases=bool(self._flags & _LEASES),
+            is_jobs=bool(self._flags & _JOBS),
+            due_at_ms=self._due_at_ms,
+        )

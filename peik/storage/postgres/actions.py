@@ -1,0 +1,329 @@
+"""What people do to letters in the PostgreSQL store: cancel, retry, resolve, clear; lanes and chats. Lists are in `looking`."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from peik.core.letter import Chat, LaneKey, Letter, State
+from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move, Try
+from peik.errors import Conflict, NotFound
+from peik.outbox.store import BotRecord, ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
+from peik.secrets.seals import Seals, place_of_bot
+from peik.storage.postgres import commit, documents, inbox, queries, reads, search
+from peik.storage.postgres.commit import Batch
+from peik.storage.postgres.queries import Query, filled, load
+from peik.storage.postgres.session import Row, Session
+from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
+from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
+
+_SQL = load("people.sql")
+_LETTERS = load("letters.sql")
+
+
+async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
+    """Take a letter back. Raises Conflict if it is in flight or has ended."""
+    view = await locked_view(batch, letter_id, at_ms)
+    must_be_open(view)
+    phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
+    await batch.session.run(_SQL["cancel"], letter=letter_id, at=at_ms)
+    batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
+    batch.telling.lanes(view.bot_id)
+    batch.telling.ended(view.bot_id, [letter_id])
+    await batch.free_blobs([letter_id])
+    await batch.release([letter_id])
+    return Stub(letter_id=letter_id, bot_id=view.bot_id, lane=(view.chat, view.thread))
+
+
+async def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
+    """Send a dead letter again. Raises Conflict if it is not dead."""
+    view = await locked_view(batch, letter_id, at_ms)
+    if view.state is not State.FAILED:
+        raise Conflict(code="not_dead", detail=f"Letter {letter_id} is {view.state}; only dead letters are sent again.")
+    return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
+
+
+async def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
+    """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
+    view = await locked_view(batch, letter_id, at_ms)
+    if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
+        raise Conflict(
+            code="not_uncertain", detail=f"Letter {letter_id} is not uncertain; there is nothing to resolve."
+        )
+    if not arrived:
+        return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
+    line = _line(at_ms, Move.RESOLVE, "somebody saw that it had arrived")
+    await batch.session.run(_SQL["resolve"], letter=letter_id, at=at_ms, line=line)
+    batch.count(view.bot_id, PHASE_OF[State.FAILED], PHASE_OF[State.COMPLETED])
+    batch.telling.ended(view.bot_id, [letter_id])
+    await batch.free_blobs([letter_id])
+    return []
+
+
+async def retry_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[Letter]:
+    return await _revive(batch, await _dead(batch, wanted, at_ms, limit), at_ms)
+
+
+async def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> int:
+    """Dead letters go into the message log, their files are freed."""
+    found = await _dead(batch, wanted, at_ms, limit)
+    ids = [letter_id for letter_id, _ in found]
+    if ids:
+        await batch.free_blobs(ids)
+        for name in ("log_letters", "drop_results", "drop_letters"):
+            await batch.session.run(_LETTERS[name], letters=ids)
+        for _, bot_id in found:
+            batch.uncount(bot_id, TALLY_COLUMNS[PHASE_OF[State.FAILED]])
+    return len(ids)
+
+
+async def _dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
+    """Looked for twice: only what is still dead under its bot's lock counts."""
+    where, bound = search.where(wanted, at_ms)
+    query = filled(_SQL["find_dead"], where=where)
+    bots = {row[1] for row in await batch.session.rows(query, **bound, limit=limit)}
+    await batch.lock(bots)
+    rows = await batch.session.rows(query, **bound, limit=limit)
+    return [(row[0], row[1]) for row in rows if row[1] in bots]
+
+
+async def _revive(batch: Batch, dead: Sequence[tuple[int, int]], at_ms: int) -> list[Letter]:
+    per_bot: dict[int, list[int]] = defaultdict(list)
+    for letter_id, bot_id in dead:
+        per_bot[bot_id].append(letter_id)
+    if not per_bot:
+        return []
+    numbered = await number_anew(batch, per_bot)
+    for bot_id, letter_ids in per_bot.items():
+        batch.count(bot_id, PHASE_OF[State.FAILED], PHASE_IN_LANE, len(letter_ids))
+        batch.telling.lanes(bot_id)
+    line = _line(at_ms, Move.RETRY, "sent again by hand")
+    await batch.session.run(_SQL["revive"], letters=list(numbered), numbers=list(numbered.values()), line=line)
+    return await reads.letters_by_id(batch.session, list(numbered))
+
+
+async def number_anew(batch: Batch, per_bot: dict[int, list[int]], *, leaves_apart: bool = False) -> dict[int, int]:
+    """The next numbers of their bots' orders for these letters; with `leaves_apart` they are counted as joining."""
+    bots = sorted(per_bot)
+    taken = [len(per_bot[bot_id]) for bot_id in bots]
+    joining = taken if leaves_apart else [0] * len(bots)
+    after = await commit.numbers(batch.session, bots, taken, in_lane=joining, apart=[-one for one in joining])
+    return {
+        letter_id: number
+        for bot_id in bots
+        for number, letter_id in enumerate(per_bot[bot_id], start=after[bot_id] - len(per_bot[bot_id]))
+    }
+
+
+async def lanes(session: Session, bot_id: int, chat: Chat | None, *, limit: int, most: int) -> list[LaneView]:
+    encoded = None if chat is None else queries.encode(chat)
+    rows = await session.rows(_SQL["lanes"], bot=bot_id, chat=encoded, limit=limit, most=most)
+    return [
+        LaneView(bot_id=bot_id, chat=queries.decode(row[0]), thread=row[1], head=row[2], waiting=row[3]) for row in rows
+    ]
+
+
+async def head_of(session: Session, bot_id: int, lane: LaneKey) -> int | None:
+    return await session.number(_SQL["ahead"], bot=bot_id, chat=queries.encode(lane[0]), thread=lane[1]) or None
+
+
+async def known_chats(session: Session, bot_id: int, after: Chat | None, limit: int) -> list[ChatRecord]:
+    encoded = "" if after is None else queries.encode(after)
+    rows = await session.rows(_SQL["known_chats"], bot=bot_id, after=encoded, limit=limit)
+    return [reads.chat_of(bot_id, row) for row in rows]
+
+
+async def locked_view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
+    await batch.lock([await batch.session.number(_LETTERS["bot_of_letter"], letter=letter_id)])
+    view = await reads.view(batch.session, letter_id, at_ms)
+    if view is None:
+        raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
+    return view
+
+
+def _line(at_ms: int, move: Move, words: str) -> str:
+    return msgspec.json.encode(Try(at=at_ms, outcome=str(move), words=words)).decode()
+
+
+# What people change of letters that still wait in the PostgreSQL store: take many back, give one another priority or
+# time.
+
+
+async def cancel_many(batch: Batch, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
+    """Take back those of these letters that still wait and are not in flight. Which they were."""
+    await batch.lock(row[0] for row in await batch.session.rows(_SQL["bots_of"], letters=letter_ids))
+    rows = await batch.session.returned(_SQL["cancel_many"], letters=letter_ids, at=at_ms)
+    ended = [row[0] for row in rows]
+    if not ended:
+        return []
+    for (bot_id, phase), letters in Counter((row[1], row[2]) for row in rows).items():
+        batch.count(bot_id, phase, PHASE_OF[State.CANCELLED], letters)
+    for bot_id in sorted({row[1] for row in rows}):
+        batch.telling.lanes(bot_id)
+        batch.telling.ended(bot_id, [row[0] for row in rows if row[1] == bot_id])
+    await batch.free_blobs(ended)
+    await batch.release(ended)
+    return await search.views(batch.session, ended, at_ms)
+
+
+async def change(batch: Batch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> Changed:
+    """Raises NotFound, or Conflict if the letter is in flight or has ended."""
+    view = await locked_view(batch, letter_id, at_ms)
+    must_be_changeable(view)
+    phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
+    plan = planned(phase=phase, was_due_at_ms=view.due_at_ms, due_at_ms=due_at_ms, at_ms=at_ms)
+    number = (await number_anew(batch, {view.bot_id: [letter_id]}))[letter_id] if plan.joins else None
+    await batch.session.run(
+        _SQL["change"],
+        letter=letter_id,
+        bot=view.bot_id,
+        chat=queries.encode(view.chat),
+        rank=rank,
+        phase=plan.phase,
+        due_at=plan.due_at_ms,
+        number=number,
+        line=line_of(rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
+    )
+    batch.count(view.bot_id, phase, plan.phase)
+    batch.telling.lanes(view.bot_id)
+    batch.telling.due(due_at_ms or None)
+    came = (await reads.letters_by_id(batch.session, [letter_id]))[0] if plan.joins else None
+    return changed(view, plan, phase=phase, came=came)
+
+
+# What time does to letters in the PostgreSQL store: scheduled ones join, late ones expire, old ones go into the log.
+#
+# Each looks twice: first for the bots that have something, then, under their locks, for what there is.
+
+
+_LETTERS_SQL = load("letters.sql")
+
+
+async def park(batch: Batch, letter: Letter) -> None:
+    """Set a letter apart, unless the one that it refers to has ended in the meantime."""
+    await batch.lock([letter.bot_id])
+    if await batch.session.run(_LETTERS_SQL["park"], letter=letter.id):
+        batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)
+
+
+async def join_due(batch: Batch, at_ms: int, limit: int) -> tuple[list[Letter], int | None]:
+    """Scheduled letters whose time has come take the next numbers of their bots' orders."""
+    per_bot: dict[int, list[int]] = defaultdict(list)
+    for letter_id, bot_id in await _locked(batch, _LETTERS_SQL["due"], at=at_ms, limit=limit):
+        per_bot[bot_id].append(letter_id)
+    joined: list[Letter] = []
+    if per_bot:
+        numbered = await number_anew(batch, per_bot, leaves_apart=True)
+        await batch.session.run(_LETTERS_SQL["join"], letters=list(numbered), numbers=list(numbered.values()))
+        joined = await reads.letters_by_id(batch.session, list(numbered))
+        for bot_id in per_bot:
+            batch.telling.lanes(bot_id)
+    return joined, await batch.session.number(_LETTERS_SQL["next_due"]) or None
+
+
+async def expire(batch: Batch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
+    """Letters that are too late and not in flight fail."""
+    late = await _locked(batch, _LETTERS_SQL["expired"], at=at_ms, limit=limit)
+    ids = [row["id"] for row in late]
+    line = msgspec.json.encode(Try(at=at_ms, outcome=str(Move.EXPIRE), words=EXPIRED)).decode()
+    views: list[LetterView] = []
+    if ids:
+        await batch.end_untried([(letter_id, PHASE_OF[State.FAILED], at_ms, EXPIRED, line) for letter_id in ids])
+        views = await reads.views(batch.session, ids, at_ms)
+        for bot_id in {row["bot_id"] for row in late}:
+            batch.telling.lanes(bot_id)
+    return views, await batch.session.number(_LETTERS_SQL["next_expiry"]) or None
+
+
+async def clean(batch: Batch, retention: Retention, at_ms: int, limit: int) -> tuple[int, list[str]]:
+    """Ended letters whose time is over leave a line in the message log; the log's own tail is cut."""
+    old = await _locked(
+        batch,
+        _LETTERS_SQL["old_letters"],
+        completed_before=at_ms - retention.completed_ms,
+        dead_before=at_ms - retention.dead_ms,
+        limit=limit,
+    )
+    ids = [row["id"] for row in old]
+    blobs = [one["blob"] for row in old if row["enclosed"] for one in msgspec.json.decode(row["enclosed"])]
+    if ids:
+        for name in ("log_letters", "drop_results", "drop_letters"):
+            await batch.session.run(_LETTERS_SQL[name], letters=ids)
+        for row in old:
+            batch.uncount(row["bot_id"], TALLY_COLUMNS[row["phase"]])
+    cut = await batch.session.run(_LETTERS_SQL["clean_log"], before=at_ms - retention.log_ms, limit=limit)
+    cut += await batch.session.run(_LETTERS_SQL["clean_keys"], at=at_ms, limit=limit)
+    return len(ids) + cut, blobs
+
+
+async def _locked(batch: Batch, query: Query, **bound: object) -> list[Row]:
+    """What a query finds, with its bots locked. What it finds only then, of other bots, is left for the next time."""
+    bots = {row["bot_id"] for row in await batch.session.rows(query, **bound)}
+    if not bots:
+        return []
+    await batch.lock(bots)
+    return [row for row in await batch.session.rows(query, **bound) if row["bot_id"] in bots]
+
+
+# Bots and their chats in the next commit: saved, removed, shut, held, moved.
+
+
+_LETTERS_SQL = load("letters.sql")
+
+
+async def save(batch: Batch, record: BotRecord, seals: Seals) -> None:
+    limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
+    row = (
+        record.bot_id,
+        seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
+        record.username,
+        record.inbound,
+        record.paused,
+        limits,
+        record.missed,
+        record.me,
+        record.created_at_ms,
+    )
+    await batch.session.run(_LETTERS_SQL["save_bot"], *row)
+    await batch.session.run(_LETTERS_SQL["save_tally"], bot=record.bot_id)
+    batch.telling.records()
+
+
+async def remove(batch: Batch, bot_id: int) -> None:
+    """Raises Conflict while letters wait."""
+    waiting = await batch.session.number(_LETTERS_SQL["waiting_of_bot"], bot=bot_id)
+    if waiting:
+        raise Conflict(
+            code="letters_waiting",
+            detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
+        )
+    await batch.session.run(_LETTERS_SQL["remove_bot"], bot=bot_id)
+    await inbox.forget_bot(batch.session, bot_id)
+    await documents.forget_bot(batch.session, bot_id)
+    batch.telling.records()
+    batch.telling.consumers()
+
+
+async def readdress(batch: Batch, bot_id: int, old: Chat, new: int) -> None:
+    for name in ("keep_alias", "flatten_aliases", "readdress"):
+        await batch.session.run(_LETTERS_SQL[name], bot=bot_id, old=queries.encode(old), new=new)
+    batch.telling.chats(bot_id)
+    batch.telling.lanes(bot_id)
+
+
+async def shut_chat(batch: Batch, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
+    """`reason` None: it is open again."""
+    shut_at = None if reason is None else at_ms
+    await batch.session.run(
+        _LETTERS_SQL["shut_chat"], bot=bot_id, chat=queries.encode(chat), reason=queries.clean(reason), at=shut_at
+    )
+    batch.telling.chats(bot_id)
+
+
+async def hold(batch: Batch, bot_id: int, chat: Chat | None, until_ms: int) -> None:
+    """`chat` None: the whole bot."""
+    if chat is None:
+        await batch.session.run(_LETTERS_SQL["hold_bot"], bot=bot_id, until=until_ms)
+    else:
+        await batch.session.run(_LETTERS_SQL["hold_chat"], bot=bot_id, chat=queries.encode(chat), until=until_ms)
+    batch.telling.chats(bot_id)

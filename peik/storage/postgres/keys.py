@@ -1,0 +1,77 @@
+"""Keys of the API in the PostgreSQL store. Functions on a session or a batch, no state."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from peik.admin.model import Key, Scope
+from peik.errors import Conflict
+from peik.storage.postgres.queries import load
+from peik.storage.postgres.session import Row, Session
+from peik.storage.sqlite.keys import KEYS_MAX
+
+_SQL = load("keys.sql")
+
+_scopes = msgspec.json.Decoder(tuple[Scope, ...]).decode
+_bot_ids = msgspec.json.Decoder(frozenset[int]).decode
+
+
+async def read(session: Session) -> tuple[int, list[Key]]:
+    """Every key in force, and the generation that they are of. In one snapshot."""
+    return await generation(session), [_key(row) for row in await session.rows(_SQL["keys"])]
+
+
+def _key(row: Row) -> Key:
+    return Key(
+        id=row["id"],
+        digest=row["digest"],
+        name=row["name"],
+        scopes=_scopes(row["scopes"]),
+        bot_ids=None if row["bot_ids"] is None else _bot_ids(row["bot_ids"]),
+        created_at_ms=row["created_at"],
+        expires_at_ms=row["expires_at"],
+        last_used_at_ms=row["last_used_at"],
+        webhook_url=row["webhook_url"],
+    )
+
+
+async def generation(session: Session) -> int:
+    return await session.number(_SQL["generation"])
+
+
+async def add(session: Session, key: Key, webhook_secret: str | None) -> Key:
+    """Keep a key; it gets its id here. Raises Conflict if there are too many."""
+    await session.run(_SQL["lock_keys"])
+    if await session.number(_SQL["count"]) >= KEYS_MAX:
+        raise Conflict(code="too_many_keys", detail=f"There are {KEYS_MAX} keys. Revoke those that nobody uses.")
+    bot_ids = None if key.bot_ids is None else msgspec.json.encode(sorted(key.bot_ids)).decode()
+    ((key_id,),) = await session.returned(
+        _SQL["add"],
+        key.digest,
+        key.name,
+        msgspec.json.encode(key.scopes).decode(),
+        bot_ids,
+        key.created_at_ms,
+        key.expires_at_ms,
+        key.webhook_url,
+        webhook_secret,
+    )
+    return msgspec.structs.replace(key, id=key_id)
+
+
+async def revoke(session: Session, key_id: int, at_ms: int) -> bool:
+    """Whether there was such a key."""
+    await session.run(_SQL["lock_keys"])
+    return bool(await session.run(_SQL["revoke"], key=key_id, at=at_ms))
+
+
+async def note_use(session: Session, used: Mapping[int, int]) -> None:
+    await session.run(_SQL["note_use"], keys=list(used), ats=list(used.values()))
+
+
+async def secret(session: Session, name: str, candidate: str) -> str:
+    """The secret of this name; the candidate, if there is none yet."""
+    await session.run(_SQL["keep_secret"], name=name, value=candidate)
+    found = await session.text(_SQL["secret"], name=name)
+    assert found is not None
+    return found

@@ -1,0 +1,511 @@
+"""The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, and each bot is one node's."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from peik.admin.model import Key
+from peik.clock import Clock
+from peik.core.letter import Chat, Draft, LaneKey, Letter
+from peik.core.lifecycle import Settlement
+from peik.errors import Problem, StartError, StoreUnavailable
+from peik.outbox.store import (
+    Accepted,
+    BotRecord,
+    Cause,
+    ChatRecord,
+    Counted,
+    Express,
+    Found,
+    Hook,
+    HookContent,
+    HookDeferred,
+    HooksDue,
+    LaneView,
+    LetterFilter,
+    LetterPage,
+    LetterView,
+    Marked,
+    Retention,
+    Sent,
+    Stub,
+    Sweep,
+    Tally,
+)
+from peik.secrets.seals import PLAIN, Seals, place_of_key, place_of_secret
+from peik.storage import rules
+from peik.storage.executor import Ended
+from peik.storage.moving import marker
+from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail, node_name
+from peik.storage.postgres import actions, hooks, keys, outbox, reads, search, session
+from peik.storage.postgres.commit import Batch
+from peik.storage.postgres.documents import PaperWriter, PostgresContacts, PostgresPapers
+from peik.storage.postgres.erasure import PostgresForgetting
+from peik.storage.postgres.errors import at_start, is_gone, is_refusal, may_repeat, translate
+from peik.storage.postgres.files import PostgresFiles
+from peik.storage.postgres.inbox import PostgresInbox
+from peik.storage.postgres.jobs import JobWriter, PostgresJobs
+from peik.storage.postgres.nodes import LEASE_S, Neighbourhood, PostgresNodes
+from peik.storage.postgres.queries import load
+from peik.storage.postgres.sealed import PostgresSealed
+from peik.storage.postgres.session import Pool, Session, read_address
+from peik.storage.postgres.writer import Operation, Writer
+from peik.storage.sqlite.commit import Slot
+
+# A PostgreSQL store from open to close: its connections and writers, and the ways in to them. Nothing here knows
+# letters.
+
+
+T = TypeVar("T")
+PATIENCE_S_MIN = 1.0  # else a third of a lease: there is time for a new connection, and for a beat on it
+
+
+class OpenedStore(Listened):
+    """What `PostgresStore` stands on. Any number of nodes may open one schema."""
+
+    inbox: PostgresInbox  # from `open` on
+    jobs: PostgresJobs
+    papers: PostgresPapers
+    contacts: PostgresContacts
+    nodes: PostgresNodes
+    files: PostgresFiles
+    forgetting: PostgresForgetting
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        lease_s: float = LEASE_S,
+        address: str | None = None,
+        on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+        seals: Seals = PLAIN,
+    ) -> None:
+        """`address`: where this node's doors are, for the other nodes and for people."""
+        super().__init__(on_blobs_freed)
+        self.seals = seals  # what it seals with
+        self._address = read_address(url)
+        self._clock = clock
+        self._lease_s = lease_s
+        self._doors = address
+        self._node = node_name()
+        self._pools: list[Pool] = []
+
+    # ---- opening and closing ----
+
+    async def open(self) -> None:
+        """Raises StartError with what to do if the database cannot be used."""
+        self._neighbourhood = Neighbourhood(
+            self._connect,
+            channel=f"peik_{self._address.schema}",
+            node=self._node,
+            patience_s=max(self._lease_s / 3, PATIENCE_S_MIN),
+        )
+        self._writer = Writer(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
+        self._job_writer = JobWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
+        self._paper_writer = PaperWriter(
+            self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring
+        )
+        try:
+            await self._open()
+        except StartError:
+            await self.abandon()
+            raise
+        except BaseException as error:
+            await self.abandon()
+            if not is_refusal(error):
+                raise
+            raise StartError(f"Cannot open {self._address.shown}: {at_start(error)}") from error
+        self.inbox = PostgresInbox(
+            write=self._write,
+            collect=self._collect,
+            read=self._read,
+            look=self._look,
+            clock=self._clock,
+            seals=self.seals,
+        )
+        self.nodes = PostgresNodes(
+            self._neighbourhood, read=self._read, node=self._node, lease_s=self._lease_s, address=self._doors
+        )
+        self.files = PostgresFiles(self._file)
+        self.jobs = PostgresJobs(self._job_writer, read=self._read, node=self._node)
+        self.papers = PostgresPapers(self._paper_writer, read=self._read)
+        self.contacts = PostgresContacts(self._paper_writer, read=self._read)
+        self.forgetting = PostgresForgetting(
+            write=self._write, read=self._read, papers=self._paper_writer, jobs=self.jobs, connect=self._connect
+        )
+
+    async def _open(self) -> None:
+        first = await self._connect()
+        try:
+            await session.migrate(first, self._address)
+            await marker.check_postgres(first.connection)
+            await outbox.keep_rules(first)
+        finally:
+            await session.end(first)
+        for size in (session.READERS_MAX, session.FILERS_MAX):
+            self._pools.append(await session.connect_pool(self._address, size))
+        await self._neighbourhood.open()
+
+    async def _connect(self) -> Session:
+        return await session.connect(self._address)
+
+    async def abandon(self) -> None:
+        """End at once, as a process does that is killed: what was not committed is lost, and the leases run out."""
+        self._writer.abandon()
+        self._job_writer.abandon()
+        self._paper_writer.abandon()
+        await self._neighbourhood.abandon()
+        for pool in self._pools:
+            pool.end()
+
+    async def close(self) -> None:
+        """Waits for what is being written, and gives the leases back. Safe to kill instead: nothing acknowledged is lost."""
+        try:
+            await self._writer.close()
+            await self._job_writer.close()
+            await self._paper_writer.close()
+            await self.nodes.leave()
+            await self._neighbourhood.close()
+        finally:
+            for pool in self._pools:
+                pool.end()
+
+    def trouble(self) -> StoreUnavailable | None:
+        """Why nothing can be stored now, as far as the last commit tells."""
+        error = self._writer.trouble
+        return error if isinstance(error, StoreUnavailable) else None
+
+    @property
+    def sealed(self) -> PostgresSealed:
+        """What is secret here, as it is stored."""
+        return PostgresSealed(write=self._write, connect=self._connect)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions this node has committed."""
+        return self._writer.commits + self._job_writer.commits + self._paper_writer.commits
+
+    # ---- the ways in ----
+
+    async def _write(
+        self,
+        work: Callable[[Batch], Awaitable[T]],
+        tell: Callable[[T], None] = lambda value: None,
+        *,
+        tallies: Iterable[int] = (),
+        inboxes: Iterable[int] = (),
+    ) -> T:
+        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def prepare(batch: Batch) -> Callable[[], tuple[T, Batch]]:
+            await batch.flush()  # what was asked for before comes before, within one commit too
+            value = await work(batch)
+            return lambda: (value, batch)
+
+        def done(ended: Ended[tuple[T, Batch]]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+                return
+            value, batch = ended.value()
+            answer(future, value)
+            tell(value)
+            self._tell(batch)
+
+        self._writer.submit(Operation(prepare, done, tallies=tallies, inboxes=inboxes))
+        return await future
+
+    async def _collect(
+        self, add: Callable[[Batch], Awaitable[Callable[[], T]]], *, weight: int, inboxes: Iterable[int]
+    ) -> T:
+        """Add something that is written together with all of its kind in the next commit; its answer after that."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Ended[T]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+            else:
+                answer(future, ended.value())
+
+        self._writer.submit(Operation(add, done, weight=weight, inboxes=inboxes))
+        return await future
+
+    async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        return await self._ask(self._pools[0], work, outcome="Nothing was read.")
+
+    async def _file(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        return await self._ask(self._pools[1], work, outcome="The file was not kept.")
+
+    async def _ask(self, pool: Pool, work: Callable[[Session], Awaitable[T]], *, outcome: str) -> T:
+        """Asked once more if the connection turns out to be gone, or out of date: all of this may be done twice."""
+        for is_last in (False, True):
+            try:
+                async with pool.one() as one:
+                    return await work(one)
+            except Problem:
+                raise
+            except Exception as error:
+                is_worth_it = (is_gone(error) or may_repeat(error)) and not isinstance(error, TimeoutError)
+                if is_last or not is_worth_it:
+                    raise translate(error, outcome=outcome) from error
+        raise AssertionError("unreachable")
+
+    async def _look(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Read something that takes several queries, all of one snapshot."""
+
+        async def whole(reader: Session) -> T:
+            async with reader.connection.transaction(isolation="repeatable_read", readonly=True):
+                return await work(reader)
+
+        return await self._read(whole)
+
+
+_SQL = load("letters.sql")
+
+
+class PostgresStore(OpenedStore):
+    """See `peik.outbox.store.Store`."""
+
+    marks_at_once = False
+
+    # ---- letters in ----
+
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+        assert express is None, "a commit whose answer is lost may be made"
+        future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+
+        async def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], list[Slot], Batch]]:
+            answers = await batch.add_drafts(drafts, at_ms)
+            together = batch.slots
+            return lambda: (answers, together, batch)
+
+        def done(ended: Ended[tuple[list[Slot | Accepted], list[Slot], Batch]]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+                return
+            answers, together, batch = ended.value()
+            answer(future, [one.accepted if isinstance(one, Slot) else one for one in answers])
+            # Most letters come one by one, and each telling has its price: who is first tells of all that were written with it.
+            fresh = together.copy()
+            together.clear()
+            self._offer(fresh)
+            self._tell(batch)
+
+        keyed = [(one.bot_id, one.idempotency_key) for one in drafts if one.idempotency_key is not None]
+        bots = {one.bot_id for one in drafts}
+        self._writer.submit(Operation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed))
+        return await future
+
+    # ---- the sender's ----
+
+    def advance(
+        self,
+        settlements: Sequence[Settlement],
+        marks: Sequence[Letter],
+        *,
+        epoch: int,
+        at_ms: int,
+        done: Callable[[Marked], None],
+    ) -> None:
+        async def prepare(batch: Batch) -> Callable[[], Batch]:
+            batch.add_step(settlements, marks, epoch=epoch, at_ms=at_ms)
+            return lambda: batch
+
+        def finish(ended: Ended[Batch]) -> None:
+            if ended.error is not None:
+                done(Marked(error=translate(ended.error)))
+                return
+            batch = ended.value()
+            self._tell(batch)
+            done(Marked(taken=batch.marks_taken))
+
+        bots = {one.bot_id for one in settlements} | {one.bot_id for one in marks}
+        self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks), tallies=bots))
+
+    async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
+        return await self._write(lambda batch: reads.adopt_marks(batch.session, bot_id, epoch), tallies=[bot_id])
+
+    async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
+        return await self._read(lambda one: reads.sweep(one, bot_id, rank, after, lanes=lanes, letters=letters))
+
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+        return await self._read(lambda one: reads.fronts(one, bot_id, keys, letters=letters))
+
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
+        return await self._read(lambda one: reads.recent_tries(one, bot_id, since_ms))
+
+    async def park(self, letter: Letter) -> None:
+        await self._write(lambda batch: actions.park(batch, letter), tallies=[letter.bot_id])
+
+    async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
+        await self._write(lambda batch: actions.readdress(batch, bot_id, old, new), tallies=[bot_id])
+
+    async def file_id(self, bot_id: int, digest: str, kind: str) -> str | None:
+        return await self._read(lambda one: one.text(_SQL["file_id"], bot=bot_id, digest=digest, kind=kind))
+
+    async def keep_file_id(self, bot_id: int, digest: str, kind: str, file_id: str | None, *, at_ms: int) -> None:
+        name = "forget_file_id" if file_id is None else "keep_file_id"
+        bound = {"bot": bot_id, "digest": digest, "kind": kind, "file_id": file_id, "at": at_ms}
+        await self._write(lambda batch: batch.session.run(_SQL[name], **bound))
+
+    # ---- time's ----
+
+    async def join_due(self, *, at_ms: int, limit: int) -> tuple[int, int | None]:
+        def tell(answer: tuple[list[Letter], int | None]) -> None:
+            if answer[0] and self._listener is not None:
+                self._listener.on_accepted(answer[0])
+
+        joined, next_at = await self._write(lambda batch: actions.join_due(batch, at_ms, limit), tell)
+        return len(joined), next_at
+
+    async def expire(self, *, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
+        def tell(answer: tuple[list[LetterView], int | None]) -> None:
+            stubs = [Stub(letter_id=one.id, bot_id=one.bot_id, lane=(one.chat, one.thread)) for one in answer[0]]
+            if stubs and self._listener is not None:
+                self._listener.on_removed(stubs)
+
+        return await self._write(lambda batch: actions.expire(batch, at_ms, limit), tell)
+
+    async def clean(self, retention: Retention, *, at_ms: int, limit: int) -> tuple[int, list[str]]:
+        return await self._write(lambda batch: actions.clean(batch, retention, at_ms, limit))
+
+    # ---- people's ----
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
+        return await rules.find(self.page, wanted, before=before, limit=limit)
+
+    async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
+        at_ms = self._clock.wall_ms()
+        return await self._look(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: search.views(one, letter_ids, at_ms))
+
+    async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
+        at_ms = self._clock.wall_ms()
+        return await self._look(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
+
+    async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
+        return await self._read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+
+    async def oldest_waiting(self) -> dict[int, int]:
+        return await self._read(search.oldest_waiting)
+
+    async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
+        ids = [one.id for one in await rules.find_open(self.page, wanted, limit=limit)]
+        return await self._write(lambda batch: actions.cancel_many(batch, ids, at_ms), self._withdraw)
+
+    async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
+        await self._write(
+            lambda batch: actions.change(batch, letter_id, rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
+            self._tell_changed,
+        )
+
+    async def cancel(self, letter_id: int, *, at_ms: int) -> None:
+        stub = await self._write(lambda batch: actions.cancel(batch, letter_id, at_ms))
+        if self._listener is not None:
+            self._listener.on_removed([stub])
+
+    async def retry(self, letter_id: int, *, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: actions.retry(batch, letter_id, at_ms)))
+
+    async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: actions.resolve(batch, letter_id, at_ms, arrived=arrived)))
+
+    async def retry_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        letters = await self._write(lambda batch: actions.retry_dead(batch, wanted, at_ms, limit))
+        self._rejoin(letters)
+        return len(letters)
+
+    async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        return await self._write(lambda batch: actions.clear_dead(batch, wanted, at_ms, limit))
+
+    async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
+        return await self._read(lambda one: actions.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
+
+    async def head_of(self, bot_id: int, lane: LaneKey) -> int | None:
+        return await self._read(lambda one: actions.head_of(one, bot_id, lane))
+
+    async def known_chats(self, bot_id: int, *, after: Chat | None, limit: int) -> list[ChatRecord]:
+        return await self._read(lambda one: actions.known_chats(one, bot_id, after, limit))
+
+    async def letter(self, letter_id: int) -> LetterView | None:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: reads.view(one, letter_id, at_ms))
+
+    async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
+        return await self._read(lambda one: reads.tallies(one, at_ms))
+
+    async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+        return await self._read(lambda one: reads.ended_by_minute(one, since_ms, until_ms))
+
+    # ---- bots and chats ----
+
+    async def bots(self) -> list[BotRecord]:
+        return await self._read(lambda one: reads.bots(one, self.seals))
+
+    async def save_bot(self, record: BotRecord) -> None:
+        await self._write(lambda batch: actions.save(batch, record, self.seals))
+
+    async def remove_bot(self, bot_id: int) -> None:
+        """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
+        here."""
+        await self._write(lambda batch: actions.remove(batch, bot_id), tallies=[bot_id], inboxes=[bot_id])
+
+    async def chats(self, bot_id: int) -> list[ChatRecord]:
+        return await self._read(lambda one: reads.known(one, bot_id))
+
+    async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
+        await self._write(lambda batch: actions.shut_chat(batch, bot_id, chat, reason, at_ms=at_ms))
+
+    async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
+        await self._write(lambda batch: actions.hold(batch, bot_id, chat, until_ms))
+
+    async def bot_held_until(self, bot_id: int) -> int:
+        return await self._read(lambda one: one.number(_SQL["bot_held_until"], bot=bot_id))
+
+    async def blobs(self) -> set[str]:
+        return await self._read(reads.blobs)
+
+    # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
+
+    async def keys(self) -> tuple[int, list[Key]]:
+        return await self._look(keys.read)
+
+    async def keys_generation(self) -> int:
+        return await self._read(keys.generation)
+
+    async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
+        sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
+        return await self._change_key(lambda one: keys.add(one, key, sealed))
+
+    async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
+        return await self._change_key(lambda one: keys.revoke(one, key_id, at_ms))
+
+    async def _change_key(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        async def told(batch: Batch) -> T:
+            batch.telling.records()
+            return await work(batch.session)
+
+        return await self._write(told)
+
+    async def note_key_use(self, used: Mapping[int, int]) -> None:
+        await self._write(lambda batch: keys.note_use(batch.session, used))
+
+    async def secret(self, name: str, candidate: str) -> str:
+        place = place_of_secret(name)
+        sealed = self.seals.seal(candidate, place=place)
+        return self.seals.open(await self._write(lambda batch: keys.secret(batch.session, name, sealed)), place=place)
+
+    async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+        return await self._look(
+            lambda one: hooks.due(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+        )
+
+    async def hook_content(self, hook: Hook) -> HookContent:
+        return await self._look(lambda one: hooks.content(one, hook))
+
+    async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
+        await self._write(lambda batch: hooks.settle(batch.session, over, deferred))

@@ -1,0 +1,267 @@
+"""The one writer of a node: everything that waits at a moment goes into one transaction.
+
+An operation can be run again. If a batch fails, each half of it is tried again, so that one bad row never fails its
+neighbours. If the store itself has failed, all of them hear it at once. What the server has undone because another node
+stood in the way is done again.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from peik.errors import InDoubt
+from peik.storage.executor import Ended
+from peik.storage.news import Telling
+from peik.storage.postgres.commit import Batch
+from peik.storage.postgres.errors import CommitFailed, is_gone, is_unavailable, may_repeat, translate
+from peik.storage.postgres.queries import load
+from peik.storage.postgres.session import Session, end
+
+T = TypeVar("T")
+
+_SQL = load("letters.sql")
+_LETTERS_PER_COMMIT_MAX = 10_000  # a bound on how long one commit keeps the others waiting
+_TRIES = 5  # of a batch that other nodes stand in the way of
+_TROUBLE_S = 10.0  # longer than any engine waits before it tries again
+
+UNKNOWN = "Whether it was stored is not known: the connection was lost at the commit."
+
+
+class Operation(Generic[T]):
+    """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit.
+
+    `tallies` and `inboxes` are the bots whose letters and whose updates it writes, as far as that is known before: they are
+    locked together, in order. `keys` are the idempotency keys (bot, key) that it will ask for.
+    """
+
+    __slots__ = ("done", "inboxes", "keys", "prepare", "tallies", "weight")
+
+    def __init__(
+        self,
+        prepare: Callable[[Batch], Awaitable[Callable[[], T]]],
+        done: Callable[[Ended[T]], None],
+        *,
+        weight: int = 1,
+        tallies: Iterable[int] = (),
+        inboxes: Iterable[int] = (),
+        keys: Sequence[tuple[int, str]] = (),
+    ) -> None:
+        self.prepare = prepare
+        self.done = done
+        self.weight = weight
+        self.tallies = frozenset(tallies)
+        self.inboxes = frozenset(inboxes)
+        self.keys = keys
+
+
+class _Doubt(msgspec.Struct, frozen=True, kw_only=True):
+    """Marks of a commit whose answer was lost. Nobody believes them; if they are there, they must go."""
+
+    step: int
+    letters: list[int]
+    epochs: list[int]  # of each
+    bots: frozenset[int]
+
+
+class Writer:
+    """Collects operations and commits them in groups, one after the other, on a connection of its own.
+
+    `tell`: what a commit has to say to other nodes, after it. `on_doubt`: it may be there, and this node does not know.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Session]],
+        *,
+        tell: Callable[[Telling], None],
+        on_doubt: Callable[[], None],
+    ) -> None:
+        self._connect = connect
+        self._session: Session | None = None
+        self._tell = tell
+        self._on_doubt = on_doubt
+        self.commits = 0
+        self._step = 0
+        self._doubts: list[_Doubt] = []
+        self._waiting: list[Operation[object]] = []
+        self._serving: asyncio.Task[None] | None = None
+        self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why nothing can be stored, if the last commit was not made; but one who stays away because of it would never
+        learn that it is over, so that it is forgotten after a while."""
+        if self._trouble is None or self._loop.time() - self._trouble[1] > _TROUBLE_S:
+            return None
+        return self._trouble[0]
+
+    def submit(self, operation: Operation[T]) -> None:
+        self._waiting.append(operation)  # type: ignore[arg-type]
+        if self._serving is None:
+            self._serving = self._loop.create_task(self._serve())
+
+    async def drained(self) -> None:
+        """Returns when everything that was submitted has been answered, well or not."""
+        while self._serving is not None:
+            await asyncio.wait([self._serving])
+
+    async def close(self) -> None:
+        await self.drained()
+        if self._session is not None:
+            session, self._session = self._session, None
+            await end(session)
+
+    def abandon(self) -> None:
+        """End at once, as a process does that is killed."""
+        if self._serving is not None:
+            self._serving.cancel()
+        self._drop()
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting:
+                # What else is written in this turn of the event loop shall come along.
+                await asyncio.sleep(0)
+                operations = self._cut()
+                self._answer(operations, await self._commit(operations))
+        finally:
+            self._serving = None
+
+    def _cut(self) -> list[Operation[object]]:
+        weight = 0
+        for index, operation in enumerate(self._waiting):
+            weight += operation.weight
+            if weight >= _LETTERS_PER_COMMIT_MAX:
+                operations, self._waiting = self._waiting[: index + 1], self._waiting[index + 1 :]
+                return operations
+        operations, self._waiting = self._waiting, []
+        return operations
+
+    def _answer(self, operations: list[Operation[object]], answers: list[Ended[object]]) -> None:
+        for operation, answer in zip(operations, answers, strict=True):
+            try:
+                operation.done(answer)
+            except Exception as error:  # noqa: BLE001  one listener's surprise must not keep the others waiting
+                self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
+
+    # ---- one batch ----
+
+    async def _commit(self, operations: list[Operation[object]]) -> list[Ended[object]]:
+        try:
+            answers = await self._insist(operations)
+        except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+            if is_unavailable(error) or isinstance(error, _LostAtCommit):
+                self._trouble = (_told(error), self._loop.time())
+                return [Ended(None, _told(error)) for _ in operations]
+            if len(operations) == 1:
+                return [Ended(None, error)]
+            middle = len(operations) // 2
+            return [*await self._commit(operations[:middle]), *await self._commit(operations[middle:])]
+        return [Ended(answer, None) for answer in answers]
+
+    async def _insist(self, operations: list[Operation[object]]) -> list[object]:
+        """Again if another node stood in the way, and once on a new connection: before its commit nothing is stored."""
+        had_connection = self._session is not None
+        for turn in range(1, _TRIES + 1):
+            try:
+                return await self._transaction(operations)
+            except Exception as error:
+                if is_gone(error) and had_connection:
+                    had_connection = False
+                elif not may_repeat(error) or turn == _TRIES:
+                    raise
+                else:
+                    await asyncio.sleep(random.uniform(0, 0.01 * turn))
+        raise AssertionError("unreachable")
+
+    async def _transaction(self, operations: list[Operation[object]]) -> list[object]:
+        session = await self._connected()
+        self._step += 1
+        tallies = frozenset[int]().union(*(one.tallies for one in operations), *(one.bots for one in self._doubts))
+        inboxes = frozenset[int]().union(*(one.inboxes for one in operations))
+        batch = Batch(session, step=self._step, locked=tallies)
+        session.changes = 0
+        is_ending = False
+        try:
+            await session.connection.execute(_begin(tallies, inboxes))
+            for doubt in self._doubts:
+                await session.run(_SQL["forget_marks"], letters=doubt.letters, epochs=doubt.epochs, step=doubt.step)
+            keys = [key for operation in operations for key in operation.keys]
+            if keys:
+                await batch.look_up(keys)
+            readers = [await operation.prepare(batch) for operation in operations]
+            await batch.flush()
+            is_ending = True
+            tag = await session.connection.execute("COMMIT")
+            if tag != "COMMIT":
+                raise CommitFailed(f"the commit ended as {tag}")
+        except BaseException as error:
+            await self._undo(session, error)
+            if is_ending and is_gone(error):
+                self._remember_doubt(batch)
+                raise _LostAtCommit(error) from error
+            raise
+        self._doubts.clear()
+        if session.changes:  # a commit of nothing proves nothing
+            self.commits += 1
+            self._trouble = None
+            self._tell(batch.telling)
+        return [read() for read in readers]
+
+    async def _connected(self) -> Session:
+        if self._session is None or self._session.connection.is_closed():
+            self._session = await self._connect()
+        return self._session
+
+    async def _undo(self, session: Session, error: BaseException) -> None:
+        if is_gone(error) or session.connection.is_closed() or not isinstance(error, Exception):
+            self._drop()
+            return
+        try:
+            await session.connection.execute("ROLLBACK")
+        except Exception:  # noqa: BLE001  the first error is the one that tells
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(Exception):
+                self._session.connection.terminate()
+            self._session = None
+
+    def _remember_doubt(self, batch: Batch) -> None:
+        """The commit may be there. Its marks are not believed and go before the next one; what else it holds is the truth, and
+        whoever keeps a part of it in memory must read it anew."""
+        if batch.marked:
+            bots = frozenset(one.bot_id for one, _ in batch.marked)
+            letters = [one.id for one, _ in batch.marked]
+            epochs = [epoch for _, epoch in batch.marked]
+            self._doubts.append(_Doubt(step=self._step, letters=letters, epochs=epochs, bots=bots))
+        self._tell(batch.telling)
+        self._on_doubt()
+
+
+class _LostAtCommit(Exception):
+    """The connection was lost after the commit had been sent."""
+
+
+def _told(error: BaseException) -> BaseException:
+    """In our words, without the batch that an error may hold on to."""
+    if isinstance(error, _LostAtCommit):
+        assert error.__cause__ is not None
+        return InDoubt(code="store_in_doubt", detail=f"PostgreSQL went away in the middle of a commit. {UNKNOWN}")
+    return translate(error)
+
+
+def _begin(tallies: Iterable[int], inboxes: Iterable[int]) -> str:
+    if not tallies and not inboxes:
+        return "BEGIN"
+    return (
+        _SQL["begin"]
+        .text.replace("{tallies}", ",".join(map(str, sorted(tallies))))
+        .replace("{inboxes}", ",".join(map(str, sorted(inboxes))))
+    )

@@ -1,0 +1,345 @@
+"""The one place that speaks to redis-py: connections, scripts, and its errors in our words."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import hiredis
+import msgspec
+import redis.asyncio as aioredis
+from redis import exceptions
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from peik.errors import InDoubt, StartError, StoreUnavailable
+from peik.storage.redis.records import encode
+from peik.storage.redis.scripts import Script, commit_script, keep_part_script, read_script
+from peik.wakeup import heeding
+
+# The writer's own connection. redis-py makes it (TLS, password, database); after that commands and answers go
+# straight over it.
+#
+# What redis-py does around each command (a pool, a check of the socket, timeouts within timeouts) costs more than a
+# commit of twenty letters does here, and a commit is never repeated, so that nothing of it is needed.
+
+
+# Its stub means a tuple of one.
+_packed = cast("Callable[[tuple[str | int | bytes, ...]], bytes]", hiredis.pack_command)
+_GONE = "the server closed the connection"
+
+
+class Line:
+    """Asks one thing after the other. A connection that is lost is made anew for the next question; what was asked and not
+    answered on the old one fails, whether it was done or not."""
+
+    def __init__(self, make: Callable[[], AbstractConnection], *, patience_s: float) -> None:
+        self._make = make
+        self._patience_s = patience_s
+        self._wire: _Wire | None = None
+        self._connecting = asyncio.Lock()
+
+    async def ask(self, *command: str | int | bytes) -> Any:
+        """The answer. Raises RedisError if there is none, or if it is a refusal."""
+        return answered(await (self.send(*command) or await self._send_anew(*command)))
+
+    def send(self, *command: str | int | bytes) -> "asyncio.Future[Any] | None":
+        """The same at once, for who cannot wait a turn of the event loop: the bytes are on their way when it returns, and the
+        answer is to be read by `answered`. None: there is no connection, and nothing was sent."""
+        wire = self._wire
+        return None if wire is None or wire.is_lost else wire.send(_packed(command), self._patience_s)
+
+    async def _send_anew(self, *command: str | int | bytes) -> "asyncio.Future[Any]":
+        wire = await self._connected()
+        return wire.send(_packed(command), self._patience_s)
+
+    async def close(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
+
+    async def _connected(self) -> "_Wire":
+        async with self._connecting:
+            if self._wire is None or self._wire.is_lost:
+                await self.close()
+                connection = self._make()
+                connect: Callable[[], Awaitable[None]] = connection.connect  # it has no types of its own
+                try:
+                    await heeding(connect())
+                except BaseException:  # it may stand all the same: who asked was cancelled in that moment
+                    await connection.disconnect(nowait=True)
+                    raise
+                self._wire = _Wire(connection)
+            return self._wire
+
+
+def answered(answer: Any) -> Any:
+    """What the server said, if it is no refusal."""
+    if isinstance(answer, exceptions.ResponseError):
+        raise answer
+    return answer
+
+
+class _Wire(asyncio.Protocol):
+    """One connection, from the moment on when redis-py has made it."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self.is_lost = False
+        self._connection = connection
+        self._reader = hiredis.Reader(replyError=_refusal)
+        self._asked: deque[tuple[asyncio.Future[Any], asyncio.TimerHandle]] = deque()
+        self._loop = asyncio.get_running_loop()
+        writer = connection._writer  # noqa: SLF001  there is no other way to what it has made
+        assert writer is not None
+        self._transport = writer.transport
+        self._transport.set_protocol(self)
+
+    def send(self, packed: bytes, patience_s: float) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        late = self._loop.call_later(patience_s, self._lose, exceptions.TimeoutError(f"silent for {patience_s:g} s"))
+        self._asked.append((answer, late))
+        self._transport.write(packed)
+        return answer
+
+    async def close(self) -> None:
+        self._lose(exceptions.ConnectionError("this process closed the connection"))
+        await self._connection.disconnect(nowait=True)
+
+    def _lose(self, error: Exception) -> None:
+        """Answers are told apart by their order alone: after one that did not come nothing can be read any more."""
+        self.is_lost = True
+        self._transport.abort()
+        while self._asked:
+            answer, late = self._asked.popleft()
+            late.cancel()
+            if not answer.done():  # who asked may be gone
+                answer.set_exception(error)
+
+    # ---- what the event loop tells ----
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while (answer := self._reader.gets()) is not False:
+                if isinstance(answer, hiredis.PushNotification):
+                    continue  # whoever asked for RESP3 in the address may be told things that nobody asked for
+                asked, late = self._asked.popleft()
+                late.cancel()
+                if not asked.done():
+                    asked.set_result(answer)
+        except (hiredis.HiredisError, IndexError) as error:
+            self._lose(exceptions.ConnectionError(f"this is no answer of Redis: {error}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(exceptions.ConnectionError(_GONE if error is None else str(error)))
+
+
+def _refusal(words: str) -> exceptions.ResponseError:
+    return exceptions.NoScriptError(words) if words.startswith("NOSCRIPT") else exceptions.ResponseError(words)
+
+
+T = TypeVar("T")
+
+PREFIX = "peik:"
+READERS_MAX = 15  # connections; who comes later waits for one, since a server counts them
+CONNECT_S = 5.0
+ANSWER_S = 20.0  # longer than any of our scripts takes, shorter than people wait
+OLDEST = (7, 0)  # EVAL_RO, and scripts that are written to the log by their effects
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes in one commit: which operations they are, the node and all of them in msgpack, and their records."""
+
+    names: frozenset[str]
+    asked: bytes
+    records: list[bytes]
+
+
+class Client:
+    """Runs scripts. What was sent may have been done, so that a write is never repeated; a read is, once."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self.prefix = split_prefix(url)
+        self._pools: list[aioredis.ConnectionPool] = []
+        self._writing = Line(self._made, patience_s=ANSWER_S)
+
+    async def open(self) -> None:
+        """Raises StartError with what to do if this is no server for us."""
+        try:
+            self.redis = self._connected(connections=READERS_MAX, repeats=1)
+            await self._check_version()
+        except ValueError as error:
+            raise StartError(f"PEIK_STORE is not an address of a Redis server: {error}.") from None
+        except exceptions.RedisError as error:
+            await self.close()
+            raise StartError(f"Cannot use {self.shown}: {_at_start(error)}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    def _connected(self, *, connections: int, repeats: int) -> "aioredis.Redis":
+        pool = aioredis.BlockingConnectionPool.from_url(
+            self._url, max_connections=connections, timeout=ANSWER_S, **self._settings(repeats)
+        )
+        self._pools.append(pool)
+        return aioredis.Redis(connection_pool=pool)
+
+    def _made(self) -> AbstractConnection:
+        make: Callable[[], AbstractConnection] = aioredis.ConnectionPool.from_url(
+            self._url, **self._settings(repeats=0)
+        ).make_connection
+        return make()
+
+    def _settings(self, repeats: int) -> dict[str, Any]:
+        settings: dict[str, Any] = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
+        waits = {"socket_timeout": ANSWER_S, "socket_connect_timeout": CONNECT_S}
+        return settings | waits | {"retry": Retry(NoBackoff(), repeats)}
+
+    async def _check_version(self) -> None:
+        await self._writing.ask("PING")
+        await self._execute("PING")
+        try:
+            info = await self.redis.info("server")
+        except exceptions.ResponseError:
+            return  # INFO is forbidden: the first script will tell
+        if "valkey_version" in info:
+            return
+        version = tuple(int(part) for part in re.findall(r"\d+", str(info.get("redis_version", "")))[:2])
+        if version and version < OLDEST:
+            raise StartError(f"{self.shown} is Redis {info['redis_version']}. Peik needs Redis 7.0 or Valkey.")
+
+    async def close(self) -> None:
+        await self._writing.close()
+        for pool in self._pools:
+            await pool.disconnect()
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without its password."""
+        parts = urlsplit(self._url)
+        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+    def send_commit(self, group: Group) -> "asyncio.Future[Any] | None":
+        """Begin a commit at once. None: there is no connection, and `commit` has to make one."""
+        return self._writing.send(*self._commit_of(group))
+
+    async def commit(self, group: Group, begun: "asyncio.Future[Any] | None") -> list[Any]:
+        """One atomic call for all of them; their answers once they are as durable as the server is told to make them."""
+        try:
+            answers: list[Any] = (
+                await self._writing.ask(*self._commit_of(group)) if begun is None else answered(await begun)
+            )
+        except exceptions.NoScriptError:  # a new server, or somebody flushed them; nothing was done
+            _, _, *rest = self._commit_of(group)
+            answers = await self._writing.ask("EVAL", self._commit_script(group.names).text, *rest)
+        return answers
+
+    def _commit_of(self, group: Group) -> tuple[str | int | bytes, ...]:
+        return ("EVALSHA", self._commit_script(group.names).digest, 1, self.prefix, group.asked, *group.records)
+
+    def _commit_script(self, names: frozenset[str]) -> Script:
+        return commit_script(names)
+
+    async def read(self, *operations: Sequence[object]) -> list[Any]:
+        """All of one snapshot."""
+        script = read_script(str(operation[0]) for operation in operations)
+        try:
+            answers: list[Any] = await _run(self._execute, "EVALSHA_RO", script, self.prefix, encode(operations))
+        except exceptions.RedisError as error:
+            raise translate(error) from error
+        return answers
+
+    async def keep_part(self, blob: str, place: int, part: bytes) -> None:
+        """See files.py. It may be repeated."""
+        try:
+            await _run(self._execute, "EVALSHA", keep_part_script(), self.prefix, blob, str(place), part)
+        except exceptions.RedisError as error:
+            raise translate(error) from error
+
+    async def _execute(self, *command: str | int | bytes) -> Any:
+        execute: Callable[..., Awaitable[Any]] = self.redis.execute_command  # it has no types of its own
+        return await heeding(execute(*command))
+
+    async def ask(self, command: Awaitable[T] | Any) -> T:
+        """Any other command."""
+        try:
+            answer: T = await heeding(command)
+        except exceptions.RedisError as error:
+            raise translate(error) from error
+        return answer
+
+
+async def _run(execute: Callable[..., Awaitable[Any]], command: str, script: Script, *arguments: str | bytes) -> Any:
+    try:
+        return await execute(command, script.digest, 1, *arguments)
+    except exceptions.NoScriptError:  # a new server, or somebody flushed them; nothing was done
+        return await execute(command.replace("SHA", ""), script.text, 1, *arguments)
+
+
+def split_prefix(url: str) -> tuple[str, str]:
+    """The address for redis-py, and what all our keys begin with: the prefix and a hash tag, so that a cluster keeps
+    them together."""
+    address, _, queried = url.partition("?")
+    asked = parse_qsl(queried, keep_blank_values=True)
+    prefix = next((value for name, value in asked if name == "prefix"), PREFIX)
+    if not re.fullmatch(r"[\w.:-]{1,64}", prefix):
+        raise StartError("The prefix in PEIK_STORE may have letters, digits and . : - _ only, and at most 64 of them.")
+    query = urlencode([(name, value) for name, value in asked if name != "prefix"])
+    return f"{address}{'?' if query else ''}{query}", f"{prefix}{{{prefix.rstrip(':')}}}:"
+
+
+_LOST = "What was being stored then may be there or not."
+_NOTHING = "Nothing was accepted."
+
+# By what the server's sentence begins with.
+_REFUSALS = (
+    ("OOM", "store_full", "Redis is at its maxmemory. Give it more, or free some; Peik goes on by itself."),
+    ("READONLY", "store_read_only", "This Redis is a replica and cannot be written. Name the primary in PEIK_STORE."),
+    ("LOADING", "store_loading", "Redis is still reading its data from disk. Wait; Peik goes on by itself."),
+    ("MISCONF", "store_io", "Redis cannot write to its disk, and refuses to go on. Check its disk and its log."),
+    ("NOREPLICAS", "store_io", "Redis has too few replicas to write (min-replicas-to-write)."),
+    ("MASTERDOWN", "store_gone", "This Redis is a replica without its primary."),
+    ("BUSY", "store_locked", "A script of another program keeps Redis busy."),
+    ("NOAUTH", "store_denied", "Redis asks for a password. Put it into PEIK_STORE: redis://:password@host."),
+    ("WRONGPASS", "store_denied", "Redis does not know this user with this password. Check PEIK_STORE."),
+    ("NOPERM", "store_denied", "This Redis user may not do what Peik needs. Give it its keys, scripts and channel."),
+)
+
+
+def _at_start(error: exceptions.RedisError) -> str:
+    """At a start nothing was being stored, and nobody waits for the server to come back."""
+    told = translate(error)
+    if told.code == "store_loading":
+        return f"Redis is still reading its data from disk. Start Peik again when it is done. ({error})"
+    if told.code == "store_gone" and isinstance(told, InDoubt):
+        return f"Redis cannot be reached. Start it, or set PEIK_STORE to where it is. ({error})"
+    return told.detail
+
+
+def translate(error: BaseException) -> StoreUnavailable:
+    """redis-py's errors in our words."""
+    if isinstance(error, exceptions.AuthenticationError):
+        return refused(f"WRONGPASS {error}")
+    if isinstance(error, exceptions.BusyLoadingError):
+        return refused(f"LOADING {error}")
+    if isinstance(error, exceptions.ReadOnlyError):
+        return refused(f"READONLY {error}")
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return refused(f"OOM {error}")
+    if isinstance(error, exceptions.TimeoutError):
+        return InDoubt(code="store_gone", detail=f"Redis does not answer. {_LOST} ({error})")
+    if isinstance(error, exceptions.ConnectionError):
+        detail = f"Redis cannot be reached, or the connection broke. Peik goes on when it is back. {_LOST} ({error})"
+        return InDoubt(code="store_gone", detail=detail)
+    return refused(str(error))
+
+
+def refused(words: str) -> StoreUnavailable:
+    """What the server said, to a command or within a script."""
+    for start, code, hint in _REFUSALS:
+        if re.search(rf"\b{start}\b", words):
+            return StoreUnavailable(code=code, detail=f"{hint} {_NOTHING} ({words})")
+    return StoreUnavailable(code="store_error", detail=f"Redis refused: {words}.")

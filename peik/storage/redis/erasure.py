@@ -1,0 +1,185 @@
+"""Forgetting a person in the Redis store. What is removed is out of the memory at once; out of the append-only file once that is
+written anew, which is asked for at the end."""
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from redis import exceptions
+
+from peik.core.arrival import FORGOTTEN_LANE
+from peik.erasure.model import Person
+from peik.erasure.store import Blank, KeptKey, LoggedLine, Traces
+from peik.errors import StoreUnavailable
+from peik.storage.news import Telling
+from peik.storage.redis import inbox_records
+from peik.storage.redis.client import Client
+from peik.storage.redis.commits import Commits
+from peik.storage.redis.documents import RedisContacts, name_of
+from peik.storage.redis.inbox_records import read_story
+from peik.storage.redis.jobs import RedisJobs
+from peik.storage.redis.records import chat_key, chat_of, decode
+from peik.storage.rules import scrubbed_lines, scrubbed_story
+
+_PAGE = 1000
+SNAPSHOT = (
+    "A snapshot of Redis on disk (dump.rdb), and its replicas' files, hold what they held until they are written anew."
+)
+
+
+class _Logged(msgspec.Struct, frozen=True):
+    bot: str
+    chat: str | None = None
+    user: str | None = None
+    error: str | None = None
+
+
+_decode_logged = msgspec.msgpack.Decoder(_Logged).decode
+
+
+class RedisForgetting:
+    """See `peik.erasure.store.Forgetting`. Made by the store when it is opened."""
+
+    def __init__(self, client: Client, commits: Commits, *, contacts: RedisContacts, jobs: RedisJobs) -> None:
+        self._client = client
+        self._commits = commits
+        self._contacts = contacts
+        self._jobs = jobs
+
+    # ---- letters ----
+
+    async def drop_letters(self, letter_ids: Sequence[int]) -> int:
+        ids = {str(one) for one in letter_ids}
+        if not ids:
+            return 0
+        fields = [field async for field, raw in self._walk("idempotency") if str(decode(raw)[1]) in ids]
+        hooks = [field async for field, raw in self._walk("hooks") if str(decode(raw)["letter"]) in ids]
+        gone: int = await self._commits.write("forget_letters", sorted(ids, key=int), fields, hooks)
+        return gone
+
+    async def logged(self, cursor: str | None, limit: int) -> tuple[list[LoggedLine], str | None]:
+        following, rows = await self._page("log", cursor, limit)
+        lines: list[LoggedLine] = []
+        for field, raw in rows:
+            one = _decode_logged(raw)
+            chat = None if one.chat is None else chat_of(one.chat)
+            lines.append(LoggedLine(id=int(field), bot_id=int(one.bot), chat=chat, user_id=one.user, error=one.error))
+        return lines, following
+
+    async def drop_logged(self, ids: Sequence[int]) -> int:
+        gone: int = await self._commits.write("forget_logged", [str(one) for one in ids])
+        return gone
+
+    async def kept_keys(self, cursor: str | None, limit: int) -> tuple[list[KeptKey], str | None]:
+        following, rows = await self._page("idempotency", cursor, limit)
+        parted = [field.partition(":") for field, _ in rows]
+        return [KeptKey(bot_id=int(bot), key=key) for bot, _, key in parted], following
+
+    async def drop_keys(self, keys: Sequence[KeptKey]) -> int:
+        gone: int = await self._commits.write("forget_keys", [f"{one.bot_id}:{one.key}" for one in keys])
+        return gone
+
+    # ---- arrivals ----
+
+    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: Person) -> int:
+        arrivals = {one.id: one for one in await inbox_records.those(self._client, [one.arrival_id for one in blanks])}
+        readers = {
+            bot: await inbox_records.consumers(self._client, bot) for bot in {a.bot_id for a in arrivals.values()}
+        }
+        rows: list[object] = []
+        for one in blanks:
+            arrival = arrivals.get(one.arrival_id)
+            if arrival is None:
+                continue
+            seen = [reader.id for reader in readers[arrival.bot_id] if arrival.only_for in (None, reader.id)]
+            stories = [await self._story(reader, arrival.number, person, one.is_theirs) for reader in seen]
+            told = [story for story in stories if story is not None]
+            rows.append([str(one.arrival_id), one.payload, len(one.payload.encode()), one.is_theirs, told])
+        blanked: int = await self._commits.write("forget_arrivals", rows, chat_key(FORGOTTEN_LANE))
+        return blanked
+
+    async def _story(self, consumer_id: int, number: int, person: Person, is_theirs: bool) -> list[object] | None:
+        ((raw,),) = await self._client.read(["stories", str(consumer_id), [str(number)]])
+        if raw is None:
+            return None
+        reason, lines = read_story(raw)
+        reason, _ = scrubbed_story(person, reason, "[]", is_theirs=is_theirs)
+        return [str(consumer_id), reason or False, scrubbed_lines(person, lines, is_theirs=is_theirs)]
+
+    # ---- what a bot knows of a chat ----
+
+    async def traces(self, bot_id: int, chat_id: int) -> Traces:
+        contact = await self._contacts.contact(bot_id, chat_id)
+        redis, prefix, known = self._client.redis, self._client.prefix, 0
+        for key in _keys(chat_id):
+            known += int(await self._client.ask(redis.hexists(f"{prefix}chats:{bot_id}", key)))
+            known += int(await self._client.ask(redis.hexists(f"{prefix}alias:{bot_id}", key)))
+            known += int(await self._client.ask(redis.scard(f"{prefix}alias_of:{bot_id}:{key}")))
+        handled = await self._handled(bot_id, chat_id)
+        return Traces(contacts=int(contact is not None), chats=known, handled=len(handled))
+
+    async def drop_traces(self, bot_id: int, chat_id: int) -> Traces:
+        handled = await self._handled(bot_id, chat_id)
+
+        def news(telling: Telling, _: object) -> None:
+            telling.chats(bot_id)
+
+        contacts = await self._contacts.forget(bot_id, name_of(chat_id))
+        known, notes = await self._commits.write("forget_chat", str(bot_id), _keys(chat_id), handled, news=news)
+        return Traces(contacts=contacts, chats=known, handled=notes)
+
+    async def _handled(self, bot_id: int, chat_id: int) -> list[str]:
+        return [field async for field, _ in self._walk(f"handled:{bot_id}", match=f"{chat_key(chat_id)}|*")]
+
+    # ---- jobs ----
+
+    async def drop_jobs(self, job_ids: Sequence[int]) -> int:
+        return await self._jobs.forget(job_ids)
+
+    async def drop_job_days(self, users: Sequence[str], *, is_dry: bool) -> int:
+        return await self._jobs.forget_days(users, is_dry=is_dry)
+
+    # ---- the files ----
+
+    async def overwrite(self, *, is_on: bool) -> None:
+        """Nothing is left in memory."""
+
+    async def wipe(self, *, is_alone: bool) -> list[str]:
+        redis = self._client.redis
+        try:
+            about: dict[str, Any] = await self._client.ask(redis.info("persistence"))
+            if not int(about.get("aof_enabled", 0)):
+                return [SNAPSHOT]
+            await self._client.ask(redis.bgrewriteaof())
+        except (StoreUnavailable, exceptions.RedisError) as error:
+            return [
+                f"Redis did not write its append-only file anew ({type(error).__name__}): run BGREWRITEAOF.",
+                SNAPSHOT,
+            ]
+        return ["Redis writes its append-only file anew; until it has, the old one holds what was removed.", SNAPSHOT]
+
+    # ---- walking ----
+
+    async def _page(self, name: str, cursor: str | None, limit: int) -> tuple[str | None, list[tuple[str, bytes]]]:
+        """The server's own cursor: what stays there from the first page to the last is seen."""
+        page = self._client.redis.hscan(self._client.prefix + name, int(cursor or 0), count=limit)
+        answer: tuple[int, dict[bytes, bytes]] = await self._client.ask(page)
+        following, rows = answer
+        found = [(field.decode(), raw) for field, raw in rows.items()]
+        return str(following) if following else None, found
+
+    async def _walk(self, name: str, match: str | None = None) -> AsyncIterator[tuple[str, bytes]]:
+        scan = partial(self._client.redis.hscan, self._client.prefix + name, match=match, count=_PAGE)
+        cursor = 0
+        while True:
+            page: tuple[int, dict[bytes, bytes]] = await self._client.ask(scan(cursor))
+            cursor, rows = page
+            for field, raw in rows.items():
+                yield field.decode(), raw
+            if not cursor:
+                return
+
+
+def _keys(chat_id: int) -> list[str]:
+    return [chat_key(chat_id), chat_key(f"user:{chat_id}")]

@@ -1,0 +1,304 @@
+"""Opening a SQLite file: durable settings, migrations forward, one owner, and errors in words that help."""
+
+import fcntl
+import os
+import re
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import IO
+
+import apsw
+
+from peik.core.letter import cause_of
+from peik.errors import Problem, StartError, StoreUnavailable
+
+# The two files that a SQLite writer stands on: whether they are still where they were opened, and room in the log
+# ahead of it.
+#
+# A sync that makes a file longer has to store its new length and where its blocks lie as well, which on a journalling
+# file system takes as long again as the bytes themselves. SQLite's log gets its full length only by and by after
+# every start, one commit at a time. So zeros are written ahead, step by step, and commits go into room that the file
+# has already. Zeros are no frames to SQLite: it stops reading its log there, as it does at what is left of an older
+# round.
+
+
+LOG_PAGES = 4096  # 16 MiB of log between checkpoints
+# Pages with their headers, and what the commit before a checkpoint may add.
+_LOG_BYTES = LOG_PAGES * (4096 + 24) + (1 << 20)
+_STEP_BYTES_MIN, _STEP_BYTES_MAX = (
+    1 << 18,
+    1 << 20,
+)  # a card that writes 10 MB a second holds a commit up for a tenth of one
+_PIECE = bytes(1 << 16)  # SQLite's own functions write less than 128 KiB at once
+
+
+class Footing:
+    """Of one connection, for its writer. `check` is asked in every transaction, before its commit."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._names = (connection.filename, connection.filename_wal)
+        self._places, self._log_bytes = self._look()
+        self._has_room = True  # on the disk, as far as we know
+
+    def check(self) -> None:
+        """Raises CantOpenError unless the files stand where they stood. The write lock is held: nobody else writes the log.
+
+        An open file lives on after it was moved, removed or replaced, and SQLite does not look in WAL mode.
+        """
+        places, log_bytes = self._look()
+        if places != self._places:
+            raise apsw.CantOpenError("the file was replaced while it was open: put it back, or start Peik anew")
+        # It has become longer since: who commits only once, as a command does, shall not pay for room.
+        if self._log_bytes < log_bytes < _LOG_BYTES and self._has_room:
+            log_bytes = self._make_room(log_bytes)
+        self._log_bytes = log_bytes
+
+    def _look(self) -> tuple[list[tuple[int, int]], int]:
+        """Which files stand there, and how long the log is. Raises CantOpenError if one is gone."""
+        try:
+            stats = [os.stat(name) for name in self._names]  # noqa: PTH116  on every commit
+        except OSError as error:
+            raise apsw.CantOpenError(f"{Path(error.filename).name} is gone: put it back, or start Peik anew") from error
+        return [(stat.st_dev, stat.st_ino) for stat in stats], stats[1].st_size
+
+    def _make_room(self, log_bytes: int) -> int:
+        """Longer by a step, up to what a log needs; no step keeps a commit waiting for long. Its length then."""
+        step = min(max(log_bytes, _STEP_BYTES_MIN), _STEP_BYTES_MAX)
+        wanted = min(log_bytes + step, _LOG_BYTES)
+        made = log_bytes
+        try:
+            # Through SQLite's own functions, so that whatever stands below them stands below this too.
+            log = apsw.VFSFile("", self._names[1], [apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL, 0])
+            try:
+                while made < wanted:
+                    log.xWrite(_PIECE, made)
+                    made += len(_PIECE)
+            except apsw.Error:
+                log.xTruncate(log_bytes)
+                raise
+            finally:
+                log.xClose()
+        except apsw.Error:
+            self._has_room = False  # a disk that is full, or fails, tells so to the commit itself
+            return log_bytes
+        return made
+
+
+APPLICATION_ID = 0x5045494B  # "PEIK"
+BUSY_MS = 5000
+_WAL_RETRY_MS = 10
+_MIGRATION = re.compile(r"sqlite_(\d{3})\.sql")
+
+
+def connect(path: Path, *, for_reading: bool = False, busy_ms: int = BUSY_MS) -> apsw.Connection:
+    """A connection with our settings. synchronous=FULL: a commit is on the disk when it returns."""
+    connection = apsw.Connection(str(path), statementcachesize=300)
+    try:
+        connection.set_busy_timeout(busy_ms)
+        _turn_on_wal(connection, busy_ms)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # A statement's own undo log would be a new file in /tmp each time: 80 µs per commit, and a full /tmp would stop us.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        # 2 MiB each: memory must not grow with the file. The system has the file in memory, too; with 8 MiB nothing was faster.
+        connection.execute("PRAGMA cache_size = -2048")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        # Else SQLite looks at what is bound to a LIMIT, and prepares the statement anew whenever it is bound again: a sweep that
+        # takes 25 µs took 300 and more. Our plans do not depend on values.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        connection.create_scalar_function("cause_of", _cause_of, 1, deterministic=True)
+        if for_reading:
+            connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _cause_of(*values: object) -> str:
+    """For people's filters; no index knows it, so that other programs may read the file with whatever SQLite they have."""
+    (reason,) = values
+    return cause_of(reason if isinstance(reason, str) else None)
+
+
+def _turn_on_wal(connection: apsw.Connection, busy_ms: int) -> None:
+    """Two processes that make a new file at once deny each other this step, and SQLite does not wait by itself here."""
+    for is_last in [False] * (busy_ms // _WAL_RETRY_MS) + [True]:
+        try:
+            # Read to its end: this is a commit of its own, and only the end tells whether the disk took it.
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except apsw.BusyError:
+            if is_last:
+                raise
+            time.sleep(_WAL_RETRY_MS / 1000)
+        else:
+            return
+
+
+def data_version(connection: apsw.Connection) -> int:
+    """Changes when another connection has written to the file, and never by this one's own commits."""
+    return _number(connection, "PRAGMA data_version")
+
+
+def check(path: Path, *, busy_ms: int = BUSY_MS) -> None:
+    """Refuse a file that is newer than this Peik, or not ours, before a single byte of it is changed."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        _look(path, apsw.SQLITE_OPEN_READONLY, busy_ms)
+    except apsw.ReadOnlyError as error:
+        # A process died in the one commit that is not in the WAL: the one that turns it on. The first who opens the file
+        # to write undoes it, and nobody can read before that.
+        if getattr(error, "extendedresult", 0) != apsw.SQLITE_READONLY_ROLLBACK:
+            raise
+        _look(path, apsw.SQLITE_OPEN_READWRITE, busy_ms)
+
+
+def _look(path: Path, flags: int, busy_ms: int) -> None:
+    connection = apsw.Connection(str(path), flags=flags)
+    try:
+        connection.set_busy_timeout(busy_ms)
+        _check_ours(connection, path)
+    finally:
+        connection.close()
+
+
+def _check_ours(connection: apsw.Connection, path: Path) -> int:
+    """The version of the schema, 0 for a new file."""
+    known = len(_steps())
+    with connection:  # one snapshot: another process may be making the schema right now
+        version = _number(connection, "PRAGMA user_version")
+        owner = _number(connection, "PRAGMA application_id")
+        is_new = _number(connection, "SELECT count(*) FROM sqlite_schema") == 0
+    if not is_new and owner != APPLICATION_ID:
+        raise StartError(f"{path} is a SQLite database, but not one of Peik's. Name another file in PEIK_STORE.")
+    if version > known:
+        raise StartError(
+            f"{path} was written by a newer Peik (its schema is {version}, this Peik knows {known}). "
+            "Upgrade Peik, or name another file in PEIK_STORE. Nothing was changed."
+        )
+    return version
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the schema up to date, each step in its own transaction. Refuses a file that is newer, or not ours."""
+    version = _check_ours(connection, path)
+    steps = _steps()
+    for number, script in enumerate(steps[version:], start=version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have done it while we waited for the lock.
+            if _number(connection, "PRAGMA user_version") < number:
+                connection.execute(script)
+                connection.execute(f"PRAGMA user_version = {number}")
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite itself has ended it if the disk failed; the first error says why
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _steps() -> list[str]:
+    scripts = sorted(
+        (int(match[1]), entry.read_text(encoding="utf-8"))
+        for entry in (files("peik.storage.sqlite") / "sql").iterdir()
+        if (match := _MIGRATION.fullmatch(entry.name))
+    )
+    assert [number for number, _ in scripts] == list(range(1, len(scripts) + 1)), "migrations are numbered without gaps"
+    return [script for _, script in scripts]
+
+
+def _number(connection: apsw.Connection, sql: str) -> int:
+    for row in connection.execute(sql):
+        value = row[0]
+        assert isinstance(value, int)
+        return value
+    raise AssertionError(sql)
+
+
+class OwnerLock:
+    """The right to send for the bots of one file. The operating system takes it back when the process dies.
+
+    Another `suffix` is another right: the one server of a file holds ".server", whether or not it is the one that sends.
+    """
+
+    def __init__(self, path: Path, *, suffix: str = ".owner") -> None:
+        self._path = path.with_name(path.name + suffix)
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Raises StartError, with the process that has it, if another does."""
+        if not self.try_acquire():
+            holder = self._path.read_text(encoding="utf-8").strip() or "unknown"
+            raise StartError(
+                f"Another Peik (process {holder}) already owns {self._path.with_suffix('').name}. "
+                "Stop it, or give this one a file of its own in PEIK_STORE."
+            )
+
+    def try_acquire(self) -> bool:
+        """Whether it is ours now."""
+        file = self._path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+        return True
+
+    def is_taken(self) -> bool:
+        """Whether some process has it, this one included."""
+        try:
+            with self._path.open("r", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+_HINTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
+    (apsw.BusyError, "store_locked", "The database is locked by another program. End it, or wait."),
+    (apsw.LockedError, "store_locked", "The database is locked by another program. End it, or wait."),
+    (
+        apsw.ReadOnlyError,
+        "store_read_only",
+        "The database cannot be written. Check the rights of the file and its folder.",
+    ),
+    (apsw.FullError, "store_full", "The disk is full. Free some room; Peik goes on by itself."),
+    (apsw.CorruptError, "store_corrupt", "The database is damaged. Stop Peik and restore a backup."),
+    (apsw.NotADBError, "store_corrupt", "The file is not a SQLite database. Name another one in PEIK_STORE."),
+    (
+        apsw.CantOpenError,
+        "store_gone",
+        "The database cannot be opened. Check that its folder exists and can be written.",
+    ),
+    (apsw.IOError, "store_io", "The disk reported an error. Check its health and free room."),
+)
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether the store itself has failed, and not just the rows that it was given."""
+    return isinstance(error, tuple(kind for kind, _, _ in _HINTS))
+
+
+def translate(error: BaseException) -> BaseException:
+    """SQLite's errors in our words; anything else as it is."""
+    if isinstance(error, Problem) or not isinstance(error, apsw.Error):
+        return error
+    for kind, code, hint in _HINTS:
+        if isinstance(error, kind):
+            return StoreUnavailable(code=code, detail=f"{hint} Nothing was accepted. ({error})")
+    return StoreUnavailable(code="store_error", detail=f"SQLite refused: {error}. Nothing was accepted.")

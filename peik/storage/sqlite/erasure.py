@@ -1,0 +1,192 @@
+"""Forgetting a person in the SQLite store. Removed bytes are overwritten (`secure_delete`), and the write-ahead log is emptied
+afterwards; where nobody else has the file, all of it is written anew."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import apsw
+import msgspec
+
+from peik.core.arrival import FORGOTTEN_LANE
+from peik.erasure.model import Person
+from peik.erasure.store import Blank, KeptKey, LoggedLine, Traces
+from peik.storage.rules import scrubbed_story
+from peik.storage.sqlite.commit import Batch
+from peik.storage.sqlite.rows import TALLY_COLUMNS
+from peik.storage.sqlite.statements import Row, load, run_many
+
+T = TypeVar("T")
+
+_SQL = load("sqlite_forgetting.sql")
+_DEAD = 3  # the phase of a story: nothing is done with it any more but to look at it
+FREE_SPACE = (
+    "Free space of the SQLite file may hold bytes of what was removed or changed earlier, in the ordinary way, until it is used "
+    "anew. With Peik stopped, `peik forget` writes the whole file anew."
+)
+BUSY = "The SQLite file could not be written anew or its log emptied just now: somebody reads it, or the disk is full."
+_WIPE_MS = 200  # so long the one writer may wait for readers before the log is emptied
+
+
+class Write(Protocol):
+    def __call__(self, work: Callable[[Batch], T]) -> Awaitable[T]: ...
+
+
+class Read(Protocol):
+    def __call__(self, work: Callable[[apsw.Connection], T]) -> Awaitable[T]: ...
+
+
+class SqliteForgetting:
+    """See `peik.erasure.store.Forgetting`. Made by the store when it is opened."""
+
+    def __init__(self, *, write: Write, read: Read, alone: Read, busy_ms: int) -> None:
+        """`alone` runs something on the writer's connection between two commits."""
+        self._write = write
+        self._read = read
+        self._alone = alone
+        self._busy_ms = busy_ms
+
+    # ---- letters ----
+
+    async def drop_letters(self, letter_ids: Sequence[int]) -> int:
+        return await self._write(lambda batch: _drop_letters(batch, letter_ids))
+
+    async def logged(self, cursor: str | None, limit: int) -> tuple[list[LoggedLine], str | None]:
+        bound = {"after": int(cursor or 0), "limit": limit}
+        rows: list[Any] = await self._read(lambda one: one.execute(_SQL["logged"], bound).fetchall())
+        lines = [LoggedLine(id=row[0], bot_id=row[1], chat=row[2], user_id=row[3], error=row[4]) for row in rows]
+        return lines, str(lines[-1].id) if len(lines) == limit else None
+
+    async def drop_logged(self, ids: Sequence[int]) -> int:
+        return await self._removed("drop_logged", [(one,) for one in ids])
+
+    async def kept_keys(self, cursor: str | None, limit: int) -> tuple[list[KeptKey], str | None]:
+        bot, key = (-(2**63), "") if cursor is None else msgspec.json.decode(cursor, type=tuple[int, str])
+        bound = {"bot": bot, "key": key, "limit": limit}
+        rows: list[Any] = await self._read(lambda one: one.execute(_SQL["kept_keys"], bound).fetchall())
+        keys = [KeptKey(bot_id=row[0], key=row[1]) for row in rows]
+        return keys, msgspec.json.encode(rows[-1]).decode() if len(rows) == limit else None
+
+    async def drop_keys(self, keys: Sequence[KeptKey]) -> int:
+        return await self._removed("drop_keys", [(one.bot_id, one.key) for one in keys])
+
+    # ---- arrivals ----
+
+    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: Person) -> int:
+        def work(batch: Batch) -> int:
+            return sum(_blank(batch.connection, one, person) for one in blanks)
+
+        return await self._write(work)
+
+    # ---- what a bot knows of a chat ----
+
+    async def traces(self, bot_id: int, chat_id: int) -> Traces:
+        bound = {"bot": bot_id, "chat": chat_id}
+
+        def work(connection: apsw.Connection) -> Traces:
+            count = {name: _number(connection, _SQL[f"count_{name}"], bound) for name in Traces.__struct_fields__}
+            return Traces(**count)
+
+        return await self._read(work)
+
+    async def drop_traces(self, bot_id: int, chat_id: int) -> Traces:
+        bound = {"bot": bot_id, "chat": chat_id}
+
+        def work(batch: Batch) -> Traces:
+            gone: dict[str, int] = {}
+            for name in Traces.__struct_fields__:
+                gone[name] = _number(batch.connection, _SQL[f"count_{name}"], bound)
+                batch.connection.execute(_SQL[f"drop_{name}"], bound)
+            return Traces(**gone)
+
+        return await self._write(work)
+
+    # ---- jobs ----
+
+    async def drop_jobs(self, job_ids: Sequence[int]) -> int:
+        def work(batch: Batch) -> int:
+            return len(run_many(batch.connection, _SQL["drop_jobs"], [(one,) for one in job_ids]))
+
+        return await self._write(work)
+
+    async def drop_job_days(self, users: Sequence[str], *, is_dry: bool) -> int:
+        bound = {"users": msgspec.json.encode(list(users)).decode()}
+        count = await self._read(lambda one: _number(one, _SQL["count_job_days"], bound))
+
+        def work(batch: Batch) -> None:
+            batch.connection.execute(_SQL["drop_job_days"], bound)
+
+        if count and not is_dry:
+            await self._write(work)
+        return count
+
+    # ---- the files ----
+
+    async def overwrite(self, *, is_on: bool) -> None:
+        """Off again afterwards: it costs every commit a little."""
+
+        def work(connection: apsw.Connection) -> None:
+            connection.execute(f"PRAGMA secure_delete = {'ON' if is_on else 'OFF'}").fetchall()
+
+        await self._alone(work)
+
+    async def wipe(self, *, is_alone: bool) -> list[str]:
+        def work(connection: apsw.Connection) -> bool:
+            connection.set_busy_timeout(_WIPE_MS)
+            try:
+                if is_alone:
+                    connection.execute("VACUUM")
+                rows: list[Any] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except (apsw.BusyError, apsw.FullError):
+                return False
+            finally:
+                connection.set_busy_timeout(self._busy_ms)
+            return not rows[0][0]
+
+        notes = [] if is_alone else [FREE_SPACE]
+        return notes if await self._alone(work) else [*notes, BUSY]
+
+    async def _removed(self, name: str, rows: list[Row]) -> int:
+        def work(batch: Batch) -> int:
+            before = batch.connection.total_changes()
+            run_many(batch.connection, _SQL[name], rows)
+            return batch.connection.total_changes() - before
+
+        return await self._write(work)
+
+
+def _drop_letters(batch: Batch, letter_ids: Sequence[int]) -> int:
+    connection = batch.connection
+    ended: list[Any] = list(run_many(connection, _SQL["ended_letters"], [(one,) for one in letter_ids]))
+    ids: list[Row] = [(row[0],) for row in ended]
+    for name in ("drop_results", "drop_hooks", "drop_keys_of_letters", "drop_letters"):
+        run_many(connection, _SQL[name], ids)
+    for _, bot_id, phase, enclosed in ended:
+        batch.uncount(bot_id, TALLY_COLUMNS[phase])
+        files = [] if enclosed is None else msgspec.json.decode(enclosed)
+        batch.blobs_freed.extend(one["blob"] for one in files)
+        run_many(connection, _SQL["drop_file_ids"], [(bot_id, one["digest"]) for one in files])
+    return len(ids)
+
+
+def _blank(connection: apsw.Connection, one: Blank, person: Person) -> int:
+    rows = connection.execute(_SQL["arrival"], (one.arrival_id,)).fetchall()
+    if not rows:
+        return 0
+    bot_id, number, only_for = rows[0]
+    blank = {"id": one.arrival_id, "payload": one.payload, "lane": FORGOTTEN_LANE}
+    connection.execute(_SQL["blank_theirs" if one.is_theirs else "blank_named"], blank)
+    asked = {"bot": bot_id, "number": number, "only_for": only_for}
+    stories: list[Any] = connection.execute(_SQL["stories"], asked).fetchall()
+    for consumer, phase, reason, history in stories:
+        story = {"consumer": consumer, "number": number}
+        if one.is_theirs and phase == _DEAD:
+            connection.execute(_SQL["drop_story"], story)
+        else:
+            reason, history = scrubbed_story(person, reason, history, is_theirs=one.is_theirs)
+            connection.execute(_SQL["blank_story"], story | {"reason": reason, "history": history})
+    return 1
+
+
+def _number(connection: apsw.Connection, query: str, bound: dict[str, Any]) -> int:
+    rows: list[Any] = connection.execute(query, bound).fetchall()
+    return int(rows[0][0])

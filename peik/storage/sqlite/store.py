@@ -1,0 +1,610 @@
+"""The store on one SQLite file: one writer with group commit, one reader beside it, one owner who may send."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+import msgspec
+
+from peik.admin.model import Key
+from peik.clock import Clock
+from peik.core.letter import Chat, Draft, LaneKey, Letter
+from peik.core.lifecycle import Settlement
+from peik.errors import Conflict, StartError, StoreUnavailable
+from peik.outbox.store import (
+    Accepted,
+    BotRecord,
+    Cause,
+    ChatRecord,
+    Counted,
+    Express,
+    Found,
+    Hook,
+    HookContent,
+    HookDeferred,
+    HooksDue,
+    LaneView,
+    LetterFilter,
+    LetterPage,
+    LetterView,
+    Marked,
+    Retention,
+    Sent,
+    Stub,
+    Sweep,
+    Tally,
+)
+from peik.secrets.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
+from peik.storage import rules
+from peik.storage.executor import Ended, Executor, ThreadExecutor, run_in
+from peik.storage.moving import marker
+from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail
+from peik.storage.spool import make_folder
+from peik.storage.sqlite import actions, documents, hooks, inbox, keys, reads, search
+from peik.storage.sqlite.commit import Batch, Slot
+from peik.storage.sqlite.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
+from peik.storage.sqlite.documents import SqliteContacts, SqlitePapers
+from peik.storage.sqlite.erasure import SqliteForgetting
+from peik.storage.sqlite.inbox import SqliteInbox
+from peik.storage.sqlite.jobs import SqliteJobs
+from peik.storage.sqlite.nodes import SqliteNodes
+from peik.storage.sqlite.reads import RecentTries
+from peik.storage.sqlite.sealed import SqliteSealed
+from peik.storage.sqlite.statements import load
+from peik.storage.sqlite.writer import Operation, Writer
+
+# Letters on their way into a SQLite file: one caller's drafts in the next commit, and who hears of them after it.
+
+
+Stored = tuple[list[Slot | Accepted], Batch]
+
+
+class Accepting:
+    """An operation of the writer. `answered` is given what became of the drafts, once they are durable."""
+
+    __slots__ = ("_at_ms", "_drafts", "_express", "_stored", "_tell", "answered", "weight")
+
+    def __init__(
+        self,
+        drafts: Sequence[Draft],
+        at_ms: int,
+        express: Express | None,
+        tell: Callable[[Batch, Sequence[Slot]], None],
+    ) -> None:
+        """`tell` hears of each commit, and of the letters in it that go to their lanes."""
+        self._drafts = drafts
+        self._at_ms = at_ms
+        self._express = express
+        self._tell = tell
+        self.weight = len(drafts)
+        self.answered: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+
+    def prepare(self, batch: Batch) -> Callable[[], Stored]:
+        epoch = 0 if self._express is None else self._express.epoch
+        self._stored = (batch.add_drafts(self._drafts, self._at_ms, epoch=epoch), batch)
+        return self._read
+
+    def _read(self) -> Stored:
+        return self._stored
+
+    def done(self, ended: Ended[Stored]) -> None:
+        if ended.error is not None:
+            fail(self.answered, translate(ended.error))
+            if self._express is not None:
+                self._express.failed()
+            return
+        answers, batch = ended.value()
+        answer(self.answered, [one.accepted if isinstance(one, Slot) else one for one in answers])
+        told: Sequence[Slot] = ()
+        if self._express is None:
+            told = _untold(answers)
+        else:
+            (slot,) = [one for one in answers if isinstance(one, Slot)]
+            self._express.stored(slot.letter, is_marked=batch.has_marked(slot))
+        self._tell(batch, told)
+
+
+def _untold(answers: list[Slot | Accepted]) -> Sequence[Slot]:
+    """The letters of the commit that nobody was told of, up to the next express: these, and those of callers after this one."""
+    for one in answers:
+        if isinstance(one, Slot) and one.run:
+            run = one.run[:]
+            one.run.clear()
+            return run
+    return ()
+
+
+T = TypeVar("T")
+_SQL = load("sqlite.sql")
+
+
+class SqliteStore(Listened):
+    """See `peik.outbox.store.Store`. Several processes may open one file; only one of them as owner."""
+
+    inbox: SqliteInbox  # from `open` on
+    nodes: SqliteNodes
+    jobs: SqliteJobs
+    papers: SqlitePapers
+    documents: SqliteContacts
+    forgetting: SqliteForgetting
+    marks_at_once = True
+    files = None  # they lie beside the database, where all processes on it can read them
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        is_owner: bool = True,
+        executor: Callable[[str], Executor] = ThreadExecutor,
+        busy_ms: int = BUSY_MS,
+        on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
+        seals: Seals = PLAIN,
+    ) -> None:
+        super().__init__(on_blobs_freed)
+        self.seals = seals  # what it seals with
+        self._path = path
+        self._clock = clock
+        self._is_owner = is_owner
+        self._make_executor = executor
+        self._busy_ms = busy_ms
+        self._lock = OwnerLock(path)
+        self._opened: list[apsw.Connection] = []
+        self._recent = RecentTries()
+
+    # ---- opening and closing ----
+
+    async def open(self) -> None:
+        """Raises StartError with what to do if the file cannot be used."""
+        self._writing = self._make_executor("peik-writer")
+        self._reading = self._make_executor("peik-reader")
+        try:
+            connection, epoch = await run_in(self._writing, self._open_for_writing)
+            self._data_version = await run_in(self._writing, lambda: data_version(connection))
+            self._reader = await run_in(self._reading, self._open_for_reading)
+            self._writer = self._make_writer(connection)
+        except (apsw.Error, OSError) as error:
+            await self._abandon()
+            raise StartError(f"Cannot open {self._path}: {translate(error)}") from error
+        except BaseException:  # cancelled, too: the file is for others then
+            await self._abandon()
+            raise
+        self._connection = connection
+        self.epoch = epoch
+        self.inbox = SqliteInbox(
+            write=self._write, collect=self._collect, read=self._read, clock=self._clock, seals=self.seals
+        )
+        self.nodes = SqliteNodes(self._path, clock=self._clock, claim=self.claim, has_news=self.has_foreign_writes)
+        self.jobs = SqliteJobs(
+            collect=self._collect, read=self._read, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node
+        )
+        self.papers = SqlitePapers(collect=self._collect, read=self._read)
+        self.contacts = SqliteContacts(collect=self._collect, read=self._read)
+        self.forgetting = SqliteForgetting(
+            write=self._write, read=self._read, alone=self._read_alone, busy_ms=self._busy_ms
+        )
+
+    def _make_writer(self, connection: apsw.Connection) -> Writer:
+        return Writer(connection, self._writing)
+
+    def _open_for_writing(self) -> tuple[apsw.Connection, int]:
+        make_folder(self._path.parent)
+        if not self._path.exists():
+            self._path.touch(mode=0o600)  # it will hold tokens; the files that SQLite puts beside it follow suit
+        if self._is_owner:
+            self._lock.acquire()
+        check(self._path, busy_ms=self._busy_ms)
+        connection = connect(self._path, busy_ms=self._busy_ms)
+        self._opened.append(connection)
+        migrate(connection, self._path)
+        marker.check_sqlite(connection)
+        return connection, self._new_epoch(connection) if self._is_owner else 0
+
+    def _new_epoch(self, connection: apsw.Connection) -> int:
+        (row,) = connection.execute(_SQL["new_epoch"], (self._clock.wall_ms(),))
+        return int(row[0])
+
+    def _open_for_reading(self) -> apsw.Connection:
+        connection = connect(self._path, for_reading=True, busy_ms=self._busy_ms)
+        self._opened.append(connection)
+        return connection
+
+    async def _abandon(self) -> None:
+        self._writing.close()
+        self._reading.close()
+        while self._opened:  # whichever step it was that failed
+            self._opened.pop().close()
+        self._lock.release()  # last: the writer may just be taking it
+
+    async def close(self) -> None:
+        """Waits for what is being written. Safe to kill instead: nothing acknowledged is lost."""
+        try:
+            await self._writer.drained()
+        finally:
+            await run_in(self._reading, self._reader.close)
+            await run_in(self._writing, self._connection.close)
+            await self._abandon()
+
+    # ---- several processes on one file ----
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process may send for the bots of the file."""
+        return self.epoch > 0
+
+    async def claim(self) -> int:
+        """Become the owner unless another process is. The epoch of the right, which ends with the process; 0: not ours."""
+        if self.is_owner:
+            return self.epoch
+        try:
+            epoch = await run_in(self._writing, self._claim)
+        except apsw.Error as error:
+            raise translate(error) from error
+        except OSError as error:
+            raise StoreUnavailable(
+                code="owner_unknown", detail=f"Nobody can tell who owns {self._path.name}: {error.strerror}."
+            ) from error
+        self.epoch = epoch
+        return epoch
+
+    def _claim(self) -> int:
+        if not self._lock.try_acquire():
+            return 0
+        try:
+            return self._new_epoch(self._connection)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    async def has_foreign_writes(self) -> bool:
+        """Whether another process has written since this was last asked."""
+        try:
+            # Of the writer's connection: there our own commits are not foreign.
+            version = await run_in(self._writing, lambda: data_version(self._connection))
+        except apsw.Error as error:
+            raise translate(error) from error
+        is_foreign, self._data_version = version != self._data_version, version
+        return is_foreign
+
+    def trouble(self) -> StoreUnavailable | None:
+        """Why nothing can be stored now, as far as the last commit tells."""
+        error = self._writer.trouble
+        return error if isinstance(error, StoreUnavailable) else None
+
+    @property
+    def sealed(self) -> SqliteSealed:
+        """What is secret here, as it is stored."""
+        return SqliteSealed(
+            self._path,
+            write=self._write,
+            alone=lambda work: run_in(self._writing, lambda: work(self._connection)),
+            claim=self.claim,
+        )
+
+    # ---- the two ways in ----
+
+    async def _write(self, work: Callable[[Batch], T], tell: Callable[[T], None] = lambda value: None) -> T:
+        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def prepare(batch: Batch) -> Callable[[], tuple[T, Batch]]:
+            batch.flush()  # what was asked for before comes before, within one commit too
+            value = work(batch)
+            return lambda: (value, batch)
+
+        def done(ended: Ended[tuple[T, Batch]]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+                return
+            value, batch = ended.value()
+            answer(future, value)
+            tell(value)
+            self._tell(batch)
+
+        self._writer.submit(Operation(prepare, done))
+        return await future
+
+    async def _collect(self, add: Callable[[Batch], Callable[[], T]], *, weight: int) -> T:
+        """Add something that is written together with all of its kind in the next commit; its answer after that."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Ended[T]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+            else:
+                answer(future, ended.value())
+
+        self._writer.submit(Operation(add, done, weight=weight))
+        return await future
+
+    async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            return await run_in(self._reading, lambda: work(self._reader))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def _read_alone(self, work: Callable[[apsw.Connection], T]) -> T:
+        """On the writer's connection, between two commits."""
+        try:
+            return await run_in(self._writing, lambda: work(self._connection))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    # ---- letters in ----
+
+    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+        accepting = Accepting(drafts, at_ms, express, self._tell_accepted)
+        self._writer.submit(accepting)
+        return await accepting.answered
+
+    def _tell_accepted(self, batch: Batch, slots: Sequence[Slot]) -> None:
+        if slots:
+            self._offer(slots)
+        self._tell(batch)
+
+    # ---- the sender's ----
+
+    def advance(
+        self,
+        settlements: Sequence[Settlement],
+        marks: Sequence[Letter],
+        *,
+        epoch: int,
+        at_ms: int,
+        done: Callable[[Marked], None],
+    ) -> None:
+        assert self._may_advance(epoch), "a process owns the file once, until its end"
+
+        def prepare(batch: Batch) -> Callable[[], Batch]:
+            batch.add_step(settlements, marks, epoch=epoch, at_ms=at_ms)
+            return lambda: batch
+
+        def finish(ended: Ended[Batch]) -> None:
+            if ended.error is not None:
+                done(Marked(error=translate(ended.error)))
+                return
+            batch = ended.value()
+            self._tell(batch)
+            done(Marked(taken=batch.marks_taken))
+
+        self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks)))
+
+    def _may_advance(self, epoch: int) -> bool:
+        return epoch == self.epoch
+
+    async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
+        return await self._write(lambda batch: reads.adopt_marks(batch.connection, bot_id, epoch))
+
+    async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
+        return await self._read(
+            lambda connection: reads.sweep(connection, bot_id, rank, after, lanes=lanes, letters=letters)
+        )
+
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+        return await self._read(lambda connection: reads.fronts(connection, bot_id, keys, letters=letters))
+
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
+        question = self._recent.ask(bot_id, since_ms)
+        return await self._read(lambda connection: self._recent.answer(connection, question))
+
+    async def park(self, letter: Letter) -> None:
+        await self._write(lambda batch: actions.park(batch, letter))
+
+    async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
+        def work(batch: Batch) -> None:
+            for name in ("keep_alias", "flatten_aliases", "readdress"):
+                batch.connection.execute(_SQL[name], {"bot": bot_id, "old": old, "new": new})
+
+        await self._write(work)
+
+    async def file_id(self, bot_id: int, digest: str, kind: str) -> str | None:
+        return await self._read(lambda connection: reads.text(connection, _SQL["file_id"], (bot_id, digest, kind)))
+
+    async def keep_file_id(self, bot_id: int, digest: str, kind: str, file_id: str | None, *, at_ms: int) -> None:
+        def work(batch: Batch) -> None:
+            if file_id is None:
+                batch.connection.execute(_SQL["forget_file_id"], (bot_id, digest, kind))
+            else:
+                batch.connection.execute(_SQL["keep_file_id"], (bot_id, digest, kind, file_id, at_ms))
+
+        await self._write(work)
+
+    # ---- time's ----
+
+    async def join_due(self, *, at_ms: int, limit: int) -> tuple[int, int | None]:
+        def tell(answer: tuple[list[Letter], int | None]) -> None:
+            if answer[0] and self._listener is not None:
+                self._listener.on_accepted(answer[0])
+
+        joined, next_at = await self._write(lambda batch: actions.join_due(batch, at_ms, limit), tell)
+        return len(joined), next_at
+
+    async def expire(self, *, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
+        def tell(answer: tuple[list[LetterView], int | None]) -> None:
+            stubs = [Stub(letter_id=one.id, bot_id=one.bot_id, lane=(one.chat, one.thread)) for one in answer[0]]
+            if stubs and self._listener is not None:
+                self._listener.on_removed(stubs)
+
+        return await self._write(lambda batch: actions.expire(batch, at_ms, limit), tell)
+
+    async def clean(self, retention: Retention, *, at_ms: int, limit: int) -> tuple[int, list[str]]:
+        return await self._write(lambda batch: actions.clean(batch, retention, at_ms, limit))
+
+    # ---- people's ----
+
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]:
+        return await rules.find(self.page, wanted, before=before, limit=limit)
+
+    async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+
+    async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: search.views(one, letter_ids, at_ms))
+
+    async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
+
+    async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
+        return await self._read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+
+    async def oldest_waiting(self) -> dict[int, int]:
+        return await self._read(search.oldest_waiting)
+
+    async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
+        ids = [one.id for one in await rules.find_open(self.page, wanted, limit=limit)]
+        return await self._write(lambda batch: actions.cancel_many(batch, ids, at_ms), self._withdraw)
+
+    async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
+        await self._write(
+            lambda batch: actions.change(batch, letter_id, rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
+            self._tell_changed,
+        )
+
+    async def cancel(self, letter_id: int, *, at_ms: int) -> None:
+        stub = await self._write(lambda batch: actions.cancel(batch, letter_id, at_ms))
+        if self._listener is not None:
+            self._listener.on_removed([stub])
+
+    async def retry(self, letter_id: int, *, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: actions.retry(batch, letter_id, at_ms)))
+
+    async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
+        self._rejoin(await self._write(lambda batch: actions.resolve(batch, letter_id, at_ms, arrived=arrived)))
+
+    async def retry_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        letters = await self._write(lambda batch: actions.retry_dead(batch, wanted, at_ms, limit))
+        self._rejoin(letters)
+        return len(letters)
+
+    async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
+        return await self._write(lambda batch: actions.clear_dead(batch, wanted, at_ms, limit))
+
+    async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
+        return await self._read(lambda one: actions.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
+
+    async def head_of(self, bot_id: int, lane: LaneKey) -> int | None:
+        return await self._read(lambda one: actions.head_of(one, bot_id, lane))
+
+    async def known_chats(self, bot_id: int, *, after: Chat | None, limit: int) -> list[ChatRecord]:
+        return await self._read(lambda one: actions.known_chats(one, bot_id, after, limit))
+
+    async def letter(self, letter_id: int) -> LetterView | None:
+        at_ms = self._clock.wall_ms()
+        return await self._read(lambda connection: reads.view(connection, letter_id, at_ms))
+
+    async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
+        return await self._read(lambda connection: reads.tallies(connection, at_ms))
+
+    async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
+        return await self._read(lambda connection: reads.ended_by_minute(connection, since_ms, until_ms))
+
+    # ---- bots and chats ----
+
+    async def bots(self) -> list[BotRecord]:
+        # On the writer's thread, so that the answer is never older than a bot that was saved before it.
+        try:
+            return await run_in(self._writing, lambda: reads.bots(self._connection, self.seals))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def save_bot(self, record: BotRecord) -> None:
+        limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
+        row = (
+            record.bot_id,
+            self.seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
+            record.username,
+            record.inbound,
+            record.paused,
+            limits,
+            record.missed,
+            record.me,
+            record.created_at_ms,
+        )
+
+        def work(batch: Batch) -> None:
+            batch.connection.execute(_SQL["save_bot"], row)
+            batch.connection.execute(_SQL["save_tally"], (record.bot_id,))
+
+        await self._write(work)
+
+    async def remove_bot(self, bot_id: int) -> None:
+        """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
+        here."""
+
+        def work(batch: Batch) -> None:
+            waiting = reads.number(batch.connection, _SQL["waiting_of_bot"], (bot_id,))
+            if waiting:
+                raise Conflict(
+                    code="letters_waiting",
+                    detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
+                )
+            batch.connection.execute(_SQL["remove_bot"], (bot_id,))
+            inbox.forget_bot(batch.connection, bot_id)
+            documents.forget_bot(batch.connection, bot_id)
+
+        await self._write(work)
+
+    async def chats(self, bot_id: int) -> list[ChatRecord]:
+        return await self._read(lambda connection: reads.chats(connection, bot_id))
+
+    async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
+        row = (bot_id, chat, reason, None if reason is None else at_ms)
+
+        def work(batch: Batch) -> None:
+            batch.connection.execute(_SQL["shut_chat"], row)
+
+        await self._write(work)
+
+    async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
+        def work(batch: Batch) -> None:
+            if chat is None:
+                batch.connection.execute(_SQL["hold_bot"], (bot_id, until_ms))
+            else:
+                batch.connection.execute(_SQL["hold_chat"], (bot_id, chat, until_ms))
+
+        await self._write(work)
+
+    async def bot_held_until(self, bot_id: int) -> int:
+        return await self._read(lambda connection: reads.number(connection, _SQL["bot_held_until"], (bot_id,)))
+
+    async def blobs(self) -> set[str]:
+        return await self._read(reads.blobs)
+
+    # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
+
+    async def keys(self) -> tuple[int, list[Key]]:
+        return await self._read(keys.read)
+
+    async def keys_generation(self) -> int:
+        return await self._read(keys.generation)
+
+    async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
+        sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
+        return await self._write(lambda batch: keys.add(batch, key, sealed))
+
+    async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
+        return await self._write(lambda batch: keys.revoke(batch, key_id, at_ms))
+
+    async def note_key_use(self, used: Mapping[int, int]) -> None:
+        await self._write(lambda batch: keys.note_use(batch, used))
+
+    async def secret(self, name: str, candidate: str) -> str:
+        place = place_of_secret(name)
+        sealed = self.seals.seal(candidate, place=place)
+        return self.seals.open(await self._write(lambda batch: keys.secret(batch, name, sealed)), place=place)
+
+    async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+        return await self._read(
+            lambda one: hooks.due(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+        )
+
+    async def hook_content(self, hook: Hook) -> HookContent:
+        return await self._read(lambda connection: hooks.content(connection, hook))
+
+    async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
+        await self._write(lambda batch: hooks.settle(batch, over, deferred))

@@ -1,1 +1,0 @@
-"""Where truth is kept, each engine behind the same port."""

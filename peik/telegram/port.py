@@ -1,0 +1,85 @@
+"""What goes to Telegram and comes from it: calls, their files, downloads. Who carries them `peik.app.build` knows."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from peik.core.letter import Enclosed
+from peik.core.outcome import Reply
+from peik.core.token import Token
+
+
+class Enclosure(msgspec.Struct, frozen=True, kw_only=True):
+    """One file that travels with a call. It lies in the spool until its letter has ended."""
+
+    field: str  # the multipart field: "photo", or the name after attach://
+    path: Path
+    filename: str
+    content_type: str
+    size_bytes: int
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One try on its way out: everything the carrier needs, and nothing else."""
+
+    token: Token
+    method: str
+    params: bytes  # a JSON object
+    enclosures: Sequence[Enclosure] = ()
+    timeout_s: float
+    letter: tuple[int, int] | None = (
+        None  # (id, number): the same for each try of a letter; one that is sent anew has another
+    )
+
+
+class Carrier(Protocol):
+    """Takes calls to Telegram. It answers with facts and never raises for the network."""
+
+    def start(self, request: Request, done: Callable[[Reply], None]) -> None:
+        """Begin one try; `done` is called exactly once, from the event loop, never from within this call. It may be called while
+        the answer's connection is still being read, so it must leave the next try to a later turn: what closes the connection
+        behind the answer has not been seen yet."""
+
+    async def carry(self, request: Request) -> Reply:
+        """The same for callers that wait."""
+
+    async def close(self) -> None:
+        """End idle connections, and fail what is still in flight with what is known of it."""
+
+
+class Interrupted(Exception):
+    """A download ended before its end. What came so far is right."""
+
+
+class Download(Protocol):
+    """A file on its way here. Nothing is read ahead of its reader by more than a bound."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """Names in lower case."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Its content. Raises Interrupted."""
+
+    def close(self) -> None: ...
+
+
+class Downloader(Protocol):
+    """Fetches files from a Bot API server. Like a carrier it answers with facts: no answer at all is a Reply."""
+
+    async def open(self, token: Token, path: str, *, headers: Mapping[str, str]) -> Download | Reply: ...
+
+
+class Spool(Protocol):
+    """Where the files of letters lie until their letters have ended."""
+
+    def path_of(self, blob: str) -> Path: ...
+
+    async def bring(self, file: Enclosed) -> None:
+        """See that the file can be read at its path on this node. Raises StoreUnavailable if that cannot be said or done
+        now, and NotFound if it never can: the file is gone, or is not what was accepted."""

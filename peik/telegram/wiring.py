@@ -1,0 +1,98 @@
+"""How Peik reaches Telegram, and whom it posts to: routes with their carriers, through proxies or straight."""
+
+import ssl
+import urllib.parse
+from collections.abc import Callable, Sequence
+
+from peik.app.context import Ground
+from peik.core.token import Token
+from peik.settings.config import Config
+from peik.settings.values import RouteAddress, RouteKind
+from peik.telegram.client import BotApiCarrier, PartedCarrier
+from peik.telegram.connect import Connect, Proxy, client_context, through_http, through_socks5
+from peik.telegram.download import HttpDownloader
+from peik.telegram.passthrough import Passage
+from peik.telegram.port import Carrier
+from peik.telegram.push import HttpPoster, HttpPusher
+from peik.telegram.routes import Route, Routes
+
+POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound
+
+
+def routes_of(ground: Ground, carriers: Sequence[Carrier], *, probe_token: Callable[[], Token | None]) -> Routes:
+    """A route for each address of the settings, with the carrier of the same place."""
+    ways = [
+        Route(
+            address.name,
+            carrier,
+            kind=address.kind,
+            clock=ground.clock,
+            chance=ground.chance,
+            events=ground.events,
+            probe_token=probe_token,
+            trial_s=ground.config.route_trial,
+            is_watched=len(carriers) > 1,
+        )
+        for address, carrier in zip(ground.config.routes, carriers, strict=True)
+    ]
+    return Routes(ways, clock=ground.clock, events=ground.events)
+
+
+def passage_of(ground: Ground, routes: Routes) -> Passage:
+    config = ground.config
+    return Passage(
+        routes=routes,
+        downloaders={address.name: downloader_to(address, config) for address in config.routes},
+        clock=ground.clock,
+        timeout_s=config.timeout,
+        upload_timeout_s=config.upload_timeout,
+    )
+
+
+def carrier_to(address: RouteAddress, config: Config) -> Carrier:
+    api_root = address.api_root or config.api_root
+    trust = _trust(api_root, config)
+    connect = _connect(address, api_root, trust)
+    return PartedCarrier(
+        # One connection per call in flight: a bot's calls never queue for a connection behind another's.
+        letters=BotApiCarrier(
+            api_root, connections_max=max(256, config.in_flight * 4), connect=connect, ssl_context=trust
+        ),
+        polls=BotApiCarrier(api_root, connections_max=POLLS_MAX, connect=connect, ssl_context=trust),
+    )
+
+
+def poster_of(config: Config) -> HttpPoster:
+    trust = None if config.ca_file is None else client_context(config.ca_file)
+    return HttpPoster(may_be_private=config.hooks_allow_private, ssl_context=trust)
+
+
+def pusher_of(config: Config) -> HttpPusher:
+    trust = None if config.ca_file is None else client_context(config.ca_file)
+    return HttpPusher(ssl_context=trust)
+
+
+def downloader_to(address: RouteAddress, config: Config) -> HttpDownloader:
+    api_root = address.api_root or config.api_root
+    trust = _trust(api_root, config)
+    return HttpDownloader(api_root, connect=_connect(address, api_root, trust), ssl_context=trust)
+
+
+def _trust(api_root: str, config: Config) -> ssl.SSLContext | None:
+    return client_context(config.ca_file) if api_root.startswith("https:") else None
+
+
+def _connect(address: RouteAddress, api_root: str, trust: ssl.SSLContext | None) -> Connect | None:
+    """The way through a proxy. None: straight to the API root."""
+    if address.kind not in (RouteKind.HTTP, RouteKind.SOCKS5):
+        return None
+    proxy = Proxy(host=address.host, port=address.port, user=address.user, password=address.password)
+    parts = urllib.parse.urlsplit(api_root)
+    is_tls = parts.scheme == "https"
+    through = through_http if address.kind is RouteKind.HTTP else through_socks5
+    return through(
+        proxy,
+        host=parts.hostname or "",
+        port=parts.port or (443 if is_tls else 80),
+        ssl_context=trust,
+    )

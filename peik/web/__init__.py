@@ -1,0 +1,1 @@
+"""What every HTTP door shares: server, connections, access, bodies, queries, answers."""

@@ -1,0 +1,530 @@
+"""Reading requests of the REST door: JSON and multipart bodies, bounded, into the desk's calls."""
+
+import datetime
+import re
+import zlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import ClientDisconnect, Request
+
+from peik.core.letter import Backoff, Enclosed, OnUncertain
+from peik.core.trace import HEADER, PARENT_HEADER, read_parent, read_trace
+from peik.core.units import parse_duration_s
+from peik.errors import BadInput, Problem, TooLarge
+from peik.outbox.service import Call
+from peik.storage.spool import Spool
+from peik.web.access import header_in
+
+# Bodies as they come in, piece by piece and within bounds: what is compressed, and forms with files, which go
+# straight to the spool. What cannot be read is said in Telegram's words; another door says it in its own.
+
+
+FILES_MAX = 50
+FIELDS_MAX = 1000
+PART_HEAD_BYTES_MAX = 4 * 1024
+KIND_BYTES_MAX = 512  # of a Content-Type with its boundary
+BOUNDARY_BYTES_MAX = 256  # RFC 2046 allows 70; the parser takes no more than this
+STEP_BYTES = 256 * 1024  # inflated at once
+RATIO_MAX = 200  # texts shrink to a tenth; what is a thousandth of itself is nothing but repetition,
+RATIO_FREE_BYTES = 1024 * 1024  # and so much of it harms nobody
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class Unreadable(Exception):
+    """A request that cannot be read; said in Telegram's words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+class Gone(Exception):
+    """The client broke off in the middle of its request. Nothing was accepted, and nobody hears an answer."""
+
+
+def too_large() -> Unreadable:
+    return Unreadable(413, "Request Entity Too Large")
+
+
+def not_utf8() -> Unreadable:
+    return Unreadable(400, "Bad Request: strings must be encoded in UTF-8")
+
+
+async def body_of(receive: Receive, bytes_max: int) -> AsyncIterator[bytes]:
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Gone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > bytes_max:
+            raise too_large()
+        if chunk:
+            yield chunk
+        if not message.get("more_body", False):
+            return
+
+
+async def inflated(chunks: AsyncIterator[bytes], coding: bytes, bytes_max: int) -> AsyncIterator[bytes]:
+    """The body without its compression, which Telegram's server takes too. Never more of it than one step in memory."""
+    if coding in (b"", b"identity"):
+        async for chunk in chunks:
+            yield chunk
+        return
+    if coding not in (b"gzip", b"x-gzip", b"deflate"):
+        raise Unreadable(415, "Unsupported Media Type: unsupported content-encoding")
+    inflater = zlib.decompressobj(47)  # takes gzip and zlib by their headers
+    taken = size = 0
+    async for chunk in chunks:
+        taken += len(chunk)
+        rest, is_full = chunk, False
+        while rest or is_full:  # what was taken in may fill more steps than one
+            try:
+                piece = inflater.decompress(rest, STEP_BYTES)
+            except zlib.error:
+                raise _not_inflated() from None
+            rest, is_full = inflater.unconsumed_tail, len(piece) == STEP_BYTES
+            size += len(piece)
+            if size > min(bytes_max, RATIO_FREE_BYTES + taken * RATIO_MAX):
+                raise too_large()
+            if piece:
+                yield piece
+    if not inflater.eof:
+        raise _not_inflated()
+
+
+def _not_inflated() -> Unreadable:
+    return Unreadable(400, "Bad Request: can't decompress the request")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The head of a part; its content follows."""
+
+    name: str
+    filename: str | None
+    content_type: str
+
+
+_END = None  # of a part's content
+
+# RFC 5987, as older versions of Python's most used client write names that are not ASCII. Telegram's server does not know it
+# and takes such a file for a text; nobody means that.
+_EXTENDED_NAME = re.compile(rb";\s*filename\*\s*=\s*utf-8''([^;\s]+)", re.IGNORECASE)
+
+
+class Form:
+    """A multipart body, part by part as it comes in: never more of it in memory than one piece."""
+
+    def __init__(self, content_type: bytes, chunks: AsyncIterator[bytes]) -> None:
+        is_short = len(content_type) <= KIND_BYTES_MAX
+        boundary = parse_options_header(content_type)[1].get(b"boundary") if is_short else None
+        if not boundary or len(boundary) > BOUNDARY_BYTES_MAX:
+            raise Unreadable(400, "Bad Request: boundary not found")
+        self.is_whole = False  # its last boundary was seen
+        self._chunks = chunks
+        self._events: deque[Part | bytes | None] = deque()
+        self._headers: dict[bytes, bytes] = {}
+        self._field = bytearray()
+        self._value = bytearray()
+        self._head_bytes = 0
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": self._on_field,
+                "on_header_value": self._on_value,
+                "on_header_end": self._on_header,
+                "on_headers_finished": self._on_head,
+                "on_part_data": self._on_data,
+                "on_part_end": self._on_end,
+                "on_end": self._on_last,
+            },
+        )
+
+    async def parts(self) -> AsyncIterator[Part]:
+        """Every part. The content of each must be read before the next is asked for."""
+        while await self._fill():
+            event = self._events.popleft()
+            if isinstance(event, Part):
+                yield event
+
+    async def content(self) -> AsyncIterator[bytes]:
+        while await self._fill():
+            event = self._events.popleft()
+            if event is _END:
+                return
+            assert isinstance(event, bytes)
+            yield event
+        raise Unreadable(400, "Bad Request: the form ends in the middle of a part")
+
+    async def _fill(self) -> bool:
+        while not self._events:
+            try:
+                chunk = await anext(self._chunks)
+            except StopAsyncIteration:
+                return False
+            try:
+                self._parser.write(chunk)
+            except FormParserError:
+                raise Unreadable(400, "Bad Request: can't parse the form") from None
+        return True
+
+    # What the parser tells us.
+
+    def _begin(self) -> None:
+        self._headers = {}
+        self._head_bytes = 0
+
+    def _on_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+        self._count(end - start)
+
+    def _on_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+        self._count(end - start)
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > PART_HEAD_BYTES_MAX:
+            raise Unreadable(431, "Request Header Fields Too Large")
+
+    def _on_header(self) -> None:
+        self._headers[bytes(self._field).lower()] = bytes(self._value)
+        self._field, self._value = bytearray(), bytearray()
+
+    def _on_head(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        options = parse_options_header(disposition)[1]
+        name = _text(options.get(b"name", b""))
+        if not name:
+            raise Unreadable(400, "Bad Request: field name in multipart/form-data not found")
+        filename = options.get(b"filename")
+        if (extended := _EXTENDED_NAME.search(disposition)) is not None:
+            filename = unquote_to_bytes(extended[1])
+        kind = self._headers.get(b"content-type", b"application/octet-stream").decode("latin-1")
+        self._events.append(Part(name, None if filename is None else _text(filename), kind))
+
+    def _on_data(self, data: bytes, start: int, end: int) -> None:
+        self._events.append(data[start:end])
+
+    def _on_end(self) -> None:
+        self._events.append(_END)
+
+    def _on_last(self) -> None:
+        self.is_whole = True
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise not_utf8() from None
+
+
+async def read_form(
+    form: Form, *, spool: Spool, file_bytes_max: int, room: int, fields_max: int = FIELDS_MAX
+) -> tuple[dict[str, str], list[Enclosed]]:
+    """The texts, which have `room` bytes in all, and the files, which are durable in the spool when this returns; of a name the
+    first counts. Raises Unreadable, Gone, and what the spool raises; leaves no file behind then."""
+    fields: dict[str, str] = {}
+    enclosed: dict[str, Enclosed] = {}
+    spare: list[str] = []  # a second file of the same name does not count
+    count = 0
+    try:
+        async for part in form.parts():
+            if part.filename is None:
+                count += 1
+                if count > fields_max:
+                    raise Unreadable(413, "Request Entity Too Large: too much parameters")
+                value = await _field(form, room)
+                room -= len(value)
+                fields.setdefault(part.name, _text(value))
+                continue
+            if len(enclosed) + len(spare) >= FILES_MAX:
+                raise Unreadable(413, "Request Entity Too Large: too much files attached")
+            kept = await spool.keep(form.content(), size_bytes_max=file_bytes_max)
+            if part.name in enclosed:
+                spare.append(kept.blob)
+                continue
+            enclosed[part.name] = kept.as_enclosed(
+                part.name, filename=part.filename or "file", content_type=part.content_type
+            )
+    except BaseException:
+        spool.remove([one.blob for one in enclosed.values()] + spare)
+        raise
+    if spare:
+        spool.remove(spare)
+    return fields, list(enclosed.values())
+
+
+async def _field(form: Form, room: int) -> bytes:
+    value = bytearray()
+    async for chunk in form.content():
+        value += chunk
+        if len(value) > room:
+            raise Unreadable(413, "Request Entity Too Large: too much parameters in form data")
+    return bytes(value)
+
+
+LETTER_FIELDS_MAX = 100
+FIELDS_BYTES_MAX = 1024 * 1024
+
+T = TypeVar("T")
+_Time = int | float | str | None
+_EMPTY = msgspec.Raw(b"{}")
+_NOTHING = msgspec.Raw(b"null")  # Raw itself takes null; a union with None would take nothing else
+
+
+class _Backoff(msgspec.Struct, forbid_unknown_fields=True):
+    type: Backoff = Backoff.EXPONENTIAL
+    delay: int | None = None
+
+
+class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/letters`. Parameters and metadata stay as the bytes that came."""
+
+    method: str
+    params: msgspec.Raw = msgspec.field(default_factory=lambda: _EMPTY)
+    bot_id: int | str | None = None
+    priority: int = 0
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: _Backoff | None = None
+    timeout_ms: int | None = None
+    send_at: _Time = None
+    expires_at: _Time = None
+    on_uncertain: OnUncertain | None = None
+    idempotency_key: str | None = None
+    webhook_url: str | None = None
+    trace: str | None = None
+    metadata: msgspec.Raw = msgspec.field(default_factory=lambda: _NOTHING)
+
+
+class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    letters: list[LetterBody]
+
+
+_HEADER = HEADER.lower().encode()
+_PARENT_HEADER = PARENT_HEADER.lower().encode()
+_decode_letter = msgspec.json.Decoder(LetterBody).decode
+_decode_batch = msgspec.json.Decoder(BatchBody).decode
+
+
+async def read_body(request: Request, *, bytes_max: int) -> bytes:
+    """The whole body, or TooLarge before more than the bound was taken."""
+    _refuse_announced(request, bytes_max)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
+        if not message.get("more_body", False):
+            return b"".join([*chunks, chunk]) if chunks else chunk
+        chunks.append(chunk)
+
+
+def _refuse_announced(request: Request, bytes_max: int) -> None:
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > bytes_max:
+            raise _too_large(bytes_max)
+
+
+def _too_large(bytes_max: int) -> TooLarge:
+    return TooLarge(code="body_too_large", detail=f"The request is larger than {bytes_max} bytes. Send less at once.")
+
+
+def decode_letter(body: bytes) -> LetterBody:
+    return _decoded(_decode_letter, body)
+
+
+def decode_batch(body: bytes) -> BatchBody:
+    return _decoded(_decode_batch, body)
+
+
+def decode(kind: type[T], body: bytes) -> T:
+    return _decoded(msgspec.json.Decoder(kind).decode, body)
+
+
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except msgspec.ValidationError as error:
+        raise BadInput(code="bad_request", detail=f"{error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(code="bad_json", detail=f"The body is not valid JSON: {error}.") from None
+
+
+def read_traced(request: Request) -> str | None:
+    """What the headers say that this answers: ours counts before `traceparent`. Raises BadInput."""
+    own = header_in(request.scope, _HEADER)
+    if own:
+        return read_trace(own)
+    parent = header_in(request.scope, _PARENT_HEADER)
+    return None if parent is None else read_parent(parent)
+
+
+def call_of(
+    letter: LetterBody, *, key: str | None = None, trace: str | None = None, enclosed: tuple[Enclosed, ...] = ()
+) -> Call:
+    """The desk's call. A key or a trace in the body wins over the header."""
+    params = bytes(letter.params)
+    if _has_usual_terms(letter):
+        return Call(
+            method=letter.method,
+            params=params,
+            bot_id=_bot_id(letter.bot_id),
+            priority=letter.priority,
+            idempotency_key=key,
+            enclosed=enclosed,
+            trace=trace,
+        )
+    backoff = letter.backoff or _Backoff()
+    metadata = bytes(letter.metadata)
+    return Call(
+        method=letter.method,
+        params=params,
+        bot_id=_bot_id(letter.bot_id),
+        priority=letter.priority,
+        attempts=letter.attempts,
+        backoff_ms=backoff.delay if letter.backoff_ms is None else letter.backoff_ms,
+        backoff=backoff.type,
+        timeout_ms=letter.timeout_ms,
+        send_at_ms=instant_ms(letter.send_at, "send_at"),
+        expires_at_ms=instant_ms(letter.expires_at, "expires_at"),
+        on_uncertain=letter.on_uncertain,
+        idempotency_key=letter.idempotency_key or key,
+        metadata=None if metadata == b"null" else metadata,
+        enclosed=enclosed,
+        hook=letter.webhook_url,
+        trace=trace if letter.trace is None else read_trace(letter.trace),
+    )
+
+
+def _has_usual_terms(letter: LetterBody) -> bool:
+    """Whether it says nothing of how it is to be delivered: most do not, and come by the hundred."""
+    return (
+        letter.metadata is _NOTHING
+        and letter.attempts is None
+        and letter.backoff_ms is None
+        and letter.backoff is None
+        and letter.timeout_ms is None
+        and letter.send_at is None
+        and letter.expires_at is None
+        and letter.on_uncertain is None
+        and letter.idempotency_key is None
+        and letter.webhook_url is None
+        and letter.trace is None
+    )
+
+
+def _bot_id(value: int | str | None) -> int | None:
+    if isinstance(value, str):
+        return parse_id(value, "bot_id")
+    return value
+
+
+def parse_id(text: str, name: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")
+
+
+def instant_ms(value: _Time, name: str) -> int | None:
+    """Unix seconds or an RFC 3339 string, as milliseconds."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            raise _bad_time(name) from None
+        if moment.tzinfo is None:
+            raise _bad_time(name)
+        value = moment.timestamp()
+    # One that no calendar can show would be stored, and every list with it in it would fail from then on.
+    if not 0 <= value < 1e11:
+        raise _bad_time(name)
+    return int(value * 1000)
+
+
+def _bad_time(name: str) -> BadInput:
+    return BadInput(
+        code="bad_time", detail=f"{name} must be Unix seconds or RFC 3339 with an offset, such as 2026-11-15T08:30:00Z."
+    )
+
+
+def wait_s(request: Request, *, most_s: float) -> float:
+    """`?wait=10s`, bounded; 0 if it is not given."""
+    text = request.query_params.get("wait") if request.scope["query_string"] else None
+    if text is None:
+        return 0.0
+    try:
+        return min(parse_duration_s(text), most_s)
+    except ValueError as error:
+        raise BadInput(code="bad_wait", detail=f"wait: {error}.") from None
+
+
+# ---- multipart: the letter as JSON in the field `letter`, and files under the names of their parameters ----
+
+
+async def read_multipart(
+    request: Request, spool: Spool, *, file_bytes_max: int
+) -> tuple[LetterBody, tuple[Enclosed, ...]]:
+    """The letter and its files, which are durable in the spool when this returns."""
+    bound = file_bytes_max + 2 * FIELDS_BYTES_MAX
+    _refuse_announced(request, bound)
+    kind = header_in(request.scope, b"content-type") or ""
+    enclosed: list[Enclosed] = []
+    try:
+        form = Form(kind.encode("latin-1"), body_of(request.receive, bound))
+        fields, enclosed = await read_form(
+            form, spool=spool, file_bytes_max=file_bytes_max, room=FIELDS_BYTES_MAX, fields_max=LETTER_FIELDS_MAX
+        )
+        if not form.is_whole:  # a letter must not be accepted without half of its files
+            raise Unreadable(400, "it breaks off before its last boundary")
+        return _letter_of(fields), tuple(enclosed)
+    except BaseException as error:
+        spool.remove([one.blob for one in enclosed])
+        if isinstance(error, Unreadable):
+            raise _bad_form(error) from None
+        if isinstance(error, Gone):
+            raise ClientDisconnect from None
+        raise
+
+
+def _bad_form(error: Unreadable) -> Problem:
+    detail = f"The form cannot be read: {error.words.removeprefix('Bad Request: ')}."
+    kind = TooLarge if error.status == 413 else BadInput
+    return kind(code="body_too_large" if error.status == 413 else "bad_multipart", detail=detail)
+
+
+def _letter_of(fields: dict[str, str]) -> LetterBody:
+    """Either one field `letter` with the whole JSON, or the fields of it one by one, nested ones as JSON."""
+    if "letter" in fields:
+        return decode_letter(fields["letter"].encode())
+    nested = {
+        name: msgspec.Raw(value.encode()) if name in _NESTED or _is_number(value) else value
+        for name, value in fields.items()
+    }
+    return decode_letter(msgspec.json.encode(nested))
+
+
+_NESTED = frozenset({"params", "metadata", "backoff"})
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdigit() and text.isascii()

@@ -1,0 +1,441 @@
+"""Templates become pages here: Jinja with everything escaped, and the few functions that all templates may use."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import jinja2
+import msgspec
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import Response
+
+from peik import __version__
+from peik.admin.model import Role
+from peik.clock import Clock
+from peik.errors import Problem
+from peik.settings.config import shown_address
+
+# The words of the dashboard in its languages: `texts/*.toml`, a table per key with one text per language. Read once.
+
+
+LANGUAGES = {"en": "English", "fa": "فارسی", "ru": "Русский", "uz": "Oʻzbekcha"}  # noqa: RUF001  that is how it is written
+RTL = frozenset({"fa"})
+_TEXTS = Path(__file__).with_name("texts")
+
+
+class Words(msgspec.Struct, frozen=True):
+    """Every text by key and language."""
+
+    texts: Mapping[str, Mapping[str, str]]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.texts
+
+    def say(self, language: str, key: str, /, **places: object) -> str:
+        """The text with its places filled. A key that nobody wrote a text for is shown as itself: a page never fails for it."""
+        versions = self.texts.get(key)
+        if versions is None:
+            return f"[{key}]"
+        return (versions.get(language) or versions["en"]).format(**places)
+
+
+@cache
+def load(folder: Path = _TEXTS) -> Words:
+    """All files of the folder, read once. A key stands in one of them only."""
+    texts: dict[str, Mapping[str, str]] = {}
+    for path in sorted(folder.glob("*.toml")):
+        for key, versions in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            assert key not in texts, f"{key} is in two files, one of them {path.name}"
+            texts[key] = versions
+    return Words(texts)
+
+
+def language_of(wanted: str | None, kept: str | None, accepted: str | None) -> str:
+    """Which language to speak: what was asked for now, what was asked for once, what the browser would like best."""
+    for code in (wanted, kept):
+        if code in LANGUAGES:
+            return code
+    ranked: list[tuple[float, str]] = []
+    for place, part in enumerate((accepted or "").split(",")[:20]):
+        tag, _, weight = part.strip().partition(";q=")
+        try:
+            rank = float(weight) if weight else 1.0
+        except ValueError:
+            continue
+        code = tag.partition("-")[0].lower()
+        if code in LANGUAGES:
+            ranked.append((rank - place / 1000, code))
+    return max(ranked)[1] if ranked else "en"
+
+
+# Instants as people read them: in UTC as the server writes them, and how long ago.
+
+
+_STEPS = ((86_400, "age_days"), (3_600, "age_hours"), (60, "age_minutes"), (1, "age_seconds"))
+
+
+def utc_text(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def span_text(seconds: float, say: Callable[..., str]) -> str:
+    """A length of time in its largest unit."""
+    for size, key in _STEPS:
+        if seconds >= size:
+            return say(key, count=int(seconds // size))
+    return say("age_seconds", count=0)
+
+
+def age_text(ms: int, now_ms: int, say: Callable[..., str]) -> str:
+    """How long ago it was, or how long until it is."""
+    away_s = (now_ms - ms) / 1000
+    if abs(away_s) < 1:
+        return say("age_now")
+    return say("age_ago" if away_s > 0 else "age_ahead", span=span_text(abs(away_s), say))
+
+
+# Style sheets and scripts: in memory, under names that hold a hash of what is in them, so that browsers keep them for
+# ever.
+
+
+PREFIX = "/admin/static/"
+_STATIC = Path(__file__).with_name("static")
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class Asset(msgspec.Struct, frozen=True):
+    body: bytes
+    media_type: str
+
+
+class Assets:
+    def __init__(self, folder: Path = _STATIC) -> None:
+        self._by_name: dict[str, Asset] = {}
+        self._names: dict[str, str] = {}
+        for path in sorted(folder.iterdir()):
+            if path.suffix in _TYPES:
+                body = path.read_bytes()
+                digest = hashlib.blake2b(body, digest_size=6).hexdigest()
+                name = f"{path.stem}.{digest}{path.suffix}"
+                self._names[path.name] = name
+                self._by_name[name] = Asset(body, _TYPES[path.suffix])
+
+    def url(self, file: str) -> str:
+        """Where the browser finds this file."""
+        return PREFIX + self._names[file]
+
+    def answer(self, name: str) -> Response | None:
+        asset = self._by_name.get(name)
+        if asset is None:
+            return None
+        return Response(asset.body, headers={"Cache-Control": _FOR_EVER}, media_type=asset.media_type)
+
+
+# The way around: every section in its group, as far as there is such a page and the visitor may see it.
+
+
+# What each needs: a role, and whether a key of some bots only may see it as well.
+_GROUPS: tuple[tuple[str, tuple[tuple[str, str, Role, bool], ...]], ...] = (
+    ("nav_now", (("nav_overview", "/admin", Role.VIEWER, True),)),
+    (
+        "nav_traffic",
+        (
+            ("nav_letters", "/admin/letters", Role.VIEWER, True),
+            ("nav_dead", "/admin/dead", Role.VIEWER, True),
+            ("nav_lanes", "/admin/lanes", Role.VIEWER, True),
+            ("nav_arrivals", "/admin/arrivals", Role.VIEWER, True),
+            ("nav_chats", "/admin/chats", Role.VIEWER, True),
+        ),
+    ),
+    (
+        "nav_outreach",
+        (
+            ("nav_broadcasts", "/admin/broadcasts", Role.VIEWER, True),
+            ("nav_notifications", "/admin/notifications", Role.VIEWER, True),
+        ),
+    ),
+    (
+        "nav_work",
+        (
+            ("nav_jobs", "/admin/jobs", Role.VIEWER, False),
+            ("nav_sessions", "/admin/sessions", Role.VIEWER, False),
+            ("nav_archive", "/admin/archive", Role.VIEWER, False),
+        ),
+    ),
+    (
+        "nav_peik",
+        (
+            ("nav_bots", "/admin/bots", Role.VIEWER, True),
+            ("nav_nodes", "/admin/nodes", Role.VIEWER, False),
+            ("nav_keys", "/admin/keys", Role.ADMIN, False),
+            ("nav_people", "/admin/people", Role.ADMIN, False),
+            ("nav_audit", "/admin/audit", Role.ADMIN, False),
+            ("nav_settings", "/admin/settings", Role.ADMIN, False),
+        ),
+    ),
+)
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    path: str
+    is_here: bool
+
+
+class LinkGroup(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    links: tuple[Link, ...]
+
+
+class Nav(msgspec.Struct, frozen=True):
+    paths: frozenset[str]
+
+    def has(self, path: str) -> bool:
+        return path in self.paths
+
+    def groups(self, role: Role, here: str, *, is_whole: bool) -> tuple[LinkGroup, ...]:
+        groups = []
+        for text, rows in _GROUPS:
+            links = tuple(
+                Link(text=key, path=path, is_here=_is_within(here, path))
+                for key, path, needed, is_for_parts in rows
+                if path in self.paths and role.allows(needed) and (is_whole or is_for_parts)
+            )
+            if links:
+                groups.append(LinkGroup(text=text, links=links))
+        return tuple(groups)
+
+
+def _is_within(here: str, path: str) -> bool:
+    return here == path or (path != "/admin" and here.startswith(path + "/"))
+
+
+# Charts as SVG, drawn here: no script needs to run for them, and their colours come from the style sheet.
+
+
+WIDTH, HEIGHT = 420, 160
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 6, 8, 20
+_TICKS = 4
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened from an instant on, from the bottom up."""
+
+    at_ms: int
+    parts: tuple[float, ...]
+
+
+class Dot(msgspec.Struct, frozen=True, kw_only=True):
+    """One instant of several lines; None: there was nothing to measure."""
+
+    at_ms: int
+    values: tuple[float | None, ...]
+
+
+def stacked(bars: Sequence[Bar], *, title: str, names: Sequence[str]) -> Markup:
+    """Bars of several parts each. Colours are f1, f2 … of the style sheet; the figures stand in their titles."""
+    top = nice_top(max((sum(bar.parts) for bar in bars), default=0))
+    step = (WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
+    drawn = []
+    for place, bar in enumerate(bars):
+        y = float(HEIGHT - _BOTTOM)
+        x = _LEFT + place * step
+        told = ", ".join(f"{name}: {part:g}" for name, part in zip(names, bar.parts, strict=True))
+        pieces = []
+        for number, part in enumerate(bar.parts, 1):
+            high = part / top * (HEIGHT - _TOP - _BOTTOM)
+            y -= high
+            if part:
+                wide = max(step - 1, 0.6)
+                pieces.append(
+                    f'<rect class="f{number}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"/>'
+                )
+        if pieces:
+            drawn.append(f"<g><title>{_clock(bar.at_ms)} {escape(told)}</title>{''.join(pieces)}</g>")
+    return _framed("".join(drawn), title=title, top=top, unit=_count, times=[bar.at_ms for bar in bars])
+
+
+def lines(dots: Sequence[Dot], *, title: str) -> Markup:
+    """Several lines of seconds over time, which break where nothing was measured. Classes are l1, l2 …"""
+    top = nice_top(max((value for dot in dots for value in dot.values if value is not None), default=0))
+    step = (WIDTH - _LEFT - _RIGHT) / max(len(dots) - 1, 1)
+    drawn = []
+    for number in range(len(dots[0].values) if dots else 0):
+        path, is_down = [], False
+        for place, dot in enumerate(dots):
+            value = dot.values[number]
+            if value is not None:
+                y = HEIGHT - _BOTTOM - value / top * (HEIGHT - _TOP - _BOTTOM)
+                # A line of no length has round ends: one measurement alone is a dot.
+                path.append(
+                    f"{'L' if is_down else 'M'}{_LEFT + place * step:.1f} {y:.1f}" + ("" if is_down else "h.01")
+                )
+            is_down = value is not None
+        if path:
+            drawn.append(f'<path class="l{number + 1}" d="{"".join(path)}"/>')
+    return _framed("".join(drawn), title=title, top=top, unit=seconds_text, times=[dot.at_ms for dot in dots])
+
+
+def nice_top(most: float) -> float:
+    """The end of an axis: the next round figure above."""
+    if most <= 0:
+        return 1.0
+    size = 10.0 ** (len(f"{int(most)}") - 1) if most >= 1 else 10.0 ** -_zeros(most)
+    return next(step * size for step in (1, 2, 4, 5, 8, 10) if step * size >= most)
+
+
+def _zeros(value: float) -> int:
+    """How many places behind the point the first figure stands."""
+    places = 0
+    while value < 1 and places < 9:
+        value *= 10
+        places += 1
+    return places
+
+
+def _framed(inner: str, *, title: str, top: float, unit: Callable[[float], str], times: Sequence[int]) -> Markup:
+    axis = []
+    for tick in range(_TICKS + 1):
+        y = HEIGHT - _BOTTOM - tick / _TICKS * (HEIGHT - _TOP - _BOTTOM)
+        axis.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        if tick % 2 == 0:
+            label = unit(top * tick / _TICKS)
+            axis.append(f'<text x="{_LEFT - 4}" y="{y + 3.5:.1f}" text-anchor="end">{label}</text>')
+    for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")) if times else ():
+        at_ms = times[round(share * (len(times) - 1))]
+        x = _LEFT + share * (WIDTH - _LEFT - _RIGHT)
+        axis.append(f'<text x="{x:.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{_clock(at_ms)}</text>')
+    return Markup(  # noqa: S704  figures, and the words that were escaped
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" direction="ltr">'
+        f"<title>{escape(title)}</title>{''.join(axis)}{inner}</svg>"
+    )
+
+
+def _clock(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M")
+
+
+def _count(value: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def seconds_text(value: float) -> str:
+    if value >= 3600:
+        return f"{value / 3600:.3g} h"
+    if value >= 60:
+        return f"{value / 60:.3g} min"
+    return f"{value:.3g} s" if value >= 1 or value == 0 else f"{value * 1000:.3g} ms"
+
+
+if TYPE_CHECKING:
+    from peik.web.dashboard.board import Said, Visitor
+
+_FOLDER = Path(__file__).with_name("templates")
+
+
+class Renderer:
+    def __init__(self, words: Words, assets: Assets, clock: Clock, *, alerts: "Callable[[Visitor], int]") -> None:
+        """`alerts`: how many are ongoing that concern a visitor. Every page shows it."""
+        self.words = words
+        self._clock = clock
+        self._nav = Nav(frozenset())
+        self._alerts = alerts
+        self._jinja = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_FOLDER),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._jinja.globals.update(
+            static=assets.url,
+            languages=LANGUAGES,
+            version=__version__,
+            utc=utc_text,
+            Role=Role,
+            pretty=pretty,
+            secs=seconds_text,
+            without_secrets=shown_address,
+        )
+
+    def open(self, paths: Collection[str]) -> None:
+        """Links lead to these pages only."""
+        self._nav = Nav(frozenset(paths))
+
+    def render(
+        self,
+        template: str,
+        *,
+        request: Request,
+        visitor: "Visitor | None",
+        language: str = "en",
+        theme: str = "auto",
+        said: "Said | None" = None,
+        context: Mapping[str, object],
+    ) -> str:
+        language = language if visitor is None else visitor.language
+        now_ms = self._clock.wall_ms()
+        path = request.url.path
+
+        def say(key: str, **places: object) -> str:
+            return self.words.say(language, key, **places)
+
+        def with_query(**changed: object) -> str:
+            """This page with some of its query changed; None takes one away."""
+            query = {**request.query_params, **changed}
+            kept = {name: value for name, value in query.items() if value not in (None, "")}
+            return f"{path}?{urlencode(kept)}" if kept else path
+
+        def problem_text(problem: Problem) -> str:
+            known = f"problem_{problem.code}"
+            return say(known) if known in self.words else problem.detail
+
+        values: dict[str, object] = {
+            "t": say,
+            "knows": self.words.__contains__,
+            "problem_text": problem_text,
+            "with_query": with_query,
+            "query": dict(request.query_params),
+            "path": path,
+            "visitor": visitor,
+            "csrf": "" if visitor is None else visitor.csrf,
+            "language": language,
+            "direction": "rtl" if language in RTL else "ltr",
+            "theme": theme if visitor is None else visitor.theme,
+            "nav": () if visitor is None else self._nav.groups(visitor.role, path, is_whole=visitor.bot_ids is None),
+            "has_page": self._nav.has,
+            "alerts_count": 0 if visitor is None else self._alerts(visitor),
+            "age": lambda ms: age_text(ms, now_ms, say),
+            "now_ms": now_ms,
+            "said": said,
+            "problem": None,
+        }
+        return self._jinja.get_template(template).render({**values, **context})
+
+
+def pretty(value: object) -> str:
+    """JSON for people: indented, with letters of all scripts as they are. Text that is no JSON stays as it is."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return str(value)
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
