@@ -19,7 +19,7 @@ from bench.load import BOT_ID, TOKEN, call
 from bench.loop import run
 from bench.stub import Stub
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.events import Event, Settled
 from peik.core.letter import State
 from peik.core.token import Token
@@ -34,7 +34,7 @@ PATIENCE_S = 300.0
 
 
 def accept_one_caller(ground: Ground) -> Figures:
-    async def work(peik: Office) -> float:
+    async def work(peik: Runtime) -> float:
         letters = ground.share(SINGLE_LETTERS)
         for number in range(letters):
             await peik.desk.accept([call(number)])
@@ -44,14 +44,14 @@ def accept_one_caller(ground: Ground) -> Figures:
 
 
 def accept_many_callers(ground: Ground) -> Figures:
-    async def work(peik: Office) -> float:
+    async def work(peik: Runtime) -> float:
         await accept_by_callers(peik, ground.letters)
         return ground.letters
 
     return {"accept_50": run(accepting(ground, work))}
 
 
-async def accept_by_callers(peik: Office, letters: int) -> None:
+async def accept_by_callers(peik: Runtime, letters: int) -> None:
     """Callers at once, each with one letter at a time."""
 
     async def one_caller(first: int) -> None:
@@ -62,7 +62,7 @@ async def accept_by_callers(peik: Office, letters: int) -> None:
 
 
 def accept_batches(ground: Ground) -> Figures:
-    async def work(peik: Office) -> float:
+    async def work(peik: Runtime) -> float:
         await accept_in_batches(peik, 2 * ground.letters)
         return 2 * ground.letters
 
@@ -84,7 +84,7 @@ def drain(ground: Ground) -> Figures:
     return {"drain": ground.letters / taken_s}
 
 
-async def drained(peik: Office, letters: int) -> float:
+async def drained(peik: Runtime, letters: int) -> float:
     """Resume the bot; the seconds until all of its letters are settled."""
     ended = _Ended(letters)
     peik.events.listen(ended)
@@ -147,7 +147,7 @@ def config(ground: Ground, store: str | None = None) -> Config:
 
 
 @asynccontextmanager
-async def opened(ground: Ground, *, is_paused: bool, store: str | None = None) -> AsyncIterator[Office]:
+async def opened(ground: Ground, *, is_paused: bool, store: str | None = None) -> AsyncIterator[Runtime]:
     async with running(config(ground, store)) as peik:
         if is_paused:
             record = msgspec.structs.replace(peik.desk.bot(BOT_ID), paused="a measurement begins")
@@ -156,7 +156,7 @@ async def opened(ground: Ground, *, is_paused: bool, store: str | None = None) -
         yield peik
 
 
-async def accepting(ground: Ground, work: Callable[[Office], Awaitable[float]], *, store: str | None = None) -> float:
+async def accepting(ground: Ground, work: Callable[[Runtime], Awaitable[float]], *, store: str | None = None) -> float:
     """Letters a second, each counted when its caller was told that it is durable."""
     async with opened(ground, is_paused=True, store=store) as peik:
         began = time.monotonic()
@@ -166,7 +166,7 @@ async def accepting(ground: Ground, work: Callable[[Office], Awaitable[float]], 
         return rate
 
 
-async def accept_in_batches(peik: Office, letters: int) -> None:
+async def accept_in_batches(peik: Runtime, letters: int) -> None:
     for first in range(0, letters, BATCH):
         await peik.desk.accept([call(number) for number in range(first, min(first + BATCH, letters))])
 

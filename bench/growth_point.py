@@ -18,7 +18,7 @@ from bench.loop import run
 from bench.payload import params
 from bench.updates_stub import CHATS, FIRST_ID, updates
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.clock import SystemClock
 from peik.core.arrival import Update, read_update
 from peik.core.call import read_call
@@ -26,7 +26,7 @@ from peik.core.documents import Contact
 from peik.core.events import Event, Events, Settled
 from peik.core.letter import Draft, State
 from peik.core.token import Token
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import BotRecord, LetterFilter, Store
 from peik.settings.config import Config, load
 from peik.storage.sqlite.store import SqliteStore
@@ -150,7 +150,7 @@ async def _measure(point: Point) -> Figures:
         return await _accepting(peik, point)
 
 
-async def _accepting(peik: Office, point: Point) -> dict[str, float]:
+async def _accepting(peik: Runtime, point: Point) -> dict[str, float]:
     # Senders read what waits when they begin, and once more with their first letter: what that costs is a start's, and no
     # letter's. Quiet in between as well, or a late one would read beside the measurement.
     await _quiet()
@@ -182,7 +182,7 @@ async def _quiet() -> None:
         quiet = quiet + 1 if time.process_time() - before < QUIET_S * QUIET_SHARE else 0
 
 
-async def _keep_paused(peik: Office, point: Point, reason: str | None) -> None:
+async def _keep_paused(peik: Runtime, point: Point, reason: str | None) -> None:
     """For whoever opens the file next. Nobody is told here: what a pause costs is no letter's cost."""
     bots = [peik.desk.bot(bot) for bot in _bots(point)]
     await asyncio.gather(*(peik.store.save_bot(msgspec.structs.replace(bot, paused=reason)) for bot in bots))
@@ -223,7 +223,7 @@ def _memory_mb() -> float:
     return float(psutil.Process().memory_info().rss) / 1e6
 
 
-async def _arrivals(peik: Office, point: Point) -> dict[str, float]:
+async def _arrivals(peik: Runtime, point: Point) -> dict[str, float]:
     pages = list(_updates(point.arrivals, point.measured, page=UPDATE_PAGE))
     await _quiet()
     began = time.process_time()
@@ -255,14 +255,16 @@ def _updates(start: int, many: int, *, page: int) -> Iterator[list[Update]]:
         ]
 
 
-def _calls(point: Point, numbers: range) -> list[Call]:
+def _calls(point: Point, numbers: range) -> list[LetterCall]:
     return [_call(point, number) for number in numbers]
 
 
-def _call(point: Point, number: int) -> Call:
+def _call(point: Point, number: int) -> LetterCall:
     """Chats write in no order of theirs. One after the other, each letter would stand beside the one before it in every index."""
     spread = number * SPREAD % SPREAD_MOST
-    return Call(method="sendMessage", params=params(spread, chats=point.chats), bot_id=FIRST_BOT + number % point.bots)
+    return LetterCall(
+        method="sendMessage", params=params(spread, chats=point.chats), bot_id=FIRST_BOT + number % point.bots
+    )
 
 
 class _Settled:

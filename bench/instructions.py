@@ -23,7 +23,7 @@ import msgspec
 from bench.load import BOT_ID, TOKEN, call
 from bench.updates_stub import updates
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.arrival import read_update
 from peik.core.events import Event, Settled
 from peik.core.outcome import Reply
@@ -42,20 +42,20 @@ _ANSWER = (
     b'"chat":{"id":1000001,"first_name":"Reader","type":"private"},"date":1763200000,"text":"Your order has left."}}'
 )
 
-Work = Callable[[Office, int], Awaitable[None]]
+Work = Callable[[Runtime, int], Awaitable[None]]
 
 
-async def accept_one(peik: Office, letters: int) -> None:
+async def accept_one(peik: Runtime, letters: int) -> None:
     for number in range(letters):
         await peik.desk.accept([call(number)])
 
 
-async def accept_batch(peik: Office, letters: int) -> None:
+async def accept_batch(peik: Runtime, letters: int) -> None:
     for first in range(0, letters, BATCH):
         await peik.desk.accept([call(number) for number in range(first, first + BATCH)])
 
 
-async def deliver(peik: Office, letters: int) -> None:
+async def deliver(peik: Runtime, letters: int) -> None:
     """Accepted, tried, settled: the whole way."""
     left = letters
     ended = asyncio.Event()
@@ -71,7 +71,7 @@ async def deliver(peik: Office, letters: int) -> None:
     await ended.wait()
 
 
-async def take_in(peik: Office, letters: int) -> None:
+async def take_in(peik: Runtime, letters: int) -> None:
     """Updates, a page at a time."""
     await peik.store.inbox.open_inbox(BOT_ID, server="bench", at_ms=AT_MS)
     every = [read_update(one) for one in updates(1_763_000_000, letters)]

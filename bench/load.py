@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import msgspec
 
 from bench.payload import BOT_ID, CHATS, TEXT_BYTES, TOKEN, params
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 
 __all__ = ["BOT_ID", "CHATS", "TEXT_BYTES", "TOKEN", "batch_bodies", "call", "params"]
 
 _encode = msgspec.json.Encoder().encode
 
 
-def call(number: int) -> Call:
-    return Call(method="sendMessage", params=params(number))
+def call(number: int) -> LetterCall:
+    return LetterCall(method="sendMessage", params=params(number))
 
 
 def batch_bodies(letters: int, *, per_batch: int) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from bench.ground import Ground
 from peik.app.lifetime import running
 from peik.core.outcome import Reply
 from peik.core.token import Token
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.settings.config import load
 from peik.storage.executor import InlineExecutor
 from peik.telegram.port import Request
@@ -94,7 +94,7 @@ def _peik(ground: Ground, letters: int) -> Figures:
             is_alone=True,
         ) as peik:
             outages = asyncio.ensure_future(_outages(telegram))
-            calls = [Call(method="sendMessage", params=_params(number)) for number in range(letters)]
+            calls = [LetterCall(method="sendMessage", params=_params(number)) for number in range(letters)]
             ids = [one.letter_id for one in await peik.desk.accept(calls)]
             while (await peik.desk.tallies())[BOT_ID].completed < letters:
                 tally = (await peik.desk.tallies())[BOT_ID]

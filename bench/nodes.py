@@ -28,9 +28,9 @@ from bench.load import params
 from bench.loop import run
 from bench.stub import Stub, running_stub
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.events import Events
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.settings.config import load
 from proofs.nodes.databases import Database, Postgres, database
 
@@ -238,7 +238,7 @@ async def _node(store: str, api_root: str) -> None:
             print(await _done(peik, line[0], [int(one) for one in line[1:]]), flush=True)
 
 
-async def _done(peik: Office, order: str, figures: Sequence[int]) -> str:
+async def _done(peik: Runtime, order: str, figures: Sequence[int]) -> str:
     match order:
         case "held":
             return str(sum(peik.leases.holds(bot) for bot in BOTS))
@@ -268,8 +268,8 @@ async def _done(peik: Office, order: str, figures: Sequence[int]) -> str:
     raise ValueError(order)
 
 
-def _call(number: int) -> Call:
-    return Call(method="sendMessage", params=params(number), bot_id=BOTS[number % len(BOTS)])
+def _call(number: int) -> LetterCall:
+    return LetterCall(method="sendMessage", params=params(number), bot_id=BOTS[number % len(BOTS)])
 
 
 # ---- showing ----

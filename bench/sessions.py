@@ -29,11 +29,11 @@ from telethon import types
 
 from peik.accounts.budget import Budget
 from peik.accounts.events import SessionDown, SessionUp
-from peik.accounts.feeds import Wanted
-from peik.accounts.service import SessionsDesk
+from peik.accounts.feeds import FeedFilter
+from peik.accounts.service import AccountService
 from peik.accounts.telethon.client import TelethonClients
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.clock import SystemClock
 from peik.core.events import Event, Events
 from peik.settings.config import load
@@ -79,13 +79,13 @@ class World:
         self.late: dict[str, list[float]] = {}  # by what goes on: seconds from Telegram to the reader
         self.sick: OneAccount | None = None
         self.what = "warm-up"
-        self.office: Office
+        self.office: Runtime
 
     def clients(self, *, session_id: str, **wanted: Any) -> Any:
         return self.made[session_id](session_id=session_id, **wanted)
 
     @property
-    def desk(self) -> SessionsDesk:
+    def desk(self) -> AccountService:
         assert self.office.sessions is not None
         return self.office.sessions
 
@@ -112,7 +112,7 @@ class World:
     # ---- what is measured ----
 
     async def read(self) -> None:
-        follower = await self.desk.follow(Wanted())
+        follower = await self.desk.follow(FeedFilter())
         while not follower.is_over:
             lines = await follower.next(timeout_s=5.0)
             now = time.perf_counter()

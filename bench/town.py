@@ -13,19 +13,19 @@ import msgspec
 from bench.board import BOTS, CHATS, REASONS, fill
 from peik.admin import audit
 from peik.admin.audit import AuditLine
-from peik.broadcasts.model import Broadcast, Counts, Phase, Recipient, RecipientState
-from peik.broadcasts.repository import Book
+from peik.broadcasts.model import Broadcast, Phase, Recipient, RecipientCounts, RecipientState
+from peik.broadcasts.repository import BroadcastRepository
 from peik.clock import SystemClock
 from peik.core.arrival import Update, read_update
 from peik.core.documents import Contact, ContactFilter, Filing
 from peik.core.token import Token
 from peik.inbox.store import Burial
-from peik.jobs.model import End, JobDraft, Ran
+from peik.jobs.model import JobDraft, JobEnd, Ran
 from peik.jobs.store import KindTerms
 from peik.monitoring.figures import MINUTE_MS, SHOWN_MINUTES
 from peik.monitoring.figures import SHELF as MINUTES
 from peik.monitoring.values import ACCEPTED, DELIVERED, Sums
-from peik.notifications.model import TEMPLATES, USERS, Link, Template, User, filed
+from peik.notifications.model import TEMPLATES, USERS, Template, User, UserLink, filed
 from peik.outbox.store import BotRecord
 from peik.storage.sqlite.store import SqliteStore
 
@@ -157,7 +157,7 @@ async def _shut_chats(store: SqliteStore, now_ms: int) -> None:
 
 async def _broadcasts(store: SqliteStore, now_ms: int) -> None:
     """One that rests half way, and one for all known chats that nobody has started."""
-    book = Book(store.papers)
+    book = BroadcastRepository(store.papers)
     half = RECIPIENTS // 2
     common = {
         "bot_id": BOTS[0],
@@ -165,7 +165,7 @@ async def _broadcasts(store: SqliteStore, now_ms: int) -> None:
         "params": '{"text":"Spring is here"}',
         "created_at_ms": now_ms,
     }
-    counts = Counts(delivered=half - half // 10, blocked=half // 10)
+    counts = RecipientCounts(delivered=half - half // 10, blocked=half // 10)
     sent = Broadcast(
         id=SENT, name="spring", phase=Phase.PAUSED, total=RECIPIENTS, counts=counts, next=half + 1, **common
     )
@@ -195,8 +195,8 @@ async def _jobs(store: SqliteStore, now_ms: int) -> None:
 
 def _ran(job_id: int, run: int) -> Ran:
     if job_id % 10:
-        return Ran(job_id=job_id, run=run, end=End.DONE, result='{"files":1}')
-    return Ran(job_id=job_id, run=run, end=End.HOPELESS, reason=f"The site answered 40{job_id % 4}.")
+        return Ran(job_id=job_id, run=run, end=JobEnd.DONE, result='{"files":1}')
+    return Ran(job_id=job_id, run=run, end=JobEnd.HOPELESS, reason=f"The site answered 40{job_id % 4}.")
 
 
 async def _papers(store: SqliteStore, now_ms: int) -> None:
@@ -222,7 +222,7 @@ def _audited(now_ms: int) -> Iterator[Filing]:
 
 def _users(now_ms: int) -> Iterator[Filing]:
     for number in range(USERS_LINKED):
-        user = User(user_id=f"user-{number}", link=Link(bot_id=BOTS[0], chat_id=number + 1, since_ms=now_ms))
+        user = User(user_id=f"user-{number}", link=UserLink(bot_id=BOTS[0], chat_id=number + 1, since_ms=now_ms))
         yield filed(USERS, user.user_id, user)
 
 

@@ -21,7 +21,7 @@ JUMP_MS = 5 * 60_000  # a clock that is corrected little by little is never so f
 START_MS = 60 * 60_000  # Peik was off for so long, and nobody wonders
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class SettledTime(msgspec.Struct, frozen=True, kw_only=True):
     """Offsets are between the wall and steady seconds. `doubted_ms` is what the wall shows, if it is not believed yet."""
 
     offset_ms: int
@@ -38,7 +38,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
         return int(steady_s * 1000) + self.offset_ms
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptTime(msgspec.Struct, frozen=True, kw_only=True):
     """What a store keeps of it, for the next start."""
 
     settled_ms: int
@@ -46,31 +46,31 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     held_s: float = 0.0
 
 
-def look(known: Settled, *, steady_s: float, wall_ms: int, settles_s: float) -> Settled:
+def look(known: SettledTime, *, steady_s: float, wall_ms: int, settles_s: float) -> SettledTime:
     offset_ms = wall_ms - int(steady_s * 1000)
     if offset_ms <= known.offset_ms + JUMP_MS:
-        return Settled(offset_ms=offset_ms)
+        return SettledTime(offset_ms=offset_ms)
     if known.doubted_ms is None or abs(offset_ms - known.doubted_ms) > JUMP_MS:
-        return Settled(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=steady_s)
+        return SettledTime(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=steady_s)
     if steady_s - known.since_s >= settles_s:
-        return Settled(offset_ms=offset_ms)
-    return Settled(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=known.since_s)
+        return SettledTime(offset_ms=offset_ms)
+    return SettledTime(offset_ms=known.offset_ms, doubted_ms=offset_ms, since_s=known.since_s)
 
 
-def begin(kept: Kept | None, *, steady_s: float, wall_ms: int) -> Settled:
+def begin(kept: KeptTime | None, *, steady_s: float, wall_ms: int) -> SettledTime:
     """At a start. How long Peik was off cannot be known: a clock far ahead of the last known time has to hold as well."""
     offset_ms = wall_ms - int(steady_s * 1000)
     if kept is None or wall_ms <= kept.settled_ms + START_MS:
-        return Settled(offset_ms=offset_ms)
+        return SettledTime(offset_ms=offset_ms)
     has_held = abs(wall_ms - kept.wall_ms) <= START_MS
     since_s = steady_s - (kept.held_s if has_held else 0.0)
-    return Settled(offset_ms=kept.settled_ms - int(steady_s * 1000), doubted_ms=offset_ms, since_s=since_s)
+    return SettledTime(offset_ms=kept.settled_ms - int(steady_s * 1000), doubted_ms=offset_ms, since_s=since_s)
 
 
-def keep(known: Settled, *, steady_s: float) -> Kept:
+def keep(known: SettledTime, *, steady_s: float) -> KeptTime:
     offset_ms = known.offset_ms if known.doubted_ms is None else known.doubted_ms
     held_s = 0.0 if known.doubted_ms is None else steady_s - known.since_s
-    return Kept(settled_ms=known.at(steady_s), wall_ms=int(steady_s * 1000) + offset_ms, held_s=held_s)
+    return KeptTime(settled_ms=known.at(steady_s), wall_ms=int(steady_s * 1000) + offset_ms, held_s=held_s)
 
 
 class Clock(Protocol):
@@ -111,18 +111,18 @@ class SettledClock:
     def wall_ms(self) -> int:
         return self.look().at(self.steady())
 
-    def look(self) -> Settled:
+    def look(self) -> SettledTime:
         self._state = look(
             self._state, steady_s=self.steady(), wall_ms=self._clock.wall_ms(), settles_s=self._settles_s
         )
         return self._state
 
-    def begin(self, kept: Kept | None) -> Settled:
+    def begin(self, kept: KeptTime | None) -> SettledTime:
         """With what the store knows of the life before this one."""
         self._state = begin(kept, steady_s=self.steady(), wall_ms=self._clock.wall_ms())
         return self._state
 
-    def keep(self) -> Kept:
+    def keep(self) -> KeptTime:
         return keep(self.look(), steady_s=self.steady())
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 
-class Bell:
+class Wakeup:
     """One sleeper, any number of ringers. A ring while nobody sleeps is remembered, and many rings are one."""
 
     __slots__ = ("_is_rung", "_loop", "_sleeper")

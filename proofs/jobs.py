@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from peik import Job, JobInfo, Peik, QueuedJob
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.jobs.workers import Workers
 from tests.processes.programs import Program
 from tests.store.redis_server import shared
@@ -245,7 +245,7 @@ def judge(
 ) -> int:
     ends = Counter(run.end for job in jobs for run in job.history)
     waits = {job.id: site.began_at[job.id] - job.created_at.timestamp() for job in jobs if job.id in site.began_at}
-    by_worker = Counter(run.node for job in jobs for run in job.history if run.end is End.DONE)
+    by_worker = Counter(run.node for job in jobs for run in job.history if run.end is JobEnd.DONE)
     done = sum(job.is_done and job.result == SIZE_BYTES for job in jobs)
     print(
         f"most at once: {site.most} at the server, {watch.most} in the store ({watch.looks} looks); {CONCURRENCY} may"
@@ -255,7 +255,7 @@ def judge(
     print(f"first jobs waited {spread([waits[one] for one in firsts if one in waits])}")
     print(f"all jobs waited   {spread(list(waits.values()))}")
     print(f"downloads: {site.whole} whole, {site.broken} broken off")
-    print(f"runs: {', '.join(f'{count} {end}' for end, count in sorted(ends.items()))}; lost: {ends[End.LOST]}")
+    print(f"runs: {', '.join(f'{count} {end}' for end, count in sorted(ends.items()))}; lost: {ends[JobEnd.LOST]}")
     print(f"done: {done} of {asked.users * asked.each}")
     print(f"done by each worker: {', '.join(str(count) for count in sorted(by_worker.values(), reverse=True))}")
     files = [path for path in left if path.is_file()]
@@ -269,7 +269,7 @@ def judge(
             "a job ran twice at once": site.most_of_a_job > 1,
             "a job is not done": done != asked.users * asked.each,
             "something is left in the work folder": bool(left),
-            "a run was lost though nobody was killed": not asked.kills and ends[End.LOST] > 0,
+            "a run was lost though nobody was killed": not asked.kills and ends[JobEnd.LOST] > 0,
             "a worker did not end well": any(crew.ends),
         }.items()
         if is_broken

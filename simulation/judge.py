@@ -17,7 +17,7 @@ from peik.core.nodes import CHORES
 from peik.core.outcome import Reply
 from peik.telegram.port import Request
 from peik.testing.ledger import Delivery, Ledger
-from peik.testing.updates import SHORT_LIVES_S, Event, QueueId, UpdateQueue
+from peik.testing.updates import SHORT_LIVES_S, QueueId, UpdateEvent, UpdateQueue
 from simulation.network import Try
 from simulation.promises import Promise, Promises, Row, Witness
 
@@ -477,23 +477,25 @@ if TYPE_CHECKING:
 class WatchedQueue(UpdateQueue):
     """Telegram's queue of a bot. Whatever an offset deletes must be committed at that very moment."""
 
-    def __init__(self, chance: random.Random, is_stored: Callable[[Event], bool], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, chance: random.Random, is_stored: Callable[[UpdateEvent], bool], tell: Callable[[str], None]
+    ) -> None:
         super().__init__(chance)
         self._is_stored = is_stored
         self._tell = tell
         self._is_confirming = False
-        self.all: list[Event] = []
+        self.all: list[UpdateEvent] = []
         self.given_up: set[int] = set()  # by id(): what Telegram itself let go before anybody had it
 
     def push(
         self, kind: str, payload: bytes, *, now: float, expires_at: float, queue_id: QueueId | None
-    ) -> Event | None:
+    ) -> UpdateEvent | None:
         event = super().push(kind, payload, now=now, expires_at=expires_at, queue_id=queue_id)
         if event is not None:
             self.all.append(event)
         return event
 
-    def drop(self, event: Event) -> None:
+    def drop(self, event: UpdateEvent) -> None:
         if not event.is_gone and not self._is_stored(event):
             if self._is_confirming:
                 self._tell(f"update {event.id} was confirmed, and is not stored")

@@ -13,7 +13,7 @@ from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
 from peik.errors import StoreUnavailable
 from peik.storage.executor import run_in
-from peik.storage.news import Telling
+from peik.storage.news import NodeNews
 from peik.storage.sqlite import reads
 from peik.storage.sqlite.database import translate
 from peik.storage.sqlite.rows import letter_from_row
@@ -53,9 +53,9 @@ class ModelNodes:
         self._address = address
         self._node = node
         self._loop = asyncio.get_running_loop()
-        self._heard = Telling()
+        self._heard = NodeNews()
         self._stir = asyncio.Event()
-        self._untold = Telling()
+        self._untold = NodeNews()
         self._telling: asyncio.Task[None] | None = None
 
     @property
@@ -90,7 +90,7 @@ class ModelNodes:
             await asyncio.wait([self._telling])
 
     def _tell_of_leases(self) -> None:
-        telling = Telling()
+        telling = NodeNews()
         telling.leases()
         self.tell(telling)
 
@@ -142,7 +142,7 @@ class ModelNodes:
 
     # ---- telling ----
 
-    def tell(self, telling: Telling) -> None:
+    def tell(self, telling: NodeNews) -> None:
         """The others hear of it soon. Nobody waits for that, and what comes meanwhile is told together."""
         self._untold.add(telling)
         if self._untold and self._telling is None:
@@ -151,7 +151,7 @@ class ModelNodes:
     async def _tell(self) -> None:
         try:
             while self._untold:
-                telling, self._untold = self._untold, Telling()
+                telling, self._untold = self._untold, NodeNews()
                 try:
                     await self.ask(partial(self._server.ring, telling.line(self._node), teller=self._node))
                 except StoreUnavailable:
@@ -181,14 +181,14 @@ class ModelNodes:
                         await self._stir.wait()
             else:
                 await asyncio.sleep(PAUSE_S)
-        heard, self._heard = self._heard, Telling()
+        heard, self._heard = self._heard, NodeNews()
         return heard.news()
 
     async def _listens(self) -> bool:
         try:
             if not await self.ask(lambda: self._server.subscribe(self)):
                 self.ring()  # whatever was told while nobody listened
-                self.tell(Telling())
+                self.tell(NodeNews())
         except StoreUnavailable:
             return False
         return True

@@ -18,14 +18,14 @@ from peik.core.nodes import FileStore
 from peik.errors import Problem, StartError
 from peik.outbox.store import BotRecord, Followed, Marked, StoreListener, Stub
 from peik.storage.executor import run_in
-from peik.storage.news import Telling
-from peik.storage.sqlite.commit import Batch, Slot
-from peik.storage.sqlite.documents import SqliteContacts, SqlitePapers
+from peik.storage.news import NodeNews
+from peik.storage.sqlite.commit import Slot, SqliteBatch
+from peik.storage.sqlite.documents import SqliteContacts, SqliteDocuments
 from peik.storage.sqlite.erasure import SqliteForgetting
 from peik.storage.sqlite.jobs import SqliteJobs
 from peik.storage.sqlite.reads import adopt_marks
 from peik.storage.sqlite.store import SqliteStore
-from peik.storage.sqlite.writer import Writer
+from peik.storage.sqlite.writer import SqliteWriter
 from simulation.model_inbox import ModelInbox
 from simulation.model_nodes import ModelFiles, ModelNodes
 from simulation.processes import Process
@@ -33,7 +33,7 @@ from simulation.server import Server, load
 from simulation.wire import Link, Ticket, Wire
 
 
-class ModelBatch(Batch):
+class ModelBatch(SqliteBatch):
     """A commit under leases. `doubts` are commits of the same node whose answers were lost; `step` is this one's number."""
 
     mark_sql = load()["mark"]
@@ -138,7 +138,7 @@ class ModelStore(SqliteStore):
             for wire in (writing, reading):
                 await run_in(wire, lambda: None)
             await self.nodes.open()
-            self._writer = Writer(self._connection, writing, make_batch=self._make_batch, ahead=1)
+            self._writer = SqliteWriter(self._connection, writing, make_batch=self._make_batch, ahead=1)
         except (apsw.Error, Problem) as error:  # it may have died since
             raise StartError(f"Cannot open the server's store: {error}") from error
         self.epoch = 0
@@ -149,7 +149,7 @@ class ModelStore(SqliteStore):
         self.jobs = SqliteJobs(
             collect=self._collect, read=self._read, now_ms=self._server.now_ms, node=lambda: self.nodes.node
         )
-        self.papers = SqlitePapers(collect=self._collect, read=self._read)
+        self.papers = SqliteDocuments(collect=self._collect, read=self._read)
         self.contacts = SqliteContacts(collect=self._collect, read=self._read)
         self.forgetting = SqliteForgetting(
             write=self._write, read=self._read, alone=self._read_alone, busy_ms=self._busy_ms
@@ -202,7 +202,7 @@ class ModelStore(SqliteStore):
     ) -> None:
         def stored(marked: Marked) -> None:
             if marked.error is None:
-                telling = Telling()
+                telling = NodeNews()
                 for one in settlements:
                     if one.state.is_final:
                         telling.ended(one.bot_id, [one.letter_id])
@@ -212,7 +212,7 @@ class ModelStore(SqliteStore):
         super().advance(settlements, marks, epoch=epoch, at_ms=at_ms, done=stored)
 
     async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
-        def adopt(batch: Batch) -> list[Letter]:
+        def adopt(batch: SqliteBatch) -> list[Letter]:
             if not list(batch.connection.execute(load()["is_last"], (bot_id, epoch))):
                 return []  # one that held the lease once must not take them from the next
             return adopt_marks(batch.connection, bot_id, epoch)
@@ -226,7 +226,7 @@ class ModelStore(SqliteStore):
 
     def _overhear(self, bot_ids: set[int], ended: Sequence[Stub | Followed]) -> None:
         """Letters of these bots joined or left their lanes."""
-        telling = Telling()
+        telling = NodeNews()
         if not self._is_accepting:
             for bot_id in sorted(bot_ids):
                 telling.lanes(bot_id)
@@ -235,7 +235,7 @@ class ModelStore(SqliteStore):
         self.nodes.tell(telling)
 
     def _offer(self, slots: Sequence[Slot]) -> None:
-        telling = Telling()
+        telling = NodeNews()
         for slot in slots:
             if slot.repeat_of is None:
                 telling.due(slot.draft.expires_at_ms)
@@ -252,42 +252,42 @@ class ModelStore(SqliteStore):
 
     async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
         await super().resolve(letter_id, arrived=arrived, at_ms=at_ms)
-        self._say(Telling.everything)
+        self._say(NodeNews.everything)
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
         await super().readdress(bot_id, old, new)
-        self._say(Telling.chats, bot_id)
-        self._say(Telling.lanes, bot_id)
+        self._say(NodeNews.chats, bot_id)
+        self._say(NodeNews.lanes, bot_id)
 
     async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
         await super().shut_chat(bot_id, chat, reason, at_ms=at_ms)
-        self._say(Telling.chats, bot_id)
+        self._say(NodeNews.chats, bot_id)
 
     async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
         await super().hold(bot_id, chat, until_ms)
-        self._say(Telling.chats, bot_id)
+        self._say(NodeNews.chats, bot_id)
 
     async def save_bot(self, record: BotRecord) -> None:
         await super().save_bot(record)
-        self._say(Telling.records)
+        self._say(NodeNews.records)
 
     async def remove_bot(self, bot_id: int) -> None:
         await super().remove_bot(bot_id)
-        self._say(Telling.records)
-        self._say(Telling.consumers)
+        self._say(NodeNews.records)
+        self._say(NodeNews.consumers)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
         added = await super().add_key(key, webhook_secret=webhook_secret)
-        self._say(Telling.records)
+        self._say(NodeNews.records)
         return added
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
         is_known = await super().revoke_key(key_id, at_ms=at_ms)
-        self._say(Telling.records)
+        self._say(NodeNews.records)
         return is_known
 
     def _say(self, what: Callable[..., None], *about: Any) -> None:
-        telling = Telling()
+        telling = NodeNews()
         what(telling, *about)
         self.nodes.tell(telling)
 

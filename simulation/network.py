@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Request
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.telegram import Telegram
@@ -115,11 +115,11 @@ class WeatherCarrier(SimCarrier):
 
         def vanish() -> None:
             """Nobody hears of it any more: a reset, or silence until the time is up."""
-            silent = Reply(fault=Fault.TIMEOUT, detail="no answer in time")
+            silent = Reply(fault=NetworkFault.TIMEOUT, detail="no answer in time")
             if is_cut() or chance.random() < weather.hangs:
                 self._later(max(0.0, one.started_at + request.timeout_s - self._loop.time()), lambda: tell(silent))
             else:
-                tell(Reply(fault=Fault.RESET, detail="connection reset"))
+                tell(Reply(fault=NetworkFault.RESET, detail="connection reset"))
 
         def answered(reply: Reply) -> None:
             if is_cut() or chance.random() < weather.lost_after:
@@ -138,7 +138,7 @@ class WeatherCarrier(SimCarrier):
         if chance.random() < weather.refused or (is_cut() and chance.random() < 0.5):
             # No connection was open, and none can be had.
             self._tally.refused += 1
-            fault = Fault.CONNECT_TIMEOUT if is_cut() else Fault.REFUSED
+            fault = NetworkFault.CONNECT_TIMEOUT if is_cut() else NetworkFault.REFUSED
             gone = Reply(fault=fault, left=False, detail="no connection")
             self._later(CONNECT_S if is_cut() else LATENCY_S, lambda: tell(gone))
         else:

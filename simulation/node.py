@@ -12,19 +12,19 @@ import structlog
 
 from peik.app import rest
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core import events
-from peik.core.address import Reach
+from peik.core.address import AddressReach
 from peik.core.arrival import Arrival
 from peik.errors import StartError, Unavailable
 from peik.gateway.app import Gateway
 from peik.inbox.consumers import Handling
 from peik.inbox.delivery import Absent
-from peik.inbox.store import Pushed
+from peik.inbox.store import PushAnswer
 from peik.monitoring.log import EventLog
 from peik.outbox.store import Posted
 from peik.settings.config import Config
-from peik.storage.executor import Ended
+from peik.storage.executor import Finished
 from peik.storage.open import AnyStore, store_of
 from peik.testing.virtual import VirtualClock
 from simulation.network import App, WeatherCarrier
@@ -51,15 +51,15 @@ class SlowExecutor:
         self._loop = asyncio.get_running_loop()
         self._free_at = 0.0
 
-    def run(self, work: Callable[[], T], done: Callable[[Ended[T]], None]) -> None:
+    def run(self, work: Callable[[], T], done: Callable[[Finished[T]], None]) -> None:
         def now() -> None:
             try:
                 failure = 0.0 if work.__name__ == "close" else self._failure()
                 if failure and self._chance.random() < failure:
                     raise apsw.IOError("disk I/O error")
-                ended = Ended(work(), None)
+                ended = Finished(work(), None)
             except BaseException as error:  # noqa: BLE001  it is raised again where the work was asked for
-                ended = Ended(None, error)
+                ended = Finished(None, error)
             if not self._process.is_dead:  # it may have died in the middle of it
                 done(ended)
 
@@ -90,7 +90,7 @@ class Node:
         self.world = world
         self.name = name
         self.process: Process | None = None
-        self.office: Office | None = None
+        self.office: Runtime | None = None
         self.app: App | None = None
         self.clock: VirtualClock = world.clock
         self.is_apart = False  # from Telegram, while the others are not
@@ -261,10 +261,10 @@ class _Pusher:
         self._process = process
 
     async def push(
-        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
-    ) -> Pushed:
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: AddressReach
+    ) -> PushAnswer:
         take = partial(self._world.take_push, url, body)
-        return await _carried(self._world, self._process, take, timeout_s) or Pushed(why="no answer in time")
+        return await _carried(self._world, self._process, take, timeout_s) or PushAnswer(why="no answer in time")
 
     async def close(self) -> None: ...
 

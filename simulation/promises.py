@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from peik.core.arrival import Update, read_update
-from peik.testing.updates import Event
+from peik.testing.updates import UpdateEvent
 
 NAME = re.compile(r"L\d+")
 
@@ -186,7 +186,7 @@ class Witness:
         sql = "SELECT number FROM arrivals WHERE bot_id = ? AND lane = ? AND digest = ? AND replay_of IS NULL"
         return [row[0] for row in self.look(sql, bot_id, update.lane, update.digest)]
 
-    def has(self, bot_id: int, event: Event) -> bool:
+    def has(self, bot_id: int, event: UpdateEvent) -> bool:
         return bool(self.numbers_of(bot_id, read_update(event.body)))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.nodes import CHORES
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
@@ -154,7 +154,7 @@ class ServerWorld(World):
                 found.append(node)
         return found
 
-    def holder(self, bot_id: int) -> Office | None:
+    def holder(self, bot_id: int) -> Runtime | None:
         return next((node.office for node in self.believers(bot_id)), None)
 
     def look_at_owners(self) -> None:

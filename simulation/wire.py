@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from peik.errors import InDoubt, StoreUnavailable
-from peik.storage.executor import Ended
+from peik.storage.executor import Finished
 from simulation.processes import OUTSIDE, Process
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Wire:
         self._loop = asyncio.get_running_loop()
         self._free_at = 0.0
 
-    def run(self, work: Callable[[], T], done: Callable[[Ended[T]], None]) -> None:
+    def run(self, work: Callable[[], T], done: Callable[[Finished[T]], None]) -> None:
         _Trip(self, work, done).start()
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class _Trip(Generic[T]):
 
     __slots__ = ("_began_at", "_done", "_is_over", "_process", "_ticket", "_wire", "_work")
 
-    def __init__(self, wire: Wire, work: Callable[[], T], done: Callable[[Ended[T]], None]) -> None:
+    def __init__(self, wire: Wire, work: Callable[[], T], done: Callable[[Finished[T]], None]) -> None:
         self._wire = wire
         self._work = work
         self._done = done
@@ -116,14 +116,14 @@ class _Trip(Generic[T]):
         wire, link = self._wire, self._wire.link
         if self._process is None or link.is_cut:
             wait_s = PATIENCE_S if link.is_cut else LATENCY_S
-            wire.at(self._began_at + wait_s, lambda: self._tell(Ended(None, _refused())))
+            wire.at(self._began_at + wait_s, lambda: self._tell(Finished(None, _refused())))
         elif wire.chance.random() < link.lost_before:
             self._vanish()
         else:
             turn_at = wire.turn_at(LATENCY_S + wire.chance.uniform(0.0, link.delay_s))
             wire.at(turn_at, self._arrive)
             if turn_at > self._began_at + PATIENCE_S:
-                wire.at(self._began_at + PATIENCE_S, lambda: self._tell(Ended(None, _silent())))
+                wire.at(self._began_at + PATIENCE_S, lambda: self._tell(Finished(None, _silent())))
 
     def _arrive(self) -> None:
         wire, link, process = self._wire, self._wire.link, self._process
@@ -137,28 +137,28 @@ class _Trip(Generic[T]):
             back_at = wire.now() + LATENCY_S + wire.chance.uniform(0.0, link.delay_s)
             wire.at(back_at, lambda: self._tell(ended))
 
-    def _perform(self) -> Ended[T]:
+    def _perform(self) -> Finished[T]:
         assert self._process is not None
         try:
             self._wire.begin(self._process, self._ticket)
-            return Ended(self._work(), None)
+            return Finished(self._work(), None)
         except BaseException as error:  # noqa: BLE001  it is raised again where the work was asked for
-            return Ended(None, error)
+            return Finished(None, error)
 
     def _vanish(self) -> None:
         """A reset, or silence until patience ends."""
         wire = self._wire
         if wire.link.is_cut or wire.chance.random() < wire.link.hangs:
-            wire.at(self._began_at + PATIENCE_S, lambda: self._tell(Ended(None, _silent())))
+            wire.at(self._began_at + PATIENCE_S, lambda: self._tell(Finished(None, _silent())))
         else:
-            wire.at(wire.now() + LATENCY_S, lambda: self._tell(Ended(None, _reset())))
+            wire.at(wire.now() + LATENCY_S, lambda: self._tell(Finished(None, _reset())))
 
-    def _tell(self, ended: Ended[T]) -> None:
+    def _tell(self, ended: Finished[T]) -> None:
         if not self._is_over:
             self._is_over = True
             self._wire.node.tell(self._hear, ended)
 
-    def _hear(self, ended: Ended[T]) -> None:
+    def _hear(self, ended: Finished[T]) -> None:
         if isinstance(ended.error, InDoubt):
             self._wire.doubt(self._ticket)
         self._done(ended)

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core import events
-from peik.inbox.store import Pushed
+from peik.inbox.store import PushAnswer
 from peik.outbox.store import Posted
 from peik.settings.config import Config, load
 from peik.testing.deliveries import PushResult
@@ -216,12 +216,12 @@ class World:
         headers = {"content-type": "multipart/form-data; boundary=seam"}
         return await self.ask("POST", f"/bot{self.tokens[bot_id]}/{method}", headers=headers, body=body, timeout_s=75.0)
 
-    async def take_push(self, url: str, body: bytes, tell: Callable[[Pushed], None]) -> None:
+    async def take_push(self, url: str, body: bytes, tell: Callable[[PushAnswer], None]) -> None:
         """Peik pushes an update to a bot's webhook."""
         if not await self._goes_through():
             return
         program = next(one for one in self.programs if one.url == url)
-        answer = Pushed(status=await program.take_push(body))
+        answer = PushAnswer(status=await program.take_push(body))
         if await self._goes_through():
             tell(answer)
 
@@ -310,7 +310,7 @@ class World:
         if len(owners) > 1:
             self.judge.note(f"{' and '.join(owners)} both own the store")
 
-    def holder(self, bot_id: int) -> Office | None:
+    def holder(self, bot_id: int) -> Runtime | None:
         """Who acts for a bot now."""
         return next(
             (one.office for one in self.nodes if one.office is not None and one.office.leases.holds(bot_id)), None

@@ -3,7 +3,7 @@
 from typing import Any
 
 from docs.pages.markdown import table
-from peik.alerts.rules import RULES, Noticed, Rule
+from peik.alerts.rules import RULES, AlertRule, Noticed
 
 
 def alerts_parts() -> list[str]:
@@ -21,7 +21,7 @@ def alerts_parts() -> list[str]:
     ]
 
 
-def _over(rule: Rule[Any]) -> str:
+def _over(rule: AlertRule[Any]) -> str:
     if rule.is_moment:
         return "it happens, and is not told as over"
     if rule.event is Noticed:

@@ -1,7 +1,7 @@
 """Telegram's errors, from the catalogue."""
 
 from docs.pages.markdown import code, table
-from peik.core.catalogue import CATALOGUE, Entry
+from peik.core.catalogue import CATALOGUE, CatalogueEntry
 
 _VERDICTS = {
     "already so": "success: the world is as the caller wants it",
@@ -35,10 +35,10 @@ def errors_parts() -> list[str]:
     ]
 
 
-def _words(entry: Entry) -> str:
+def _words(entry: CatalogueEntry) -> str:
     words = code(entry.words) if entry.words else "any"
     return f"{words}, for methods like {code(entry.methods)}" if entry.methods else words
 
 
-def _advice(entry: Entry) -> str:
+def _advice(entry: CatalogueEntry) -> str:
     return entry.advice if entry.attempts_max is None else f"{entry.advice} At most {entry.attempts_max} attempts."

@@ -1,13 +1,13 @@
 """Every metric, and what is worth an alert."""
 
 from docs.pages.markdown import code, table
-from peik.monitoring.metrics import METRICS, Kind
+from peik.monitoring.metrics import METRICS, MetricKind
 
 
 def metrics_parts() -> list[str]:
     rows = [
         (
-            code(metric.name + ("_total" if metric.kind is Kind.COUNTER else "")),
+            code(metric.name + ("_total" if metric.kind is MetricKind.COUNTER else "")),
             metric.kind.value,
             ", ".join(map(code, metric.labels)) or "none",
             metric.reach.value,

@@ -1,11 +1,11 @@
 """Every setting."""
 
 from docs.pages.markdown import code, table
-from peik.settings.table import REDIS, SETTINGS, Group, Setting
+from peik.settings.table import REDIS, SETTINGS, Setting, SettingGroup
 
 
 def settings_parts() -> list[str]:
-    ordered = sorted(SETTINGS, key=lambda one: list(Group).index(one.group))
+    ordered = sorted(SETTINGS, key=lambda one: list(SettingGroup).index(one.group))
     rows = [(code(one.variable), _default(one), one.help, ", ".join(map(code, one.variables()[1:]))) for one in ordered]
     return [
         (

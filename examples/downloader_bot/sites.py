@@ -12,7 +12,7 @@ from typing import Any
 from examples.downloader_bot.links import host_of, is_public
 from examples.downloader_bot.words import Words, megabytes, words_of
 from peik import BlockingJob, Job, JobHopeless
-from peik.jobs.job import Answers
+from peik.jobs.job import JobAnswers
 from peik.jobs.processes import run_in_process
 
 SILENCE_S = 30.0
@@ -27,7 +27,7 @@ async def fetch_from_site(job: Job, url: str, *, quality: str, bytes_max: int, m
     """The file, in the job's folder. Raises JobHopeless in the words of whoever asked, and NoSuchSite."""
     params = {**job.params, "url": url, "quality": quality, "bytes_max": bytes_max, "may_be_private": may_be_private}
     facts = {"id": job.id, "kind": job.kind, "user": job.user, "params": params, "attempt": job.attempt}
-    answers = Answers(job)
+    answers = JobAnswers(job)
     try:
         name = await run_in_process(
             fetch,

@@ -19,7 +19,7 @@ from peik.web.queries import WORD_CHARS_MAX, read_limit
 from peik.web.responses import Route, json_response, svg
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 _SMALL_BODY = 64 * 1024
 SESSION_ID_PATTERN = "^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"  # as the registry gives and takes them
@@ -90,7 +90,7 @@ class CrawlBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SessionRoutes:
-    def __init__(self, sessions: "SessionsDesk | None", access: Access) -> None:
+    def __init__(self, sessions: "AccountService | None", access: Access) -> None:
         self._sessions = sessions
         self._access = access
 
@@ -281,11 +281,11 @@ class SessionRoutes:
 
     # ---- ----
 
-    def _desk(self, request: Request, scope: Scope) -> "SessionsDesk":
+    def _desk(self, request: Request, scope: Scope) -> "AccountService":
         return admitted(self._access, request, scope, self._sessions)
 
 
-def admitted(access: Access, request: Request, scope: Scope, sessions: "SessionsDesk | None") -> "SessionsDesk":
+def admitted(access: Access, request: Request, scope: Scope, sessions: "AccountService | None") -> "AccountService":
     """The desk of accounts, for a key that may ask it so much and is not for some bots only. Raises Conflict if there is none."""
     access.admit(request, scope).must_serve_all()
     if sessions is None:

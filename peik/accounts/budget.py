@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from peik.accounts.client import Client, ClientError, Dialog, Trouble
+from peik.accounts.client import AccountClient, ClientError, Dialog, Trouble
 from peik.archive.store import Message
 from peik.clock import Clock
 
@@ -79,7 +79,7 @@ REQUEST_S = 60.0
 T = TypeVar("T")
 
 
-class Asking:
+class PatientRequests:
     """`on_flood` is told each flood wait before it is waited for, `on_calm` when it is over."""
 
     def __init__(
@@ -107,11 +107,11 @@ class Asking:
             self._is_flooded = False
             await self._on_calm()
 
-    async def dialogs(self, client: Client) -> list[Dialog]:
+    async def dialogs(self, client: AccountClient) -> list[Dialog]:
         return await self._answered(client.dialogs)
 
     async def history(
-        self, client: Client, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
+        self, client: AccountClient, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
     ) -> list[Message]:
         return await self._answered(lambda: client.history(chat_id, access, below=below, above=above, limit=limit))
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.archive.store import ChatState, FeedLine, Happening, Kept, Message, MessageFilter, Session
+from peik.archive.store import ChatState, FeedRecord, Happening, KeptCounts, Message, MessageFilter, Session
 from peik.core.outcome import Reply
 from peik.telegram.port import Request
 
@@ -69,7 +69,7 @@ class Dialog(msgspec.Struct, frozen=True, kw_only=True):
     access: bytes  # what `history` needs to open it again after a restart
 
 
-class Gap(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryGap(msgspec.Struct, frozen=True, kw_only=True):
     """Telegram said that it cannot replay what happened: the chat, or (None) the whole account, has to be read from its
     history."""
 
@@ -86,7 +86,7 @@ class Listener(Protocol):
 
     async def on_happenings(self, happenings: Sequence[Happening]) -> None: ...
 
-    async def on_gap(self, gap: Gap) -> None: ...
+    async def on_gap(self, gap: HistoryGap) -> None: ...
 
     async def on_state(self, state: bytes) -> None:
         """Where the account is in Telegram's updates, after everything before was taken."""
@@ -95,7 +95,7 @@ class Listener(Protocol):
         """The connection ended and the client does not mend it by itself: REVOKED, or it gave up. Not after `disconnect`."""
 
 
-class Client(Protocol):
+class AccountClient(Protocol):
     """One account. Everything raises ClientError and nothing else. Never two at once on one key."""
 
     async def connect(self) -> Me | None:
@@ -155,7 +155,7 @@ class ClientFactory(Protocol):
 
     def __call__(
         self, *, session_id: str, agent_id: str, secret: str | None, file: str | None, proxy: str | None
-    ) -> Client: ...
+    ) -> AccountClient: ...
 
 
 # What running sessions ask of others: a piece of the archive, rights with names, and a line to Telegram.
@@ -164,7 +164,7 @@ class ClientFactory(Protocol):
 class SeenBook(Protocol):
     """Where sessions keep what they see: see `peik.archive.store.Archive`."""
 
-    async def keep_messages(self, messages: Sequence[Message]) -> Kept: ...
+    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts: ...
 
     async def mark_deleted(
         self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
@@ -176,7 +176,7 @@ class SeenBook(Protocol):
 
     async def keep_events(self, events: Sequence[Happening]) -> int: ...
 
-    async def feed(self, lines: Sequence[FeedLine]) -> int: ...
+    async def feed(self, lines: Sequence[FeedRecord]) -> int: ...
 
     async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]: ...
 
@@ -189,7 +189,7 @@ class SeenBook(Protocol):
     async def updates_state(self, session_id: str) -> bytes | None: ...
 
 
-class Locks(Protocol):
+class SessionLocks(Protocol):
     """Rights with names, to one node at a time: see `peik.core.nodes.NodeStore`."""
 
     @property
@@ -209,11 +209,11 @@ class Rights(Protocol):
         """These are to run: letters may go out for their accounts from now on. Raises StoreUnavailable."""
 
 
-class Line(Protocol):
+class AccountLine(Protocol):
     """An account's connection, while there is one and this node may use it."""
 
     @property
-    def client(self) -> Client | None: ...
+    def client(self) -> AccountClient | None: ...
 
     @property
     def me(self) -> Me | None: ...

@@ -14,15 +14,15 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.accounts.client import ClientError, Locks, Rights, Trouble
+from peik.accounts.client import ClientError, Rights, SessionLocks, Trouble
 from peik.accounts.events import SessionLockLost
 from peik.accounts.registry import secret_context
-from peik.accounts.runner import CONNECT_S, LEAVE_S, RUNNING, Runner, Tools, Unfit, client_for, is_to_run
+from peik.accounts.runner import CONNECT_S, LEAVE_S, RUNNING, SessionRunner, SessionTools, Unfit, client_for, is_to_run
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.core.events import StoreFailed, Surprise
 from peik.core.problem import Problem
 from peik.errors import Conflict, StoreUnavailable, Unavailable, described
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 LOOK_S = 15.0  # between two looks at who came, changed or went, if no bell rings
 SAFE = 0.8  # of a lock's time, from before it was proved
@@ -54,18 +54,18 @@ class _Held:
         self.account = account  # None: it never connected
         self.ends_at = ends_at  # by the clock that never jumps
         self.is_leaving = False
-        self.runner: Runner | None = None
+        self.runner: SessionRunner | None = None
         self.task: asyncio.Task[object] | None = None
 
 
 class Crew:
-    def __init__(self, tools: Tools, locks: Locks, rights: Rights, *, look_s: float = LOOK_S) -> None:
+    def __init__(self, tools: SessionTools, locks: SessionLocks, rights: Rights, *, look_s: float = LOOK_S) -> None:
         self._tools = tools
         self._locks = locks
         self._rights = rights
         self._look_s = look_s
         self._clock = tools.clock
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._held: dict[str, _Held] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._busy: set[str] = set()  # somebody signs out of these just now
@@ -89,11 +89,11 @@ class Crew:
             if self._clock.mono() < held.ends_at:
                 held.ends_at = max(held.ends_at, began + lease_s * SAFE)
 
-    def runner_of(self, session_id: str) -> Runner | None:
+    def runner_of(self, session_id: str) -> SessionRunner | None:
         held = self._held.get(session_id)
         return None if held is None or held.is_leaving else held.runner
 
-    def line_of(self, user_id: int) -> Runner | None:
+    def line_of(self, user_id: int) -> SessionRunner | None:
         """The line of an account: see `peik.accounts.client.Line`."""
         for session_id, held in self._held.items():
             runner = held.runner
@@ -281,7 +281,7 @@ class Crew:
             raise
         lease_s = self._locks.lease_s
         held = _Held(session.user_id, FOR_EVER if lease_s is None else began + lease_s * SAFE)
-        held.runner = Runner(
+        held.runner = SessionRunner(
             session_id,
             self._tools,
             is_ours=lambda: self._clock.mono() < held.ends_at,

@@ -10,19 +10,19 @@ import msgspec
 
 from peik.accounts.answers import event_view, message_view
 from peik.accounts.events import PushBack, PushFailed, PushRefused, SessionFed
-from peik.archive.store import Archive, FeedLine, Happening, LineKind, Message
+from peik.archive.store import Archive, FeedRecord, Happening, LineKind, Message
 from peik.clock import Clock
 from peik.core.events import Event, Events, StoreFailed
 from peik.core.problem import BadInput
 from peik.errors import StoreUnavailable
 from peik.outbox.answers import rfc3339
-from peik.outbox.hooks import Verdict, judge, signed_headers
+from peik.outbox.hooks import HookVerdict, judge, signed_headers
 from peik.outbox.store import Posted, Poster
 
 
-def lines_of_messages(messages: Sequence[Message], *, at_ms: int) -> list[FeedLine]:
+def lines_of_messages(messages: Sequence[Message], *, at_ms: int) -> list[FeedRecord]:
     return [
-        FeedLine(
+        FeedRecord(
             session_id=one.session_id,
             agent_id=one.agent_id,
             key=f"m {one.chat_id} {one.message_id} {one.edited_at_ms}",
@@ -38,10 +38,10 @@ def lines_of_messages(messages: Sequence[Message], *, at_ms: int) -> list[FeedLi
 
 def lines_of_deleted(
     session_id: str, agent_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
-) -> list[FeedLine]:
+) -> list[FeedRecord]:
     """`chat_id` None: some private chat or basic group; Telegram does not tell which, and the ids are enough to know."""
     return [
-        FeedLine(
+        FeedRecord(
             session_id=session_id,
             agent_id=agent_id,
             key=f"d {chat_id or 0} {message_id}",
@@ -62,9 +62,9 @@ def lines_of_deleted(
     ]
 
 
-def lines_of_events(events: Sequence[Happening], *, at_ms: int) -> list[FeedLine]:
+def lines_of_events(events: Sequence[Happening], *, at_ms: int) -> list[FeedRecord]:
     return [
-        FeedLine(
+        FeedRecord(
             session_id=one.session_id,
             agent_id=one.agent_id,
             key=f"e {one.event_id}",
@@ -92,7 +92,7 @@ PAGE = 200
 READER_CHARS_MAX = 64
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which lines. What is None does not matter."""
 
     session_id: str | None = None
@@ -100,7 +100,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: int | None = None
     kinds: frozenset[LineKind] | None = None
 
-    def has(self, line: FeedLine) -> bool:
+    def has(self, line: FeedRecord) -> bool:
         return (
             (self.agent_id is None or line.agent_id == self.agent_id)
             and (self.chat_id is None or line.chat_id == self.chat_id)
@@ -116,7 +116,7 @@ class Feeds:
         self.is_over = False
         events.listen(self._listen, SessionFed)
 
-    async def follow(self, wanted: Wanted, *, after: Mapping[str, int] | None, reader: str | None) -> "Follower":
+    async def follow(self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None) -> "Follower":
         if reader is not None:
             if not 0 < len(reader) <= READER_CHARS_MAX or not reader.isprintable():
                 raise BadInput(code="bad_reader", detail=f"A reader has a name of 1 to {READER_CHARS_MAX} characters.")
@@ -154,7 +154,7 @@ class Follower:
         feeds: Feeds,
         archive: Archive,
         clock: Clock,
-        wanted: Wanted,
+        wanted: FeedFilter,
         *,
         places: Mapping[str, int],
         reader: str | None,
@@ -175,7 +175,7 @@ class Follower:
     def ring(self) -> None:
         self._rung.set()
 
-    async def next(self, *, timeout_s: float) -> list[FeedLine]:
+    async def next(self, *, timeout_s: float) -> list[FeedRecord]:
         """The next lines, in order for each session. Empty: there was nothing in this time, or Peik ends. Raises
         StoreUnavailable; then the places are as they were."""
         deadline = self._clock.mono() + timeout_s
@@ -201,10 +201,10 @@ class Follower:
         if self._reader is not None:
             await self._archive.save_places(self._reader, self.places, at_ms=self._clock.wall_ms())
 
-    async def _read(self) -> list[FeedLine]:
+    async def _read(self) -> list[FeedRecord]:
         wanted = self._wanted
         ends = await self._archive.fed_to(None if wanted.session_id is None else [wanted.session_id])
-        found: list[FeedLine] = []
+        found: list[FeedRecord] = []
         places = dict(self.places)
         for session_id, fed in sorted(ends.items()):
             if len(found) >= PAGE:
@@ -246,7 +246,7 @@ LIFE_S = 3600.0  # places that nobody renews are forgotten with old lines
 RETRY_S = 2.0
 
 
-class Pushing:
+class FeedPush:
     def __init__(
         self,
         *,
@@ -269,7 +269,7 @@ class Pushing:
         self._events = events
         self._endpoint = _without_path(url)
         self._follower: Follower | None = None
-        self._waiting: deque[FeedLine] = deque()  # read, and not taken by the endpoint yet
+        self._waiting: deque[FeedRecord] = deque()  # read, and not taken by the endpoint yet
         self._taken: dict[str, int] = {}  # places that are not saved yet
         self._alive_at = clock.mono()
         self._failed_at: float | None = None
@@ -308,7 +308,7 @@ class Pushing:
         if not await self._archive.places(READER):
             ends = await self._archive.fed_to()
             await self._save({BEGUN: 1, **{session_id: fed.last for session_id, fed in ends.items()}})
-        return await self._feeds.follow(Wanted(), after=None, reader=READER)
+        return await self._feeds.follow(FeedFilter(), after=None, reader=READER)
 
     def _leave(self) -> None:
         """Another node does this now, from the places that are saved."""
@@ -335,8 +335,8 @@ class Pushing:
         while self._may_push():
             posted = await self._post(_id(batch), body)
             verdict = judge(posted.status)
-            if verdict is not Verdict.AGAIN:
-                self._went(batch, is_refused=verdict is Verdict.STOP)
+            if verdict is not HookVerdict.AGAIN:
+                self._went(batch, is_refused=verdict is HookVerdict.STOP)
                 await self._move_on()
                 return
             self._ill(f"it answered {posted.status}" if posted.status else posted.why)
@@ -350,7 +350,7 @@ class Pushing:
         )
         return await self._poster.post(self._url, headers, body, timeout_s=TRY_S)
 
-    def _went(self, batch: Sequence[FeedLine], *, is_refused: bool) -> None:
+    def _went(self, batch: Sequence[FeedRecord], *, is_refused: bool) -> None:
         for line in batch:
             self._taken[line.session_id] = line.number
             self._waiting.popleft()
@@ -370,9 +370,9 @@ class Pushing:
             self._events.tell(PushBack(endpoint=self._endpoint, away_s=away_s, is_left=is_left))
 
 
-def _batch(waiting: Sequence[FeedLine]) -> list[FeedLine]:
+def _batch(waiting: Sequence[FeedRecord]) -> list[FeedRecord]:
     """What goes in one message, from the beginning of those that wait."""
-    batch: list[FeedLine] = []
+    batch: list[FeedRecord] = []
     size_bytes = 0
     for line in waiting:
         size_bytes += len(line.body.encode())
@@ -382,7 +382,7 @@ def _batch(waiting: Sequence[FeedLine]) -> list[FeedLine]:
     return batch
 
 
-def _body(batch: Sequence[FeedLine], *, at_ms: int) -> bytes:
+def _body(batch: Sequence[FeedRecord], *, at_ms: int) -> bytes:
     message = {
         "type": "session.lines",
         "timestamp": rfc3339(at_ms),
@@ -391,7 +391,7 @@ def _body(batch: Sequence[FeedLine], *, at_ms: int) -> bytes:
     return msgspec.json.encode(message)
 
 
-def _line(line: FeedLine) -> dict[str, object]:
+def _line(line: FeedRecord) -> dict[str, object]:
     return {
         "id": f"{line.session_id}:{line.number}",
         "session_id": line.session_id,
@@ -403,7 +403,7 @@ def _line(line: FeedLine) -> dict[str, object]:
     }
 
 
-def _id(batch: Sequence[FeedLine]) -> str:
+def _id(batch: Sequence[FeedRecord]) -> str:
     """The same for every try. A digest, because a session may have any name, and a header may not."""
     named = "\n".join(f"{line.session_id}:{line.number}" for line in batch)
     return f"msg_{hashlib.blake2b(named.encode(), digest_size=16, person=b'peik feed').hexdigest()}"

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from peik.accounts.budget import Asking
-from peik.accounts.client import Client, ClientError, Dialog, SeenBook, Trouble
+from peik.accounts.budget import PatientRequests
+from peik.accounts.client import AccountClient, ClientError, Dialog, SeenBook, Trouble
 from peik.accounts.events import ChatUnread, CrawlAdvanced, HolesFilled, SessionFed
 from peik.accounts.feeds import lines_of_deleted, lines_of_messages
-from peik.archive.store import ChatState, FeedLine, Message, MessageFilter
+from peik.archive.store import ChatState, FeedRecord, Message, MessageFilter
 from peik.clock import Clock
 from peik.core.events import Events
 from peik.core.problem import BadInput
 from peik.errors import Unavailable
 from peik.secrets.vault import Vault
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # How far each chat of one session is known, and what opens it: the session's chat states, changed one after the
 # other.
@@ -120,17 +120,17 @@ def is_wanted(state: ChatState) -> bool:
     return state.crawl_until_ms is not None and state.crawled_to != 0
 
 
-class Crawl:
+class HistoryCrawl:
     """All crawls of one session, a page of each by turns."""
 
-    def __init__(self, chats: ChatStates, *, book: SeenBook, asking: Asking, events: Events) -> None:
+    def __init__(self, chats: ChatStates, *, book: SeenBook, asking: PatientRequests, events: Events) -> None:
         self._chats = chats
         self._book = book
         self._asking = asking
         self._events = events
         self._last: int | None = None  # whose turn it was
 
-    async def step(self, client: Client) -> bool:
+    async def step(self, client: AccountClient) -> bool:
         """One page. Whether there may be another. Raises ClientError."""
         known = await self._chats.all()
         wanted = sorted(one.chat_id for one in known.values() if is_wanted(one))
@@ -140,7 +140,7 @@ class Crawl:
         await self._page(client, known[self._last])
         return True
 
-    async def _page(self, client: Client, state: ChatState) -> None:
+    async def _page(self, client: AccountClient, state: ChatState) -> None:
         assert state.crawled_to is not None, "it was asked for"
         try:
             page = await self._asking.history(
@@ -200,8 +200,8 @@ class Reconciler:
         chats: ChatStates,
         *,
         book: SeenBook,
-        asking: Asking,
-        bell: Bell,
+        asking: PatientRequests,
+        bell: Wakeup,
         clock: Clock,
         events: Events,
         owed_since_ms: int,
@@ -223,7 +223,7 @@ class Reconciler:
 
     # ---- from the one who listens ----
 
-    async def begin(self, client: Client) -> None:
+    async def begin(self, client: AccountClient) -> None:
         """Before the session listens for the first time: whatever is newer than what is there now is owed from here on."""
         if SHARED in await self._chats.all():
             return  # a life before this one ended between this and its first state; what came since is missing, and found
@@ -259,7 +259,7 @@ class Reconciler:
 
     # ---- one look ----
 
-    async def look(self, client: Client) -> None:
+    async def look(self, client: AccountClient) -> None:
         """At all chats. One in which nothing is missing costs its share of the list of chats. Raises ClientError, after the
         others were looked at if only one chat could not be read just now."""
         told = Counter(self._gaps)
@@ -276,7 +276,9 @@ class Reconciler:
         if self._failure is not None:
             raise self._failure
 
-    async def _look_at_channel(self, client: Client, state: ChatState, top: int, *, is_new: bool, told: int) -> None:
+    async def _look_at_channel(
+        self, client: AccountClient, state: ChatState, top: int, *, is_new: bool, told: int
+    ) -> None:
         chat_id, mark = state.chat_id, state.checked_to
         if not has_gap(state):
             if is_new:
@@ -291,7 +293,7 @@ class Reconciler:
         await self._advance(chat_id, top, began=state, told=told)
 
     async def _look_at_shared(
-        self, client: Client, dialogs: Mapping[int, Dialog], states: Mapping[int, ChatState], told: Counter[int]
+        self, client: AccountClient, dialogs: Mapping[int, Dialog], states: Mapping[int, ChatState], told: Counter[int]
     ) -> None:
         began = states.get(SHARED)
         if began is None:
@@ -312,7 +314,7 @@ class Reconciler:
         if self._failure is None:
             await self._advance(SHARED, max(top, began.checked_to), began=began, told=told[SHARED])
 
-    async def _read(self, client: Client, state: ChatState, *, above: int, since_ms: int = 0) -> int | None:
+    async def _read(self, client: AccountClient, state: ChatState, *, above: int, since_ms: int = 0) -> int | None:
         """The history above an id, into the archive: the newest id that it has. None: it could not be read."""
         # Only what was here before it is read can be missed there: what is archived meanwhile may be newer.
         here = await self._ids(state.chat_id, above=above)
@@ -346,7 +348,7 @@ class Reconciler:
             )
         return newest
 
-    def _unreadable(self, client: Client, chat_id: int, error: ClientError) -> None:
+    def _unreadable(self, client: AccountClient, chat_id: int, error: ClientError) -> None:
         """One chat keeps nobody waiting: if Telegram does not show it, or does not answer for it, the others are read."""
         if error.trouble is Trouble.REFUSED:
             self._unread.add(chat_id)
@@ -363,7 +365,7 @@ class Reconciler:
         await self._feed(lines_of_deleted(self._session_id, self._agent_id, told_of, gone, at_ms=at_ms))
         return await self._book.mark_deleted(self._session_id, chat_id, gone, at_ms=at_ms)
 
-    async def _feed(self, lines: Sequence[FeedLine]) -> None:
+    async def _feed(self, lines: Sequence[FeedRecord]) -> None:
         count = await self._book.feed(lines)
         if count:
             self._events.tell(SessionFed(session_id=self._session_id, count=count))

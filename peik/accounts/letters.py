@@ -12,18 +12,18 @@ from typing import Protocol
 
 import msgspec
 
-from peik.accounts.client import Line, Me
+from peik.accounts.client import AccountLine, Me
 from peik.accounts.registry import Registry
 from peik.archive.store import Archive, Message, SessionFilter
 from peik.clock import Clock
 from peik.core.events import Event, Events, Settled, StoreFailed
 from peik.core.letter import Chat, State
 from peik.core.methods import MethodClass, classify
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.errors import NotFound, StoreUnavailable, described
 from peik.outbox.store import BotRecord, LetterFilter, LetterView
 from peik.telegram.port import Request
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 FIRST_S = 0.5  # the update is often there before the answer
 PAUSE_S_MAX = 60.0
@@ -39,7 +39,7 @@ RETRY_S = 5.0
 Place = tuple[int, int]  # a chat and a message in it
 
 
-class Letters(Protocol):
+class AccountLetters(Protocol):
     """What is asked of the desk."""
 
     def known(self, bot_id: int) -> BotRecord | None: ...
@@ -64,7 +64,7 @@ class _Waiting:
         self.ends_at = now + GIVE_UP_S
 
 
-class Lettering:
+class LetterLinks:
     """On each node, for the accounts that it acts for."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Lettering:
         *,
         archive: Archive,
         registry: Registry,
-        letters: Letters,
+        letters: AccountLetters,
         is_ours: Callable[[int], bool],
         clock: Clock,
         events: Events,
@@ -83,7 +83,7 @@ class Lettering:
         self._is_ours = is_ours
         self._clock = clock
         self._events = events
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._waiting: dict[int, _Waiting] = {}
         self._sessions: dict[int, list[str]] = {}
         self._known_at = float("-inf")
@@ -236,9 +236,9 @@ def places_of(view: LetterView) -> list[Place]:
 
 
 _ROOM = 1000  # messages of one call (an album, forwards) take the numbers that follow
-_NOT_CONNECTED = Reply(fault=Fault.NOT_TRIED, left=False, detail="the account is not connected")
-_CLOSING = Reply(fault=Fault.NOT_TRIED, left=False, detail="closing")
-_BROKEN_OFF = Reply(fault=Fault.RESET, detail="closing")
+_NOT_CONNECTED = Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="the account is not connected")
+_CLOSING = Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="closing")
+_BROKEN_OFF = Reply(fault=NetworkFault.RESET, detail="closing")
 
 
 def random_id_of(account: int, *, letter_id: int, number: int) -> int:
@@ -251,7 +251,7 @@ def random_id_of(account: int, *, letter_id: int, number: int) -> int:
 class AccountCarrier:
     """The port `Carrier`, for all accounts of a node: the token says whose letter it is."""
 
-    def __init__(self, line_of: Callable[[int], Line | None]) -> None:
+    def __init__(self, line_of: Callable[[int], AccountLine | None]) -> None:
         """`line_of` finds the line of an account by its user id."""
         self._line_of = line_of
         self._tries: set[asyncio.Task[Reply]] = set()
@@ -292,9 +292,9 @@ class AccountCarrier:
         try:
             return await self._carried(request)
         except TimeoutError:
-            return Reply(fault=Fault.TIMEOUT, detail=f"no answer within {request.timeout_s:.0f} s")
+            return Reply(fault=NetworkFault.TIMEOUT, detail=f"no answer within {request.timeout_s:.0f} s")
         except Exception as error:  # noqa: BLE001  a client that breaks its word may have sent it
-            return Reply(fault=Fault.RESET, detail=described(error))
+            return Reply(fault=NetworkFault.RESET, detail=described(error))
 
     async def _carried(self, request: Request) -> Reply:
         account = request.token.bot_id

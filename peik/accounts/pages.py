@@ -17,7 +17,7 @@ from peik.web.queries import whole_number
 from peik.web.responses import svg
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 QR_LOOK_S = 5  # how often the page of a QR code looks whether somebody has scanned it
 CHATS_MAX = 200
@@ -209,7 +209,7 @@ class SessionPages:
 
     # ---- ----
 
-    def _desk(self, visitor: Visitor) -> "SessionsDesk":
+    def _desk(self, visitor: Visitor) -> "AccountService":
         return the_desk(self._sessions, visitor)
 
     def _back(self, request: Request, visitor: Visitor, session: Session, said: str) -> Response:
@@ -219,7 +219,7 @@ class SessionPages:
         return self._board.back(request, visitor, f"/admin/sessions/{_id(request)}", said=said, chat=chat_id)
 
 
-def the_desk(sessions: "SessionsDesk | None", visitor: Visitor) -> "SessionsDesk":
+def the_desk(sessions: "AccountService | None", visitor: Visitor) -> "AccountService":
     """Raises Conflict if nothing in the settings asks for accounts."""
     must_see_all(visitor)
     if sessions is None:

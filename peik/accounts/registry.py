@@ -220,7 +220,7 @@ def half_context(session_id: str) -> str:
 # Sessions that are over leave, and the accounts that nobody is signed in as with them.
 
 
-class Accounts(Protocol):
+class AccountPort(Protocol):
     """What is known of accounts as senders of letters."""
 
     async def add(self, user_id: int, username: str | None) -> None:
@@ -230,7 +230,9 @@ class Accounts(Protocol):
         """No letters go out for it any more. Raises Conflict while it has letters to send."""
 
 
-async def remove_old_sessions(registry: Registry, accounts: Accounts, days: float, *, at_ms: int | None = None) -> int:
+async def remove_old_sessions(
+    registry: Registry, accounts: AccountPort, days: float, *, at_ms: int | None = None
+) -> int:
     """How many went. An account that still has letters to send stays: somebody has to say what becomes of them."""
     before = {one.session_id: one.user_id for one in await registry.all(SessionFilter())}
     count = await registry.cleanup_old_sessions(days, at_ms=at_ms)

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.accounts.budget import Asking, Budget
-from peik.accounts.client import Client, ClientError, ClientFactory, Gap, Me, SeenBook, Trouble
+from peik.accounts.budget import Budget, PatientRequests
+from peik.accounts.client import AccountClient, ClientError, ClientFactory, HistoryGap, Me, SeenBook, Trouble
 from peik.accounts.events import (
     ArchiveGap,
     SessionDown,
@@ -25,15 +25,15 @@ from peik.accounts.events import (
     SessionUp,
 )
 from peik.accounts.feeds import lines_of_deleted, lines_of_events, lines_of_messages
-from peik.accounts.history import ChatStates, Crawl, Reconciler
+from peik.accounts.history import ChatStates, HistoryCrawl, Reconciler
 from peik.accounts.registry import Registry, proxy_context, secret_context
-from peik.archive.store import FeedLine, Happening, Message, Session, SessionState
+from peik.archive.store import FeedRecord, Happening, Message, Session, SessionState
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
 from peik.core.problem import Problem
 from peik.errors import NotFound, Unavailable, described
 from peik.secrets.vault import Vault
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # What a session sees goes into the archive and its feed, and only then does its place in Telegram's updates go on: a
 # crash in between tells it again, and keys make that once.
@@ -43,7 +43,7 @@ KEEP_S = 60.0  # an archive that does not answer for so long ends the connection
 CATCH_UP_S = 600.0  # by then what happened while it was away has come, and a gap is one of now
 
 
-class Seeing:
+class SeenUpdates:
     """The port `Listener`, for one connection. What the archive refuses is raised: the client then ends the connection, and
     all since the last state comes again."""
 
@@ -88,12 +88,12 @@ class Seeing:
             await self._feed(lines_of_events(happenings, at_ms=self._clock.wall_ms()))
             await self._registry.update_session_activity(self._session_id)
 
-    async def _feed(self, lines: Sequence[FeedLine]) -> None:
+    async def _feed(self, lines: Sequence[FeedRecord]) -> None:
         count = await self._book.feed(lines)
         if count:
             self._events.tell(SessionFed(session_id=self._session_id, count=count))
 
-    async def on_gap(self, gap: Gap) -> None:
+    async def on_gap(self, gap: HistoryGap) -> None:
         is_catching_up = self._clock.mono() - self._began_at < CATCH_UP_S
         since_ms = self._away_since_ms if is_catching_up else self._clock.wall_ms() - int(CATCH_UP_S * 1000)
         async with asyncio.timeout(KEEP_S):
@@ -125,7 +125,7 @@ _FATAL = frozenset({Trouble.BAD_KEYS, Trouble.PHONE_BANNED})
 T = TypeVar("T")
 
 
-class Ended(enum.Enum):
+class SessionEnded(enum.Enum):
     """Why a session does not run any more by itself."""
 
     REVOKED = "revoked"
@@ -133,7 +133,7 @@ class Ended(enum.Enum):
     GONE = "gone"  # removed, paused or deactivated
 
 
-class Tools(msgspec.Struct, frozen=True, kw_only=True):
+class SessionTools(msgspec.Struct, frozen=True, kw_only=True):
     """What all sessions of a node share."""
 
     registry: Registry
@@ -156,7 +156,7 @@ def is_to_run(session: Session) -> bool:
     return session.is_active and session.state in RUNNING and (session.secret is not None or session.file is not None)
 
 
-def client_for(session: Session, *, vault: Vault, clients: ClientFactory) -> Client:
+def client_for(session: Session, *, vault: Vault, clients: ClientFactory) -> AccountClient:
     """Raises Unfit."""
     secret = proxy = None
     try:
@@ -175,20 +175,25 @@ def client_for(session: Session, *, vault: Vault, clients: ClientFactory) -> Cli
         raise Unfit(problem.detail) from None
 
 
-class Runner:
+class SessionRunner:
     """Call `run` once. Cancelled, it disconnects first; that takes LEAVE_S at most."""
 
     def __init__(
-        self, session_id: str, tools: Tools, *, is_ours: Callable[[], bool] = lambda: True, leave_s: float = LEAVE_S
+        self,
+        session_id: str,
+        tools: SessionTools,
+        *,
+        is_ours: Callable[[], bool] = lambda: True,
+        leave_s: float = LEAVE_S,
     ) -> None:
         """`is_ours` says whether this node may act for the session just now."""
         self.session_id = session_id
         self._tools = tools
         self._is_ours = is_ours
         self._leave_s = leave_s
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._chats = ChatStates(session_id, tools.book, tools.vault, tools.clock)
-        self._client: Client | None = None
+        self._client: AccountClient | None = None
         self._me: Me | None = None
         self._up_at: float | None = None  # since when it listens
 
@@ -197,7 +202,7 @@ class Runner:
         return self._chats
 
     @property
-    def client(self) -> Client | None:
+    def client(self) -> AccountClient | None:
         """While it listens, and this node may."""
         client = self._client
         return client if client is not None and client.is_connected and self._is_ours() else None
@@ -212,7 +217,7 @@ class Runner:
 
     # ---- from one connection to the next ----
 
-    async def run(self) -> Ended:
+    async def run(self) -> SessionEnded:
         """Until it cannot go on by itself. Raises nothing but CancelledError."""
         failures = 0
         try:
@@ -238,14 +243,14 @@ class Runner:
     def _was_calm(self) -> bool:
         return self._up_at is not None and self._tools.clock.mono() - self._up_at >= CALM_S
 
-    async def _life(self) -> tuple[Ended | None, str, float]:
+    async def _life(self) -> tuple[SessionEnded | None, str, float]:
         """One connection: how it ended, and how long Telegram wants to be left alone."""
         try:
             session = await self._tools.registry.need(self.session_id)
         except NotFound:
-            return Ended.GONE, "It was removed.", 0.0
+            return SessionEnded.GONE, "It was removed.", 0.0
         if not is_to_run(session):
-            return Ended.GONE, "It is not to run.", 0.0
+            return SessionEnded.GONE, "It is not to run.", 0.0
         try:
             client = client_for(session, vault=self._tools.vault, clients=self._tools.clients)
         except Unfit as error:
@@ -256,7 +261,7 @@ class Runner:
             await self._leave(client)
         return await self._judge(lost)
 
-    async def _connection(self, session: Session, client: Client) -> ClientError:
+    async def _connection(self, session: Session, client: AccountClient) -> ClientError:
         """Until it is lost: why."""
         try:
             await self._tools.budget.connect_turn()
@@ -267,13 +272,13 @@ class Runner:
         except ClientError as error:
             return error
 
-    async def _listen(self, session: Session, client: Client, me: Me) -> ClientError:
+    async def _listen(self, session: Session, client: AccountClient, me: Me) -> ClientError:
         tools = self._tools
         wait_s = ((session.state_until_ms or 0) - tools.clock.wall_ms()) / 1000
         is_waiting = session.state is SessionState.FLOOD_WAIT and wait_s > 0
         if is_waiting:
             tools.budget.flooded(self.session_id, wait_s)  # of a life before this one
-        asking = Asking(self.session_id, tools.budget, on_flood=self._flooded, on_calm=self._calm)
+        asking = PatientRequests(self.session_id, tools.budget, on_flood=self._flooded, on_calm=self._calm)
         reconciler = Reconciler(
             self._chats,
             book=tools.book,
@@ -287,7 +292,7 @@ class Runner:
         state = await tools.book.updates_state(self.session_id)
         if state is None:
             await reconciler.begin(client)
-        seeing = Seeing(
+        seeing = SeenUpdates(
             self.session_id,
             book=tools.book,
             registry=tools.registry,
@@ -301,7 +306,7 @@ class Runner:
         await self._note(None if is_waiting else SessionState.ACTIVE, is_connected=True, me=me)
         self._client, self._me, self._up_at = client, me, tools.clock.mono()
         self._tell(SessionUp(bot_id=me.user_id, session_id=self.session_id))
-        crawl = Crawl(self._chats, book=tools.book, asking=asking, events=tools.events)
+        crawl = HistoryCrawl(self._chats, book=tools.book, asking=asking, events=tools.events)
         house = asyncio.create_task(
             self._keep_house(client, asking, reconciler, crawl, is_first=state is None),
             name=f"house of {self.session_id}",
@@ -313,7 +318,7 @@ class Runner:
             house.cancel()
             await asyncio.wait([house])
 
-    async def _leave(self, client: Client) -> None:
+    async def _leave(self, client: AccountClient) -> None:
         """Before anything else: whoever runs it next must not meet this connection."""
         try:
             async with asyncio.timeout(self._leave_s):
@@ -326,11 +331,11 @@ class Runner:
                 async with asyncio.timeout(NOTE_S):
                     await self._tools.registry.update_session_connected(self.session_id, is_connected=False)
 
-    async def _judge(self, lost: ClientError) -> tuple[Ended | None, str, float]:
+    async def _judge(self, lost: ClientError) -> tuple[SessionEnded | None, str, float]:
         if lost.trouble is Trouble.REVOKED:
             await self._surely(SessionState.REVOKED, lost.words)
             self._tell(SessionRevoked(session_id=self.session_id, why=lost.words))
-            return Ended.REVOKED, lost.words, 0.0
+            return SessionEnded.REVOKED, lost.words, 0.0
         if lost.trouble in _FATAL:
             return await self._fail(lost.words), lost.words, 0.0
         if lost.trouble is Trouble.FLOOD:
@@ -339,15 +344,21 @@ class Runner:
             return None, lost.words, lost.wait_s
         return None, lost.words, 0.0
 
-    async def _fail(self, why: str) -> Ended:
+    async def _fail(self, why: str) -> SessionEnded:
         await self._surely(SessionState.FAILED, why)
         self._tell(SessionUnfit(session_id=self.session_id, why=why))
-        return Ended.FAILED
+        return SessionEnded.FAILED
 
     # ---- what is done beside listening ----
 
     async def _keep_house(
-        self, client: Client, asking: Asking, reconciler: Reconciler, crawl: Crawl, *, is_first: bool
+        self,
+        client: AccountClient,
+        asking: PatientRequests,
+        reconciler: Reconciler,
+        crawl: HistoryCrawl,
+        *,
+        is_first: bool,
     ) -> None:
         """Gaps first, then crawls, and now and then a look whether anything is missing."""
         clock, chance = self._tools.clock, self._tools.chance

@@ -7,15 +7,15 @@ from typing import Protocol
 
 import msgspec
 
-from peik.accounts.client import ClientError, Line, Qr
+from peik.accounts.client import AccountLine, ClientError, Qr
 from peik.accounts.crew import Crew
 from peik.accounts.events import ArchiveAway, ArchiveBack
-from peik.accounts.feeds import Feeds, Follower, Wanted
+from peik.accounts.feeds import FeedFilter, Feeds, Follower
 from peik.accounts.history import ChatStates, ask_for_crawl, stop_crawl
-from peik.accounts.registry import OLD_DAYS, Accounts, Registry, proxy_context, remove_old_sessions
+from peik.accounts.registry import OLD_DAYS, AccountPort, Registry, proxy_context, remove_old_sessions
 from peik.accounts.reseal import Resealed, reseal
 from peik.accounts.session_files import Importing, Looked
-from peik.accounts.sign_in import SigningIn, problem_of
+from peik.accounts.sign_in import SignInSteps, problem_of
 from peik.archive.store import (
     Archive,
     ChatState,
@@ -51,8 +51,8 @@ class Chore(Protocol):
         """Until cancelled."""
 
 
-class OpenedDesk:
-    """What `SessionsDesk` stands on. Before the archive has opened, everything raises Unavailable: bots need no archive, and do
+class OpenAccounts:
+    """What `AccountService` stands on. Before the archive has opened, everything raises Unavailable: bots need no archive, and do
     not wait for one."""
 
     def __init__(
@@ -60,10 +60,10 @@ class OpenedDesk:
         *,
         archive: Archive,
         registry: Registry,
-        signing_in: SigningIn | None,
+        signing_in: SignInSteps | None,
         importing: Importing | None,
         crew: Crew | None,
-        accounts: Accounts,
+        accounts: AccountPort,
         feeds: Feeds,
         vault: Vault,
         clock: Clock,
@@ -160,7 +160,7 @@ class OpenedDesk:
         if self._crew is not None:
             self._crew.drop(user_id)
 
-    def line_of(self, user_id: int) -> Line | None:
+    def line_of(self, user_id: int) -> AccountLine | None:
         """The connection that an account's letters go out by."""
         return None if self._crew is None else self._crew.line_of(user_id)
 
@@ -188,7 +188,7 @@ class OpenedDesk:
             raise Unavailable(code="archive_away", detail=self._away)
         return self._archive
 
-    def _signer(self) -> SigningIn:
+    def _signer(self) -> SignInSteps:
         self._ready()
         if self._signing_in is None:
             raise _no_application()
@@ -214,7 +214,7 @@ def _no_application() -> Conflict:
     )
 
 
-class SessionsDesk(OpenedDesk):
+class AccountService(OpenAccounts):
     """Everything raises Unavailable until the archive has opened, and Conflict for what needs an application at Telegram if there
     is none."""
 
@@ -429,7 +429,7 @@ class SessionsDesk(OpenedDesk):
         return await self._ready().forget_person(user_id)
 
     async def follow(
-        self, wanted: Wanted, *, after: Mapping[str, int] | None = None, reader: str | None = None
+        self, wanted: FeedFilter, *, after: Mapping[str, int] | None = None, reader: str | None = None
     ) -> Follower:
         """What is archived from now on, in order for each session; with `after`, from behind these lines; with a reader's
         name, from where that reader was. Raises BadInput for both at once."""

@@ -28,7 +28,7 @@ _KEY_BYTES = 256
 _KEY_MARK = "key"  # in the metadata: which key it is, without telling anything of it
 
 
-class Verdict(enum.StrEnum):
+class FileVerdict(enum.StrEnum):
     IMPORTED = "imported"
     DUPLICATE = "duplicate"  # its key is registered already, or came in an earlier file
     NOT_A_SESSION = "not_a_session"
@@ -42,13 +42,13 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one file."""
 
     file: str
-    verdict: Verdict
+    verdict: FileVerdict
     detail: str = ""
     session_id: str | None = None
     user_id: int | None = None
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundSession(msgspec.Struct, frozen=True, kw_only=True):
     """A key that lies in a file."""
 
     dc_id: int
@@ -72,7 +72,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unusable(Exception):
-    def __init__(self, verdict: Verdict, detail: str) -> None:
+    def __init__(self, verdict: FileVerdict, detail: str) -> None:
         super().__init__(detail)
         self.verdict = verdict
         self.detail = detail
@@ -109,19 +109,21 @@ class Importing:
             try:
                 found = await asyncio.to_thread(read_session_file, path)
                 if found.mark in known:
-                    raise Unusable(Verdict.DUPLICATE, f"Session {known[found.mark]} has the same key.")
+                    raise Unusable(FileVerdict.DUPLICATE, f"Session {known[found.mark]} has the same key.")
                 me = await self._checked(found, agent_id) if check else None
                 session = await self._register(path, found, me, agent_id, keep_file=keep_files)
             except Unusable as no:
                 yield Looked(file=path.name, verdict=no.verdict, detail=no.detail)
             except Problem as problem:
-                yield Looked(file=path.name, verdict=Verdict.FAILED, detail=problem.detail)
+                yield Looked(file=path.name, verdict=FileVerdict.FAILED, detail=problem.detail)
             except OSError as error:
-                yield Looked(file=path.name, verdict=Verdict.FAILED, detail=error.strerror or "It cannot be copied.")
+                yield Looked(
+                    file=path.name, verdict=FileVerdict.FAILED, detail=error.strerror or "It cannot be copied."
+                )
             else:
                 known[found.mark] = session.session_id
                 yield Looked(
-                    file=path.name, verdict=Verdict.IMPORTED, session_id=session.session_id, user_id=session.user_id
+                    file=path.name, verdict=FileVerdict.IMPORTED, session_id=session.session_id, user_id=session.user_id
                 )
 
     async def _known_marks(self) -> dict[str, str]:
@@ -141,24 +143,26 @@ class Importing:
         with suppress(Problem, ValueError):  # half signed in, or sealed with a key that is gone
             kept = StringSession(self._vault.open(session.secret, context=secret_context(session.session_id)))
             if kept.auth_key is not None:
-                return Found(dc_id=0, address="", port=0, key=kept.auth_key.key).mark
+                return FoundSession(dc_id=0, address="", port=0, key=kept.auth_key.key).mark
         return None
 
-    async def _checked(self, found: Found, agent_id: str) -> Me:
+    async def _checked(self, found: FoundSession, agent_id: str) -> Me:
         client = self._clients(session_id="import", agent_id=agent_id, secret=found.secret, file=None, proxy=None)
         try:
             me = await client.connect()
         except ClientError as error:
-            verdict = Verdict.SIGNED_OUT if error.trouble is Trouble.REVOKED else Verdict.UNCHECKED
+            verdict = FileVerdict.SIGNED_OUT if error.trouble is Trouble.REVOKED else FileVerdict.UNCHECKED
             raise Unusable(verdict, error.words) from None
         finally:
             with suppress(ClientError):
                 await client.disconnect()
         if me is None:
-            raise Unusable(Verdict.SIGNED_OUT, "Telegram does not know this session any more.")
+            raise Unusable(FileVerdict.SIGNED_OUT, "Telegram does not know this session any more.")
         return me
 
-    async def _register(self, path: Path, found: Found, me: Me | None, agent_id: str, *, keep_file: bool) -> Session:
+    async def _register(
+        self, path: Path, found: FoundSession, me: Me | None, agent_id: str, *, keep_file: bool
+    ) -> Session:
         session = await self._registry.create_session(
             agent_id,
             phone=me.phone if me is not None else None,
@@ -196,7 +200,7 @@ def session_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == ".session" and path.is_file())
 
 
-def read_session_file(path: Path) -> Found:
+def read_session_file(path: Path) -> FoundSession:
     """The key in a file of Telethon 1. Raises Unusable."""
     try:
         with closing(_opened(path)) as base:
@@ -204,22 +208,22 @@ def read_session_file(path: Path) -> Found:
             wanted = ("dc_id", "server_address", "port", "auth_key")
             if not columns.issuperset(wanted):
                 kind = "a session of Pyrogram" if "test_mode" in columns else "no session of Telethon 1"
-                raise Unusable(Verdict.NOT_A_SESSION, f"This is {kind}.")
+                raise Unusable(FileVerdict.NOT_A_SESSION, f"This is {kind}.")
             row = base.execute("SELECT dc_id, server_address, port, auth_key FROM sessions").fetchone()
     except (sqlite3.Error, OSError):
-        raise Unusable(Verdict.NOT_A_SESSION, "This is no SQLite file that can be read.") from None
+        raise Unusable(FileVerdict.NOT_A_SESSION, "This is no SQLite file that can be read.") from None
     if row is None or not row[3]:
-        raise Unusable(Verdict.EMPTY, "Nobody ever signed in with it.")
+        raise Unusable(FileVerdict.EMPTY, "Nobody ever signed in with it.")
     dc_id, address, port, key = row
     if not (isinstance(key, bytes) and len(key) == _KEY_BYTES and isinstance(dc_id, int) and 0 < dc_id < 10_000):
-        raise Unusable(Verdict.NOT_A_SESSION, "Its key has not the form of one.")
+        raise Unusable(FileVerdict.NOT_A_SESSION, "Its key has not the form of one.")
     try:
         address = ipaddress.ip_address(address).compressed
     except ValueError:
-        raise Unusable(Verdict.NOT_A_SESSION, "The address of its data centre is none.") from None
+        raise Unusable(FileVerdict.NOT_A_SESSION, "The address of its data centre is none.") from None
     if not (isinstance(port, int) and 0 < port < 65536):
-        raise Unusable(Verdict.NOT_A_SESSION, "The port of its data centre is none.")
-    return Found(dc_id=dc_id, address=address, port=port, key=key)
+        raise Unusable(FileVerdict.NOT_A_SESSION, "The port of its data centre is none.")
+    return FoundSession(dc_id=dc_id, address=address, port=port, key=key)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from peik.accounts.client import Client, ClientError, ClientFactory, Me, Qr, Trouble
+from peik.accounts.client import AccountClient, ClientError, ClientFactory, Me, Qr, Trouble
 from peik.accounts.registry import Registry, half_context, normal_phone, proxy_context, secret_context
 from peik.archive.store import Session, SessionState
 from peik.clock import Clock
@@ -29,7 +29,7 @@ _HOUR_MS = 3_600_000
 SIGNED_IN = frozenset({SessionState.ACTIVE, SessionState.PAUSED})
 
 
-class Half(msgspec.Struct, kw_only=True):
+class PendingSignIn(msgspec.Struct, kw_only=True):
     """What lies in the record while somebody is being signed in, sealed."""
 
     key: str
@@ -40,7 +40,7 @@ class Half(msgspec.Struct, kw_only=True):
     busy_until_ms: int = 0  # some node is at a step: another on the same key at once would cost the session
 
 
-class Halves:
+class PendingSignIns:
     """Of all sessions. Other nodes may be at the same sign-in: what is claimed here is closed to them."""
 
     def __init__(self, registry: Registry, vault: Vault, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class Halves:
     def alone(self, session_id: str) -> "_Alone":
         return _Alone(self._at_work, session_id, self._let_go)
 
-    def of(self, session: Session) -> Half | None:
+    def of(self, session: Session) -> PendingSignIn | None:
         """None: no sign-in was begun."""
         if session.secret is None or session.state in SIGNED_IN:
             return None
@@ -62,10 +62,16 @@ class Halves:
             text = self._vault.open(session.secret, context=half_context(session.session_id))
         except Unavailable:
             return None  # of an earlier life of this session, or sealed with a key that is gone
-        return msgspec.json.decode(text, type=Half)
+        return msgspec.json.decode(text, type=PendingSignIn)
 
     async def put(
-        self, session_id: str, half: Half, *, state: SessionState, state_reason: str, state_until_ms: int | None
+        self,
+        session_id: str,
+        half: PendingSignIn,
+        *,
+        state: SessionState,
+        state_reason: str,
+        state_until_ms: int | None,
     ) -> Session:
         half.busy_until_ms = 0
         sealed = self._sealed(session_id, half)
@@ -76,7 +82,7 @@ class Halves:
             ),
         )
 
-    async def claim(self, seen: Session, half: Half) -> Session:
+    async def claim(self, seen: Session, half: PendingSignIn) -> Session:
         """Store the half before it is used, if nobody changed the session since: of two nodes one goes on. Raises Conflict.
         It is let go of at the end of the step, see `_Alone`."""
         now_ms = self._clock.wall_ms()
@@ -109,10 +115,10 @@ class Halves:
         with suppress(Problem):  # then its time runs out
             await self._registry.change(session_id, freed)
 
-    def _sealed(self, session_id: str, half: Half) -> bytes:
+    def _sealed(self, session_id: str, half: PendingSignIn) -> bytes:
         return self._vault.seal(msgspec.json.encode(half).decode(), context=half_context(session_id))
 
-    async def due(self, session_id: str, state: SessionState) -> tuple[Session, Half]:
+    async def due(self, session_id: str, state: SessionState) -> tuple[Session, PendingSignIn]:
         """Raises Conflict if the session is not in this state."""
         session = await self._registry.need(session_id)
         half = self.of(session)
@@ -127,14 +133,14 @@ class Halves:
             half = self.of(old)
             sealed = None
             if half is not None and half.codes_at_ms:
-                sealed = self._sealed(session_id, Half(key="", phone=half.phone, codes_at_ms=half.codes_at_ms))
+                sealed = self._sealed(session_id, PendingSignIn(key="", phone=half.phone, codes_at_ms=half.codes_at_ms))
             return msgspec.structs.replace(
                 old, state=SessionState.NEW, state_reason=reason, state_until_ms=None, secret=sealed
             )
 
         return await self._registry.change(session_id, emptied)
 
-    async def count_try(self, session: Session, half: Half, tries_max: int, words: str) -> Half:
+    async def count_try(self, session: Session, half: PendingSignIn, tries_max: int, words: str) -> PendingSignIn:
         """Counted before it is made: a crash in between gives nobody another try. Raises BadInput after the last."""
         if half.tries >= tries_max:
             await self.empty(session.session_id, words)
@@ -143,7 +149,7 @@ class Halves:
         await self.claim(session, half)
         return half
 
-    def count_code(self, phone: str, half: Half) -> None:
+    def count_code(self, phone: str, half: PendingSignIn) -> None:
         """Telegram bans who asks for many codes; we stop long before."""
         now_ms = self._clock.wall_ms()
         known = {*self._codes_at_ms.get(phone, ()), *half.codes_at_ms}
@@ -182,7 +188,7 @@ QR_S = 300.0  # a person gets this long to scan one of the pictures
 _FATAL = frozenset({Trouble.PHONE_BANNED, Trouble.NOT_REGISTERED, Trouble.BAD_PHONE, Trouble.REVOKED})
 
 
-class SigningIn:
+class SignInSteps:
     """Each method answers the session as it stands after the step. They raise Problems: BadInput for a wrong code,
     Conflict for a step that is not due, Unavailable if Telegram cannot be reached (then the step may be repeated)."""
 
@@ -199,7 +205,7 @@ class SigningIn:
         self._vault = vault
         self._clients = clients
         self._clock = clock
-        self._halves = Halves(registry, vault, clock)
+        self._halves = PendingSignIns(registry, vault, clock)
         self._scans: dict[str, _Scan] = {}
         self._on_signed_in = on_signed_in
 
@@ -213,7 +219,7 @@ class SigningIn:
             if number != session.phone:
                 session = await self._registry.update_session_phone(session_id, number)
             half = self._halves.of(session)
-            half = half if half is not None and half.phone == number else Half(key="", phone=number)
+            half = half if half is not None and half.phone == number else PendingSignIn(key="", phone=number)
             self._halves.count_code(number, half)
             session = await self._halves.claim(session, half)
             client, me = await self._connected(session, half.key or None)
@@ -289,7 +295,9 @@ class SigningIn:
 
     # One step.
 
-    async def _step(self, session: Session, half: Half, act: Callable[[Client], Awaitable[Me]]) -> Session:
+    async def _step(
+        self, session: Session, half: PendingSignIn, act: Callable[[AccountClient], Awaitable[Me]]
+    ) -> Session:
         client, me = await self._connected(session, half.key)
         try:
             # Somebody there already: Telegram said yes to an earlier try, and Peik died before it was stored.
@@ -310,7 +318,7 @@ class SigningIn:
         finally:
             await _leave(client)
 
-    async def _left_signed_in(self, session_id: str, me: Me, client: Client) -> Session:
+    async def _left_signed_in(self, session_id: str, me: Me, client: AccountClient) -> Session:
         """Disconnected first: whoever reads that it is active connects at once, and the same key must never be used twice."""
         secret = client.secret()
         await _leave(client)
@@ -365,7 +373,7 @@ class SigningIn:
         except ClientError as error:
             if error.trouble is Trouble.PASSWORD_NEEDED:
                 scan.is_scanned = True
-                half = Half(key=scan.client.secret())
+                half = PendingSignIn(key=scan.client.secret())
                 await self._halves.put(
                     session_id, half, state=SessionState.PASSWORD_NEEDED, state_reason=error.words, state_until_ms=None
                 )
@@ -405,7 +413,7 @@ class SigningIn:
     def _is_late(self, session: Session) -> bool:
         return session.state_until_ms is not None and self._clock.wall_ms() >= session.state_until_ms
 
-    async def _connected(self, session: Session, key: str | None) -> tuple[Client, Me | None]:
+    async def _connected(self, session: Session, key: str | None) -> tuple[AccountClient, Me | None]:
         proxy = None
         if session.proxy is not None:
             proxy = self._vault.open(session.proxy, context=proxy_context(session.session_id))
@@ -421,13 +429,13 @@ class SigningIn:
 class _Scan:
     """A QR code that somebody may be looking at."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AccountClient) -> None:
         self.client = client
         self.task: asyncio.Task[None] | None = None
         self.is_scanned = False
 
 
-async def _leave(client: Client) -> None:
+async def _leave(client: AccountClient) -> None:
     with suppress(ClientError):  # we are done with it either way
         await client.disconnect()
 

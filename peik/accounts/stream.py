@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from peik.accounts.feeds import Follower, Wanted
-from peik.archive.store import FeedLine
+from peik.accounts.feeds import FeedFilter, Follower
+from peik.archive.store import FeedRecord
 from peik.errors import BadInput, Unavailable
 from peik.web.responses import HEARTBEAT, HEARTBEAT_S, RETRY_MS, ServerSentEvents, frame, joined
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 ID_SESSIONS_MAX = 32  # an id that names more places stands only at the end of a page: it is longer than most lines
 RENEW_AFTER = 240  # quiet heartbeats, an hour of them: the archive forgets readers that do not move for days
@@ -24,7 +24,7 @@ _decode_places = msgspec.json.Decoder(dict[str, int]).decode
 
 
 async def session_stream(
-    sessions: "SessionsDesk", wanted: Wanted, *, last_id: str | None, reader: str | None
+    sessions: "AccountService", wanted: FeedFilter, *, last_id: str | None, reader: str | None
 ) -> ServerSentEvents:
     """Raises BadInput for an id that is none of ours, and Unavailable while the archive is away."""
     had = None if last_id is None else places_of(last_id, wanted.session_id)
@@ -92,7 +92,7 @@ async def _frames(follower: Follower, session_id: str | None, bookmark: Bookmark
 
 
 def _events(
-    lines: Sequence[FeedLine], session_id: str | None, *, before: Mapping[str, int], after: Mapping[str, int]
+    lines: Sequence[FeedRecord], session_id: str | None, *, before: Mapping[str, int], after: Mapping[str, int]
 ) -> Iterable[bytes]:
     """Each with its own number, and with the id of everything up to itself; the last one, also of what was left out behind it."""
     places = dict(before)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from peik.accounts.events import ArchiveAway, ArchiveBack
-from peik.accounts.registry import Accounts, Registry, remove_old_sessions
+from peik.accounts.registry import AccountPort, Registry, remove_old_sessions
 from peik.archive.store import Archive, ArchiveRetention
 from peik.clock import Clock
 from peik.core.events import Events, StoreFailed
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 PROBE = "@upkeep"  # a reader of nothing
 
 
-class Upkeep:
+class ArchiveUpkeep:
     """Hourly, on the node with the chores."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Upkeep:
         *,
         archive: Archive,
         registry: Registry,
-        accounts: Accounts,
+        accounts: AccountPort,
         retention: ArchiveRetention,
         keep_sessions_s: float | None,
         is_ours: Callable[[], bool],

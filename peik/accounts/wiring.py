@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from peik.accounts.events import SessionNotice
-from peik.app.context import Ground
+from peik.app.context import Context
 from peik.archive.store import Archive, ArchiveRetention, Session
 from peik.archive.wiring import archive_of
 from peik.clock import Clock, SystemClock
-from peik.core.address import Reach, read_address
+from peik.core.address import AddressReach, read_address
 from peik.core.events import Events
 from peik.core.nodes import CHORES
 from peik.errors import BadInput, Conflict, Problem, StartError
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from peik.accounts.crew import Crew
     from peik.accounts.feeds import Feeds
     from peik.accounts.registry import Registry
-    from peik.accounts.runner import Tools
-    from peik.accounts.service import Chore, SessionsDesk
+    from peik.accounts.runner import SessionTools
+    from peik.accounts.service import AccountService, Chore
     from peik.secrets.vault import Vault
 
 MakeArchive = Callable[[Config], Archive]
@@ -96,14 +96,14 @@ def missing(error: ImportError) -> StartError:
     return StartError(f"Accounts need a package that is not installed ({error.name}): pip install 'peik[sessions]'.")
 
 
-def sessions_of(ground: Ground, outbox: Outbox, kit: Kit, poster: Poster) -> "SessionsDesk":
+def sessions_of(ground: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "AccountService":
     """Raises StartError."""
     from peik.accounts.crew import Crew
     from peik.accounts.feeds import Feeds
     from peik.accounts.registry import Registry
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
     from peik.accounts.session_files import Importing
-    from peik.accounts.sign_in import SigningIn
+    from peik.accounts.sign_in import SignInSteps
 
     config, clock, events = ground.config, ground.clock, ground.events
     if kit.notice is not None:
@@ -112,12 +112,14 @@ def sessions_of(ground: Ground, outbox: Outbox, kit: Kit, poster: Poster) -> "Se
     feeds = Feeds(kit.archive, clock, events)
     accounts = LetterAccounts(outbox.desk)
     crew: Crew | None = None
-    signing_in: SigningIn | None = None
+    signing_in: SignInSteps | None = None
     if kit.clients is not None:
         tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=ground.chance)
         crew = Crew(tools, ground.store.nodes, LeaseRights(outbox.desk, outbox.leases, accounts))
-        signing_in = SigningIn(registry, kit.vault, kit.clients, clock, on_signed_in=partial(_enlisted, accounts, crew))
-    sessions = SessionsDesk(
+        signing_in = SignInSteps(
+            registry, kit.vault, kit.clients, clock, on_signed_in=partial(_enlisted, accounts, crew)
+        )
+    sessions = AccountService(
         archive=kit.archive,
         registry=registry,
         signing_in=signing_in,
@@ -138,11 +140,11 @@ def sessions_of(ground: Ground, outbox: Outbox, kit: Kit, poster: Poster) -> "Se
 
 def tools_of(
     kit: Kit, clients: "ClientFactory", registry: "Registry", *, clock: Clock, events: Events, chance: random.Random
-) -> "Tools":
+) -> "SessionTools":
     from peik.accounts.budget import Budget
-    from peik.accounts.runner import Tools
+    from peik.accounts.runner import SessionTools
 
-    return Tools(
+    return SessionTools(
         registry=registry,
         book=kit.archive,
         vault=kit.vault,
@@ -162,19 +164,19 @@ async def _enlisted(accounts: LetterAccounts, crew: "Crew", session: Session) ->
 
 
 def _chores(
-    ground: Ground, outbox: Outbox, kit: Kit, poster: Poster, *, registry: "Registry", feeds: "Feeds"
+    ground: Context, outbox: Outbox, kit: Kit, poster: Poster, *, registry: "Registry", feeds: "Feeds"
 ) -> "list[Chore]":
     """What is done beside it all."""
-    from peik.accounts.feeds import Pushing
-    from peik.accounts.letters import Lettering
+    from peik.accounts.feeds import FeedPush
+    from peik.accounts.letters import LetterLinks
     from peik.accounts.reseal import Renewal
-    from peik.accounts.upkeep import ArchiveWatch, Upkeep
+    from peik.accounts.upkeep import ArchiveUpkeep, ArchiveWatch
     from peik.monitoring.archived_log import ArchivedLog
 
     config, clock, events, archive = ground.config, ground.clock, ground.events, kit.archive
     desk, leases = outbox.desk, outbox.leases
     chores: list[Chore] = [
-        Upkeep(
+        ArchiveUpkeep(
             archive=archive,
             registry=registry,
             accounts=LetterAccounts(desk),
@@ -185,15 +187,15 @@ def _chores(
             events=events,
         ),
         ArchiveWatch(archive=archive, clock=clock, events=events),
-        Lettering(archive=archive, registry=registry, letters=desk, is_ours=leases.holds, clock=clock, events=events),
+        LetterLinks(archive=archive, registry=registry, letters=desk, is_ours=leases.holds, clock=clock, events=events),
     ]
     if config.sessions_webhook is not None:
         try:
-            url = read_address(config.sessions_webhook, reach=Reach.private(config.hooks_allow_private))
+            url = read_address(config.sessions_webhook, reach=AddressReach.private(config.hooks_allow_private))
         except BadInput as error:
             raise StartError(f"PEIK_SESSIONS_WEBHOOK: {error.detail}") from None
         chores.append(
-            Pushing(
+            FeedPush(
                 url=url,
                 archive=archive,
                 feeds=feeds,
@@ -231,7 +233,7 @@ def retention_of(config: Config) -> ArchiveRetention:
 
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 
 @asynccontextmanager
@@ -242,7 +244,7 @@ async def desk_alone(
     make_clients: MakeClients | None = None,
     make_archive: MakeArchive | None = None,
     on_notice: Callable[[str], None] = lambda words: None,
-) -> "AsyncIterator[SessionsDesk]":
+) -> "AsyncIterator[AccountService]":
     """The desk of accounts without a node, open: it reads, writes, signs in and takes in files, and runs no session. Nodes on
     the same archive see what it did at their next look. `on_notice` hears what the owner of this installation has to be told.
     Raises StartError, and Conflict if nothing asks for accounts."""
@@ -268,25 +270,25 @@ async def desk_alone(
         await desk.close()
 
 
-def _alone(config: Config, kit: Kit, clock: Clock) -> "SessionsDesk":
+def _alone(config: Config, kit: Kit, clock: Clock) -> "AccountService":
     from peik.accounts.crew import Crew
     from peik.accounts.feeds import Feeds
     from peik.accounts.registry import Registry
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
     from peik.accounts.session_files import Importing
-    from peik.accounts.sign_in import SigningIn
+    from peik.accounts.sign_in import SignInSteps
 
     events = Events()
     registry = Registry(kit.archive, clock)
-    parts: tuple[SigningIn, Importing, Crew] | None = None
+    parts: tuple[SignInSteps, Importing, Crew] | None = None
     if kit.clients is not None:
         tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=random.Random())
         parts = (
-            SigningIn(registry, kit.vault, kit.clients, clock),
+            SignInSteps(registry, kit.vault, kit.clients, clock),
             Importing(registry, kit.vault, kit.clients, sessions_dir=config.sessions_dir),
             Crew(tools, _NoRights(), _NoRights()),  # it never runs: it knows what "start" and "stop" write
         )
-    return SessionsDesk(
+    return AccountService(
         archive=kit.archive,
         registry=registry,
         signing_in=parts and parts[0],

@@ -11,7 +11,7 @@ from peik.admin.sign_ins import who_of
 from peik.errors import BadInput, Denied, Problem
 from peik.outbox.answers import rfc3339
 from peik.outbox.hooks import Hooks
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.web.access import Access
 from peik.web.bodies import decode, instant_ms, parse_id, read_body
 from peik.web.openapi import LIMIT, TIME, WORD, Json, Operation, in_query, nullable, shape
@@ -34,7 +34,7 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class KeyRoutes:
-    def __init__(self, desk: Desk, access: Access, *, keyring: Keyring, hooks: Hooks) -> None:
+    def __init__(self, desk: OutboxService, access: Access, *, keyring: Keyring, hooks: Hooks) -> None:
         self._desk = desk
         self._access = access
         self._keyring = keyring
@@ -76,7 +76,7 @@ def _not_cached(response: Response) -> Response:
     return response
 
 
-async def make_key(keyring: Keyring, desk: Desk, body: KeyBody) -> dict[str, object]:
+async def make_key(keyring: Keyring, desk: OutboxService, body: KeyBody) -> dict[str, object]:
     """The new key with its secrets, which are shown once."""
     made = await keyring.make(
         body.name,
@@ -92,7 +92,7 @@ async def make_key(keyring: Keyring, desk: Desk, body: KeyBody) -> dict[str, obj
     return shown
 
 
-def _bot_ids(desk: Desk, given: list[int | str] | None) -> frozenset[int] | None:
+def _bot_ids(desk: OutboxService, given: list[int | str] | None) -> frozenset[int] | None:
     if given is None:
         return None
     if len(given) > BOT_IDS_MAX:

@@ -13,7 +13,7 @@ import msgspec
 
 from peik.admin.sign_ins import Attempts, Refusals, SignIns
 from peik.clock import Clock
-from peik.core.documents import Filing, Paper, PaperStore
+from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.events import Events, StoreFailed, Surprise
 from peik.errors import Conflict, StoreUnavailable, described
 from peik.notifications.events import ActionTaken
@@ -62,7 +62,7 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit:
-    def __init__(self, papers: PaperStore, clock: Clock, events: Events, *, keep_s: float = KEEP_S) -> None:
+    def __init__(self, papers: DocumentStore, clock: Clock, events: Events, *, keep_s: float = KEEP_S) -> None:
         self._papers = papers
         self._clock = clock
         self._events = events
@@ -185,7 +185,7 @@ def _key_at(at_ms: int) -> str:
     return f"{max(at_ms, 0):014d}"
 
 
-def _read(paper: Paper) -> AuditLine:
+def _read(paper: StoredDocument) -> AuditLine:
     return msgspec.json.decode(paper.body, type=AuditLine)
 
 
@@ -199,7 +199,7 @@ def _filing(line: AuditLine, *, version: int) -> Filing:
 EVERY_S = 3600.0
 
 
-class Upkeep:
+class AdminUpkeep:
     def __init__(self, *, audit: Audit, sign_ins: SignIns, attempts: Attempts, clock: Clock, events: Events) -> None:
         self._audit = audit
         self._sign_ins = sign_ins

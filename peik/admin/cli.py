@@ -157,10 +157,10 @@ def audit(
 
 def _audit_page(visit: Visit, filters: dict[str, str], store: str | None) -> Document:
     from peik.admin.api import audit_view
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
     from peik.web.bodies import instant_ms
 
-    if store is None and isinstance(counter := visit.counter, RestCounter):
+    if store is None and isinstance(counter := visit.counter, RestClient):
         return counter.call("GET", "/v1/audit", filters)
 
     async def work(opened: "AnyStore") -> Document:

@@ -12,8 +12,8 @@ import msgspec
 
 from peik.admin.model import Key, Scope, digest_of
 from peik.clock import Clock
-from peik.core.address import Reach, read_address
-from peik.core.documents import Filing, PaperStore
+from peik.core.address import AddressReach, read_address
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events, StoreFailed
 from peik.core.rate import UNLIMITED, Rate, parse_rate
 from peik.errors import BadInput, NotFound, StoreUnavailable
@@ -27,7 +27,7 @@ RATES = "key_rates"  # a shelf of papers: under the digest of a key its own rate
 _RATES_PAGE = 1000
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
+class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
     """A new key with its secrets, which are shown now and never again."""
 
     key: Key
@@ -40,7 +40,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 class Keyring:
     def __init__(
-        self, *, store: KeyStore, papers: PaperStore, clock: Clock, events: Events, hooks_may_be_private: bool
+        self, *, store: KeyStore, papers: DocumentStore, clock: Clock, events: Events, hooks_may_be_private: bool
     ) -> None:
         self._store = store
         self._papers = papers
@@ -75,12 +75,12 @@ class Keyring:
         expires_at_ms: int | None = None,
         webhook_url: str | None = None,
         rate: str | None = None,
-    ) -> Made:
+    ) -> MadeKey:
         """Make a key. It counts when this returns."""
         at_ms = self._clock.wall_ms()
         _check(name, scopes, bot_ids, expires_at_ms, at_ms)
         if webhook_url is not None:
-            webhook_url = read_address(webhook_url, reach=Reach.private(self._hooks_may_be_private))
+            webhook_url = read_address(webhook_url, reach=AddressReach.private(self._hooks_may_be_private))
         own_rate = _rate(rate)
         text = KEY_PREFIX + secrets.token_urlsafe(32)
         webhook_secret = None if webhook_url is None else secret_of(secrets.token_bytes(SECRET_BYTES))
@@ -102,7 +102,7 @@ class Keyring:
             )
         kept = await self._store.add_key(key, webhook_secret=webhook_secret)
         await self.refresh()
-        return Made(key=kept, text=text, webhook_secret=webhook_secret)
+        return MadeKey(key=kept, text=text, webhook_secret=webhook_secret)
 
     async def revoke(self, key_id: int) -> None:
         """The key opens nothing any more when this returns. Raises NotFound."""

@@ -24,7 +24,7 @@ _DEVICE_CHARS_MAX = 100
 _FIELD_CHARS_MAX = 500
 
 
-class Given(msgspec.Struct, frozen=True):
+class SignInForm(msgspec.Struct, frozen=True):
     """What somebody filled in: a key, or a name and a password."""
 
     key: str
@@ -84,7 +84,7 @@ class SignInPages:
         try:
             self._check_form(request, fields)
             password = form.get("password")  # as it was typed, its spaces too
-            given = Given(
+            given = SignInForm(
                 fields.get("key", "")[:_FIELD_CHARS_MAX],
                 fields.get("name", "")[:_FIELD_CHARS_MAX],
                 password[:_FIELD_CHARS_MAX] if isinstance(password, str) else "",
@@ -145,7 +145,7 @@ class SignInPages:
         await self._note(who_of(key), "key", address=address)
         return token
 
-    async def _by_password(self, given: Given, *, address: str, device: str) -> str:
+    async def _by_password(self, given: SignInForm, *, address: str, device: str) -> str:
         """The token for the browser. Raises Denied, Forbidden, and Unavailable if too many try at once."""
         people = self._board.people
         try:

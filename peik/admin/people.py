@@ -11,7 +11,7 @@ import msgspec
 
 from peik.admin.model import Role
 from peik.clock import Clock
-from peik.core.documents import Filing, Paper, PaperStore
+from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.errors import BadInput, Conflict, NotFound, Unavailable
 
 # Passwords of people: Argon2id, on threads of their own, and only so many at once, for each takes 64 MB while it is
@@ -92,7 +92,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class People:
-    def __init__(self, papers: PaperStore, clock: Clock, passwords: Passwords | None = None) -> None:
+    def __init__(self, papers: DocumentStore, clock: Clock, passwords: Passwords | None = None) -> None:
         self._papers = papers
         self._clock = clock
         self._passwords = passwords or Passwords()
@@ -154,14 +154,14 @@ class People:
         is_right = await self._passwords.is_right(None if person is None else person.password, password)
         return person if is_right else None
 
-    async def _must(self, name: str) -> Paper:
+    async def _must(self, name: str) -> StoredDocument:
         known = _plain(name)
         paper = None if _NAME.fullmatch(known) is None else await self._papers.paper(SHELF, known)
         if paper is None:
             raise NotFound(code="unknown_person", detail=f"There is nobody named {name[:64]} here (any more).")
         return paper
 
-    async def _change(self, paper: Paper, person: Person) -> Person:
+    async def _change(self, paper: StoredDocument, person: Person) -> Person:
         changed = msgspec.structs.replace(person, stamp=_stamp(), changed_at_ms=self._clock.wall_ms())
         await self._papers.file([_filing(changed, version=paper.version)])
         return changed
@@ -175,7 +175,7 @@ def _stamp() -> str:
     return secrets.token_hex(8)
 
 
-def _read(paper: Paper) -> Person:
+def _read(paper: StoredDocument) -> Person:
     return msgspec.json.decode(paper.body, type=Person)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from peik.admin.model import Key, Role, Scope, digest_of, role_of
 from peik.admin.people import People, Person
 from peik.clock import Clock
-from peik.core.documents import Filing, Paper, PaperStore
+from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.errors import Conflict, Forbidden, StoreUnavailable
 
 SHELF = "sign_ins"
@@ -51,7 +51,7 @@ class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
 class SignIns:
     def __init__(
         self,
-        papers: PaperStore,
+        papers: DocumentStore,
         people: People,
         clock: Clock,
         *,
@@ -161,7 +161,7 @@ class SignIns:
         is_known = hmac.compare_digest(key.digest, digest)
         return key if is_known and not key.is_over(self._clock.wall_ms()) else None
 
-    async def _note_seen(self, paper: Paper, kept: SignIn, now_ms: int) -> None:
+    async def _note_seen(self, paper: StoredDocument, kept: SignIn, now_ms: int) -> None:
         seen = msgspec.structs.replace(kept, seen_ms=now_ms)
         try:
             await self._papers.file([_filing(paper.key, seen, version=paper.version)])
@@ -214,7 +214,7 @@ REFUSED_MS = 15 * 60_000
 
 
 class Attempts:
-    def __init__(self, papers: PaperStore, clock: Clock) -> None:
+    def __init__(self, papers: DocumentStore, clock: Clock) -> None:
         self._papers = papers
         self._clock = clock
 

@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.alerts.matters import Kind, Told
+from peik.alerts.matters import MatterKind, SentAlert
 from peik.alerts.rules import BY_NAME
 from peik.alerts.service import Alerts
 from peik.monitoring.overview import Overview
@@ -54,7 +54,7 @@ def ongoing_view(one: Ongoing) -> dict[str, object]:
     }
 
 
-def told_view(one: Told) -> dict[str, object]:
+def told_view(one: SentAlert) -> dict[str, object]:
     return {
         "at": rfc3339(one.at_ms),
         "kind": one.kind,
@@ -102,7 +102,7 @@ ALERT_SCHEMAS: Json = {
             "type": "array",
             "items": shape(
                 at=TIME,
-                kind={"type": "string", "enum": [str(kind) for kind in Kind if kind is not Kind.TEST]},
+                kind={"type": "string", "enum": [str(kind) for kind in MatterKind if kind is not MatterKind.TEST]},
                 rule=_RULE,
                 node=_TEXT,
                 bot_id=nullable(ID),

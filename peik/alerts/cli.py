@@ -33,10 +33,10 @@ class _Calls(Protocol):
 
 def _call(visit: Visit) -> _Calls:
     """Only a running Peik knows what goes on. Raises Unavailable."""
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
 
     counter = visit.counter
-    if not isinstance(counter, RestCounter):
+    if not isinstance(counter, RestClient):
         raise Unavailable(
             code="not_running", detail="Only a running Peik knows what goes on. Start it, or say where: --url."
         )

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from peik.alerts.rules import Noticed, Place, Rule
+from peik.alerts.rules import AlertRule, Noticed, RulePlace
 from peik.clock import Clock
 from peik.core import events
-from peik.core.documents import KEY_CHARS_MAX, Filing, PaperStore
+from peik.core.documents import KEY_CHARS_MAX, DocumentStore, Filing
 from peik.core.token import without_tokens
 from peik.errors import Conflict
 from peik.monitoring.values import Ongoing
@@ -26,14 +26,14 @@ from peik.monitoring.values import Ongoing
 TEXT_CHARS_MAX = 1500  # of what happened; the words of a foreign error can be long, and Telegram takes 4096
 
 
-class Kind(enum.StrEnum):
+class MatterKind(enum.StrEnum):
     BEGAN = "began"
     AGAIN = "again"
     OVER = "over"
     TEST = "test"
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptMatter(msgspec.Struct, frozen=True, kw_only=True):
     """A matter that was told, as it is filed."""
 
     rule: str
@@ -59,7 +59,7 @@ class Matter:
     )  # fmt: skip
 
     def __init__(
-        self, rule: "Rule[events.Event]", key: str, apart: dict[str, str], *, bot_id: int, machine: str, at_ms: int
+        self, rule: "AlertRule[events.Event]", key: str, apart: dict[str, str], *, bot_id: int, machine: str, at_ms: int
     ) -> None:
         self.rule = rule
         self.key = key
@@ -77,7 +77,7 @@ class Matter:
         self.told_ms = 0
         self.adopted_ms: int | None = None
         self.version = 0  # of its paper; 0: there is none
-        self.owed: Kind | None = None
+        self.owed: MatterKind | None = None
 
     def words(self, count: int) -> str:
         if self.newest is not None:  # the words of a foreign error may hold a token
@@ -90,11 +90,11 @@ class Matter:
         return self.count > 0 and until_ms - self.since_ms >= self.rule.after_s * 1000
 
 
-class Telling(msgspec.Struct, frozen=True, kw_only=True):
+class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be told now."""
 
     matter: Matter
-    kind: Kind
+    kind: MatterKind
     text: str
     at_ms: int
 
@@ -116,7 +116,7 @@ class Matters:
         self,
         *,
         clock: Clock,
-        rules: "Sequence[Rule[events.Event]]",
+        rules: "Sequence[AlertRule[events.Event]]",
         is_served: Callable[[int], bool],
         has_chores: Callable[[], bool],
         machine: str = "",
@@ -128,13 +128,13 @@ class Matters:
         self._machine = machine
         self._off = frozenset(off)
         self._rules = {rule.name: rule for rule in rules}
-        self._by_event: dict[type[events.Event], list[Rule[events.Event]]] = defaultdict(list)
+        self._by_event: dict[type[events.Event], list[AlertRule[events.Event]]] = defaultdict(list)
         for rule in rules:
             for kind in {rule.event, rule.ends} - {None}:
                 assert kind is not None
                 self._by_event[kind].append(rule)
         self.known: dict[str, Matter] = {}
-        self._over: list[Telling] = []
+        self._over: list[AlertMessage] = []
 
     @property
     def kinds(self) -> Collection[type[events.Event]]:
@@ -158,10 +158,10 @@ class Matters:
                 is_new = True
         return is_new
 
-    def take_up(self, kept: Kept, version: int, *, is_start: bool) -> None:
+    def take_up(self, kept: KeptMatter, version: int, *, is_start: bool) -> None:
         """Go on with what another process knew, if that is ours to go on with; of what is known here, learn what was told."""
         rule = self._rules.get(kept.rule)
-        if rule is None or kept.owed == Kind.OVER:
+        if rule is None or kept.owed == MatterKind.OVER:
             return
         key = self._key(rule, kept.apart, kept.machine)
         now = self._clock.wall_ms()
@@ -183,22 +183,22 @@ class Matters:
         matter.told_ms = min(max(matter.told_ms, kept.told_ms), now)
         matter.version = version
 
-    def _is_heir(self, rule: "Rule[events.Event]", kept: Kept, *, is_start: bool) -> bool:
+    def _is_heir(self, rule: "AlertRule[events.Event]", kept: KeptMatter, *, is_start: bool) -> bool:
         """A bot's goes with the bot, or with the chores. A machine's, with the next process there. The rest with the chores,
         when its process is gone: ours before this start, or one that would have told it again by now."""
         has_chores = self._has_chores()
         if rule.is_local:
             # Without the name of a machine there is one, and of its processes the one that holds the store.
             return is_start and kept.machine == self._machine and (has_chores or self._machine != "")
-        if kept.bot_id and rule.place is not Place.ANY:
-            return has_chores if rule.place is Place.CHORES else self._is_served(kept.bot_id)
+        if kept.bot_id and rule.place is not RulePlace.ANY:
+            return has_chores if rule.place is RulePlace.CHORES else self._is_served(kept.bot_id)
         is_left = self._clock.wall_ms() - kept.told_ms > rule.repeat_s * 1000 + ADOPTED_MS
         return has_chores and (is_left or (is_start and kept.machine == self._machine))
 
     def leave(self, names: Collection[str]) -> None:
         self.known = {key: one for key, one in self.known.items() if one.rule.name not in names}
 
-    def owed(self, kept: Kept, version: int) -> Telling | None:
+    def owed(self, kept: KeptMatter, version: int) -> AlertMessage | None:
         """What a process that died wanted to tell, and may have told: with the same words and key. None: it is told here."""
         rule = self._rules.get(kept.rule)
         if rule is None or kept.owed is None:
@@ -207,15 +207,15 @@ class Matters:
         matter = self.known.get(key)
         if matter is not None and matter.owed is not None:
             return None
-        if matter is None or kept.owed == Kind.OVER:
+        if matter is None or kept.owed == MatterKind.OVER:
             matter = Matter(rule, key, kept.apart, bot_id=kept.bot_id, machine=kept.machine, at_ms=kept.since_ms)
             matter.text, matter.count, matter.told = kept.text, kept.count, kept.told
             matter.last_ms, matter.told_ms = kept.last_ms, kept.told_ms
         matter.version = version
-        matter.owed = Kind(kept.owed)
+        matter.owed = MatterKind(kept.owed)
         return self._telling(matter, matter.owed)
 
-    def _note(self, rule: "Rule[events.Event]", event: events.Event) -> None:
+    def _note(self, rule: "AlertRule[events.Event]", event: events.Event) -> None:
         now = self._clock.wall_ms()
         apart = rule.apart(event)
         key = self._key(rule, apart, self._machine)
@@ -233,7 +233,7 @@ class Matters:
             known.fresh += more
 
     def _begun(
-        self, rule: "Rule[events.Event]", key: str, apart: dict[str, str], event: events.Event, now: int
+        self, rule: "AlertRule[events.Event]", key: str, apart: dict[str, str], event: events.Event, now: int
     ) -> Matter:
         if len(self.known) >= REMEMBERED_MAX:
             del self.known[next(iter(self.known))]
@@ -243,7 +243,7 @@ class Matters:
             known.version = before.version
         return known
 
-    def _end(self, rule: "Rule[events.Event]", apart: dict[str, str]) -> None:
+    def _end(self, rule: "AlertRule[events.Event]", apart: dict[str, str]) -> None:
         """One end may end several matters; it is told once."""
         ended = [
             one
@@ -254,18 +254,18 @@ class Matters:
             del self.known[one.key]
         told = [one for one in ended if one.told]
         for one in told:
-            self._over.append(self._telling(one, Kind.OVER, is_said=one is told[-1]))
+            self._over.append(self._telling(one, MatterKind.OVER, is_said=one is told[-1]))
 
     # ---- what is to be told ----
 
-    def due(self) -> list[Telling]:
+    def due(self) -> list[AlertMessage]:
         """What is to be told now, each once: whoever asks tells it. Without words: only its paper is to go."""
         now = self._clock.wall_ms()
         self._forget(now)
         tellings, self._over = self._over, []
         for one in self.known.values():
             if one.rule.name not in self._off and self._next_ms(one, now) <= now and one.has_lasted(now):
-                kind = Kind.AGAIN if one.told else Kind.BEGAN
+                kind = MatterKind.AGAIN if one.told else MatterKind.BEGAN
                 one.told += 1
                 telling = self._telling(one, kind)
                 one.told_ms, one.fresh, one.owed = now, 0, kind
@@ -300,8 +300,8 @@ class Matters:
         ]
         return sorted(shown, key=lambda one: one.last_ms, reverse=True)
 
-    def kept(self, one: Matter) -> Kept:
-        return Kept(
+    def kept(self, one: Matter) -> KeptMatter:
+        return KeptMatter(
             rule=one.rule.name,
             apart=one.apart,
             bot_id=one.bot_id,
@@ -315,16 +315,20 @@ class Matters:
             owed=one.owed,
         )
 
-    def _telling(self, one: Matter, kind: Kind, *, is_said: bool = True) -> Telling:
+    def _telling(self, one: Matter, kind: MatterKind, *, is_said: bool = True) -> AlertMessage:
         now = self._clock.wall_ms()
         where = f" (on {one.machine})" if one.rule.is_local and one.machine else ""
-        if kind is Kind.OVER:
+        if kind is MatterKind.OVER:
             one.owed = kind if is_said and not one.rule.is_moment else None
             text = f"Peik: over, after {_long(now - one.since_ms)}: {one.words(one.count)}{where}"
-            return Telling(matter=one, kind=kind, text=text if one.owed else "", at_ms=now)
-        said = "Peik" if kind is Kind.BEGAN or one.rule.is_moment else f"Peik, still after {_long(now - one.since_ms)}"
+            return AlertMessage(matter=one, kind=kind, text=text if one.owed else "", at_ms=now)
+        said = (
+            "Peik"
+            if kind is MatterKind.BEGAN or one.rule.is_moment
+            else f"Peik, still after {_long(now - one.since_ms)}"
+        )
         text = f"{said}: {one.words(max(one.fresh, 1))}{where}\nTo do: {one.rule.todo} See {one.rule.runbook}."
-        return Telling(matter=one, kind=kind, text=text, at_ms=now)
+        return AlertMessage(matter=one, kind=kind, text=text, at_ms=now)
 
     def _next_ms(self, one: Matter, now: int) -> float:
         """When it is to be told (again), if nothing happens; for ever off: when it was told, and nothing is new."""
@@ -348,14 +352,14 @@ class Matters:
             elif self._has_faded(one, now):
                 del self.known[one.key]
                 if one.told:
-                    self._over.append(self._telling(one, Kind.OVER))
+                    self._over.append(self._telling(one, MatterKind.OVER))
 
     def _is_here(self, one: Matter) -> bool:
         """That of a bot goes when another node serves the bot, or nobody any more: what is filed stays for that one. So it is
         with the chores; but of what happened there once nobody else will hear, so that it is told first."""
-        if one.bot_id == 0 or one.rule.is_local or one.rule.place is Place.ANY:
+        if one.bot_id == 0 or one.rule.is_local or one.rule.place is RulePlace.ANY:
             return True
-        if one.rule.place is Place.CHORES:
+        if one.rule.place is RulePlace.CHORES:
             is_untold = one.newest is not None and not one.told and one.rule.name not in self._off
             return is_untold or self._has_chores()
         return self._is_served(one.bot_id)
@@ -371,7 +375,7 @@ class Matters:
             return one.adopted_ms + ADOPTED_MS
         return float("inf")
 
-    def _key(self, rule: "Rule[events.Event]", apart: dict[str, str], machine: str) -> str:
+    def _key(self, rule: "AlertRule[events.Event]", apart: dict[str, str], machine: str) -> str:
         """Printable, and short enough for a paper."""
         named = f"{rule.name}@{machine}" if rule.is_local else rule.name
         key = ":".join([named, *(apart.get(name, "") for name in rule.apart_by)])
@@ -400,7 +404,7 @@ TOLD_MAX = 100
 KEPT_MAX = 2000
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class SentAlert(msgspec.Struct, frozen=True, kw_only=True):
     """One line of what was told."""
 
     at_ms: int
@@ -411,19 +415,19 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-_decode_kept = msgspec.json.Decoder(Kept).decode
-_decode_told = msgspec.json.Decoder(Told).decode
+_decode_kept = msgspec.json.Decoder(KeptMatter).decode
+_decode_told = msgspec.json.Decoder(SentAlert).decode
 
 
-class AlertPapers:
+class AlertDocuments:
     """Every method may raise StoreUnavailable."""
 
-    def __init__(self, papers: PaperStore, *, node: str) -> None:
+    def __init__(self, papers: DocumentStore, *, node: str) -> None:
         self._papers = papers
         self.node = node
         self._filed = 0
 
-    async def all(self) -> list[tuple[str, Kept, int]]:
+    async def all(self) -> list[tuple[str, KeptMatter, int]]:
         """Every matter that was told and is not over, of all nodes: its key, itself and its version."""
         found = []
         for paper in await self._papers.papers(SHELF, limit=KEPT_MAX):
@@ -431,7 +435,7 @@ class AlertPapers:
                 found.append((paper.key, _decode_kept(paper.body), paper.version))
         return found
 
-    async def one(self, key: str) -> tuple[Kept | None, int]:
+    async def one(self, key: str) -> tuple[KeptMatter | None, int]:
         """A matter as it is filed, and its version; None and 0: it is not."""
         paper = await self._papers.paper(SHELF, key)
         if paper is None:
@@ -450,7 +454,7 @@ class AlertPapers:
         """Whoever files last wins: the others have taken up what was there, and file theirs again."""
         await self._papers.file([Filing(shelf=SEEN, key="all", body=body)])
 
-    async def claim(self, telling: Telling, kept: Kept | None) -> None:
+    async def claim(self, telling: AlertMessage, kept: KeptMatter | None) -> None:
         """Note that this is told, before it is. Raises Conflict if somebody else was at the same matter."""
         matter = telling.matter
         filings = [self._filing(matter, kept)]
@@ -460,7 +464,7 @@ class AlertPapers:
         matter.version = 0 if kept is None else matter.version + 1
         await self._trim()
 
-    async def note(self, matter: Matter, kept: Kept | None) -> None:
+    async def note(self, matter: Matter, kept: KeptMatter | None) -> None:
         """Everybody has heard it. Another node that knows better by now is left alone."""
         if matter.version:
             with contextlib.suppress(Conflict):
@@ -471,7 +475,7 @@ class AlertPapers:
         with contextlib.suppress(Conflict):
             await self._papers.file([Filing(shelf=SHELF, key=key, body=None, version=version)])
 
-    async def last(self) -> list[Told]:
+    async def last(self) -> list[SentAlert]:
         """What was told last, the newest first."""
         found = []
         for paper in await self._papers.papers(TOLD, limit=TOLD_MAX, is_backwards=True):
@@ -479,7 +483,7 @@ class AlertPapers:
                 found.append(_decode_told(paper.body))
         return found
 
-    async def adopt(self, matter: Matter, kept: Kept) -> bool:
+    async def adopt(self, matter: Matter, kept: KeptMatter) -> bool:
         """This node tells it now, instead of one that died. False: yet another one does."""
         try:
             await self._papers.file([self._filing(matter, kept)])
@@ -489,16 +493,16 @@ class AlertPapers:
         matter.version += 1
         return True
 
-    def _filing(self, matter: Matter, kept: Kept | None) -> Filing:
+    def _filing(self, matter: Matter, kept: KeptMatter | None) -> Filing:
         body = None
         if kept is not None:
             body = msgspec.json.encode(msgspec.structs.replace(kept, node=self.node)).decode()
         return Filing(shelf=SHELF, key=matter.key, body=body, version=matter.version)
 
-    def _line(self, telling: Telling) -> Filing:
+    def _line(self, telling: AlertMessage) -> Filing:
         self._filed += 1
         node = self.node.encode("ascii", "replace").decode().replace(" ", "_")[:100]
-        line = Told(
+        line = SentAlert(
             at_ms=telling.at_ms,
             kind=telling.kind,
             rule=telling.matter.rule.name,

@@ -41,7 +41,7 @@ class ErrorSeen(events.Event, frozen=True, kw_only=True):
     is_rising: bool
 
 
-class Place(enum.Enum):
+class RulePlace(enum.Enum):
     """Where a matter that has a bot is heard of, so that whoever comes next there goes on with it."""
 
     BOT = enum.auto()  # on the node that serves the bot
@@ -49,7 +49,7 @@ class Place(enum.Enum):
     ANY = enum.auto()  # on whatever node it happened
 
 
-class Rule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
+class AlertRule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
     """When an event is an alert. Events of one fingerprint are one matter, told at most every `repeat_s`."""
 
     name: str  # for people: what to silence, and where in the runbook to look
@@ -66,7 +66,7 @@ class Rule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
     ends: type[events.Event] | None = None  # what ends the matter
     is_over: Callable[[events.Event], bool] = lambda event: True  # of an event of that type
     fades_s: float = DAY_S  # without an end of its own, it is over when it was not heard of for so long
-    place: Place = Place.BOT
+    place: RulePlace = RulePlace.BOT
     is_local: bool = False  # of one machine: the same trouble of another is another matter
     is_moment: bool = False  # it happens and does not last, so that nobody is told that it is over
     is_kept: bool = False  # it goes on after a restart, whether or not it is heard of again
@@ -88,7 +88,7 @@ class Rule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
         return f"{RUNBOOK}#{self.name}"
 
 
-def as_rule(rule: Rule[E]) -> "Rule[events.Event]":
+def as_rule(rule: AlertRule[E]) -> "AlertRule[events.Event]":
     """Each row is typed by its own event; the table is of events."""
     return rule  # type: ignore[return-value]
 
@@ -332,66 +332,66 @@ def _is_locked(event: events.StoreFailed) -> bool:
 
 def _seen(
     name: str, *, means: str, todo: str, repeat_s: float = HOUR_S, after_s: float = 0.0, is_local: bool = False
-) -> "Rule[events.Event]":
+) -> "AlertRule[events.Event]":
     """A rule about what looks find."""
     return as_rule(
-        Rule(
+        AlertRule(
             name=name, means=means, todo=todo, event=Noticed, text=noticed, repeat_s=repeat_s, apart_by=("subject",),
             is_meant=lambda event: event.rule == name, after_s=after_s, fades_s=CALM_S, is_local=is_local,
         )
     )  # fmt: skip
 
 
-RULES: "tuple[Rule[events.Event], ...]" = (
+RULES: "tuple[AlertRule[events.Event], ...]" = (
     # the machine
     _seen("disk", means="Less than 10 % of a disk is free (PEIK_ALERT_DISK): of the store, of files, of work folders, of sessions.", todo="Free the disk, or make it larger, before the store cannot write.", is_local=True),
     _seen("memory", means="More than 80 % of the memory is in use (PEIK_ALERT_MEMORY), for a minute: of the container's limit, else of the machine.", todo="Look what takes it; give more, or do less at once (PEIK_JOBS, PEIK_IN_FLIGHT).", after_s=MINUTE_S, is_local=True),
     _seen("slow", means="Answers take longer than 30 s (PEIK_ALERT_SLOW), for a minute: calls of Telegram (the slowest twentieth), requests at the doors of a node (the same), updates that wait for their handler or consumer, or this process itself.", todo="Look at the network to Telegram, at the handlers, and at the load of the machine.", after_s=MINUTE_S),
-    as_rule(Rule(name="no-room", means="There has been no room for work folders of jobs for a minute.", todo="Free the disk, or change PEIK_WORK_MAX and PEIK_WORK_FREE.", event=job_events.DiskShort, text=disk_short, repeat_s=HOUR_S, apart_by=(), after_s=MINUTE_S, ends=job_events.DiskBack, is_local=True)),
-    as_rule(Rule(name="folder-left", means="The work folder of a job could not be removed ten times.", todo="Look at its rights, and at what has it open.", event=job_events.FolderLeft, text=folder_left, repeat_s=DAY_S, apart_by=("job_id",), is_meant=lambda event: event.tries >= FOLDER_TRIES, is_local=True, is_moment=True)),
-    as_rule(Rule(name="clock", means="The clock of the machine was set forward by more than 5 minutes; or Peik starts more than a day after the last time that its store knows.", todo="Set the clock right, if it is wrong. Nothing is removed by age before it has held for an hour (PEIK_CLOCK_SETTLES).", event=events.ClockJumped, text=clock_jumped, repeat_s=HOUR_S, apart_by=(), ends=events.ClockSettled, is_local=True)),
+    as_rule(AlertRule(name="no-room", means="There has been no room for work folders of jobs for a minute.", todo="Free the disk, or change PEIK_WORK_MAX and PEIK_WORK_FREE.", event=job_events.DiskShort, text=disk_short, repeat_s=HOUR_S, apart_by=(), after_s=MINUTE_S, ends=job_events.DiskBack, is_local=True)),
+    as_rule(AlertRule(name="folder-left", means="The work folder of a job could not be removed ten times.", todo="Look at its rights, and at what has it open.", event=job_events.FolderLeft, text=folder_left, repeat_s=DAY_S, apart_by=("job_id",), is_meant=lambda event: event.tries >= FOLDER_TRIES, is_local=True, is_moment=True)),
+    as_rule(AlertRule(name="clock", means="The clock of the machine was set forward by more than 5 minutes; or Peik starts more than a day after the last time that its store knows.", todo="Set the clock right, if it is wrong. Nothing is removed by age before it has held for an hour (PEIK_CLOCK_SETTLES).", event=events.ClockJumped, text=clock_jumped, repeat_s=HOUR_S, apart_by=(), ends=events.ClockSettled, is_local=True)),
     # the store
-    as_rule(Rule(name="store", means="The store failed three times within three minutes.", todo="Look at its server or disk; what was accepted is safe, and goes on by itself.", event=events.StoreFailed, text=store_failed, repeat_s=HOUR_S, apart_by=(), is_meant=lambda event: not _is_locked(event), at_least=STORE_FAILURES, within_s=STORE_S, fades_s=STORE_S, is_local=True)),
-    as_rule(Rule(name="store-locked", means="The database was locked when Peik had to write or read, three times within ten minutes.", todo="Find who holds the lock: a backup tool, a console, a transaction left open.", event=events.StoreFailed, text=store_locked, repeat_s=HOUR_S, apart_by=(), is_meant=_is_locked, at_least=STORE_FAILURES, within_s=600.0, fades_s=600.0, is_local=True)),
+    as_rule(AlertRule(name="store", means="The store failed three times within three minutes.", todo="Look at its server or disk; what was accepted is safe, and goes on by itself.", event=events.StoreFailed, text=store_failed, repeat_s=HOUR_S, apart_by=(), is_meant=lambda event: not _is_locked(event), at_least=STORE_FAILURES, within_s=STORE_S, fades_s=STORE_S, is_local=True)),
+    as_rule(AlertRule(name="store-locked", means="The database was locked when Peik had to write or read, three times within ten minutes.", todo="Find who holds the lock: a backup tool, a console, a transaction left open.", event=events.StoreFailed, text=store_locked, repeat_s=HOUR_S, apart_by=(), is_meant=_is_locked, at_least=STORE_FAILURES, within_s=600.0, fades_s=600.0, is_local=True)),
     _seen("store-weak", means="A setting of the store breaks the promise that what was accepted outlives a power cut. Looked for every 5 minutes.", todo="Change that setting; stores.md says which ones Peik needs.", repeat_s=DAY_S),
-    as_rule(Rule(name="leases-lost", means="A node did not reach the store in time, and another took its bots.", todo="Look at the network and the load of that node; raise PEIK_LEASE if it happens again.", event=events.LeasesLost, text=leases_lost, repeat_s=HOUR_S, apart_by=(), fades_s=HOUR_S, is_local=True, is_moment=True)),
+    as_rule(AlertRule(name="leases-lost", means="A node did not reach the store in time, and another took its bots.", todo="Look at the network and the load of that node; raise PEIK_LEASE if it happens again.", event=events.LeasesLost, text=leases_lost, repeat_s=HOUR_S, apart_by=(), fades_s=HOUR_S, is_local=True, is_moment=True)),
     _seen("backup", means="The last good backup is older than one and a half times PEIK_BACKUP_EVERY. Not told if that is not set.", todo="Run `peik backup create`, and read why the last one failed.", repeat_s=DAY_S),
     # letters
     _seen("dead-letters", means="There are more than 50 dead letters (PEIK_ALERT_DEAD).", todo="Read the causes with `peik dead causes`, mend them, then retry or clear the letters.", repeat_s=6 * HOUR_S),
     _seen("stuck", means="The same letter has been the oldest that waits for more than 10 minutes (PEIK_ALERT_WAIT), and its bot is not paused.", todo="Ask `peik status` of the letter and `peik lanes` why it waits."),
     _seen("failures", means="Of what ended within 10 minutes, 20 letters at least, more than 20 % failed (PEIK_ALERT_FAILURES).", todo="Read the causes with `peik dead causes`: one cause for all is a bug or a ban.", after_s=0.0),
     _seen("delays", means="The slowest twentieth of what was delivered within a minute took longer than 10 minutes (PEIK_ALERT_WAIT), for five minutes.", todo="Look at 429s and the backlog on the overview: too much is sent at once, or the way is slow.", after_s=5 * MINUTE_S),
-    as_rule(Rule(name="webhook-dropped", means="A webhook is not told any more how a letter ended: it said so, or did not answer for three days.", todo="Mend the endpoint; ask the REST API for the letters that it missed.", event=events.HookDropped, text=hook_dropped, repeat_s=HOUR_S, apart_by=("endpoint",), is_moment=True)),
+    as_rule(AlertRule(name="webhook-dropped", means="A webhook is not told any more how a letter ended: it said so, or did not answer for three days.", todo="Mend the endpoint; ask the REST API for the letters that it missed.", event=events.HookDropped, text=hook_dropped, repeat_s=HOUR_S, apart_by=("endpoint",), is_moment=True)),
     # bots and routes
-    as_rule(Rule(name="bot-paused", means="Telegram does not know a bot's token any more, so that the bot is paused. Not told of a bot that somebody paused.", todo="Give it a valid token with `peik bots add`.", event=events.BotPaused, text=paused, repeat_s=DAY_S, ends=events.BotResumed)),
-    as_rule(Rule(name="intruder", means="Somebody else uses a bot's token.", todo="Stop that program, or change the token with @BotFather.", event=events.Intruder, text=intruder, repeat_s=HOUR_S, apart_by=("bot_id", "kind"), fades_s=2 * HOUR_S)),
-    as_rule(Rule(name="no-way", means="No route to Telegram has answered for half a minute.", todo="Look at the network, and add another route to PEIK_ROUTES.", event=events.RouteChosen, text=no_way, repeat_s=HOUR_S, apart_by=(), is_meant=lambda event: event.route is None, after_s=30.0, ends=events.RouteChosen, is_over=lambda event: isinstance(event, events.RouteChosen) and event.route is not None, is_local=True)),
-    as_rule(Rule(name="route", means="The breaker of a route has been open for a minute.", todo="Look at that proxy or server; letters take another route if there is one.", event=events.RouteOpened, text=route, repeat_s=6 * HOUR_S, apart_by=("route",), after_s=MINUTE_S, ends=events.RouteClosed, is_local=True)),
+    as_rule(AlertRule(name="bot-paused", means="Telegram does not know a bot's token any more, so that the bot is paused. Not told of a bot that somebody paused.", todo="Give it a valid token with `peik bots add`.", event=events.BotPaused, text=paused, repeat_s=DAY_S, ends=events.BotResumed)),
+    as_rule(AlertRule(name="intruder", means="Somebody else uses a bot's token.", todo="Stop that program, or change the token with @BotFather.", event=events.Intruder, text=intruder, repeat_s=HOUR_S, apart_by=("bot_id", "kind"), fades_s=2 * HOUR_S)),
+    as_rule(AlertRule(name="no-way", means="No route to Telegram has answered for half a minute.", todo="Look at the network, and add another route to PEIK_ROUTES.", event=events.RouteChosen, text=no_way, repeat_s=HOUR_S, apart_by=(), is_meant=lambda event: event.route is None, after_s=30.0, ends=events.RouteChosen, is_over=lambda event: isinstance(event, events.RouteChosen) and event.route is not None, is_local=True)),
+    as_rule(AlertRule(name="route", means="The breaker of a route has been open for a minute.", todo="Look at that proxy or server; letters take another route if there is one.", event=events.RouteOpened, text=route, repeat_s=6 * HOUR_S, apart_by=("route",), after_s=MINUTE_S, ends=events.RouteClosed, is_local=True)),
     # updates
-    as_rule(Rule(name="source", means="A bot has had no updates for 5 minutes, because they cannot be fetched.", todo="Look at the network and the routes: Telegram keeps updates for 24 hours.", event=events.SourceFailed, text=source_failed, repeat_s=HOUR_S, after_s=300.0, ends=events.SourceBack)),
-    as_rule(Rule(name="inbox-expiry", means="Three quarters, half or a quarter is left of the time until Telegram drops updates that were not fetched.", todo="Bring Peik back online, or receive by another node, before that time.", event=events.InboxNearExpiry, text=near_expiry, repeat_s=DAY_S, apart_by=("bot_id", "percent_left"), ends=events.SourceBack)),
-    as_rule(Rule(name="offline", means="Peik was away for more than 24 hours.", todo="Ask users who waited to write again.", event=events.OfflineTooLong, text=offline, repeat_s=HOUR_S, is_moment=True)),
-    as_rule(Rule(name="updates-expired", means="Telegram dropped updates before Peik came for them.", todo="They cannot be had any more: ask users who waited to write again.", event=events.UpdatesExpired, text=expired, repeat_s=MINUTE_S, is_moment=True)),
-    as_rule(Rule(name="dead-arrivals", means="Updates could not be handled by a consumer, and became dead arrivals.", todo="Read them with `peik arrivals`, mend the handler, and retry them.", event=events.ArrivalSettled, text=dead_arrival, repeat_s=600.0, apart_by=("bot_id", "consumer"), is_meant=lambda event: event.state is State.FAILED, is_moment=True, place=Place.ANY)),
-    as_rule(Rule(name="consumer-away", means="A consumer that updates are pushed to has not been reached for 5 minutes.", todo="Start it, or mend its address with `peik consumers`.", event=events.ConsumerAway, text=consumer_away, repeat_s=HOUR_S, apart_by=("bot_id", "consumer"), after_s=300.0, ends=events.ConsumerBack)),
-    as_rule(Rule(name="consumer-expired", means="A consumer that nobody used for long is forgotten.", todo="Nothing, if it is not needed; else start it, and it begins with the oldest update.", event=events.ConsumerExpired, text=consumer_expired, repeat_s=HOUR_S, apart_by=("bot_id", "consumer"), is_moment=True, place=Place.CHORES)),
-    as_rule(Rule(name="unread", means="Updates that a consumer has not read will soon be dropped.", todo="Start that consumer, or raise PEIK_KEEP_UNREAD.", event=events.UnreadNearEnd, text=near_end, repeat_s=DAY_S, apart_by=("bot_id", "consumer"), is_moment=True, place=Place.CHORES)),
-    as_rule(Rule(name="unread-dropped", means="Updates that nobody had read were too old, and are gone.", todo="Start the consumer; raise PEIK_KEEP_UNREAD if it may be away so long.", event=events.UnreadDropped, text=dropped, repeat_s=DAY_S, is_moment=True, place=Place.CHORES)),
+    as_rule(AlertRule(name="source", means="A bot has had no updates for 5 minutes, because they cannot be fetched.", todo="Look at the network and the routes: Telegram keeps updates for 24 hours.", event=events.SourceFailed, text=source_failed, repeat_s=HOUR_S, after_s=300.0, ends=events.SourceBack)),
+    as_rule(AlertRule(name="inbox-expiry", means="Three quarters, half or a quarter is left of the time until Telegram drops updates that were not fetched.", todo="Bring Peik back online, or receive by another node, before that time.", event=events.InboxNearExpiry, text=near_expiry, repeat_s=DAY_S, apart_by=("bot_id", "percent_left"), ends=events.SourceBack)),
+    as_rule(AlertRule(name="offline", means="Peik was away for more than 24 hours.", todo="Ask users who waited to write again.", event=events.OfflineTooLong, text=offline, repeat_s=HOUR_S, is_moment=True)),
+    as_rule(AlertRule(name="updates-expired", means="Telegram dropped updates before Peik came for them.", todo="They cannot be had any more: ask users who waited to write again.", event=events.UpdatesExpired, text=expired, repeat_s=MINUTE_S, is_moment=True)),
+    as_rule(AlertRule(name="dead-arrivals", means="Updates could not be handled by a consumer, and became dead arrivals.", todo="Read them with `peik arrivals`, mend the handler, and retry them.", event=events.ArrivalSettled, text=dead_arrival, repeat_s=600.0, apart_by=("bot_id", "consumer"), is_meant=lambda event: event.state is State.FAILED, is_moment=True, place=RulePlace.ANY)),
+    as_rule(AlertRule(name="consumer-away", means="A consumer that updates are pushed to has not been reached for 5 minutes.", todo="Start it, or mend its address with `peik consumers`.", event=events.ConsumerAway, text=consumer_away, repeat_s=HOUR_S, apart_by=("bot_id", "consumer"), after_s=300.0, ends=events.ConsumerBack)),
+    as_rule(AlertRule(name="consumer-expired", means="A consumer that nobody used for long is forgotten.", todo="Nothing, if it is not needed; else start it, and it begins with the oldest update.", event=events.ConsumerExpired, text=consumer_expired, repeat_s=HOUR_S, apart_by=("bot_id", "consumer"), is_moment=True, place=RulePlace.CHORES)),
+    as_rule(AlertRule(name="unread", means="Updates that a consumer has not read will soon be dropped.", todo="Start that consumer, or raise PEIK_KEEP_UNREAD.", event=events.UnreadNearEnd, text=near_end, repeat_s=DAY_S, apart_by=("bot_id", "consumer"), is_moment=True, place=RulePlace.CHORES)),
+    as_rule(AlertRule(name="unread-dropped", means="Updates that nobody had read were too old, and are gone.", todo="Start the consumer; raise PEIK_KEEP_UNREAD if it may be away so long.", event=events.UnreadDropped, text=dropped, repeat_s=DAY_S, is_moment=True, place=RulePlace.CHORES)),
     # jobs and outside hosts
-    as_rule(Rule(name="jobs-failing", means="Ten jobs of a kind failed within an hour.", todo="Read them with `peik jobs`, mend the cause, and retry them.", event=job_events.JobRan, text=jobs_failing, repeat_s=6 * HOUR_S, apart_by=("kind",), is_meant=lambda event: event.state is State.FAILED, at_least=JOBS_FAILING, fades_s=HOUR_S, place=Place.ANY)),
+    as_rule(AlertRule(name="jobs-failing", means="Ten jobs of a kind failed within an hour.", todo="Read them with `peik jobs`, mend the cause, and retry them.", event=job_events.JobRan, text=jobs_failing, repeat_s=6 * HOUR_S, apart_by=("kind",), is_meant=lambda event: event.state is State.FAILED, at_least=JOBS_FAILING, fades_s=HOUR_S, place=RulePlace.ANY)),
     _seen("jobs-stuck", means="Jobs of a kind have waited for 10 minutes, and none of it runs.", todo="Start a process that does jobs of this kind; look at no-room and the hosts that they need.", after_s=600.0),
-    as_rule(Rule(name="host", means="An outside host that jobs need has failed for 5 minutes.", todo="Look whether it is down for everybody, or blocks this machine.", event=job_events.HostOpened, text=host, repeat_s=HOUR_S, apart_by=("host",), after_s=300.0, ends=job_events.HostClosed, is_local=True)),
+    as_rule(AlertRule(name="host", means="An outside host that jobs need has failed for 5 minutes.", todo="Look whether it is down for everybody, or blocks this machine.", event=job_events.HostOpened, text=host, repeat_s=HOUR_S, apart_by=("host",), after_s=300.0, ends=job_events.HostClosed, is_local=True)),
     # errors
-    as_rule(Rule(name="new-error", means="An error that was not seen for a week: of Peik itself, of a handler or of a job.", todo="Read the log around it; if it is Peik's own, please report it.", event=ErrorSeen, text=error_seen, repeat_s=DAY_S, apart_by=("fingerprint",), is_meant=lambda event: not event.is_rising, is_moment=True, place=Place.ANY)),
-    as_rule(Rule(name="rising-error", means="An error came ten times or more within an hour, and three times as often as in the day before.", todo="Read the log around it, and what was changed last.", event=ErrorSeen, text=error_seen, repeat_s=HOUR_S, apart_by=("fingerprint",), is_meant=lambda event: event.is_rising, fades_s=HOUR_S / 2, place=Place.ANY)),
+    as_rule(AlertRule(name="new-error", means="An error that was not seen for a week: of Peik itself, of a handler or of a job.", todo="Read the log around it; if it is Peik's own, please report it.", event=ErrorSeen, text=error_seen, repeat_s=DAY_S, apart_by=("fingerprint",), is_meant=lambda event: not event.is_rising, is_moment=True, place=RulePlace.ANY)),
+    as_rule(AlertRule(name="rising-error", means="An error came ten times or more within an hour, and three times as often as in the day before.", todo="Read the log around it, and what was changed last.", event=ErrorSeen, text=error_seen, repeat_s=HOUR_S, apart_by=("fingerprint",), is_meant=lambda event: event.is_rising, fades_s=HOUR_S / 2, place=RulePlace.ANY)),
     # broadcasts
-    as_rule(Rule(name="broadcast-stopped", means="A broadcast stopped by itself: too many of its letters failed.", todo="Read its ledger, mend it, then resume or cancel it.", event=outreach_events.BroadcastMoved, text=broadcast_stopped, repeat_s=DAY_S, apart_by=("broadcast_id",), is_meant=lambda event: event.state == "stopped", ends=outreach_events.BroadcastMoved, is_over=lambda event: isinstance(event, outreach_events.BroadcastMoved) and event.state != "stopped", is_kept=True, place=Place.CHORES)),
+    as_rule(AlertRule(name="broadcast-stopped", means="A broadcast stopped by itself: too many of its letters failed.", todo="Read its ledger, mend it, then resume or cancel it.", event=outreach_events.BroadcastMoved, text=broadcast_stopped, repeat_s=DAY_S, apart_by=("broadcast_id",), is_meant=lambda event: event.state == "stopped", ends=outreach_events.BroadcastMoved, is_over=lambda event: isinstance(event, outreach_events.BroadcastMoved) and event.state != "stopped", is_kept=True, place=RulePlace.CHORES)),
     # accounts
-    as_rule(Rule(name="session-ended", means="Telegram ended the session of an account.", todo="Sign in again: see sessions.md.", event=session_events.SessionRevoked, text=revoked, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
-    as_rule(Rule(name="session-unfit", means="An account cannot run until somebody mends it: its key cannot be opened, its proxy cannot be right.", todo="Read why with `peik sessions show`, and mend that.", event=session_events.SessionUnfit, text=unfit, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
-    as_rule(Rule(name="session-flooded", means="Telegram lets an account wait for more than ten minutes.", todo="Send less with it: accounts that write like machines are banned.", event=session_events.SessionFlooded, text=flooded, repeat_s=HOUR_S, apart_by=("session_id",), is_meant=lambda event: event.wait_s > FLOOD_S, fades_s=HOUR_S, is_moment=True)),
-    as_rule(Rule(name="archive", means="The archive has not answered for a minute.", todo="Look at its server, its disk and PEIK_ARCHIVE; bots go on meanwhile.", event=session_events.ArchiveAway, text=archive_away, repeat_s=HOUR_S, apart_by=(), after_s=MINUTE_S, ends=session_events.ArchiveBack, is_local=True)),
-    as_rule(Rule(name="sessions-webhook", means="The webhook of accounts has taken nothing for 5 minutes.", todo="Mend the endpoint before PEIK_KEEP_FEED is over.", event=session_events.PushFailed, text=push_failed, repeat_s=HOUR_S, apart_by=(), after_s=300.0, ends=session_events.PushBack)),
+    as_rule(AlertRule(name="session-ended", means="Telegram ended the session of an account.", todo="Sign in again: see sessions.md.", event=session_events.SessionRevoked, text=revoked, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
+    as_rule(AlertRule(name="session-unfit", means="An account cannot run until somebody mends it: its key cannot be opened, its proxy cannot be right.", todo="Read why with `peik sessions show`, and mend that.", event=session_events.SessionUnfit, text=unfit, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
+    as_rule(AlertRule(name="session-flooded", means="Telegram lets an account wait for more than ten minutes.", todo="Send less with it: accounts that write like machines are banned.", event=session_events.SessionFlooded, text=flooded, repeat_s=HOUR_S, apart_by=("session_id",), is_meant=lambda event: event.wait_s > FLOOD_S, fades_s=HOUR_S, is_moment=True)),
+    as_rule(AlertRule(name="archive", means="The archive has not answered for a minute.", todo="Look at its server, its disk and PEIK_ARCHIVE; bots go on meanwhile.", event=session_events.ArchiveAway, text=archive_away, repeat_s=HOUR_S, apart_by=(), after_s=MINUTE_S, ends=session_events.ArchiveBack, is_local=True)),
+    as_rule(AlertRule(name="sessions-webhook", means="The webhook of accounts has taken nothing for 5 minutes.", todo="Mend the endpoint before PEIK_KEEP_FEED is over.", event=session_events.PushFailed, text=push_failed, repeat_s=HOUR_S, apart_by=(), after_s=300.0, ends=session_events.PushBack)),
 )  # fmt: skip
 
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import msgspec
 
-from peik.alerts.matters import AlertPapers, Kept, Kind, Matter, Matters, Telling, Told
-from peik.alerts.rules import RULES, ErrorSeen, Noticed, Rule
-from peik.alerts.ways import QUEUE_MAX, ChatWay, Note, Said, Send, Way, Ways
+from peik.alerts.matters import AlertDocuments, AlertMessage, KeptMatter, Matter, MatterKind, Matters, SentAlert
+from peik.alerts.rules import RULES, AlertRule, ErrorSeen, Noticed
+from peik.alerts.ways import QUEUE_MAX, AlertText, AlertWay, ChatWay, Note, Send, Ways
 from peik.clock import Clock
 from peik.core import events
 from peik.core.letter import State
@@ -24,7 +24,7 @@ from peik.core.token import without_tokens
 from peik.errors import Conflict, StoreUnavailable, described
 from peik.jobs import events as job_events
 from peik.monitoring.values import Ongoing
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # Which errors are new, and which come more and more often: by a fingerprint that leaves out numbers, ids and quoted
 # words.
@@ -44,14 +44,14 @@ ERROR_CHARS_MAX = 500
 _NOISE = re.compile(r"'[^']*'|\"[^\"]*\"|0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|\d+")
 
 
-class Known(msgspec.Struct, kw_only=True):
+class KnownError(msgspec.Struct, kw_only=True):
     """One error: when it was last seen, and how often in which hour."""
 
     last_ms: int
     hours: dict[int, int] = {}
 
 
-_decode = msgspec.json.Decoder(dict[str, Known]).decode
+_decode = msgspec.json.Decoder(dict[str, KnownError]).decode
 
 
 class Errors:
@@ -63,7 +63,7 @@ class Errors:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownError] = {}
         self.is_changed = False
 
     def hear(self, event: events.Event) -> ErrorSeen | None:
@@ -85,7 +85,7 @@ class Errors:
         if known is None:
             if len(self._known) >= KNOWN_MAX:
                 del self._known[min(self._known, key=lambda name: self._known[name].last_ms)]
-            known = self._known[fingerprint] = Known(last_ms=now, hours={})
+            known = self._known[fingerprint] = KnownError(last_ms=now, hours={})
         hour = now // HOUR_MS
         known.last_ms = now
         known.hours[hour] = known.hours.get(hour, 0) + 1
@@ -110,13 +110,13 @@ class Errors:
 
     def take_up(self, body: str) -> None:
         """What this node, or another, has seen. Raises msgspec.DecodeError."""
-        merged: defaultdict[str, list[Known]] = defaultdict(list)
+        merged: defaultdict[str, list[KnownError]] = defaultdict(list)
         for seen in (self._known, _decode(body)):
             for fingerprint, known in seen.items():
                 merged[fingerprint].append(known)
         newest = sorted(merged.items(), key=lambda item: max(one.last_ms for one in item[1]), reverse=True)[:KNOWN_MAX]
         self._known = {
-            fingerprint: Known(
+            fingerprint: KnownError(
                 last_ms=max(one.last_ms for one in ones),
                 hours={hour: max(one.hours.get(hour, 0) for one in ones) for one in ones for hour in one.hours},
             )
@@ -154,10 +154,10 @@ class Alerts:
         chats: Sequence[str],
         clock: Clock,
         send: Send,
-        rules: "Sequence[Rule[events.Event]] | None" = None,
+        rules: "Sequence[AlertRule[events.Event]] | None" = None,
         is_served: Callable[[int], bool] = lambda bot_id: True,
-        more_ways: Sequence[Way] = (),
-        papers: AlertPapers | None = None,
+        more_ways: Sequence[AlertWay] = (),
+        papers: AlertDocuments | None = None,
         machine: str = "",
         off: Collection[str] = (),
         has_chores: Callable[[], bool] = lambda: True,
@@ -179,15 +179,15 @@ class Alerts:
         self._errors = Errors(clock)
         chat_ways = [ChatWay(chat, place=place, send=send) for place, chat in enumerate(chats)]
         self._ways = Ways([*chat_ways, *more_ways])
-        self._late: deque[Telling] = deque(maxlen=QUEUE_MAX)  # told while the store failed, and not filed
-        self._heard: deque[tuple[Matter, Kind]] = deque(
+        self._late: deque[AlertMessage] = deque(maxlen=QUEUE_MAX)  # told while the store failed, and not filed
+        self._heard: deque[tuple[Matter, MatterKind]] = deque(
             maxlen=QUEUE_MAX
         )  # everybody has heard it, and that is not filed
         self._is_loaded = False
         self._is_first = True
         self._errors_at = clock.mono()
         self._tests = 0
-        self._bell = Bell()
+        self._bell = Wakeup()
 
     @property
     def kinds(self) -> tuple[type[events.Event], ...]:
@@ -221,7 +221,7 @@ class Alerts:
         """What is worth an alert and is not over, as far as this node knows; the newest first."""
         return self._matters.ongoing()
 
-    async def last(self) -> list[Told]:
+    async def last(self) -> list[SentAlert]:
         """What was told last, by all nodes, the newest first. Raises StoreUnavailable."""
         return [] if self._papers is None else await self._papers.last()
 
@@ -231,7 +231,7 @@ class Alerts:
         key = f"alert:test:{self._clock.wall_ms()}:{self._tests}"
         text = "Peik: this is a test. Whoever reads it would hear of alerts."
 
-        async def by(way: Way) -> TestLine:
+        async def by(way: AlertWay) -> TestLine:
             try:
                 async with asyncio.timeout(TEST_S):
                     why = await way.test(text, key)
@@ -275,7 +275,7 @@ class Alerts:
 
     # ---- telling ----
 
-    async def _tell(self, telling: Telling) -> None:
+    async def _tell(self, telling: AlertMessage) -> None:
         if self._papers is not None:
             try:
                 async with asyncio.timeout(FILE_S):
@@ -288,7 +288,7 @@ class Alerts:
                 self._late.append(telling)
         self._put(telling)
 
-    def _put(self, telling: Telling) -> None:
+    def _put(self, telling: AlertMessage) -> None:
         if not telling.text:
             return
 
@@ -298,25 +298,30 @@ class Alerts:
                 self._heard.append((telling.matter, telling.kind))
                 self._bell.ring()
 
-        self._ways.put(Note(Said(key=telling.key, kind=telling.kind, text=telling.text), on_done=on_done))
+        self._ways.put(Note(AlertText(key=telling.key, kind=telling.kind, text=telling.text), on_done=on_done))
 
-    def _kept(self, telling: Telling) -> Kept | None:
+    def _kept(self, telling: AlertMessage) -> KeptMatter | None:
         """None: its paper goes."""
-        is_gone = telling.kind is Kind.OVER and not telling.text
+        is_gone = telling.kind is MatterKind.OVER and not telling.text
         return None if is_gone else self._matters.kept(telling.matter)
 
-    async def _is_ours_still(self, telling: Telling) -> bool:
+    async def _is_ours_still(self, telling: AlertMessage) -> bool:
         """Somebody else was at the same matter. Whether it is to be told all the same."""
         assert self._papers is not None
         matter = telling.matter
         try:
             async with asyncio.timeout(FILE_S):
                 kept, version = await self._papers.one(matter.key)
-                if telling.kind is Kind.OVER and (kept is None or kept.owed == Kind.OVER):
+                if telling.kind is MatterKind.OVER and (kept is None or kept.owed == MatterKind.OVER):
                     return False  # it was told, or is being told
                 is_quiet = kept is not None and telling.at_ms - kept.told_ms < matter.rule.repeat_s * 1000
                 matter.version = version
-                if is_quiet and kept is not None and kept.owed != Kind.OVER and telling.kind is not Kind.OVER:
+                if (
+                    is_quiet
+                    and kept is not None
+                    and kept.owed != MatterKind.OVER
+                    and telling.kind is not MatterKind.OVER
+                ):
                     matter.told = max(matter.told, kept.told)
                     matter.told_ms = kept.told_ms
                     return False
@@ -349,7 +354,7 @@ class Alerts:
         with contextlib.suppress(msgspec.DecodeError):  # of a version that is not known here
             self._errors.take_up(seen)
 
-    async def _take_over(self, found: Sequence[tuple[str, Kept, int]]) -> None:
+    async def _take_over(self, found: Sequence[tuple[str, KeptMatter, int]]) -> None:
         """Tell what the dead wanted to tell, and tidy up what nobody has told for days. Raises StoreUnavailable."""
         assert self._papers is not None
         is_dead = await self._dead() if any(kept.owed for _, kept, _ in found) else None
@@ -384,7 +389,7 @@ class Alerts:
                     self._late.popleft()
                 while self._heard:
                     matter, kind = self._heard[0]
-                    await self._papers.note(matter, None if kind is Kind.OVER else self._matters.kept(matter))
+                    await self._papers.note(matter, None if kind is MatterKind.OVER else self._matters.kept(matter))
                     self._heard.popleft()
                 if self._errors.is_changed and self._clock.mono() >= self._errors_at:
                     self._errors_at = self._clock.mono() + ERRORS_S

@@ -13,8 +13,8 @@ from peik.alerts import looks
 from peik.alerts.looks import Disk, Memory, Thresholds, disks_of, memory_of
 from peik.alerts.rules import CALM_S, Noticed
 from peik.alerts.service import Alerts
-from peik.clock import JUMP_MS, Clock, Kept, SettledClock
-from peik.core.documents import Filing, PaperStore
+from peik.clock import JUMP_MS, Clock, KeptTime, SettledClock
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import ClockJumped, ClockSettled, Events, Surprise
 from peik.errors import StoreUnavailable, Unavailable, described
 from peik.monitoring.counts import Answering
@@ -202,7 +202,7 @@ class ClockWatch:
         self,
         *,
         clock: SettledClock,
-        papers: PaperStore,
+        papers: DocumentStore,
         events: Events,
         settles_s: float,
         has_chores: Callable[[], bool],
@@ -223,7 +223,7 @@ class ClockWatch:
         kept = None
         if paper is not None:
             with contextlib.suppress(msgspec.DecodeError):  # of a version that is not known here
-                kept = msgspec.json.decode(paper.body, type=Kept)
+                kept = msgspec.json.decode(paper.body, type=KeptTime)
         state = self._clock.begin(kept)
         if state.ahead_ms < OFF_MS:
             self._doubted_ms = state.doubted_ms

@@ -12,9 +12,9 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from peik.alerts.matters import Kind
+from peik.alerts.matters import MatterKind
 from peik.errors import Problem, StartError, Unavailable, described
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 QUEUE_MAX = 100  # alerts that wait for one way
 RETRY_S = 10.0
@@ -22,9 +22,9 @@ RETRY_S = 10.0
 Send = Callable[[str, str, str], Awaitable[None]]  # a chat, a text, a key under which it is sent once
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class AlertText(msgspec.Struct, frozen=True, kw_only=True):
     key: str
-    kind: Kind
+    kind: MatterKind
     text: str
 
 
@@ -33,7 +33,7 @@ class Note:
 
     __slots__ = ("_left", "_on_done", "said")
 
-    def __init__(self, said: Said, *, on_done: Callable[[], None]) -> None:
+    def __init__(self, said: AlertText, *, on_done: Callable[[], None]) -> None:
         self.said = said
         self._on_done = on_done
         self._left = 0
@@ -50,12 +50,12 @@ class Note:
             self._on_done()
 
 
-class Way(Protocol):
+class AlertWay(Protocol):
     @property
     def name(self) -> str:
         """In words, without what is secret."""
 
-    async def tell(self, waiting: Sequence[Said]) -> int:
+    async def tell(self, waiting: Sequence[AlertText]) -> int:
         """Bring the first of them, or several at once, however long it takes; how many these were. Never raises."""
 
     async def test(self, text: str, key: str) -> str | None:
@@ -71,7 +71,7 @@ class ChatWay:
         self._place = place
         self._send = send
 
-    async def tell(self, waiting: Sequence[Said]) -> int:
+    async def tell(self, waiting: Sequence[AlertText]) -> int:
         first = waiting[0]
         while True:
             try:
@@ -92,11 +92,11 @@ class ChatWay:
 
 
 class _Queue:
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: AlertWay) -> None:
         self.way = way
-        self._waiting: deque[tuple[Note, Said]] = deque()
+        self._waiting: deque[tuple[Note, AlertText]] = deque()
         self._dropped = 0
-        self._bell = Bell()
+        self._bell = Wakeup()
 
     def put(self, note: Note) -> None:
         if len(self._waiting) >= QUEUE_MAX:
@@ -124,11 +124,11 @@ class _Queue:
 
 
 class Ways:
-    def __init__(self, ways: Sequence[Way]) -> None:
+    def __init__(self, ways: Sequence[AlertWay]) -> None:
         self._queues = [_Queue(way) for way in ways]
 
     @property
-    def all(self) -> list[Way]:
+    def all(self) -> list[AlertWay]:
         return [queue.way for queue in self._queues]
 
     def put(self, note: Note) -> None:
@@ -154,10 +154,10 @@ HANGING_MAX = 4  # calls that did not come back
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Notify = Callable[[str, str, Kind], bool]  # a title, a body; whether it went. It may take its time, and raise.
+Notify = Callable[[str, str, MatterKind], bool]  # a title, a body; whether it went. It may take its time, and raise.
 
 
-def ways_of(urls: Sequence[str]) -> list[Way]:
+def ways_of(urls: Sequence[str]) -> list[AlertWay]:
     """Raises StartError if Apprise is not there, or does not know one of them. What they say is secret, and never shown."""
     if not urls:
         return []
@@ -169,10 +169,10 @@ def ways_of(urls: Sequence[str]) -> list[Way]:
     if not any(isinstance(one, _Hush) for one in logger.filters):
         logger.addFilter(_Hush())
     kinds = {
-        Kind.BEGAN: apprise.NotifyType.FAILURE,
-        Kind.AGAIN: apprise.NotifyType.WARNING,
-        Kind.OVER: apprise.NotifyType.SUCCESS,
-        Kind.TEST: apprise.NotifyType.INFO,
+        MatterKind.BEGAN: apprise.NotifyType.FAILURE,
+        MatterKind.AGAIN: apprise.NotifyType.WARNING,
+        MatterKind.OVER: apprise.NotifyType.SUCCESS,
+        MatterKind.TEST: apprise.NotifyType.INFO,
     }
 
     def notify_by(url: str, number: int) -> Notify:
@@ -182,7 +182,7 @@ def ways_of(urls: Sequence[str]) -> list[Way]:
         if not is_known:
             raise StartError(f"PEIK_ALERT_URLS: address {number} is none that Apprise knows. See docs/alerts.md.")
 
-        def notify(title: str, body: str, kind: Kind) -> bool:
+        def notify(title: str, body: str, kind: MatterKind) -> bool:
             with _hushed():
                 return bool(one.notify(body=body, title=title, notify_type=kinds[kind]))
 
@@ -202,11 +202,11 @@ class AppriseWay:
         self._hanging = 0
         self._counting = threading.Lock()
 
-    async def tell(self, waiting: Sequence[Said]) -> int:
+    async def tell(self, waiting: Sequence[AlertText]) -> int:
         """What has waited through a failure goes as one message."""
         together = list(waiting[:AT_ONCE_MAX])
         title = "Peik" if len(together) == 1 else f"Peik: {len(together)} alerts"
-        kind = together[0].kind if len(together) == 1 else Kind.BEGAN
+        kind = together[0].kind if len(together) == 1 else MatterKind.BEGAN
         body = "\n\n".join(one.text for one in together)
         for wait_s in self._waits_s:
             if await self._call(title, body, kind) is None:
@@ -215,9 +215,9 @@ class AppriseWay:
         return len(together)
 
     async def test(self, text: str, key: str) -> str | None:
-        return await self._call("Peik", text, Kind.TEST)
+        return await self._call("Peik", text, MatterKind.TEST)
 
-    async def _call(self, title: str, body: str, kind: Kind) -> str | None:
+    async def _call(self, title: str, body: str, kind: MatterKind) -> str | None:
         """None: it went; else why not, in words that hold nothing secret."""
         if self._hanging >= HANGING_MAX:
             return "The calls before did not come back."

@@ -8,48 +8,48 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from peik.alerts.looks import Thresholds
-from peik.alerts.matters import AlertPapers
+from peik.alerts.matters import AlertDocuments
 from peik.alerts.rules import BY_NAME
 from peik.alerts.service import Alerts
 from peik.alerts.watch import ClockWatch, Watching, machine_of
 from peik.alerts.ways import ways_of
-from peik.app.context import Ground
+from peik.app.context import Context
 from peik.backups.ledger import last_good_ms
 from peik.core.nodes import CHORES
 from peik.errors import StartError
-from peik.inbox.service import InboxDesk
+from peik.inbox.service import InboxService
 from peik.jobs.wiring import Jobs
 from peik.monitoring.counts import Answering
 from peik.monitoring.figures import Figures
 from peik.monitoring.overview import Overview
-from peik.monitoring.pulse import Standings
+from peik.monitoring.pulse import NodeStandings
 from peik.monitoring.wiring import overview_of
 from peik.outbox.leases import Leases
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.wiring import Outbox, tokens_of
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
+class AlertParts(msgspec.Struct, frozen=True, kw_only=True):
     alerts: Alerts
     overview: Overview
-    standings: Standings
+    standings: NodeStandings
     answering: Answering
     watching: Watching
     clock: ClockWatch
 
 
 def watch_of(
-    ground: Ground,
+    ground: Context,
     outbox: Outbox,
     *,
     figures: Figures,
-    inbox: InboxDesk,
+    inbox: InboxService,
     jobs: Jobs,
-    sessions: "SessionsDesk | None",
-) -> Watch:
+    sessions: "AccountService | None",
+) -> AlertParts:
     """Raises StartError."""
     alerts = _alerts(ground, outbox)
     ground.events.listen(alerts, *alerts.kinds)
@@ -67,7 +67,7 @@ def watch_of(
         sessions=sessions,
     )
     answering = Answering()
-    return Watch(
+    return AlertParts(
         alerts=alerts,
         overview=overview,
         standings=standings,
@@ -83,7 +83,7 @@ def watch_of(
     )
 
 
-def _alerts(ground: Ground, outbox: Outbox) -> Alerts:
+def _alerts(ground: Context, outbox: Outbox) -> Alerts:
     """Raises StartError for a rule that is none, or an address that Apprise does not know."""
     config, store, desk, leases = ground.config, ground.store, outbox.desk, outbox.leases
     for name in config.alerts_off:
@@ -101,7 +101,7 @@ def _alerts(ground: Ground, outbox: Outbox) -> Alerts:
     async def send(chat: str, text: str, idempotency_key: str) -> None:
         chat_id = int(chat) if chat.removeprefix("-").isdecimal() else chat
         params = msgspec.json.encode({"chat_id": chat_id, "text": text, "link_preview_options": {"is_disabled": True}})
-        call = Call(
+        call = LetterCall(
             bot_id=messenger() or 0,
             method="sendMessage",
             params=params,
@@ -119,7 +119,7 @@ def _alerts(ground: Ground, outbox: Outbox) -> Alerts:
         send=send,
         is_served=lambda bot_id: leases.holds(bot_id) and desk.known(bot_id) is not None,
         more_ways=ways_of(config.alert_urls),
-        papers=AlertPapers(store.papers, node=store.nodes.node),
+        papers=AlertDocuments(store.papers, node=store.nodes.node),
         machine="" if store.nodes.lease_s is None else socket.gethostname(),
         off=config.alerts_off,
         has_chores=lambda: leases.holds(CHORES),
@@ -127,7 +127,7 @@ def _alerts(ground: Ground, outbox: Outbox) -> Alerts:
     )
 
 
-def _watching(ground: Ground, leases: Leases, *, alerts: Alerts, overview: Overview, answering: Answering) -> Watching:
+def _watching(ground: Context, leases: Leases, *, alerts: Alerts, overview: Overview, answering: Answering) -> Watching:
     config, store = ground.config, ground.store
     places = [
         config.beside(""),

@@ -7,18 +7,18 @@ from peik.accounts.wiring import Kit, sessions_of
 from peik.admin.audit import Audit
 from peik.admin.keys import Keyring
 from peik.alerts.wiring import watch_of
-from peik.app.context import Ground
-from peik.app.runtime import Office
+from peik.app.context import Context
+from peik.app.runtime import Runtime
 from peik.backups.wiring import keeper_of
 from peik.broadcasts.wiring import broadcasts_of
 from peik.clock import Clock
 from peik.core.events import Events
-from peik.erasure.service import Forgetter
+from peik.erasure.service import Eraser
 from peik.erasure.wiring import forgetter_of
 from peik.errors import StartError
-from peik.inbox.store import Pusher
+from peik.inbox.store import PushPort
 from peik.inbox.wiring import inbox_of
-from peik.jobs.store import Kinds
+from peik.jobs.store import JobKinds
 from peik.jobs.wiring import jobs_of
 from peik.monitoring.wiring import figures_of
 from peik.notifications.wiring import notifications_of, terms_of
@@ -29,26 +29,26 @@ from peik.settings.config import Config
 from peik.storage.open import AnyStore
 from peik.telegram.port import Carrier
 from peik.telegram.wiring import passage_of
-from peik.web.limits import Gate
+from peik.web.limits import RequestLimits
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 
 def build(
-    ground: Ground,
+    ground: Context,
     *,
     carriers: Sequence[Carrier],
     poster: Poster,
-    pusher: Pusher,
+    pusher: PushPort,
     kit: Kit | None = None,
-    job_kinds: Kinds | None = None,
+    job_kinds: JobKinds | None = None,
     custodian: Custodian | None = None,
-) -> Office:
+) -> Runtime:
     """What sends and what receives; then accounts, jobs and outreach upon both; in the end those who look at it all.
     Raises StartError."""
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
-    sessions: SessionsDesk | None = None
+    sessions: AccountService | None = None
     figures = figures_of(
         store=store, clock=clock, settled=ground.settled, events=events
     )  # first: they count what is told from here on
@@ -59,7 +59,7 @@ def build(
     outbox.hands.join(outbox.ways)
     if kit is not None:
         sessions = sessions_of(ground, outbox, kit, poster)
-    jobs = jobs_of(ground, outbox, job_kinds or Kinds())
+    jobs = jobs_of(ground, outbox, job_kinds or JobKinds())
     notifying = notifications_of(
         terms_of(config),
         clock=clock,
@@ -72,7 +72,7 @@ def build(
     )
     broadcasts, broadcaster = broadcasts_of(ground, outbox)
     watch = watch_of(ground, outbox, figures=figures, inbox=inbox.desk, jobs=jobs, sessions=sessions)
-    return Office(
+    return Runtime(
         config=config,
         clock=clock,
         settled=ground.settled,
@@ -108,7 +108,7 @@ def build(
         standings=watch.standings,
         watching=watch.watching,
         keyring=_keyring(ground),
-        gate=Gate(stranger=config.rate_ip, wrong=config.rate_wrong, key=config.rate_key),
+        gate=RequestLimits(stranger=config.rate_ip, wrong=config.rate_wrong, key=config.rate_key),
         audit=Audit(store.papers, clock, events, keep_s=config.keep_audit),
         custodian=custodian or custodian_of(config, store, clock=clock, events=events),
         backups=keeper_of(config, papers=store.papers, clock=clock, events=events),
@@ -116,7 +116,7 @@ def build(
     )
 
 
-def _keyring(ground: Ground) -> Keyring:
+def _keyring(ground: Context) -> Keyring:
     return Keyring(
         store=ground.store,
         papers=ground.store.papers,
@@ -126,7 +126,7 @@ def _keyring(ground: Ground) -> Keyring:
     )
 
 
-def _forgetter(ground: Ground, outbox: Outbox, sessions: "SessionsDesk | None") -> Forgetter:
+def _forgetter(ground: Context, outbox: Outbox, sessions: "AccountService | None") -> Eraser:
     return forgetter_of(
         ground.config,
         clock=ground.clock,

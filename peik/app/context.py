@@ -8,10 +8,10 @@ from peik.clock import Clock, SettledClock
 from peik.core.events import Events
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
-from peik.storage.spool import Spool
+from peik.storage.spool import SpoolPort
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Handed to every step of `peik.app.build.build`."""
 
     config: Config
@@ -20,4 +20,4 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     chance: random.Random
     events: Events
     store: AnyStore
-    spool: Spool
+    spool: SpoolPort

@@ -19,13 +19,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 
 from peik.accounts.pages import SessionPages
-from peik.admin.audit import Upkeep
+from peik.admin.audit import AdminUpkeep
 from peik.admin.model import Role
 from peik.admin.pages import AuditPages, KeyPages, PeoplePages
 from peik.admin.pages_sign_in import PATH, SignInPages, address_of
 from peik.admin.people import People
 from peik.admin.sign_ins import Attempts, SignIns
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.archive.pages import ArchivePages
 from peik.broadcasts.pages import BroadcastPages
 from peik.contacts.pages import ChatPages
@@ -35,7 +35,7 @@ from peik.inbox.pages import ArrivalPages
 from peik.jobs.pages import JobPages
 from peik.monitoring.pages import NodePages, OverviewPages, SettingsPages
 from peik.notifications.pages import NotificationPages
-from peik.outbox.pages import LetterPage, LetterPages
+from peik.outbox.pages import LetterPages, OneLetterPage
 from peik.outbox.pages_dead import DeadPages
 from peik.outbox.pages_lanes import BotPages, LanePages
 from peik.web.bodies import KIND_BYTES_MAX
@@ -377,7 +377,7 @@ def management_sections(board: Board) -> tuple[Section, ...]:
 def traffic_sections(board: Board) -> tuple[Section, ...]:
     return (
         LetterPages(board),
-        LetterPage(board),
+        OneLetterPage(board),
         DeadPages(board),
         LanePages(board),
         ArrivalPages(board),
@@ -390,7 +390,7 @@ def traffic_sections(board: Board) -> tuple[Section, ...]:
 
 
 class Dashboard:
-    def __init__(self, peik: Office, admin_key: str, otherwise: App) -> None:
+    def __init__(self, peik: Runtime, admin_key: str, otherwise: App) -> None:
         self._otherwise = otherwise
         self._alerts = peik.alerts
         assets = Assets()
@@ -407,7 +407,7 @@ class Dashboard:
         self._live = Live(self.board)
         attempts = Attempts(papers, peik.clock)
         sign_in = SignInPages(self.board, attempts)
-        self._upkeep = Upkeep(
+        self._upkeep = AdminUpkeep(
             audit=peik.audit,
             sign_ins=self.board.sign_ins,
             attempts=attempts,

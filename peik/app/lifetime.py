@@ -11,16 +11,16 @@ from pathlib import Path
 
 from peik.accounts.wiring import MakeArchive, MakeClients, kit_of
 from peik.app.build import build, custodian_of
-from peik.app.context import Ground
+from peik.app.context import Context
 from peik.app.node import Node
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.clock import Clock, SettledClock, SystemClock
 from peik.core.events import Events
 from peik.core.nodes import CHORES
 from peik.errors import StartError, StoreUnavailable
 from peik.inbox.service import Recovery
-from peik.inbox.store import Pusher
-from peik.jobs.store import Kinds
+from peik.inbox.store import PushPort
+from peik.jobs.store import JobKinds
 from peik.monitoring.figures import LATE_MINUTES
 from peik.outbox.store import BotRecord, Poster
 from peik.outbox.wiring import tokens_of
@@ -30,7 +30,7 @@ from peik.settings.values import RouteAddress, StoreKind
 from peik.storage.executor import Executor, ThreadExecutor
 from peik.storage.open import AnyStore, store_of
 from peik.storage.shared_spool import SharedSpool
-from peik.storage.spool import FolderSpool, Spool
+from peik.storage.spool import FolderSpool, SpoolPort
 from peik.storage.sqlite.database import OwnerLock
 from peik.telegram.port import Carrier
 from peik.telegram.wiring import carrier_to, poster_of, pusher_of
@@ -40,7 +40,7 @@ HOOKS_GRACE_S = 5.0  # for webhooks on their way when Peik ends; what does not c
 
 
 @asynccontextmanager
-async def alive(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
+async def alive(office: Runtime, *, is_alone: bool) -> AsyncIterator[None]:
     """`is_alone`: see `peik.app.lifetime.running`."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -60,7 +60,7 @@ async def alive(office: Office, *, is_alone: bool) -> AsyncIterator[None]:
 class Lifetime:
     """Who runs from the start to the end, and in which order they end."""
 
-    def __init__(self, office: Office, group: asyncio.TaskGroup, *, is_alone: bool) -> None:
+    def __init__(self, office: Runtime, group: asyncio.TaskGroup, *, is_alone: bool) -> None:
         self._office = office
         self._group = group
         self._is_alone = is_alone
@@ -145,7 +145,7 @@ class Lifetime:
         await office.inbox.close()
 
 
-async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
+async def _start(office: Runtime, node: Node, group: asyncio.TaskGroup) -> None:
     bots = await bots_of(office.store)
     await office.clock_watch.begin()
     tokens = tokens_of(office.config)
@@ -168,7 +168,7 @@ async def _start(office: Office, node: Node, group: asyncio.TaskGroup) -> None:
         office.sessions.begin(group)
 
 
-async def _mend_figures(office: Office) -> None:
+async def _mend_figures(office: Runtime) -> None:
     """Once, by who has the chores. Where others live they have the time to file what they counted until this node came."""
     if office.store.nodes.lease_s is not None:
         await asyncio.sleep(MEND_AFTER_S)
@@ -193,7 +193,7 @@ async def bots_of(store: AnyStore) -> list[BotRecord]:
         raise StartError(problem.detail) from None
 
 
-async def _note_keys(office: Office) -> None:
+async def _note_keys(office: Runtime) -> None:
     """When keys were last used is known to about a minute; a store that does not answer must not keep us from ending."""
     with contextlib.suppress(StoreUnavailable):
         await office.keyring.note()
@@ -213,15 +213,15 @@ async def running(
     executor: Callable[[str], Executor] = ThreadExecutor,
     make_carrier: Callable[[RouteAddress, Config], Carrier] | None = None,
     poster: Poster | None = None,
-    pusher: Pusher | None = None,
+    pusher: PushPort | None = None,
     must_own: bool = True,
     is_alone: bool = False,
     address: str | None = None,
     make_store: Callable[..., AnyStore] = store_of,
     make_clients: MakeClients | None = None,
     make_archive: MakeArchive | None = None,
-    job_kinds: Kinds | None = None,
-) -> AsyncIterator[Office]:
+    job_kinds: JobKinds | None = None,
+) -> AsyncIterator[Runtime]:
     """Peik from open to close. On the way out it stops taking letters and gives those in flight the grace to end.
 
     Each route of the settings has a carrier of its own, from `make_carrier`; `carrier` stands for all of them.
@@ -244,7 +244,7 @@ async def running(
     pusher = pusher or pusher_of(config)
     make_carrier = make_carrier or carrier_to
     carriers = [carrier or make_carrier(address, config) for address in config.routes]
-    office: Office | None = None
+    office: Runtime | None = None
     try:
         custodian = custodian_of(config, store, clock=clock, events=events)
         await custodian.begin()
@@ -308,10 +308,10 @@ async def recover_once(
 
 
 def _ground(
-    config: Config, *, clock: Clock, chance: random.Random, events: Events, store: AnyStore, spool: Spool
-) -> Ground:
+    config: Config, *, clock: Clock, chance: random.Random, events: Events, store: AnyStore, spool: SpoolPort
+) -> Context:
     settled = SettledClock(clock, settles_s=config.clock_settles)
-    return Ground(config=config, clock=clock, settled=settled, chance=chance, events=events, store=store, spool=spool)
+    return Context(config=config, clock=clock, settled=settled, chance=chance, events=events, store=store, spool=spool)
 
 
 class Files:
@@ -319,9 +319,9 @@ class Files:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._spool: Spool | None = None
+        self._spool: SpoolPort | None = None
 
-    def open(self, store: AnyStore) -> Spool:
+    def open(self, store: AnyStore) -> SpoolPort:
         folder = self._config.files or self._config.beside(".files")
         if store.files is None or self._config.files is not None:
             self._spool = FolderSpool(folder)

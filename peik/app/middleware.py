@@ -16,8 +16,8 @@ from peik.gateway.app import respond
 from peik.inbox.readers import POLL_S_MAX
 from peik.monitoring.counts import Answering, Place
 from peik.web.access import host_of, too_often
-from peik.web.connection import HEADS_KEPT, Exchange, is_short
-from peik.web.limits import Gate
+from peik.web.connection import HEADS_KEPT, ServerExchange, is_short
+from peik.web.limits import RequestLimits
 from peik.web.responses import problem_response
 from peik.web.server import Proxies
 
@@ -54,7 +54,7 @@ _DOCS_POLICY = (
 _DOCS: Headers = (_DOCS_POLICY, *(one for one in _NO_PAGE if one[0] != _DOCS_POLICY[0]))
 
 
-class Doorkeeper:
+class Middleware:
     """An ASGI application in front of all others. `sections`: what may follow `/v1/`, for the names of kinds of requests.
     `takers`: who can take whole requests at once, by the beginning of a path, which ends with a slash."""
 
@@ -62,7 +62,7 @@ class Doorkeeper:
         self,
         otherwise: App,
         *,
-        gate: Gate,
+        gate: RequestLimits,
         answering: Answering,
         now: Callable[[], float],
         sections: frozenset[str],
@@ -84,7 +84,7 @@ class Doorkeeper:
         address."""
         return not self._gate.is_known(host, self._now()) and not (self._proxies and self._proxies.trusts(host))
 
-    def take_at_once(self, exchange: Exchange) -> bool:
+    def take_at_once(self, exchange: ServerExchange) -> bool:
         """See `peik.web.connection.Prompt`. Strangers are counted, and go the usual way."""
         scope = exchange.scope
         path: str = scope["path"]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.events import StoreFailed
 from peik.core.nodes import CHORES, News
 from peik.errors import StoreUnavailable
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Node:
     """See `peik.outbox.leases.Duties`."""
 
-    def __init__(self, office: Office, group: asyncio.TaskGroup) -> None:
+    def __init__(self, office: Runtime, group: asyncio.TaskGroup) -> None:
         self._office = office
         self._group = group
         self._sweeping: asyncio.Task[None] | None = None

@@ -15,7 +15,7 @@ from peik.admin.api import Audited, AuditRoutes, KeyRoutes
 from peik.admin.model import weakness_of
 from peik.alerts.api import AlertRoutes
 from peik.app.openapi import Described, document
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.archive.api import ArchiveHealth, MessageRoutes
 from peik.broadcasts.api import BroadcastRoutes
 from peik.contacts.api import ContactRoutes
@@ -36,7 +36,7 @@ from peik.monitoring.pulse import Pulse
 from peik.notifications.api import NotificationRoutes, UserRoutes
 from peik.outbox.answers import letter_view
 from peik.outbox.api import BotBody, BotRoutes, LetterRoutes
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterView
 from peik.outbox.views import bot_view, route_view, stats_view
 from peik.secrets.api import SecretRoutes
@@ -53,7 +53,7 @@ from peik.web.bodies import (
     read_traced,
     wait_s,
 )
-from peik.web.fast_routes import Receive, Scope, Send, Shortcuts
+from peik.web.fast_routes import FastRoutes, Receive, Scope, Send
 from peik.web.openapi import page
 from peik.web.responses import Endpoint, Route
 
@@ -66,14 +66,14 @@ _encode = msgspec.json.Encoder().encode
 class Rest(FastAPI):
     """What carries traffic goes past the framework."""
 
-    shortcuts: Shortcuts
+    shortcuts: FastRoutes
     pushes: WebhookDoor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.shortcuts(scope, receive, send)
 
 
-def build(peik: Office, key: str, pulse: Pulse | None = None) -> Rest:
+def build(peik: Runtime, key: str, pulse: Pulse | None = None) -> Rest:
     # Its own documentation pages load scripts from other hosts, and its routes cost a tenth of a millisecond each: ours
     # are plain routes, described by doors/openapi.py.
     app = Rest(title="Peik", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
@@ -92,7 +92,7 @@ def build(peik: Office, key: str, pulse: Pulse | None = None) -> Rest:
     by_verb = {path: _by_verb(endpoints) for path, endpoints in verbs.items()}
     for path, endpoint in sorted(by_verb.items(), key=lambda one: "{" in one[0]):
         app.add_route(path, endpoint, methods=_VERBS)
-    app.shortcuts = Shortcuts(
+    app.shortcuts = FastRoutes(
         super(Rest, app).__call__,
         exact={path: by_verb[path] for path in _TRAFFIC},
         under={PUSHES: (app.pushes.answer, "bot_id")},
@@ -112,7 +112,7 @@ def _described(routes: tuple[Described, ...]) -> tuple[bytes, bytes]:
     return _encode(described), page(described).encode()
 
 
-def all_routes(peik: Office, key: str, pulse: Pulse | None = None) -> tuple[Route, ...]:
+def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Route, ...]:
     access = access_of(peik, key)
     nodes = Nodes(
         peik.config,
@@ -161,11 +161,11 @@ def sections(app: FastAPI) -> frozenset[str]:
     return frozenset(path.split("/")[2] for path in paths if path.startswith("/v1/"))
 
 
-def access_of(peik: Office, key: str) -> Access:
+def access_of(peik: Runtime, key: str) -> Access:
     return Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms, gate=peik.gate, now=peik.clock.mono)
 
 
-def pulse_of(peik: Office) -> Pulse:
+def pulse_of(peik: Runtime) -> Pulse:
     return Pulse(store=peik.store.nodes, trouble=peik.store.trouble, clock=peik.clock, events=peik.events)
 
 
@@ -191,7 +191,7 @@ def _serve_text(app: FastAPI, path: str, body: bytes, media_type: str) -> None:
 
 class _Routes:
     def __init__(
-        self, peik: Office, access: Access, nodes: Nodes, pulse: Pulse, *, weakness: str | None = None
+        self, peik: Runtime, access: Access, nodes: Nodes, pulse: Pulse, *, weakness: str | None = None
     ) -> None:
         self._weakness = weakness  # of the admin key
         self._peik = peik
@@ -232,7 +232,7 @@ class _Routes:
         else:
             body, enclosed = decode_letter(await read_body(request, bytes_max=config.body_max)), ()
 
-        def make(files: tuple[Enclosed, ...]) -> Call:
+        def make(files: tuple[Enclosed, ...]) -> LetterCall:
             return caller.own(call_of(body, key=key, trace=trace, enclosed=files))
 
         accepted = await self._desk.accept_with_files(enclosed, make, blobs=self._peik.spool)

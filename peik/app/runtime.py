@@ -10,82 +10,82 @@ from peik.alerts.service import Alerts
 from peik.alerts.watch import ClockWatch, Watching
 from peik.backups.keeper import Keeper
 from peik.broadcasts.engine import Broadcaster
-from peik.broadcasts.service import BroadcastsDesk
+from peik.broadcasts.service import BroadcastService
 from peik.clock import Clock
-from peik.contacts.engine import Census
+from peik.contacts.engine import ContactCollector
 from peik.core.events import Events
-from peik.erasure.service import Forgetter
+from peik.erasure.service import Eraser
 from peik.inbox.consumers import Consumers
 from peik.inbox.outages import Outages
-from peik.inbox.service import InboxDesk
+from peik.inbox.service import InboxService
 from peik.inbox.sources import Receiver
-from peik.inbox.upkeep import Upkeep
+from peik.inbox.upkeep import InboxUpkeep
 from peik.jobs.hosts import Hosts
-from peik.jobs.service import JobsDesk
-from peik.jobs.wiring import JobHands
+from peik.jobs.service import JobService
+from peik.jobs.wiring import JobWorkers
 from peik.monitoring.counts import Answering
 from peik.monitoring.figures import Figures
 from peik.monitoring.overview import Overview
-from peik.monitoring.pulse import Standings
+from peik.monitoring.pulse import NodeStandings
 from peik.notifications.queue import Releasing
-from peik.notifications.service import NotificationsDesk
+from peik.notifications.service import NotificationService
 from peik.outbox.courier import Courier
 from peik.outbox.hooks import Hooks
 from peik.outbox.leases import Leases
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.outbox.timekeeper import Timekeeper
 from peik.outbox.wiring import AccountWays
 from peik.secrets.service import Custodian
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
-from peik.storage.spool import Spool
-from peik.telegram.passthrough import Passage
-from peik.web.limits import Gate
+from peik.storage.spool import SpoolPort
+from peik.telegram.passthrough import Passthrough
+from peik.web.limits import RequestLimits
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 
-class Office(msgspec.Struct, frozen=True, kw_only=True):
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A running Peik as its doors see it."""
 
     config: Config
     clock: Clock
     settled: Clock
     clock_watch: ClockWatch
-    desk: Desk
+    desk: OutboxService
     courier: Courier
-    spool: Spool
+    spool: SpoolPort
     events: Events
     store: AnyStore
     leases: Leases
     timekeeper: Timekeeper
     keyring: Keyring
-    gate: Gate
+    gate: RequestLimits
     answering: Answering
     hooks: Hooks
     outages: Outages
     consumers: Consumers
     receiver: Receiver
-    upkeep: Upkeep
+    upkeep: InboxUpkeep
     alerts: Alerts
-    inbox: InboxDesk
-    passage: Passage
+    inbox: InboxService
+    passage: Passthrough
     ways: AccountWays
-    sessions: "SessionsDesk | None"  # None: nothing in the settings asks for accounts
-    jobs: JobsDesk
-    job_hands: JobHands
+    sessions: "AccountService | None"  # None: nothing in the settings asks for accounts
+    jobs: JobService
+    job_hands: JobWorkers
     hosts: Hosts
     figures: Figures
     overview: Overview
-    standings: Standings
+    standings: NodeStandings
     watching: Watching
     audit: Audit
-    notifications: NotificationsDesk
-    census: Census
+    notifications: NotificationService
+    census: ContactCollector
     releasing: Releasing
-    broadcasts: BroadcastsDesk
+    broadcasts: BroadcastService
     broadcaster: Broadcaster
     custodian: Custodian
     backups: Keeper | None  # None: none are made by the clock
-    forgetter: Forgetter
+    forgetter: Eraser

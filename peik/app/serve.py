@@ -19,8 +19,8 @@ from peik.admin.model import weakness_of
 from peik.app import rest
 from peik.app.dashboard import Dashboard
 from peik.app.lifetime import admin_key, only_server, running
-from peik.app.middleware import Doorkeeper
-from peik.app.runtime import Office
+from peik.app.middleware import Middleware
+from peik.app.runtime import Runtime
 from peik.core.events import CertificateRenewed, DoorsWeak, Events
 from peik.errors import StartError
 from peik.gateway.app import App, Gateway
@@ -199,9 +199,9 @@ async def _serve(config: Config) -> int:
     return 0
 
 
-def doorkeeper_of(peik: Office, app: rest.Rest, doors: App) -> Doorkeeper:
+def doorkeeper_of(peik: Runtime, app: rest.Rest, doors: App) -> Middleware:
     """Stands before all doors."""
-    return Doorkeeper(
+    return Middleware(
         doors,
         gate=peik.gate,
         answering=peik.answering,

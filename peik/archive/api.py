@@ -13,10 +13,10 @@ from starlette.responses import Response
 from peik.accounts import feeds
 from peik.accounts.answers import event_view, message_view
 from peik.accounts.api import TEXT, WHOLE, admitted
-from peik.accounts.feeds import Follower, Wanted
+from peik.accounts.feeds import FeedFilter, Follower
 from peik.accounts.stream import NUMBER_MAX, session_stream
 from peik.admin.model import Scope
-from peik.archive.export import Form, Part, export_messages
+from peik.archive.export import ExportFormat, ExportPart, export_messages
 from peik.archive.store import (
     LOG_LEVELS,
     Direction,
@@ -104,10 +104,10 @@ def read_log_filter(request: Request) -> LogFilter:
     )
 
 
-def read_wanted(request: Request, kinds: frozenset[LineKind]) -> tuple[Wanted, str | None]:
+def read_wanted(request: Request, kinds: frozenset[LineKind]) -> tuple[FeedFilter, str | None]:
     """Which lines a stream is to tell, and to whom: the name of its reader."""
     given = _given(request, STREAM_FILTERS, ())
-    wanted = Wanted(
+    wanted = FeedFilter(
         session_id=given.get("session_id"),
         agent_id=given.get("agent_id"),
         chat_id=_number(given, "chat_id"),
@@ -194,7 +194,7 @@ def _direction(text: str | None) -> Direction | None:
 
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 EXPORT_PAGE = 200  # with all that Telegram told of each: nobody else is served while a page is put into words
 EXPORT_STALL_S = 60.0  # a client that takes nothing for so long has gone
@@ -202,7 +202,7 @@ _SMALL_BODY = 64 * 1024
 _PLACES_BYTES = 1024 * 1024
 _MESSAGES = frozenset({LineKind.MESSAGE, LineKind.EDITED, LineKind.DELETED})
 _EVENTS = frozenset({LineKind.EVENT})
-_MEDIA_TYPES = {Form.JSONL: "application/jsonl", Form.CSV: "text/csv; charset=utf-8"}
+_MEDIA_TYPES = {ExportFormat.JSONL: "application/jsonl", ExportFormat.CSV: "text/csv; charset=utf-8"}
 
 
 class ForgetBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -218,7 +218,7 @@ class ReaderBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageRoutes:
-    def __init__(self, sessions: "SessionsDesk | None", access: Access) -> None:
+    def __init__(self, sessions: "AccountService | None", access: Access) -> None:
         self._sessions = sessions
         self._access = access
 
@@ -285,7 +285,7 @@ class MessageRoutes:
         With `limit` only so many, and the header `Peik-Next-Cursor` says where it goes on."""
         desk = self._desk(request, "read")
         wanted = read_message_filter(request, also=("format", *PAGE_NAMES))
-        form = _form(request.query_params.get("format", Form.JSONL))
+        form = _form(request.query_params.get("format", ExportFormat.JSONL))
         if "limit" in request.query_params:  # one page, for whoever wants to go on later
             cursor, limit = read_page(request)
             page = await anext(export_messages(desk, wanted, form=form, cursor=cursor, page=limit))
@@ -331,17 +331,17 @@ class MessageRoutes:
         """How far a reader of streams is in the feed of each session."""
         desk = self._desk(request, "read")
         name = check_reader(request.path_params["name"])
-        return _places(name, await desk.follow(Wanted(), reader=name))
+        return _places(name, await desk.follow(FeedFilter(), reader=name))
 
     async def set_reader(self, request: Request) -> Response:
         """What a reader has had, for one that says so itself. A place never goes back."""
         desk = self._desk(request, "send")
         name = check_reader(request.path_params["name"])
         body = decode(ReaderBody, await read_body(request, bytes_max=_PLACES_BYTES))
-        follower = await desk.follow(Wanted(), reader=name)
+        follower = await desk.follow(FeedFilter(), reader=name)
         follower.places = {session_id: number for session_id, number in body.places.items() if number > 0}
         await follower.confirm()
-        return _places(name, await desk.follow(Wanted(), reader=name))
+        return _places(name, await desk.follow(FeedFilter(), reader=name))
 
     async def forget_reader(self, request: Request) -> Response:
         """Forget how far a reader of streams is: under this name everything that is kept is told again."""
@@ -364,7 +364,7 @@ class MessageRoutes:
 
     # ---- ----
 
-    def _desk(self, request: Request, scope: Scope) -> "SessionsDesk":
+    def _desk(self, request: Request, scope: Scope) -> "AccountService":
         return admitted(self._access, request, scope, self._sessions)
 
 
@@ -389,21 +389,21 @@ def log_view(line: LogLine) -> dict[str, object]:
     }
 
 
-async def _pieces(first: Part, parts: AsyncGenerator[Part, None]) -> AsyncGenerator[bytes, None]:
+async def _pieces(first: ExportPart, parts: AsyncGenerator[ExportPart, None]) -> AsyncGenerator[bytes, None]:
     """A page in pieces of which a slow client takes each in time. The next one is asked for when this one is gone."""
     async with aclosing(parts):
-        part: Part | None = first
+        part: ExportPart | None = first
         while part is not None:
             for start in range(0, len(part.data), CHUNK_BYTES):
                 yield part.data[start : start + CHUNK_BYTES]
             part = await anext(parts, None)
 
 
-def _form(text: str) -> Form:
+def _form(text: str) -> ExportFormat:
     try:
-        return Form(text)
+        return ExportFormat(text)
     except ValueError:
-        raise BadInput(code="bad_format", detail=f"format is one of {', '.join(Form)}.") from None
+        raise BadInput(code="bad_format", detail=f"format is one of {', '.join(ExportFormat)}.") from None
 
 
 def _name(text: str, name: str) -> str:
@@ -540,7 +540,9 @@ MESSAGE_OPERATIONS: dict[str, Operation] = {
     "exportMessages": Operation(
         answers={200: "MessageExport"},
         parameters=(
-            in_query("format", {"type": "string", "enum": [str(form) for form in Form]}, "JSON Lines if not given."),
+            in_query(
+                "format", {"type": "string", "enum": [str(form) for form in ExportFormat]}, "JSON Lines if not given."
+            ),
             *_MESSAGES_SHAPE,
             _CURSOR,
             _LIMIT,
@@ -603,7 +605,7 @@ MESSAGE_OPERATIONS: dict[str, Operation] = {
 
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 _KINDS = {"postgres": "postgresql", "mongodb+srv": "mongodb"}
 _BEHIND_ALL = "~" * 64  # after every id there is: the question costs one look into an index
@@ -618,7 +620,7 @@ def archive_kind(config: Config) -> str:
 class ArchiveHealth:
     """An archive on a server is asked, about once a second at most; of a file, the last commit tells."""
 
-    def __init__(self, config: Config, sessions: "SessionsDesk", clock: Clock) -> None:
+    def __init__(self, config: Config, sessions: "AccountService", clock: Clock) -> None:
         self._sessions = sessions
         self._clock = clock
         self._kind = archive_kind(config)

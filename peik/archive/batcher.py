@@ -12,7 +12,7 @@ Outcome = TypeVar("Outcome")
 AT_ONCE_MAX = 2000  # a bound on how long one commit keeps the others waiting
 
 
-class Gathering(Generic[Item, Outcome]):
+class ArchiveBatcher(Generic[Item, Outcome]):
     """`keep` writes items durably and tells what became of each. If it fails for several callers together, each is tried
     alone, so that one bad item never fails its neighbours."""
 

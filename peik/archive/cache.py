@@ -21,15 +21,15 @@ from peik.archive.store import (
     ChatState,
     EventFilter,
     Fed,
-    FeedLine,
+    FeedRecord,
     Happening,
-    Kept,
-    Kind,
+    KeptCounts,
     LogFilter,
     LogLine,
     Message,
     MessageFilter,
     Record,
+    RecordKind,
     Session,
     SessionFilter,
     SessionState,
@@ -245,7 +245,7 @@ class CachedArchive:
         await self._cache.forget([_by_id(session_id) for session_id in removed])
         return removed
 
-    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
         await self._archive.put(kind, records, progress)
         await self._cache.forget([name for one in records if isinstance(one, Session) for name in _names(one)])
 
@@ -260,7 +260,7 @@ class CachedArchive:
     async def updates_state(self, session_id: str) -> bytes | None:
         return await self._archive.updates_state(session_id)
 
-    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
         return await self._archive.keep_messages(messages)
 
     async def mark_deleted(
@@ -287,10 +287,10 @@ class CachedArchive:
     ) -> tuple[list[Happening], str | None]:
         return await self._archive.events(wanted, cursor=cursor, limit=limit)
 
-    async def feed(self, lines: Sequence[FeedLine]) -> int:
+    async def feed(self, lines: Sequence[FeedRecord]) -> int:
         return await self._archive.feed(lines)
 
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
         return await self._archive.fed(session_id, after=after, limit=limit)
 
     async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
@@ -338,7 +338,7 @@ class CachedArchive:
     async def durability(self) -> list[str]:
         return await self._archive.durability()
 
-    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
         return await self._archive.page(kind, after=after, limit=limit)
 
     async def progress(self) -> str | None:

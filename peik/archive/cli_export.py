@@ -20,7 +20,7 @@ from peik.cli.command import Exit, Visit
 from peik.errors import BadInput, Conflict, Problem
 
 
-class Place(msgspec.Struct, kw_only=True):
+class ExportPlace(msgspec.Struct, kw_only=True):
     """How far an export is, and what it is an export of."""
 
     filters: dict[str, str]
@@ -75,7 +75,7 @@ def export_to_file(
 
 def _begun(
     file: Path, part: Path, kept: Path, wanted: dict[str, str], form: str, *, is_resumed: bool, may_overwrite: bool
-) -> Place:
+) -> ExportPlace:
     if is_resumed and kept.exists():
         return _kept(kept, part, wanted, form)
     if is_resumed:
@@ -85,13 +85,13 @@ def _begun(
             hint = "--resume goes on with it, --overwrite begins anew" if path == part else "--overwrite replaces it"
             raise Conflict(code="file_exists", detail=f"{path} is there already: {hint}.")
     part.write_bytes(b"")
-    return Place(filters=wanted, form=form)
+    return ExportPlace(filters=wanted, form=form)
 
 
-def _kept(kept: Path, part: Path, wanted: dict[str, str], form: str) -> Place:
+def _kept(kept: Path, part: Path, wanted: dict[str, str], form: str) -> ExportPlace:
     """Of an export of the same. Times that were meant from now on (an hour ago) stay those of the beginning."""
     try:
-        place = msgspec.json.decode(kept.read_bytes(), type=Place)
+        place = msgspec.json.decode(kept.read_bytes(), type=ExportPlace)
     except msgspec.DecodeError:
         raise Conflict(code="bad_place", detail=f"{kept} cannot be read. --overwrite begins anew.") from None
     if not part.exists() or part.stat().st_size < place.size_bytes:
@@ -108,7 +108,7 @@ def _without_times(filters: dict[str, str]) -> dict[str, str]:
     return {name: "" if name in ("since", "until") else value for name, value in filters.items()}
 
 
-def _export(visit: Visit, part: Path, kept: Path, place: Place) -> None:
+def _export(visit: Visit, part: Path, kept: Path, place: ExportPlace) -> None:
     with (
         part.open("r+b") as out,
         visit.progress("Exporting", _total(visit, place.filters), is_bytes=False) as advance,
@@ -132,7 +132,7 @@ def _export(visit: Visit, part: Path, kept: Path, place: Place) -> None:
             _keep(kept, place)
 
 
-def _keep(kept: Path, place: Place) -> None:
+def _keep(kept: Path, place: ExportPlace) -> None:
     new = kept.with_name(kept.name + ".new")
     with new.open("wb") as file:
         file.write(msgspec.json.encode(place))

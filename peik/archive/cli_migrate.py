@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.console import RenderableType
 
-from peik.archive.move import Progress, Watch, move
+from peik.archive.move import ArchiveMoveProgress, ArchiveMoveWatch, move
 from peik.archive.store import Archive, Session, SessionFilter
 from peik.archive.wiring import archive_of
 from peik.cli.command import Visit
@@ -24,7 +24,7 @@ Begin = Callable[[str, int], None]
 Step = Callable[[int], None]
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
+class MovedArchive(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     target: str
     counts: dict[str, int]
@@ -70,19 +70,19 @@ def count_archive(visit: Visit, origin: str, target: str) -> None:
 
 def move_archive(
     origin: str, target: str, *, while_in_use: bool, begin: Begin, step: Step, warn: Callable[[str], None]
-) -> Moved:
+) -> MovedArchive:
     """Raises Conflict while sessions of either run, unless `while_in_use`."""
     _check(origin, target)
     began = time.monotonic()
 
-    async def work() -> Moved:
+    async def work() -> MovedArchive:
         async with _opened(origin) as old, _opened(target) as new:
             await _check_whole(old, shown_of(origin))
             await _check_idle(old, shown_of(origin), while_in_use=while_in_use, warn=warn)
             kept = await new.progress()
-            before = None if kept is None else msgspec.json.decode(kept, type=Progress)
-            sums = await move(old, new, name=shown_of(origin), watch=Watch(begin=begin, step=step))
-            return Moved(
+            before = None if kept is None else msgspec.json.decode(kept, type=ArchiveMoveProgress)
+            sums = await move(old, new, name=shown_of(origin), watch=ArchiveMoveWatch(begin=begin, step=step))
+            return MovedArchive(
                 origin=shown_of(origin),
                 target=shown_of(target),
                 counts={kind: one.count for kind, one in sums.items()},
@@ -133,7 +133,7 @@ async def _opened(url: str) -> AsyncIterator[Archive]:
 
 async def _check_whole(origin: Archive, shown: str) -> None:
     kept = await origin.progress()
-    own = None if kept is None else msgspec.json.decode(kept, type=Progress)
+    own = None if kept is None else msgspec.json.decode(kept, type=ArchiveMoveProgress)
     if own is not None and not own.is_over:
         raise Conflict(
             code="origin_half_moved",

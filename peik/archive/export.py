@@ -36,12 +36,12 @@ class EventSource(Protocol):
     ) -> tuple[list[Happening], str | None]: ...
 
 
-class Form(enum.StrEnum):
+class ExportFormat(enum.StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ExportPart(msgspec.Struct, frozen=True, kw_only=True):
     """One page of an export. Whoever has written `data` may go on at `cursor` later; None: this was the last."""
 
     data: bytes
@@ -50,35 +50,37 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def export_messages(
-    source: MessageSource, wanted: MessageFilter, *, form: Form, cursor: str | None = None, page: int = PAGE
-) -> AsyncGenerator[Part, None]:
+    source: MessageSource, wanted: MessageFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
+) -> AsyncGenerator[ExportPart, None]:
     """The newest first. For a bar of progress ask for their count first. A CSV has its head only at the beginning."""
     is_first = cursor is None
     while True:
         messages, cursor = await source.messages(wanted, cursor=cursor, limit=page)
         data = _written(messages, Message.__struct_fields__, form, has_head=is_first)
-        yield Part(data=data, count=len(messages), cursor=cursor)
+        yield ExportPart(data=data, count=len(messages), cursor=cursor)
         is_first = False
         if cursor is None:
             return
 
 
 async def export_events(
-    source: EventSource, wanted: EventFilter, *, form: Form, cursor: str | None = None, page: int = PAGE
-) -> AsyncGenerator[Part, None]:
+    source: EventSource, wanted: EventFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
+) -> AsyncGenerator[ExportPart, None]:
     """The same of events."""
     is_first = cursor is None
     while True:
         events, cursor = await source.events(wanted, cursor=cursor, limit=page)
         data = _written(events, Happening.__struct_fields__, form, has_head=is_first)
-        yield Part(data=data, count=len(events), cursor=cursor)
+        yield ExportPart(data=data, count=len(events), cursor=cursor)
         is_first = False
         if cursor is None:
             return
 
 
-def _written(records: Sequence[Message | Happening], fields: Sequence[str], form: Form, *, has_head: bool) -> bytes:
-    if form is Form.JSONL:
+def _written(
+    records: Sequence[Message | Happening], fields: Sequence[str], form: ExportFormat, *, has_head: bool
+) -> bytes:
+    if form is ExportFormat.JSONL:
         return b"".join(msgspec.json.encode(_shown(record, fields)) + b"\n" for record in records)
     text = io.StringIO()
     rows = csv.writer(text)

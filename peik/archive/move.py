@@ -9,38 +9,38 @@ from collections.abc import Callable
 
 import msgspec
 
-from peik.archive.store import Archive, Kind, Record
+from peik.archive.store import Archive, Record, RecordKind
 from peik.errors import Conflict
 
 PAGE = 1000
 _HASH_BYTES = 16
 
 
-class Sum(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveSum(msgspec.Struct, frozen=True, kw_only=True):
     """How many records, and the sum of their hashes: the same for the same records in any order."""
 
     count: int = 0
     digest: str = "0" * 2 * _HASH_BYTES
 
-    def plus(self, kind: Kind, records: list[Record]) -> "Sum":
+    def plus(self, kind: RecordKind, records: list[Record]) -> "ArchiveSum":
         total = int(self.digest, 16)
         for record in records:
             hashed = hashlib.blake2b(kind.encode() + msgspec.json.encode(record), digest_size=_HASH_BYTES).digest()
             total += int.from_bytes(hashed)
         bound: int = 1 << 8 * _HASH_BYTES
-        return Sum(count=self.count + len(records), digest=f"{total % bound:0{2 * _HASH_BYTES}x}")
+        return ArchiveSum(count=self.count + len(records), digest=f"{total % bound:0{2 * _HASH_BYTES}x}")
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveMoveProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the target: from where it is filled, which kinds are done, and where in the next one it is."""
 
     origin: str
-    done: tuple[Kind, ...] = ()
+    done: tuple[RecordKind, ...] = ()
     after: str | None = None
     is_over: bool = False
 
 
-class Watch(msgspec.Struct, frozen=True):
+class ArchiveMoveWatch(msgspec.Struct, frozen=True):
     """Whoever looks on while it takes its time."""
 
     begin: Callable[[str, int], None] = lambda stage, total: None  # a stage, and how many records it is about
@@ -48,21 +48,21 @@ class Watch(msgspec.Struct, frozen=True):
 
 
 async def move(
-    origin: Archive, target: Archive, *, name: str, watch: Watch | None = None, page: int = PAGE
-) -> dict[Kind, Sum]:
+    origin: Archive, target: Archive, *, name: str, watch: ArchiveMoveWatch | None = None, page: int = PAGE
+) -> dict[RecordKind, ArchiveSum]:
     """Copy all, or go on where a copy stopped. `name` says which origin it is, without secrets: a target that is being filled
     from one cannot be filled from another. Both are open; nobody should write to the origin. Raises Conflict."""
-    watch = watch or Watch()
+    watch = watch or ArchiveMoveWatch()
     progress = await _begun(target, name)
     if not progress.is_over:
         watch.begin("Copying", await _total(origin))
-        for kind in Kind:
+        for kind in RecordKind:
             if kind not in progress.done:
                 progress = await _copy(origin, target, kind, progress, watch, page)
     watch.begin("Comparing", 2 * await _total(origin))
     sums = await summed(origin, watch=watch, page=page)
     found = await summed(target, watch=watch, page=page)
-    for kind in Kind:
+    for kind in RecordKind:
         if sums[kind] != found[kind]:
             raise Conflict(
                 code="copies_differ",
@@ -75,10 +75,12 @@ async def move(
     return sums
 
 
-async def summed(archive: Archive, *, watch: Watch | None = None, page: int = PAGE) -> dict[Kind, Sum]:
+async def summed(
+    archive: Archive, *, watch: ArchiveMoveWatch | None = None, page: int = PAGE
+) -> dict[RecordKind, ArchiveSum]:
     """What an archive holds, by kind."""
-    sums = dict.fromkeys(Kind, Sum())
-    for kind in Kind:
+    sums = dict.fromkeys(RecordKind, ArchiveSum())
+    for kind in RecordKind:
         after = None
         while True:
             records, after = await archive.page(kind, after=after, limit=page)
@@ -90,26 +92,33 @@ async def summed(archive: Archive, *, watch: Watch | None = None, page: int = PA
     return sums
 
 
-async def _begun(target: Archive, name: str) -> Progress:
+async def _begun(target: Archive, name: str) -> ArchiveMoveProgress:
     kept = await target.progress()
     if kept is not None:
-        progress = msgspec.json.decode(kept, type=Progress)
+        progress = msgspec.json.decode(kept, type=ArchiveMoveProgress)
         if progress.origin != name:
             raise Conflict(
                 code="target_not_empty",
                 detail=f"The target was filled from {progress.origin}. Name that one, or another target.",
             )
         return progress
-    for kind in Kind:
+    for kind in RecordKind:
         records, _ = await target.page(kind, after=None, limit=1)
         if records:
             raise Conflict(code="target_not_empty", detail="The target is not empty. Two archives cannot be made one.")
-    progress = Progress(origin=name)
+    progress = ArchiveMoveProgress(origin=name)
     await _note(target, progress)
     return progress
 
 
-async def _copy(origin: Archive, target: Archive, kind: Kind, progress: Progress, watch: Watch, page: int) -> Progress:
+async def _copy(
+    origin: Archive,
+    target: Archive,
+    kind: RecordKind,
+    progress: ArchiveMoveProgress,
+    watch: ArchiveMoveWatch,
+    page: int,
+) -> ArchiveMoveProgress:
     after = progress.after
     while True:
         records, after = await origin.page(kind, after=after, limit=page)
@@ -121,8 +130,8 @@ async def _copy(origin: Archive, target: Archive, kind: Kind, progress: Progress
             return progress
 
 
-async def _note(target: Archive, progress: Progress) -> None:
-    await target.put(Kind.SESSIONS, [], msgspec.json.encode(progress).decode())
+async def _note(target: Archive, progress: ArchiveMoveProgress) -> None:
+    await target.put(RecordKind.SESSIONS, [], msgspec.json.encode(progress).decode())
 
 
 async def _total(archive: Archive) -> int:

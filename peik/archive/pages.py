@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from peik.accounts.pages import no_sessions, the_desk
 from peik.admin.model import Role
-from peik.archive.export import Form, Part, export_events, export_messages
+from peik.archive.export import ExportFormat, ExportPart, export_events, export_messages
 from peik.archive.store import LOG_LEVELS, Direction, EventFilter, LogFilter, Message, MessageFilter
 from peik.errors import BadInput
 from peik.web.dashboard.board import Board, Page, Visitor
@@ -23,10 +23,10 @@ from peik.web.responses import CHUNK_BYTES, Flow
 
 
 STALL_S = 60.0  # a browser that takes nothing for so long has gone
-_MEDIA_TYPES = {Form.JSONL: "application/jsonl", Form.CSV: "text/csv; charset=utf-8"}
+_MEDIA_TYPES = {ExportFormat.JSONL: "application/jsonl", ExportFormat.CSV: "text/csv; charset=utf-8"}
 
 
-async def download(parts: AsyncGenerator[bytes, None], *, form: Form, name: str) -> Response:
+async def download(parts: AsyncGenerator[bytes, None], *, form: ExportFormat, name: str) -> Response:
     """What is wrong with the first part is raised here, while it can still be said. A file that breaks off is not the whole."""
     first = await anext(parts, b"")
     return Flow(
@@ -47,22 +47,22 @@ async def _pieces(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGene
             part = await anext(parts, None)
 
 
-async def data_of(parts: AsyncGenerator[Part, None]) -> AsyncGenerator[bytes, None]:
+async def data_of(parts: AsyncGenerator[ExportPart, None]) -> AsyncGenerator[bytes, None]:
     """Of an export of the archive."""
     async with aclosing(parts):
         async for part in parts:
             yield part.data
 
 
-def form_of(fields: Fields) -> Form:
+def form_of(fields: Fields) -> ExportFormat:
     try:
-        return Form(fields.text("format") or Form.JSONL)
+        return ExportFormat(fields.text("format") or ExportFormat.JSONL)
     except ValueError:
-        raise BadInput(code="bad_format", detail=f"format is one of {', '.join(Form)}.") from None
+        raise BadInput(code="bad_format", detail=f"format is one of {', '.join(ExportFormat)}.") from None
 
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 MESSAGE_FIELDS = (
     "session_id", "agent_id", "chat_id", "direction", "sender_id", "kind", "since", "until", "text", "deleted",
@@ -207,7 +207,7 @@ class ArchivePages:
 
     # ---- ----
 
-    def _desk(self, visitor: Visitor) -> "SessionsDesk":
+    def _desk(self, visitor: Visitor) -> "AccountService":
         return the_desk(self._sessions, visitor)
 
 

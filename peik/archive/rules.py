@@ -13,13 +13,13 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.archive.store import LOG_LEVELS, FeedLine, Happening, Kept, LogLine, Message, ReaderPlace, Session
+from peik.archive.store import LOG_LEVELS, FeedRecord, Happening, KeptCounts, LogLine, Message, ReaderPlace, Session
 from peik.errors import BadInput, Conflict, NotFound
 
 Key = tuple[str, int, int]
 
 
-class Fate(enum.Enum):
+class VersionFate(enum.Enum):
     NEW = "new"
     EDITED = "edited"
     KNOWN = "known"
@@ -118,41 +118,41 @@ def settle(todo: Todo, chain: Chain, current: Message) -> None:
         todo.fill.append(whole)
 
 
-class Fates:
+class VersionFates:
     """What became of each message that was handed in."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self._fates = [Fate.KNOWN] * len(messages)
+        self._fates = [VersionFate.KNOWN] * len(messages)
 
     def inserted(self, chain: Chain) -> None:
         """Its newest version is a message that was not here before."""
-        self._fates[chain.places[chain.newest.edited_at_ms]] = Fate.NEW
+        self._fates[chain.places[chain.newest.edited_at_ms]] = VersionFate.NEW
 
     def kept(self, chain: Chain, edited_at_ms: int) -> None:
         """Another one of its versions was not here before."""
-        self._fates[chain.places[edited_at_ms]] = Fate.EDITED
+        self._fates[chain.places[edited_at_ms]] = VersionFate.EDITED
 
-    def told(self) -> list[Fate]:
+    def told(self) -> list[VersionFate]:
         return self._fates
 
 
-def tally(fates: Iterable[Fate]) -> Kept:
-    counts = dict.fromkeys(Fate, 0)
+def tally(fates: Iterable[VersionFate]) -> KeptCounts:
+    counts = dict.fromkeys(VersionFate, 0)
     for fate in fates:
         counts[fate] += 1
-    return Kept(new=counts[Fate.NEW], edited=counts[Fate.EDITED], known=counts[Fate.KNOWN])
+    return KeptCounts(new=counts[VersionFate.NEW], edited=counts[VersionFate.EDITED], known=counts[VersionFate.KNOWN])
 
 
 # What every database can keep: texts without NUL and without lone surrogates, so that all archives hold the same.
 
 
-R = TypeVar("R", Message, Happening, FeedLine, LogLine)
+R = TypeVar("R", Message, Happening, FeedRecord, LogLine)
 
 _BAD = re.compile("[\0\ud800-\udfff]")
 _TEXTS: dict[type, tuple[str, ...]] = {
     Message: ("session_id", "agent_id", "kind", "text", "media", "raw"),
     Happening: ("event_id", "session_id", "agent_id", "event_type", "payload"),
-    FeedLine: ("session_id", "agent_id", "key", "body"),
+    FeedRecord: ("session_id", "agent_id", "key", "body"),
     LogLine: ("level", "event", "node", "session_id", "fields"),
 }
 
@@ -187,10 +187,10 @@ DIGEST_BYTES = 16
 NOBODY = ""  # the reader whose places are the ends of feeds
 
 
-def once(lines: Sequence[FeedLine]) -> list[FeedLine]:
+def once(lines: Sequence[FeedRecord]) -> list[FeedRecord]:
     """As a database can keep them, each key once: the first counts. They are of one session."""
     assert len({line.session_id for line in lines}) <= 1, "lines are fed session by session"
-    found: dict[str, FeedLine] = {}
+    found: dict[str, FeedRecord] = {}
     for line in map(fitted, lines):
         found.setdefault(line.key, line)
     return list(found.values())

@@ -10,13 +10,13 @@ import msgspec
 
 from peik.archive.store import (
     ChatState,
-    FeedLine,
+    FeedRecord,
     Happening,
-    Kind,
     LogLine,
     Message,
     ReaderPlace,
     Record,
+    RecordKind,
     Session,
     UpdatesState,
 )
@@ -25,7 +25,7 @@ SESSION = Session.__struct_fields__
 MESSAGE = Message.__struct_fields__
 EVENT = Happening.__struct_fields__
 CHAT_STATE = ChatState.__struct_fields__
-FEED = FeedLine.__struct_fields__
+FEED = FeedRecord.__struct_fields__
 PLACE = ReaderPlace.__struct_fields__
 LOG = LogLine.__struct_fields__
 PERSON_KINDS = ("messages", "versions", "events", "chat_states", "feed")  # what a person can be forgotten in
@@ -57,8 +57,8 @@ def updates_state_of(row: Iterable[Any]) -> UpdatesState:
     return UpdatesState(session_id=session_id, state=bytes(state))
 
 
-def line_of(row: Iterable[Any]) -> FeedLine:
-    return msgspec.convert(dict(zip(FEED, row, strict=True)), FeedLine)
+def line_of(row: Iterable[Any]) -> FeedRecord:
+    return msgspec.convert(dict(zip(FEED, row, strict=True)), FeedRecord)
 
 
 def place_of(row: Iterable[Any]) -> ReaderPlace:
@@ -93,55 +93,55 @@ def version_of(record: str) -> Message:
 # ---- pages of all records of a kind ----
 
 
-def read_row(kind: Kind, row: Sequence[Any]) -> Record:
+def read_row(kind: RecordKind, row: Sequence[Any]) -> Record:
     match kind:
-        case Kind.SESSIONS:
+        case RecordKind.SESSIONS:
             return session_of(row)
-        case Kind.UPDATES_STATES:
+        case RecordKind.UPDATES_STATES:
             return updates_state_of(row)
-        case Kind.CHAT_STATES:
+        case RecordKind.CHAT_STATES:
             return chat_state_of(row)
-        case Kind.MESSAGES:
+        case RecordKind.MESSAGES:
             return message_of(row[1:])
-        case Kind.VERSIONS:
+        case RecordKind.VERSIONS:
             return version_of(row[0])
-        case Kind.EVENTS:
+        case RecordKind.EVENTS:
             return event_of(row[1:])
-        case Kind.FEED:
+        case RecordKind.FEED:
             return line_of(row)
-        case Kind.PLACES:
+        case RecordKind.PLACES:
             return place_of(row)
-        case Kind.LOGS:
+        case RecordKind.LOGS:
             return log_of(row[1:])
 
 
-def page_place(kind: Kind, after: str | None) -> dict[str, Any]:
+def page_place(kind: RecordKind, after: str | None) -> dict[str, Any]:
     """What a query for the page after a place is bound to."""
     match kind:
-        case Kind.SESSIONS | Kind.UPDATES_STATES:
+        case RecordKind.SESSIONS | RecordKind.UPDATES_STATES:
             return {"after": after or ""}
-        case Kind.MESSAGES | Kind.EVENTS | Kind.LOGS:
+        case RecordKind.MESSAGES | RecordKind.EVENTS | RecordKind.LOGS:
             return {"after": int(after or 0)}
-        case Kind.CHAT_STATES:
+        case RecordKind.CHAT_STATES:
             return dict(zip(("session_id", "chat_id"), _parted(after, "", 0), strict=True))
-        case Kind.FEED:
+        case RecordKind.FEED:
             return dict(zip(("session_id", "number"), _parted(after, "", 0), strict=True))
-        case Kind.PLACES:
+        case RecordKind.PLACES:
             return dict(zip(("reader", "session_id"), _parted(after, "", ""), strict=True))
-        case Kind.VERSIONS:
+        case RecordKind.VERSIONS:
             names = ("session_id", "chat_id", "message_id", "edited_at_ms")
             return dict(zip(names, _parted(after, "", 0, 0, 0), strict=True))
 
 
-def last_place(kind: Kind, record: Record, row: Sequence[Any]) -> str:
+def last_place(kind: RecordKind, record: Record, row: Sequence[Any]) -> str:
     """The place of a row."""
     if isinstance(record, ChatState):
         return _joined(record.session_id, record.chat_id)
-    if isinstance(record, FeedLine):
+    if isinstance(record, FeedRecord):
         return _joined(record.session_id, record.number)
     if isinstance(record, ReaderPlace):
         return _joined(record.reader, record.session_id)
-    if isinstance(record, Message) and kind is Kind.VERSIONS:
+    if isinstance(record, Message) and kind is RecordKind.VERSIONS:
         return _joined(record.session_id, record.chat_id, record.message_id, record.edited_at_ms)
     return str(row[0])
 

@@ -85,7 +85,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     created_at_ms: int
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What became of messages that were handed in."""
 
     new: int = 0
@@ -154,7 +154,7 @@ class LineKind(enum.StrEnum):
     EVENT = "event"
 
 
-class FeedLine(msgspec.Struct, frozen=True, kw_only=True):
+class FeedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a session's feed: something that was archived, told in order to whoever listens."""
 
     session_id: str
@@ -209,7 +209,7 @@ class LogFilter(msgspec.Struct, frozen=True, kw_only=True):
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-class Kind(enum.StrEnum):
+class RecordKind(enum.StrEnum):
     """What an archive is made of, in the order in which it is copied: a session comes before what it saw."""
 
     SESSIONS = "sessions"
@@ -223,7 +223,7 @@ class Kind(enum.StrEnum):
     LOGS = "logs"
 
 
-Record = Session | UpdatesState | ChatState | Message | Happening | FeedLine | ReaderPlace | LogLine
+Record = Session | UpdatesState | ChatState | Message | Happening | FeedRecord | ReaderPlace | LogLine
 
 
 class Tallied(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,7 +282,7 @@ class Archive(Protocol):
     async def updates_state(self, session_id: str) -> bytes | None: ...
 
     # what they saw
-    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
         """One version of a message is kept once: by (session, chat, message id, edit date). A newer version becomes the
         message and the older one is put aside; an older one that comes late is put aside at once. One that was deleted
         stays deleted, and one that a letter sent stays that letter's. NUL and lone surrogates, which not every database
@@ -312,11 +312,11 @@ class Archive(Protocol):
     ) -> tuple[list[Happening], str | None]: ...
 
     # what is told of it
-    async def feed(self, lines: Sequence[FeedLine]) -> int:
+    async def feed(self, lines: Sequence[FeedRecord]) -> int:
         """Lines of one session, behind those that are there, in this order; each gets its number. One whose key is in the
         feed already is left out. How many are new. Nobody sees a line before all that come before it."""
 
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
         """In order. What retention took is not there any more: the first may have any number above `after`."""
 
     async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
@@ -368,10 +368,10 @@ class Archive(Protocol):
         """What of its settings breaks the promise, each with what to set instead."""
 
     # copying: see peik.archive.move
-    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
         """All records of a kind, page by page in a steady order, and the place after which the next page begins."""
 
-    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
         """Exactly as they are, over what is here, and how far the copy is: not before the records are durable."""
 
     async def progress(self) -> str | None:

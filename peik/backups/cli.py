@@ -14,10 +14,10 @@ from peik.storage.cli import watching
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peik.backups.ledger import Entry, Ledger
-    from peik.backups.model import Manifest, Watch
-    from peik.backups.service import Backups, Kept
-    from peik.secrets.service import Standing
+    from peik.backups.ledger import BackupEntry, BackupLedger
+    from peik.backups.model import BackupWatch, Manifest
+    from peik.backups.service import Backups, KeptBackup
+    from peik.secrets.service import SecretsStanding
 
 T = TypeVar("T")
 
@@ -36,14 +36,14 @@ def create(store: _Store = None, as_json: _Json = False) -> None:
     def work(run: "_Run") -> None:
         sound: set[str] | None = None  # nothing goes if nobody can tell which is good
 
-        async def look(ledger: "Ledger") -> None:
+        async def look(ledger: "BackupLedger") -> None:
             nonlocal sound
             sound = await ledger.sound()
 
         run.note(look, is_quiet=True)
         made = run.asked(lambda watch: run.backups.create(watch, sound=sound))
 
-        async def note(ledger: "Ledger") -> None:
+        async def note(ledger: "BackupLedger") -> None:
             await ledger.note(made.path.name, made.entry)
             await ledger.forget(made.rotated)
 
@@ -72,9 +72,9 @@ def list_(store: _Store = None, as_json: _Json = False) -> None:
 
     def work(run: "_Run") -> None:
         found = run.backups.kept()
-        entries: dict[str, Entry] = {}
+        entries: dict[str, BackupEntry] = {}
 
-        async def look(ledger: "Ledger") -> None:
+        async def look(ledger: "BackupLedger") -> None:
             entries.update(await ledger.entries())
 
         run.note(look, is_quiet=True)
@@ -151,16 +151,16 @@ class _Run:
         self.warnings: list[str] = []
         self._config = config
 
-    def asked(self, act: "Callable[[Watch], Awaitable[T]]") -> T:
+    def asked(self, act: "Callable[[BackupWatch], Awaitable[T]]") -> T:
         import asyncio
 
-        from peik.backups.model import Watch
+        from peik.backups.model import BackupWatch
 
-        async def work(watch: Watch) -> T:
+        async def work(watch: BackupWatch) -> T:
             return await act(watch)
 
         with watching(self.visit) as (begin, step):
-            return asyncio.run(work(Watch(begin, step, self._warn)))
+            return asyncio.run(work(BackupWatch(begin, step, self._warn)))
 
     def check_secrets(self) -> None:
         """Whether what was restored can be opened here: without its key Peik would not start."""
@@ -178,7 +178,7 @@ class _Run:
         self.warnings.append(sentence)
         self.visit.note(sentence)
 
-    def note(self, act: "Callable[[Ledger], Awaitable[None]]", *, is_quiet: bool = False) -> None:
+    def note(self, act: "Callable[[BackupLedger], Awaitable[None]]", *, is_quiet: bool = False) -> None:
         """Tell the store, or ask it. The files count; that it knows of them is for metrics and other nodes."""
         import asyncio
 
@@ -189,7 +189,7 @@ class _Run:
                 self._warn(f"The store could not be told of it: {error}")
 
 
-async def _standing(config: Config) -> "Standing":
+async def _standing(config: Config) -> "SecretsStanding":
     from peik.clock import SystemClock
     from peik.secrets import service as sealing
     from peik.storage.open import store_of
@@ -202,8 +202,8 @@ async def _standing(config: Config) -> "Standing":
         await store.close()
 
 
-async def _with_ledger(config: Config, act: "Callable[[Ledger], Awaitable[None]]") -> None:
-    from peik.backups.ledger import Ledger
+async def _with_ledger(config: Config, act: "Callable[[BackupLedger], Awaitable[None]]") -> None:
+    from peik.backups.ledger import BackupLedger
     from peik.clock import SystemClock
     from peik.errors import NotFound
     from peik.settings.values import StoreKind
@@ -214,7 +214,7 @@ async def _with_ledger(config: Config, act: "Callable[[Ledger], Awaitable[None]]
     store = store_of(config, clock=SystemClock())
     await store.open()
     try:
-        await act(Ledger(store.papers))
+        await act(BackupLedger(store.papers))
     finally:
         await store.close()
 
@@ -247,7 +247,7 @@ def _counts(manifest: "Manifest") -> dict[str, dict[str, int]]:
     return {part.name: part.counts for part in manifest.parts}
 
 
-def _listed(one: "Kept", entry: "Entry | None") -> dict[str, Any]:
+def _listed(one: "KeptBackup", entry: "BackupEntry | None") -> dict[str, Any]:
     verified_at_ms = None if entry is None else entry.verified_at_ms
     return {
         "path": str(one.path),

@@ -21,10 +21,10 @@ from peik.backups.model import (
     HEAD_BYTES_MAX,
     MAGIC,
     MANIFEST,
-    Head,
+    BackupHead,
+    BackupMember,
+    BackupWatch,
     Manifest,
-    Member,
-    Watch,
     broken,
     foreign,
     read_head,
@@ -55,7 +55,7 @@ def new_salt() -> str:
     return os.urandom(SALT_BYTES).hex()
 
 
-def cipher_of(head: Head, keys: Sequence[bytes]) -> "AESGCM | None":
+def cipher_of(head: BackupHead, keys: Sequence[bytes]) -> "AESGCM | None":
     """What opens, or seals, the rest of a backup with this head; None: it is not sealed. Raises Conflict without its key."""
     if head.salt is None:
         return None
@@ -168,7 +168,9 @@ COPY_BYTES = 1024 * 1024
 MANIFEST_BYTES_MAX = 256 * 1024 * 1024  # a million files of letters
 
 
-def pack(path: Path, head: Head, manifest: Manifest, root: Path, keys: Sequence[bytes], watch: Watch) -> None:
+def pack(
+    path: Path, head: BackupHead, manifest: Manifest, root: Path, keys: Sequence[bytes], watch: BackupWatch
+) -> None:
     """Write a backup of what lies below `root` to `path`, durable when this returns. Members are removed as they are packed,
     so that the disk need not hold all of it twice."""
     line = MAGIC + msgspec.json.encode(head) + b"\n"
@@ -185,7 +187,7 @@ def pack(path: Path, head: Head, manifest: Manifest, root: Path, keys: Sequence[
         os.fsync(file.fileno())
 
 
-def _pack_into(file: "BinaryIO | io.RawIOBase", manifest: Manifest, root: Path, watch: Watch) -> None:
+def _pack_into(file: "BinaryIO | io.RawIOBase", manifest: Manifest, root: Path, watch: BackupWatch) -> None:
     watch.begin("Packing", sum(member.size_bytes for member in manifest.members))
     with (
         gzip.GzipFile(fileobj=file, mode="wb", compresslevel=LEVEL, mtime=0) as compressed,
@@ -208,7 +210,7 @@ def _entry(name: str, size_bytes: int) -> tarfile.TarInfo:
 
 
 class _Stepping:
-    def __init__(self, file: BinaryIO, watch: Watch) -> None:
+    def __init__(self, file: BinaryIO, watch: BackupWatch) -> None:
         self._file = file
         self._watch = watch
 
@@ -218,7 +220,7 @@ class _Stepping:
         return data
 
 
-def survey(root: Path, watch: Watch) -> tuple[Member, ...]:
+def survey(root: Path, watch: BackupWatch) -> tuple[BackupMember, ...]:
     """Every file below `root`, with its checksum."""
     paths = sorted(path for path in root.rglob("*") if path.is_file())
     sizes = {path: path.stat().st_size for path in paths}
@@ -231,14 +233,14 @@ def survey(root: Path, watch: Watch) -> tuple[Member, ...]:
                 digest.update(data)
                 watch.step(len(data))
         name = path.relative_to(root).as_posix()
-        found.append(Member(path=name, size_bytes=sizes[path], sha256=digest.hexdigest()))
+        found.append(BackupMember(path=name, size_bytes=sizes[path], sha256=digest.hexdigest()))
     return tuple(found)
 
 
 # ---- reading ----
 
 
-def head_of(path: Path) -> Head:
+def head_of(path: Path) -> BackupHead:
     """Raises NotFound, BadInput or Conflict."""
     with _found(path) as file:
         return read_head(_head_line(file)[len(MAGIC) :])
@@ -250,7 +252,7 @@ def manifest_of(path: Path, keys: Sequence[bytes]) -> Manifest:
         return _first(tar)
 
 
-def unpack(path: Path, root: Path, keys: Sequence[bytes], watch: Watch) -> Manifest:
+def unpack(path: Path, root: Path, keys: Sequence[bytes], watch: BackupWatch) -> Manifest:
     """Everything below `root`, compared with its checksums. Raises Conflict (`backup_broken`)."""
     with _found(path) as file, _members(file, keys) as (tar, rest):
         manifest = _first(tar)
@@ -269,7 +271,7 @@ def unpack(path: Path, root: Path, keys: Sequence[bytes], watch: Watch) -> Manif
     return manifest
 
 
-def _unpack_one(content: IO[bytes], path: Path, member: Member, watch: Watch) -> None:
+def _unpack_one(content: IO[bytes], path: Path, member: BackupMember, watch: BackupWatch) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

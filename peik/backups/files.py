@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from peik.backups.model import Watch
+from peik.backups.model import BackupWatch
 from peik.errors import Unavailable
 
 _BLOB = re.compile(r"[0-9a-f]{32}")
@@ -93,7 +93,7 @@ def put_file(origin: Path, target: Path, *, is_shared: bool = False) -> None:
 class Letterfiles:
     """Keeps files of letters from going while they are backed up: a second name of a file outlives the first."""
 
-    def __init__(self, folder: Path, into: Path, watch: Watch) -> None:
+    def __init__(self, folder: Path, into: Path, watch: BackupWatch) -> None:
         self._folder = folder
         self._into = into
         self._watch = watch
@@ -143,7 +143,7 @@ def _copied(origin: Path, target: Path) -> bool:
 # ---- sessions and keys ----
 
 
-def copy_sessions(folder: Path, into: Path, watch: Watch) -> int:
+def copy_sessions(folder: Path, into: Path, watch: BackupWatch) -> int:
     """Every file of the folder; how many. A session is copied as it is at one moment, whoever writes to it."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     paths = [path for path in paths if not path.name.endswith(_BESIDE)]
@@ -173,7 +173,7 @@ def _copy_session(path: Path, target: Path) -> None:
         raise Unavailable(code="backup_failed", detail=f"{path} cannot be copied: {error}.") from error
 
 
-def put_sessions(origin: Path, folder: Path, watch: Watch) -> None:
+def put_sessions(origin: Path, folder: Path, watch: BackupWatch) -> None:
     """In place of those of the same names. Others stay: they may belong to accounts that were added since."""
     for path in sorted(path for path in origin.rglob("*") if path.is_file()):
         target = folder / path.relative_to(origin)

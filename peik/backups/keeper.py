@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from peik.backups.events import BackupFailed, BackupMade
-from peik.backups.ledger import Entry, Ledger
-from peik.backups.model import Watch
+from peik.backups.ledger import BackupEntry, BackupLedger
+from peik.backups.model import BackupWatch
 from peik.backups.service import Backups
 from peik.clock import Clock
-from peik.core.documents import PaperStore
+from peik.core.documents import DocumentStore
 from peik.core.events import Events, StoreFailed, Surprise
 from peik.errors import Conflict, Problem, StartError, StoreUnavailable, described
 
@@ -23,14 +23,14 @@ class Keeper:
         self,
         make: Callable[[], Awaitable[Backups]],
         *,
-        papers: PaperStore,
+        papers: DocumentStore,
         clock: Clock,
         events: Events,
         every_s: float,
     ) -> None:
         """`make` is asked each time: keys and addresses may be slow to read, or wrong, which is told and tried again."""
         self._make = make
-        self._ledger = Ledger(papers)
+        self._ledger = BackupLedger(papers)
         self._clock = clock
         self._events = events
         self._every_s = every_s
@@ -81,19 +81,19 @@ class Keeper:
     def _left_s(self, last_ms: int | None) -> float:
         return 0.0 if last_ms is None else self._every_s - (self._clock.wall_ms() - last_ms) / 1000
 
-    async def _made(self, backups: Backups) -> Entry:
+    async def _made(self, backups: Backups) -> BackupEntry:
         """A new one; or one that is in the folder already, and of which the store could not be told before its maker ended.
         Another one would take the place of an older one, and again with each start."""
         found = await asyncio.to_thread(backups.newest_entry)
         if found is not None and 0 < self._left_s(found.made_at_ms) <= self._every_s:
             return found
-        made = await backups.create(Watch(), sound=None)
+        made = await backups.create(BackupWatch(), sound=None)
         self._events.tell(BackupMade(path=str(made.path), size_bytes=made.entry.size_bytes))
         return made.entry
 
     async def _try_out(self, backups: Backups, path: Path) -> None:
         try:
-            verified = await backups.verify(path, Watch())
+            verified = await backups.verify(path, BackupWatch())
         except Exception as error:  # noqa: BLE001  told; the next one is tried out too
             self._failed("trying it out", error)
             if isinstance(error, Conflict) and error.code == "backup_broken":

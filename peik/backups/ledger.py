@@ -2,13 +2,13 @@
 
 import msgspec
 
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 
 SHELF = "backups"
 PAGE = 500
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class BackupEntry(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     made_at_ms: int
     size_bytes: int
@@ -22,16 +22,16 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
     verified_at_ms: int | None = None
 
 
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(BackupEntry).decode
 
 
-class Ledger:
-    def __init__(self, papers: PaperStore) -> None:
+class BackupLedger:
+    def __init__(self, papers: DocumentStore) -> None:
         self._papers = papers
 
-    async def entries(self) -> dict[str, Entry]:
+    async def entries(self) -> dict[str, BackupEntry]:
         """By the name of the file. Raises StoreUnavailable."""
-        found: dict[str, Entry] = {}
+        found: dict[str, BackupEntry] = {}
         after: str | None = None
         while True:
             page = await self._papers.papers(SHELF, after=after, limit=PAGE)
@@ -45,7 +45,7 @@ class Ledger:
         entries = await self.entries()
         return {name for name, one in entries.items() if one.verified_at_ms is not None and not one.is_broken}
 
-    async def note(self, name: str, entry: Entry) -> None:
+    async def note(self, name: str, entry: BackupEntry) -> None:
         await self._papers.file([Filing(shelf=SHELF, key=name, body=msgspec.json.encode(entry).decode())])
 
     async def note_verified(self, name: str, at_ms: int) -> None:
@@ -65,15 +65,15 @@ class Ledger:
             await self._papers.file([Filing(shelf=SHELF, key=name, body=None) for name in names])
 
 
-async def newest(papers: PaperStore) -> Newest:
+async def newest(papers: DocumentStore) -> Newest:
     """Of the good ones; for metrics and alerts. Raises StoreUnavailable."""
-    entries = [one for one in (await Ledger(papers).entries()).values() if not one.is_broken]
+    entries = [one for one in (await BackupLedger(papers).entries()).values() if not one.is_broken]
     return Newest(
         made_at_ms=max((one.made_at_ms for one in entries), default=None),
         verified_at_ms=max((one.verified_at_ms for one in entries if one.verified_at_ms is not None), default=None),
     )
 
 
-async def last_good_ms(papers: PaperStore) -> int | None:
+async def last_good_ms(papers: DocumentStore) -> int | None:
     """When the newest good one was made; None: there is none. Raises StoreUnavailable."""
     return (await newest(papers)).made_at_ms

@@ -20,7 +20,7 @@ HEAD_BYTES_MAX = 4096
 MANIFEST = "manifest.json"
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class BackupHead(msgspec.Struct, frozen=True, kw_only=True):
     """One line of JSON behind the magic. Nothing secret is in it."""
 
     format: int
@@ -31,13 +31,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str | None = None
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class BackupMember(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # within the backup: store/…, archive/…, files/…, sessions/…, keys/…
     size_bytes: int
     sha256: str
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class BackupPart(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # store, archive, files, sessions or keys
     kind: str  # sqlite, postgresql, redis, mongodb or folder
     shown: str  # where it was, without a password
@@ -50,11 +50,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     peik: str
     made_at_ms: int
-    parts: tuple[Part, ...]
-    members: tuple[Member, ...]
+    parts: tuple[BackupPart, ...]
+    members: tuple[BackupMember, ...]
     missing_files: tuple[str, ...] = ()  # of letters; they were gone before
 
-    def part(self, name: str) -> Part | None:
+    def part(self, name: str) -> BackupPart | None:
         return next((one for one in self.parts if one.name == name), None)
 
 
@@ -62,7 +62,7 @@ def origin_of(shown: str) -> str:
     return hashlib.sha256(f"peik backup of {shown}".encode()).hexdigest()[:16]
 
 
-def read_head(line: bytes) -> Head:
+def read_head(line: bytes) -> BackupHead:
     """Raises BadInput if it is none of ours, Conflict if this Peik is too old for it."""
     try:
         head = msgspec.json.decode(line, type=_AnyHead)
@@ -74,7 +74,7 @@ def read_head(line: bytes) -> Head:
             detail=f"This backup was made by a newer Peik ({head.peik}). Upgrade this one, and try again.",
         )
     try:
-        return msgspec.json.decode(line, type=Head)
+        return msgspec.json.decode(line, type=BackupHead)
     except msgspec.DecodeError:
         raise broken("its beginning was changed") from None
 
@@ -115,7 +115,7 @@ class Stopped(Exception):
     """Nobody waits for this work any more. It never leaves the thread's caller."""
 
 
-class Watch:
+class BackupWatch:
     """Who looks on. `begin` a stage with so many steps, and `step` on; both may be called on any thread."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Watch:
         self._is_stopped.set()
 
 
-async def on_thread(watch: Watch, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+async def on_thread(watch: BackupWatch, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
     """Like `asyncio.to_thread`; whoever is cancelled waits until the work has stopped, so that nothing writes any more where
     things are tidied up."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
@@ -177,7 +177,7 @@ Hold = Callable[[Collection[str] | None], set[str]]
 SNAPSHOTS_MAX = 20  # each beyond the first is for files of letters that ended in the few milliseconds before
 
 
-class Source(Protocol):
+class BackupSource(Protocol):
     """A store or an archive. What it raises are Problems and StartErrors."""
 
     @property
@@ -187,7 +187,7 @@ class Source(Protocol):
     def shown(self) -> str:
         """Where it is, without a password."""
 
-    async def copy(self, into: Path, *, name: str, hold: Hold, watch: Watch) -> Part:
+    async def copy(self, into: Path, *, name: str, hold: Hold, watch: BackupWatch) -> BackupPart:
         """All of it as it was at one moment, as files in this folder. `hold` is asked in that moment."""
 
     def reserved(self) -> AbstractContextManager[None]:
@@ -198,10 +198,10 @@ class Source(Protocol):
 
     async def is_empty(self) -> bool: ...
 
-    async def check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
+    async def check(self, folder: Path, part: BackupPart, watch: BackupWatch) -> dict[str, int]:
         """Put it back in a temporary place, and count what is there. Raises Conflict (`backup_broken`)."""
 
-    async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
+    async def put_back(self, folder: Path, part: BackupPart, watch: BackupWatch) -> None:
         """In place of all that is there: as a whole, or not at all. Only while it is `reserved`."""
 
 

@@ -12,7 +12,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, WriteConcern, errors
 
-from peik.backups.model import Hold, Part, Watch, broken, on_thread
+from peik.backups.model import BackupPart, BackupWatch, Hold, broken, on_thread
 from peik.errors import StoreUnavailable
 
 DATABASE = "peik"
@@ -45,17 +45,17 @@ class MongoSource:
         self._url = url
         self.shown = shown
 
-    async def copy(self, into: Path, *, name: str, hold: Hold, watch: Watch) -> Part:
+    async def copy(self, into: Path, *, name: str, hold: Hold, watch: BackupWatch) -> BackupPart:
         return await on_thread(watch, self._copy, into, name, watch)
 
-    def _copy(self, into: Path, name: str, watch: Watch) -> Part:
+    def _copy(self, into: Path, name: str, watch: BackupWatch) -> BackupPart:
         into.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._connected() as database:
             names = _collections(database)
             watch.begin(f"Copying the {name}", sum(database[one].estimated_document_count() for one in names))
             with _snapshot(database, watch) as session:
                 counts = {one: _write(database[one], into / f"{one}.bson", session, watch) for one in names}
-            return Part(name=name, kind=self.kind, shown=self.shown, counts=counts, label=database.name)
+            return BackupPart(name=name, kind=self.kind, shown=self.shown, counts=counts, label=database.name)
 
     def reserved(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -64,26 +64,26 @@ class MongoSource:
         return None  # whoever uses the archive runs on the store
 
     async def is_empty(self) -> bool:
-        return await on_thread(Watch(), self._is_empty)
+        return await on_thread(BackupWatch(), self._is_empty)
 
     def _is_empty(self) -> bool:
         with self._connected() as database:
             return not any(database[name].find_one() for name in _collections(database))
 
-    async def check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
+    async def check(self, folder: Path, part: BackupPart, watch: BackupWatch) -> dict[str, int]:
         """In collections of other names, which go again."""
         return await on_thread(watch, self._check, folder, part, watch)
 
-    def _check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
+    def _check(self, folder: Path, part: BackupPart, watch: BackupWatch) -> dict[str, int]:
         watch.begin(f"Trying out the {part.name}", sum(part.counts.values()))
         with self._connected() as database, _apart(database) as suffix:
             return {name: _fill(database[name + suffix], folder / f"{name}.bson", watch) for name in part.counts}
 
-    async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
+    async def put_back(self, folder: Path, part: BackupPart, watch: BackupWatch) -> None:
         """Each collection as a whole. If it stops between two of them, putting it back again ends it."""
         await on_thread(watch, self._put_back, folder, part, watch)
 
-    def _put_back(self, folder: Path, part: Part, watch: Watch) -> None:
+    def _put_back(self, folder: Path, part: BackupPart, watch: BackupWatch) -> None:
         watch.begin(f"Putting the {part.name} back", sum(part.counts.values()))
         with self._connected() as database, _apart(database) as suffix:
             ours = {name: count for name, count in part.counts.items() if name in COLLECTIONS}
@@ -115,7 +115,7 @@ def _collections(database: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def _snapshot(database: Any, watch: Watch) -> Iterator[Any]:
+def _snapshot(database: Any, watch: BackupWatch) -> Iterator[Any]:
     """All collections as they were at one moment, where the server can: MongoDB 5 and later, in a replica set."""
     with database.client.start_session(snapshot=True) as session:
         try:
@@ -130,7 +130,7 @@ def _snapshot(database: Any, watch: Watch) -> Iterator[Any]:
     yield None
 
 
-def _write(collection: Any, path: Path, session: Any, watch: Watch) -> int:
+def _write(collection: Any, path: Path, session: Any, watch: BackupWatch) -> int:
     count = 0
     with path.open("wb") as file:
         for document in collection.find(session=session, batch_size=AT_ONCE):
@@ -140,7 +140,7 @@ def _write(collection: Any, path: Path, session: Any, watch: Watch) -> int:
     return count
 
 
-def _fill(collection: Any, path: Path, watch: Watch) -> int:
+def _fill(collection: Any, path: Path, watch: BackupWatch) -> int:
     count = 0
     with path.open("rb") as file:
         try:
@@ -155,7 +155,7 @@ def _fill(collection: Any, path: Path, watch: Watch) -> int:
             raise broken(f"a document in it cannot be read ({error})") from None
 
 
-def _insert(collection: Any, some: list[RawBSONDocument], watch: Watch) -> int:
+def _insert(collection: Any, some: list[RawBSONDocument], watch: BackupWatch) -> int:
     if some:
         collection.insert_many(some, ordered=False)
         watch.step(len(some))

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
-from peik.backups.model import SNAPSHOTS_MAX, Hold, Part, Watch, broken, on_thread
+from peik.backups.model import SNAPSHOTS_MAX, BackupPart, BackupWatch, Hold, broken, on_thread
 from peik.errors import Conflict, StartError, StoreUnavailable
 
 # PostgreSQL's own programs: pg_dump, pg_restore and psql. No password is on their command lines.
@@ -267,7 +267,7 @@ class _Enclosed(msgspec.Struct):
 _enclosed = msgspec.json.Decoder(tuple[_Enclosed, ...]).decode
 
 
-class PostgresSource:
+class PostgresBackupSource:
     """See `Source`. A store has letters and nodes, an archive neither."""
 
     kind = "postgresql"
@@ -279,7 +279,7 @@ class PostgresSource:
         self._is_store = is_store
         self._version_table = version_table
 
-    async def copy(self, into: Path, *, name: str, hold: Hold, watch: Watch) -> Part:
+    async def copy(self, into: Path, *, name: str, hold: Hold, watch: BackupWatch) -> BackupPart:
         """One snapshot serves the counts, the names of files and pg_dump."""
         watch.begin(f"Copying the {name}", 0)
         await asyncio.to_thread(into.mkdir, mode=0o700, parents=True, exist_ok=True)
@@ -295,12 +295,12 @@ class PostgresSource:
                     counts = await _counts(connection, self._schema)
                     version = await self._version(connection, counts)
                     await self._dump(into / FILE, snapshot)
-                    return Part(
+                    return BackupPart(
                         name=name, kind=self.kind, shown=self.shown, counts=counts, version=version, label=self._schema
                     )
         raise AssertionError("the last snapshot counts")
 
-    async def _held(self, connection: "asyncpg.Connection[Any]", hold: Hold, watch: Watch) -> set[str]:
+    async def _held(self, connection: "asyncpg.Connection[Any]", hold: Hold, watch: BackupWatch) -> set[str]:
         return await on_thread(watch, hold, await self._blobs(connection)) if self._is_store else set()
 
     async def _blobs(self, connection: "asyncpg.Connection[Any]") -> set[str]:
@@ -335,7 +335,7 @@ class PostgresSource:
         async with _connected(self._url) as connection:
             return not await connection.fetch(_TABLES, self._schema)
 
-    async def check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
+    async def check(self, folder: Path, part: BackupPart, watch: BackupWatch) -> dict[str, int]:
         """In a database of its own, if this user may make one; else the whole dump is read, and its rows are counted."""
         watch.begin(f"Trying out the {part.name}", 0)
         name = f"peik_verify_{self._schema[:32]}_{secrets.token_hex(6)}"
@@ -355,10 +355,10 @@ class PostgresSource:
             finally:
                 await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
-    def _drop(self, part: Part) -> str:
+    def _drop(self, part: BackupPart) -> str:
         return f'DROP SCHEMA IF EXISTS "{part.label}" CASCADE'
 
-    async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
+    async def put_back(self, folder: Path, part: BackupPart, watch: BackupWatch) -> None:
         """In one transaction. A dump knows no privileges, since its roles may be unknown here: those that are given now stay."""
         if part.label != self._schema:
             raise Conflict(

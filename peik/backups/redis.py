@@ -15,7 +15,7 @@ import msgspec
 import redis
 from redis import exceptions
 
-from peik.backups.model import Hold, Part, Watch, broken, on_thread
+from peik.backups.model import BackupPart, BackupWatch, Hold, broken, on_thread
 from peik.errors import Conflict, StoreUnavailable, Unavailable
 
 # Keys of Redis as records of a file: read in large pieces, many at once, and written again.
@@ -26,7 +26,7 @@ FIELDS = 1000
 _LENGTH_BYTES = 4
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class RedisKeyRecord(msgspec.Struct, frozen=True, array_like=True):
     """A key, or a piece of a large one."""
 
     key: bytes  # behind the prefix
@@ -35,7 +35,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decode = msgspec.msgpack.Decoder(RedisKeyRecord).decode
 
 
 _SIZE = {"hash": "HLEN", "zset": "ZCARD", "set": "SCARD", "list": "LLEN", "string": "EXISTS"}
@@ -63,32 +63,32 @@ def count_in(counts: dict[str, int], client: Any, prefix: str, keys: Sequence[by
         counts[group] = counts.get(group, 0) + int(size)
 
 
-def records(client: Any, prefix: str, keys: Sequence[bytes], types: Sequence[str]) -> Iterator[Record]:
+def records(client: Any, prefix: str, keys: Sequence[bytes], types: Sequence[str]) -> Iterator[RedisKeyRecord]:
     firsts = asked(client, [_reading(kind, key, 0) for key, kind in zip(keys, types, strict=True)])
     for key, kind, first in zip(keys, types, firsts, strict=True):
         name = key[len(prefix) :]
         match kind:
             case "string":
-                yield Record(name, kind, [first])
+                yield RedisKeyRecord(name, kind, [first])
             case "list":
                 yield from _list(client, key, name, first)
             case _:
                 yield from _scanned(client, key, name, kind, first)
 
 
-def _list(client: Any, key: bytes, name: bytes, values: list[bytes]) -> Iterator[Record]:
+def _list(client: Any, key: bytes, name: bytes, values: list[bytes]) -> Iterator[RedisKeyRecord]:
     place = 0
     while values:
-        yield Record(name, "list", values)
+        yield RedisKeyRecord(name, "list", values)
         place += len(values)
         (values,) = asked(client, [_reading("list", key, place)])
 
 
-def _scanned(client: Any, key: bytes, name: bytes, kind: str, answer: Any) -> Iterator[Record]:
+def _scanned(client: Any, key: bytes, name: bytes, kind: str, answer: Any) -> Iterator[RedisKeyRecord]:
     while True:
         cursor, values = int(answer[0]), answer[1]
         if values:
-            yield Record(name, kind, list(values))
+            yield RedisKeyRecord(name, kind, list(values))
         if cursor == 0:
             return
         (answer,) = asked(client, [_reading(kind, key, cursor)])
@@ -108,7 +108,7 @@ def _reading(kind: str, key: bytes, place: int) -> Sequence[Any]:
             return ("GET", key)
 
 
-def writing(key: bytes, record: Record) -> Sequence[Any]:
+def writing(key: bytes, record: RedisKeyRecord) -> Sequence[Any]:
     values = record.values
     match record.type:
         case "hash":
@@ -144,12 +144,12 @@ def asked(client: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:
         client.connection_pool.release(connection)
 
 
-def put(file: BinaryIO, record: Record) -> None:
+def put(file: BinaryIO, record: RedisKeyRecord) -> None:
     text = _encode(record)
     file.write(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
 
 
-def read(path: Path) -> Iterator[Record]:
+def read(path: Path) -> Iterator[RedisKeyRecord]:
     with path.open("rb") as file:
         while length := file.read(_LENGTH_BYTES):
             try:
@@ -190,17 +190,17 @@ class RedisSource:
 
     # ---- copying ----
 
-    async def copy(self, into: Path, *, name: str, hold: Hold, watch: Watch) -> Part:
+    async def copy(self, into: Path, *, name: str, hold: Hold, watch: BackupWatch) -> BackupPart:
         return await on_thread(watch, self._copy, into, name, hold, watch)
 
-    def _copy(self, into: Path, name: str, hold: Hold, watch: Watch) -> Part:
+    def _copy(self, into: Path, name: str, hold: Hold, watch: BackupWatch) -> BackupPart:
         into.mkdir(mode=0o700, parents=True, exist_ok=True)
         watch.begin(f"Copying the {name}", 0)
         with self._connected() as client, self._frozen(client) as until, (into / FILE).open("wb") as file:
             counts = self._write_down(client, self._prefix, file, until, watch)
             hold(None)
             self._refuse_late(until)
-        return Part(name=name, kind=self.kind, shown=self.shown, counts=counts, label=self._prefix)
+        return BackupPart(name=name, kind=self.kind, shown=self.shown, counts=counts, label=self._prefix)
 
     @contextlib.contextmanager
     def _frozen(self, client: Any) -> Iterator[float]:
@@ -231,7 +231,7 @@ class RedisSource:
                 "PEIK_LEASE, stop every node for the time of the backup, or have Redis itself save its files.",
             )
 
-    def _write_down(self, client: Any, prefix: str, file: BinaryIO, until: float, watch: Watch) -> dict[str, int]:
+    def _write_down(self, client: Any, prefix: str, file: BinaryIO, until: float, watch: BackupWatch) -> dict[str, int]:
         counts: dict[str, int] = {}
         seen: set[bytes] = set()  # a scan may tell a key twice
         cursor = 0
@@ -254,7 +254,7 @@ class RedisSource:
         return contextlib.nullcontext()
 
     async def used_by(self) -> str | None:
-        return await on_thread(Watch(), self._used_by)
+        return await on_thread(BackupWatch(), self._used_by)
 
     def _used_by(self) -> str | None:
         with self._connected() as client:
@@ -269,26 +269,26 @@ class RedisSource:
         return nodes[0].decode(errors="replace") if nodes else None
 
     async def is_empty(self) -> bool:
-        return await on_thread(Watch(), self._is_empty)
+        return await on_thread(BackupWatch(), self._is_empty)
 
     def _is_empty(self) -> bool:
         with self._connected() as client:
             return next(iter(client.scan_iter(match=f"{self._prefix}*", count=FIELDS)), None) is None
 
-    async def check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
+    async def check(self, folder: Path, part: BackupPart, watch: BackupWatch) -> dict[str, int]:
         """Under a prefix of its own, which goes again."""
         return await on_thread(watch, self._check, folder, part, watch)
 
-    def _check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
+    def _check(self, folder: Path, part: BackupPart, watch: BackupWatch) -> dict[str, int]:
         watch.begin(f"Trying out the {part.name}", 0)
         with self._connected() as client, self._apart(client) as prefix:
             self._fill(client, prefix, folder / FILE, watch)
             return counts_of(client, prefix)
 
-    async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
+    async def put_back(self, folder: Path, part: BackupPart, watch: BackupWatch) -> None:
         await on_thread(watch, self._put_back, folder, part, watch)
 
-    def _put_back(self, folder: Path, part: Part, watch: Watch) -> None:
+    def _put_back(self, folder: Path, part: BackupPart, watch: BackupWatch) -> None:
         watch.begin(f"Putting the {part.name} back", 0)
         with self._connected() as client, self._apart(client) as prefix:
             self._fill(client, prefix, folder / FILE, watch)
@@ -310,7 +310,7 @@ class RedisSource:
             for key in client.scan_iter(match=f"{prefix}*", count=FIELDS):
                 client.unlink(key)
 
-    def _fill(self, client: Any, prefix: str, path: Path, watch: Watch) -> None:
+    def _fill(self, client: Any, prefix: str, path: Path, watch: BackupWatch) -> None:
         commands: list[Sequence[Any]] = []
         for record in read(path):
             commands.append(writing(prefix.encode() + record.key, record))

@@ -14,15 +14,15 @@ import msgspec
 from peik.backups import container, files
 from peik.backups import files as folders
 from peik.backups.container import key_id_of, new_salt
-from peik.backups.ledger import Entry
+from peik.backups.ledger import BackupEntry
 from peik.backups.model import (
     FORMAT,
-    Head,
+    BackupHead,
+    BackupPart,
+    BackupSource,
+    BackupWatch,
     Manifest,
-    Part,
     Plain,
-    Source,
-    Watch,
     broken,
     hold_none,
     on_thread,
@@ -43,11 +43,11 @@ async def put_back(
     path: Path,
     place: Path,
     *,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, BackupSource],
     plain: Plain,
     keys: Sequence[bytes],
     known: Mapping[str, int],
-    watch: Watch,
+    watch: BackupWatch,
 ) -> Manifest:
     """See `Backups.restore`. `place` is a folder to work in."""
     _check_fit(await on_thread(watch, container.manifest_of, path, keys), sources, plain, known)
@@ -67,7 +67,7 @@ async def put_back(
     return manifest
 
 
-def _check_fit(manifest: Manifest, sources: Mapping[str, Source], plain: Plain, known: Mapping[str, int]) -> None:
+def _check_fit(manifest: Manifest, sources: Mapping[str, BackupSource], plain: Plain, known: Mapping[str, int]) -> None:
     for name in _DATABASES:
         part = manifest.part(name)
         if part is not None:
@@ -80,7 +80,7 @@ def _check_fit(manifest: Manifest, sources: Mapping[str, Source], plain: Plain, 
         )
 
 
-def _check_part(part: Part, source: Source | None, known: Mapping[str, int]) -> None:
+def _check_part(part: BackupPart, source: BackupSource | None, known: Mapping[str, int]) -> None:
     setting = "PEIK_STORE" if part.name == "store" else "PEIK_ARCHIVE"
     if source is None:
         raise Conflict(
@@ -100,14 +100,14 @@ def _check_part(part: Part, source: Source | None, known: Mapping[str, int]) -> 
         )
 
 
-async def _refuse_used(sources: Mapping[str, Source], so_far: str) -> None:
+async def _refuse_used(sources: Mapping[str, BackupSource], so_far: str) -> None:
     for source in sources.values():
         used_by = await source.used_by()
         if used_by is not None:
             raise Conflict(code="in_use", detail=f"{used_by} Stop it, every node of it, and try again. {so_far}")
 
 
-def _put_files(place: Path, plain: Plain, watch: Watch) -> None:
+def _put_files(place: Path, plain: Plain, watch: BackupWatch) -> None:
     """Before the databases that need them. Files that are there already are the same: their names are given once."""
     blobs = sorted((place / "files").iterdir()) if plain.files is not None and (place / "files").is_dir() else []
     watch.begin("Putting files back", len(blobs))
@@ -131,19 +131,19 @@ def _put_files(place: Path, plain: Plain, watch: Watch) -> None:
 NAME = re.compile(r"peik-\d{8}T\d{6}Z-[0-9a-f]{4}\.backup")
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
+class MadeBackup(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
-    entry: Entry
+    entry: BackupEntry
     manifest: Manifest
     rotated: list[str]  # names of older ones that went
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptBackup(msgspec.Struct, frozen=True, kw_only=True):
     """A file of the folder as its head tells of it."""
 
     path: Path
     size_bytes: int
-    head: Head
+    head: BackupHead
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +161,7 @@ class Backups:
         folder: Path,
         keep: int,
         keys: Sequence[bytes],
-        sources: Mapping[str, Source],
+        sources: Mapping[str, BackupSource],
         plain: Plain,
         known: Mapping[str, int],
         version: str,
@@ -186,7 +186,7 @@ class Backups:
 
     # ---- making ----
 
-    async def create(self, watch: Watch, *, sound: Collection[str] | None = ()) -> Made:
+    async def create(self, watch: BackupWatch, *, sound: Collection[str] | None = ()) -> MadeBackup:
         """A backup as one file, durable when this returns; then older ones go, as `rotate` says, unless `sound` is None. Raises
         Problem or StartError, and leaves no half file behind; if it is killed, the next one tidies up."""
         with told("The backup"), files.workplace(self.folder) as place:
@@ -210,15 +210,15 @@ class Backups:
             size_bytes = unfinished.stat().st_size
             unfinished.rename(path)
             files.sync_folder(self.folder)
-        entry = Entry(
+        entry = BackupEntry(
             path=str(path), made_at_ms=made_at_ms, size_bytes=size_bytes, is_sealed=self.is_sealing, verified_at_ms=None
         )
         rotated = [] if sound is None else await self.rotate(sound=sound)
-        return Made(path=path, entry=entry, manifest=manifest, rotated=rotated)
+        return MadeBackup(path=path, entry=entry, manifest=manifest, rotated=rotated)
 
-    async def _gather(self, root: Path, watch: Watch) -> tuple[list[Part], set[str]]:
+    async def _gather(self, root: Path, watch: BackupWatch) -> tuple[list[BackupPart], set[str]]:
         """The store first, with the files of its letters; the archive as it is a moment later."""
-        parts: list[Part] = []
+        parts: list[BackupPart] = []
         missing: set[str] = set()
         for name, source in self._sources.items():
             if name != "store" and await source.is_empty():
@@ -246,8 +246,8 @@ class Backups:
             if path.is_file():
                 files.put_file(path, root / "keys" / name)
 
-    def _head(self, made_at_ms: int) -> Head:
-        return Head(
+    def _head(self, made_at_ms: int) -> BackupHead:
+        return BackupHead(
             format=FORMAT,
             peik=self._version,
             made_at_ms=made_at_ms,
@@ -275,16 +275,16 @@ class Backups:
 
     # ---- looking ----
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[KeptBackup]:
         """All backups of the folder, the newest first."""
         found = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if NAME.fullmatch(path.name):
                 with contextlib.suppress(Problem, OSError):  # not ours, or gone meanwhile
-                    found.append(Kept(path=path, size_bytes=path.stat().st_size, head=container.head_of(path)))
+                    found.append(KeptBackup(path=path, size_bytes=path.stat().st_size, head=container.head_of(path)))
         return sorted(found, key=lambda one: (one.head.made_at_ms, one.path.name), reverse=True)
 
-    def _own(self) -> list[Kept]:
+    def _own(self) -> list[KeptBackup]:
         """Only this store's: another Peik may use the same folder."""
         return [one for one in self.kept() if one.head.origin == self._origin]
 
@@ -294,10 +294,10 @@ class Backups:
             return one.path
         raise NotFound(code="no_backup", detail=f"There is no backup of this store in {self.folder}.")
 
-    def newest_entry(self) -> Entry | None:
+    def newest_entry(self) -> BackupEntry | None:
         """What there is to note of the newest one of this store, as far as its file tells."""
         for one in self._own():
-            return Entry(
+            return BackupEntry(
                 path=str(one.path),
                 made_at_ms=one.head.made_at_ms,
                 size_bytes=one.size_bytes,
@@ -307,7 +307,7 @@ class Backups:
 
     # ---- trying out, putting back ----
 
-    async def verify(self, path: Path, watch: Watch) -> Verified:
+    async def verify(self, path: Path, watch: BackupWatch) -> Verified:
         """A real restore in a temporary place, compared with what the backup says of itself. Raises Problem."""
         with told("The trial"), files.workplace(self.folder) as place:
             manifest = await on_thread(watch, container.unpack, path, place, self._keys, watch)
@@ -330,7 +330,7 @@ class Backups:
         """What a restore would overwrite. Raises StoreUnavailable."""
         return [source.shown for source in self._sources.values() if not await source.is_empty()]
 
-    async def restore(self, path: Path, watch: Watch) -> Manifest:
+    async def restore(self, path: Path, watch: BackupWatch) -> Manifest:
         """In place of what is there. Raises Conflict while a Peik runs, or if the backup does not fit the settings, and has
         changed nothing then. The store comes last: until then nothing counts, and whoever stops here can begin anew."""
         with told("The restore"), files.workplace(self.folder) as place:
@@ -344,15 +344,15 @@ def _name(made_at_ms: int) -> str:
     return f"peik-{made_at:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}.backup"
 
 
-def _folder(name: str, folder: Path | None, root: Path) -> Part:
-    return Part(name=name, kind="folder", shown=str(folder), counts={"files": _count_files(root / name)})
+def _folder(name: str, folder: Path | None, root: Path) -> BackupPart:
+    return BackupPart(name=name, kind="folder", shown=str(folder), counts={"files": _count_files(root / name)})
 
 
 def _count_files(folder: Path) -> int:
     return sum(path.is_file() for path in folder.rglob("*")) if folder.is_dir() else 0
 
 
-def _compare(part: Part, counts: Mapping[str, int]) -> None:
+def _compare(part: BackupPart, counts: Mapping[str, int]) -> None:
     different = [name for name in {*part.counts, *counts} if part.counts.get(name, 0) != counts.get(name, 0)]
     if different:
         raise broken(f"the {part.name} in it has other numbers than it should ({', '.join(sorted(different)[:5])})")

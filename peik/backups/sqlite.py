@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from peik.backups.files import sync_file, sync_folder
-from peik.backups.model import SNAPSHOTS_MAX, Hold, Part, Watch, broken, on_thread
+from peik.backups.model import SNAPSHOTS_MAX, BackupPart, BackupWatch, Hold, broken, on_thread
 from peik.errors import Conflict, NotFound, StoreUnavailable
 
 PAGES = 2000  # in one step: a few milliseconds
@@ -35,7 +35,7 @@ _enclosed = msgspec.json.Decoder(tuple[_Enclosed, ...]).decode
 TryOut = Callable[[Path], Awaitable[None]]
 
 
-class SqliteSource:
+class SqliteBackupSource:
     """See `Source`. `locks` are the names behind the file's that a process holds which runs on it."""
 
     kind = "sqlite"
@@ -48,10 +48,10 @@ class SqliteSource:
         self._is_reserved = False
         self.shown = f"sqlite:///{path}"
 
-    async def copy(self, into: Path, *, name: str, hold: Hold, watch: Watch) -> Part:
+    async def copy(self, into: Path, *, name: str, hold: Hold, watch: BackupWatch) -> BackupPart:
         return await on_thread(watch, self._copy, into, name, hold, watch)
 
-    def _copy(self, into: Path, name: str, hold: Hold, watch: Watch) -> Part:
+    def _copy(self, into: Path, name: str, hold: Hold, watch: BackupWatch) -> BackupPart:
         if not self._path.exists():
             raise NotFound(code="no_store", detail=f"There is no {self._path}: nothing to back up.")
         target = into / FILE
@@ -64,7 +64,7 @@ class SqliteSource:
             _copy_pages(origin, target, watch, words=f"Copying the {name}")
         with _explained(target), _opened(target) as copied:
             counts, version = counts_of(copied), _number(copied, "PRAGMA user_version")
-        return Part(name=name, kind=self.kind, shown=self.shown, counts=counts, version=version)
+        return BackupPart(name=name, kind=self.kind, shown=self.shown, counts=counts, version=version)
 
     @contextlib.contextmanager
     def reserved(self) -> Iterator[None]:
@@ -90,14 +90,14 @@ class SqliteSource:
     async def is_empty(self) -> bool:
         return not self._path.exists() or self._path.stat().st_size == 0
 
-    async def check(self, folder: Path, part: Part, watch: Watch) -> dict[str, int]:
+    async def check(self, folder: Path, part: BackupPart, watch: BackupWatch) -> dict[str, int]:
         watch.begin(f"Trying out the {part.name}", 0)
         path = folder / FILE
         counts = await on_thread(watch, _sound_counts, path)
         await self._try_out(path)
         return counts
 
-    async def put_back(self, folder: Path, part: Part, watch: Watch) -> None:
+    async def put_back(self, folder: Path, part: BackupPart, watch: BackupWatch) -> None:
         assert self._is_reserved
         await on_thread(watch, self._put_back, folder / FILE)
 
@@ -190,7 +190,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _copy_pages(connection: apsw.Connection, target: Path, watch: Watch, *, words: str) -> None:
+def _copy_pages(connection: apsw.Connection, target: Path, watch: BackupWatch, *, words: str) -> None:
     """The snapshot that `connection` holds keeps the copy from beginning anew whenever somebody writes."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

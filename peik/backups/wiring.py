@@ -12,11 +12,11 @@ from peik.archive.sql import migrations
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.wiring import beside
 from peik.backups.keeper import Keeper
-from peik.backups.model import Plain, Source
+from peik.backups.model import BackupSource, Plain
 from peik.backups.service import Backups
-from peik.backups.sqlite import SqliteSource
+from peik.backups.sqlite import SqliteBackupSource
 from peik.clock import Clock
-from peik.core.documents import PaperStore
+from peik.core.documents import DocumentStore
 from peik.core.events import Events
 from peik.errors import StartError
 from peik.settings.config import Config, shown_address
@@ -30,7 +30,7 @@ _STEP = re.compile(r"(sqlite_)?\d{3}\.sql")
 
 def backups_of(config: Config, *, clock: Clock, executor: Callable[[str], Executor] = ThreadExecutor) -> Backups:
     """Blocks for a moment if a passphrase has to be stretched: call it off the event loop. Raises StartError."""
-    sources: dict[str, Source] = {"store": _store(config, clock, executor)}
+    sources: dict[str, BackupSource] = {"store": _store(config, clock, executor)}
     archive = _archive_url(config)
     if archive is not None:
         sources["archive"] = _archive(archive)
@@ -46,7 +46,7 @@ def backups_of(config: Config, *, clock: Clock, executor: Callable[[str], Execut
     )
 
 
-def keeper_of(config: Config, *, papers: PaperStore, clock: Clock, events: Events) -> Keeper | None:
+def keeper_of(config: Config, *, papers: DocumentStore, clock: Clock, events: Events) -> Keeper | None:
     """None: the settings want no backups by the clock."""
     if config.backup_every is None:
         return None
@@ -99,7 +99,7 @@ def _steps(package: str) -> int:
 # ---- sources ----
 
 
-def _store(config: Config, clock: Clock, executor: Callable[[str], Executor]) -> Source:
+def _store(config: Config, clock: Clock, executor: Callable[[str], Executor]) -> BackupSource:
     match config.store_kind:
         case StoreKind.SQLITE:
 
@@ -109,7 +109,7 @@ def _store(config: Config, clock: Clock, executor: Callable[[str], Executor]) ->
                 await store.close()
 
             path = config.sqlite_path.absolute()
-            return SqliteSource(path, locks=_LOCKS, has_letters=True, try_out=try_out)
+            return SqliteBackupSource(path, locks=_LOCKS, has_letters=True, try_out=try_out)
         case StoreKind.POSTGRES:
             from peik.storage.postgres.session import read_address
 
@@ -132,11 +132,11 @@ def _archive_url(config: Config) -> str | None:
     return None
 
 
-def _archive(url: str) -> Source:
+def _archive(url: str) -> BackupSource:
     scheme, _, rest = url.partition("://")
     match scheme:
         case "sqlite":
-            return SqliteSource(Path(rest[1:]).absolute(), locks=(), has_letters=False, try_out=_try_archive)
+            return SqliteBackupSource(Path(rest[1:]).absolute(), locks=(), has_letters=False, try_out=_try_archive)
         case "postgresql" | "postgres":
             from peik.archive.postgres.connection import read_address
 
@@ -156,13 +156,13 @@ async def _try_archive(path: Path) -> None:
     await archive.close()
 
 
-def _postgres(url: str, schema: str, shown: str, *, is_store: bool) -> Source:
+def _postgres(url: str, schema: str, shown: str, *, is_store: bool) -> BackupSource:
     try:
-        from peik.backups.postgres import PostgresSource
+        from peik.backups.postgres import PostgresBackupSource
     except ImportError as error:
         raise _missing("postgres", error) from None
     table = "peik_schema" if is_store else "archive_schema"
-    return PostgresSource(url, schema=schema, shown=shown, is_store=is_store, version_table=table)
+    return PostgresBackupSource(url, schema=schema, shown=shown, is_store=is_store, version_table=table)
 
 
 def _missing(extra: str, error: ImportError) -> StartError:

@@ -187,7 +187,7 @@ def duplicates_of(audience: Audience) -> int:
 
 
 if TYPE_CHECKING:
-    from peik.app.runtime import Office
+    from peik.app.runtime import Runtime
 
 _SMALL_BODY = 64 * 1024
 STALL_S = 60.0  # a reader of an export who takes nothing for so long has gone
@@ -195,7 +195,7 @@ FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 
 
 class BroadcastRoutes:
-    def __init__(self, peik: "Office", access: Access) -> None:
+    def __init__(self, peik: "Runtime", access: Access) -> None:
         self._broadcasts = peik.broadcasts
         self._config = peik.config
         self._clock = peik.clock

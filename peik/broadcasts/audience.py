@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from peik.broadcasts.dispatch import CONTACT_COLUMNS
-from peik.broadcasts.model import Broadcast, Letters, Recipient, RecipientState, Step
-from peik.broadcasts.repository import Book, Pen
+from peik.broadcasts.model import Broadcast, BroadcastLettersPort, PhaseStep, Recipient, RecipientState
+from peik.broadcasts.repository import BroadcastRepository, FencedUpdate
 from peik.core.call import chat_key
 from peik.core.documents import Contact, ContactFilter, ContactStore
 from peik.core.letter import Chat
@@ -124,7 +124,9 @@ PAGE = 1000
 
 
 class Snapshot:
-    def __init__(self, *, book: Book, pen: Pen, letters: Letters, contacts: ContactStore) -> None:
+    def __init__(
+        self, *, book: BroadcastRepository, pen: FencedUpdate, letters: BroadcastLettersPort, contacts: ContactStore
+    ) -> None:
         self._book = book
         self._pen = pen
         self._letters = letters
@@ -138,7 +140,7 @@ class Snapshot:
         if await more:
             return
         self._out_of_reach = None
-        await self._pen.move(seen, Step.GO if seen.canary is None else Step.TRY)
+        await self._pen.move(seen, PhaseStep.GO if seen.canary is None else PhaseStep.TRY)
 
     async def _unreachable(self, seen: Broadcast) -> set[Chat]:
         if self._out_of_reach is None or self._out_of_reach[0] != seen.id:
@@ -170,7 +172,7 @@ class Snapshot:
         return True
 
 
-async def unreachable(bot_id: int, letters: Letters, contacts: ContactStore) -> set[Chat]:
+async def unreachable(bot_id: int, letters: BroadcastLettersPort, contacts: ContactStore) -> set[Chat]:
     """Chats that are shut, and those that have blocked the bot or thrown it out."""
     chats = await letters.shut_chats(bot_id)
     after: int | None = None

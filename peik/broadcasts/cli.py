@@ -113,7 +113,7 @@ def _done(found: Document) -> int:
 
 
 if TYPE_CHECKING:
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
 
 app = typer.Typer(no_args_is_help=True, help="Broadcasts: one message to many chats, in the pace of the bot.")
 
@@ -132,12 +132,12 @@ def _option(panel: str, words: str, metavar: str | None = None) -> Any:
     return typer.Option(metavar=metavar, help=words, rich_help_panel=panel)
 
 
-def rest(visit: Visit) -> "RestCounter":
+def rest(visit: Visit) -> "RestClient":
     """The running Peik. Broadcasts are made and run by one."""
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
 
     counter = visit.counter
-    if not isinstance(counter, RestCounter):
+    if not isinstance(counter, RestClient):
         raise Unavailable(
             code="not_running", detail="Broadcasts need a running Peik: start `peik serve`, or say --url."
         )

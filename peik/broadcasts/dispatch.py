@@ -14,19 +14,19 @@ import msgspec
 from msgspec.structs import replace
 
 from peik.broadcasts.model import (
-    Batch,
     Broadcast,
-    Counts,
-    Entry,
-    Letters,
+    BroadcastLettersPort,
+    DispatchBatch,
+    LedgerEntry,
     Open,
-    Outgoing,
+    OutgoingBroadcast,
     Phase,
+    PhaseStep,
     Recipient,
+    RecipientCounts,
     RecipientState,
-    Step,
 )
-from peik.broadcasts.repository import Book, Pen
+from peik.broadcasts.repository import BroadcastRepository, FencedUpdate
 from peik.clock import Clock
 from peik.core.letter import Chat, Priority
 from peik.core.problem import Problem
@@ -57,9 +57,9 @@ def _recall(broadcast: Broadcast) -> str:
     return f":recall{broadcast.recalls or ''}"
 
 
-def letter_to(broadcast: Broadcast, entry: Entry, recipient: Recipient) -> Outgoing:
+def letter_to(broadcast: Broadcast, entry: LedgerEntry, recipient: Recipient) -> OutgoingBroadcast:
     """The same for the same turn, whenever it is made: a repeat under its key must be the same call."""
-    return Outgoing(
+    return OutgoingBroadcast(
         method=broadcast.method,
         params=params_for(broadcast, recipient.chat, recipient.values),
         key=_key(broadcast.id, entry, ""),
@@ -71,18 +71,20 @@ def letter_to(broadcast: Broadcast, entry: Entry, recipient: Recipient) -> Outgo
     )
 
 
-def preview_of(broadcast: Broadcast, chat: Chat, recipient: Recipient | None) -> Outgoing:
+def preview_of(broadcast: Broadcast, chat: Chat, recipient: Recipient | None) -> OutgoingBroadcast:
     values = None if recipient is None else recipient.values
-    return Outgoing(method=broadcast.method, params=params_for(broadcast, chat, values), priority=Priority.HIGH)
+    return OutgoingBroadcast(
+        method=broadcast.method, params=params_for(broadcast, chat, values), priority=Priority.HIGH
+    )
 
 
-def deletion_of(broadcast: Broadcast, entry: Entry, recipient: Recipient) -> Outgoing:
+def deletion_of(broadcast: Broadcast, entry: LedgerEntry, recipient: Recipient) -> OutgoingBroadcast:
     """The letter that takes its messages back."""
     ids = recipient.messages[:DELETED_AT_ONCE]
     method, what = (
         ("deleteMessage", {"message_id": ids[0]}) if len(ids) == 1 else ("deleteMessages", {"message_ids": ids})
     )
-    return Outgoing(
+    return OutgoingBroadcast(
         method=method,
         params=msgspec.json.encode({"chat_id": recipient.chat, **what}),
         key=_key(broadcast.id, entry, _recall(broadcast)),
@@ -93,7 +95,7 @@ def deletion_of(broadcast: Broadcast, entry: Entry, recipient: Recipient) -> Out
     )
 
 
-def _key(broadcast_id: str, entry: Entry, what: str) -> str:
+def _key(broadcast_id: str, entry: LedgerEntry, what: str) -> str:
     return f"peik-broadcast:{broadcast_id}:{entry.number}{what}" + (f":{entry.round}" if entry.round else "")
 
 
@@ -160,16 +162,18 @@ class _Labels(msgspec.Struct):
 _read_labels = msgspec.json.Decoder(_Labels).decode
 
 
-class Handing:
-    def __init__(self, *, book: Book, pen: Pen, letters: Letters, clock: Clock) -> None:
+class BroadcastDispatch:
+    def __init__(
+        self, *, book: BroadcastRepository, pen: FencedUpdate, letters: BroadcastLettersPort, clock: Clock
+    ) -> None:
         self._book = book
         self._pen = pen
         self._letters = letters
         self._clock = clock
 
-    async def hand(self, seen: Broadcast, entries: Sequence[Entry], *, next_number: int) -> Broadcast:
+    async def hand(self, seen: Broadcast, entries: Sequence[LedgerEntry], *, next_number: int) -> Broadcast:
         """A new batch. Raises Overtaken."""
-        batch = Batch(entries=tuple(entries), next=next_number, at_ms=self._clock.wall_ms())
+        batch = DispatchBatch(entries=tuple(entries), next=next_number, at_ms=self._clock.wall_ms())
         noted = await self._pen.write(seen, lambda old: replace(old, batch=batch))
         return await self.finish(noted)
 
@@ -183,14 +187,14 @@ class Handing:
             return await self._accept(seen, batch, rows)
         return await self._look_for(seen, batch, rows)
 
-    async def _accept(self, seen: Broadcast, batch: Batch, rows: Mapping[int, Recipient]) -> Broadcast:
+    async def _accept(self, seen: Broadcast, batch: DispatchBatch, rows: Mapping[int, Recipient]) -> Broadcast:
         make = deletion_of if seen.recall_next else letter_to
         letters = [make(seen, entry, rows[entry.number]) for entry in batch.entries]
         if not _is_wanted(seen):
             assert seen.is_withdrawing, seen.phase
             send_at_ms = self._clock.wall_ms() + PARKED_MS
             letters = [replace(letter, send_at_ms=send_at_ms) for letter in letters]
-        ended: dict[Entry, str] = {}
+        ended: dict[LedgerEntry, str] = {}
         try:
             ids = await self._letters.accept(seen.bot_id, letters)
             taken = dict(zip(batch.entries, ids, strict=True))
@@ -201,12 +205,12 @@ class Handing:
         return await self._write_down(seen, batch, rows, taken, ended)
 
     async def _accept_each(
-        self, seen: Broadcast, batch: Batch, letters: Sequence[Outgoing]
-    ) -> tuple[dict[Entry, int], dict[Entry, str]]:
+        self, seen: Broadcast, batch: DispatchBatch, letters: Sequence[OutgoingBroadcast]
+    ) -> tuple[dict[LedgerEntry, int], dict[LedgerEntry, str]]:
         """One of them cannot be a letter. The others can."""
-        taken: dict[Entry, int] = {}
-        refused: dict[Entry, str] = {}
-        accepted: dict[Entry, int] | None = None
+        taken: dict[LedgerEntry, int] = {}
+        refused: dict[LedgerEntry, str] = {}
+        accepted: dict[LedgerEntry, int] | None = None
         for entry, letter in zip(batch.entries, letters, strict=True):
             try:
                 (taken[entry],) = await self._letters.accept(seen.bot_id, [letter])
@@ -226,25 +230,25 @@ class Handing:
         seen = await self._pen.write(seen, lambda old: replace(old, batch=None))
         if not was_wanted:
             return seen
-        step = Step.STOP if seen.phase.is_sending else Step.CANCEL
+        step = PhaseStep.STOP if seen.phase.is_sending else PhaseStep.CANCEL
         return await self._pen.move(seen, step, reason=problem.detail)
 
-    async def _look_for(self, seen: Broadcast, batch: Batch, rows: Mapping[int, Recipient]) -> Broadcast:
+    async def _look_for(self, seen: Broadcast, batch: DispatchBatch, rows: Mapping[int, Recipient]) -> Broadcast:
         """Whether the letters were accepted."""
         taken = await self._found(seen, batch)
         if not taken:
             return await self._pen.write(seen, lambda old: replace(old, batch=None))
         return await self._write_down(seen, batch, rows, taken, {})
 
-    async def _found(self, seen: Broadcast, batch: Batch) -> dict[Entry, int]:
+    async def _found(self, seen: Broadcast, batch: DispatchBatch) -> dict[LedgerEntry, int]:
         """Letters of the batch. They are the newest of this broadcast."""
         label = recall_label_of(seen) if seen.recall_next else label_of(seen.id)
         views = await self._letters.labelled(seen.bot_id, label, limit=len(batch.entries) + LOOK_MORE)
         wanted = set(batch.entries)
-        found: dict[Entry, int] = {}
+        found: dict[LedgerEntry, int] = {}
         for view in views:
             labels = _read_labels(view.metadata or "{}")
-            entry = Entry(int(labels.user_id or 0), labels.round)
+            entry = LedgerEntry(int(labels.user_id or 0), labels.round)
             if entry in wanted:
                 found.setdefault(entry, view.id)
         return found
@@ -252,10 +256,10 @@ class Handing:
     async def _write_down(
         self,
         seen: Broadcast,
-        batch: Batch,
+        batch: DispatchBatch,
         rows: Mapping[int, Recipient],
-        taken: Mapping[Entry, int],
-        refused: Mapping[Entry, str],
+        taken: Mapping[LedgerEntry, int],
+        refused: Mapping[LedgerEntry, str],
     ) -> Broadcast:
         at_ms = self._clock.wall_ms()
         is_recall = seen.recall_next > 0
@@ -276,7 +280,7 @@ class Handing:
             )
             if is_recall:
                 return replace(new, recall_next=batch.next, unrecalled=old.unrecalled + len(refused))
-            counts: Counts = old.counts.moved(RecipientState.FAILED, len(refused))
+            counts: RecipientCounts = old.counts.moved(RecipientState.FAILED, len(refused))
             return replace(new, next=batch.next, counts=counts)
 
         return await self._pen.write(seen, change, lines)

@@ -8,34 +8,42 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from peik.broadcasts.audience import Snapshot
-from peik.broadcasts.dispatch import Handing
+from peik.broadcasts.dispatch import BroadcastDispatch
 from peik.broadcasts.model import (
     Broadcast,
-    Entry,
-    Letters,
+    BroadcastLettersPort,
+    LedgerEntry,
     Phase,
+    PhaseStep,
     RecipientState,
-    Step,
     is_too_bad,
     may_still_cost,
     slice_size,
     window_size,
 )
-from peik.broadcasts.repository import Book, Overtaken, Pen
-from peik.broadcasts.results import Ending, Gathering
+from peik.broadcasts.repository import BroadcastRepository, FencedUpdate, Overtaken
+from peik.broadcasts.results import BroadcastEnding, BroadcastResults
 from peik.clock import Clock, zone_of
-from peik.core.documents import ContactStore, PaperStore
+from peik.core.documents import ContactStore, DocumentStore
 from peik.core.events import Event, Events, Settled, StoreFailed, Surprise
 from peik.core.quiet import quiet_until
 from peik.errors import NotFound, StoreUnavailable, described
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # One step of a broadcast that sends: look at ends, mind quiet hours, the first slice and the cap, and hand over what
 # fits.
 
 
-class Sending:
-    def __init__(self, *, book: Book, pen: Pen, handing: Handing, letters: Letters, clock: Clock) -> None:
+class SendingStep:
+    def __init__(
+        self,
+        *,
+        book: BroadcastRepository,
+        pen: FencedUpdate,
+        handing: BroadcastDispatch,
+        letters: BroadcastLettersPort,
+        clock: Clock,
+    ) -> None:
         self._book = book
         self._pen = pen
         self._handing = handing
@@ -46,12 +54,12 @@ class Sending:
         """Whether there is more to do at once. Raises Overtaken."""
         hush_ms = None if seen.quiet is None else quiet_until(self._clock.wall_ms(), seen.quiet, zone_of(seen.quiet.tz))
         if _is_done(seen):
-            await self._pen.move(seen, Step.GO if seen.phase is Phase.CANARY else Step.END)
+            await self._pen.move(seen, PhaseStep.GO if seen.phase is Phase.CANARY else PhaseStep.END)
             return True
         if seen.phase is Phase.CANARY and await self._judged(seen):
             return True
         if hush_ms is not None:
-            await self._pen.move(seen, Step.HUSH, reason="Quiet hours.", until_ms=hush_ms)
+            await self._pen.move(seen, PhaseStep.HUSH, reason="Quiet hours.", until_ms=hush_ms)
             return True
         return await self._hand_over(seen)
 
@@ -63,12 +71,12 @@ class Sending:
             bad = seen.counts.failed + seen.counts.blocked
             await self._pen.move(
                 seen,
-                Step.FAIL,
+                PhaseStep.FAIL,
                 reason=f"Of the first {size} recipients {bad} could not be reached; {seen.canary.limit:.0%} is the limit.",
             )
             return True
         if seen.handed >= size and not seen.open and not seen.again:
-            await self._pen.move(seen, Step.GO)
+            await self._pen.move(seen, PhaseStep.GO)
             return True
         return False
 
@@ -80,7 +88,7 @@ class Sending:
             affordable = may_still_cost(seen.paid, seen.handed, seen.weight)
             if affordable == 0 and not seen.open:
                 reason = f"One more message could cost more than {seen.paid.stars_max:g} Stars."
-                await self._pen.move(seen, Step.STOP, reason=reason)
+                await self._pen.move(seen, PhaseStep.STOP, reason=reason)
                 return True
             room = min(room, affordable)
         if room <= 0:
@@ -89,7 +97,9 @@ class Sending:
         next_number = seen.next
         if len(entries) < room:
             lines = await self._book.lines(seen.id, first=seen.next, limit=room - len(entries))
-            entries += [Entry(number, line.round) for number, line in lines if line.state is RecipientState.PENDING]
+            entries += [
+                LedgerEntry(number, line.round) for number, line in lines if line.state is RecipientState.PENDING
+            ]
             next_number = lines[-1][0] + 1 if lines else seen.next
         if entries:
             await self._handing.hand(seen, entries, next_number=next_number)
@@ -126,9 +136,9 @@ class Broadcaster:
     def __init__(
         self,
         *,
-        papers: PaperStore,
+        papers: DocumentStore,
         contacts: ContactStore,
-        letters: Letters,
+        letters: BroadcastLettersPort,
         clock: Clock,
         settled: Clock,
         events: Events,
@@ -139,7 +149,7 @@ class Broadcaster:
     ) -> None:
         """`is_ours`: whether this node has the chores. Ended broadcasts are kept for `keep_ms`. `is_shared`: other nodes write
         to the store, and not all that they write is heard here."""
-        self._book = Book(papers)
+        self._book = BroadcastRepository(papers)
         self._contacts = contacts
         self._letters = letters
         self._clock = clock
@@ -149,7 +159,7 @@ class Broadcaster:
         self._is_ours = is_ours
         self._keep_ms = keep_ms
         self._idle_s = LOOK_S if is_shared else IDLE_S
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._task: asyncio.Task[None] | None = None
         self._heard: set[int] = set()
         self._open: dict[str, frozenset[int]] = {}  # the letters of each that have no end yet
@@ -249,7 +259,7 @@ class Broadcaster:
         if seen.phase is Phase.SCHEDULED:
             if self._clock.wall_ms() < (seen.start_at_ms or 0):
                 return self._until(seen.start_at_ms or 0)
-            await work.pen.move(seen, Step.START)
+            await work.pen.move(seen, PhaseStep.START)
             return 0.0
         if seen.phase is Phase.SNAPSHOTTING:
             await work.snapshot.page(seen)
@@ -268,7 +278,7 @@ class Broadcaster:
         if seen.phase is Phase.QUIET and not seen.is_withdrawing:
             if self._clock.wall_ms() < (seen.quiet_until_ms or 0):
                 return False
-            await work.pen.move(seen, Step.WAKE)
+            await work.pen.move(seen, PhaseStep.WAKE)
             return True
         if seen.is_withdrawing:
             return False
@@ -334,13 +344,20 @@ class _Work:
     """What one run of the engine works with. Nothing that an earlier run still does is stored once this one has claimed it."""
 
     def __init__(
-        self, holder: str, *, book: Book, letters: Letters, contacts: ContactStore, clock: Clock, events: Events
+        self,
+        holder: str,
+        *,
+        book: BroadcastRepository,
+        letters: BroadcastLettersPort,
+        contacts: ContactStore,
+        clock: Clock,
+        events: Events,
     ) -> None:
-        self.pen = pen = Pen(book, holder=holder, clock=clock, events=events)
-        self.handing = handing = Handing(book=book, pen=pen, letters=letters, clock=clock)
-        self.gathering = Gathering(book=book, pen=pen, letters=letters, clock=clock)
-        self.sending = Sending(book=book, pen=pen, handing=handing, letters=letters, clock=clock)
-        self.ending = Ending(book=book, pen=pen, handing=handing, letters=letters, clock=clock)
+        self.pen = pen = FencedUpdate(book, holder=holder, clock=clock, events=events)
+        self.handing = handing = BroadcastDispatch(book=book, pen=pen, letters=letters, clock=clock)
+        self.gathering = BroadcastResults(book=book, pen=pen, letters=letters, clock=clock)
+        self.sending = SendingStep(book=book, pen=pen, handing=handing, letters=letters, clock=clock)
+        self.ending = BroadcastEnding(book=book, pen=pen, handing=handing, letters=letters, clock=clock)
         self.snapshot = Snapshot(book=book, pen=pen, letters=letters, contacts=contacts)
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.core.documents import ContactFilter, Paper
+from peik.core.documents import ContactFilter, StoredDocument
 from peik.core.letter import Chat, OnUncertain
 from peik.core.problem import BadInput
 from peik.core.quiet import Quiet
@@ -41,7 +41,7 @@ class Phase(enum.StrEnum):
         return self in (Phase.CANARY, Phase.RUNNING)
 
 
-class Step(enum.StrEnum):
+class PhaseStep(enum.StrEnum):
     SCHEDULE = "schedule"
     START = "start"
     PAUSE = "pause"
@@ -62,40 +62,40 @@ _BEGUN = (_P.SNAPSHOTTING, _P.CANARY, _P.RUNNING)
 _HALTED = (_P.PAUSED, _P.QUIET, _P.STOPPED)
 
 # None in place of a phase: back to where it was.
-STEPS: tuple[tuple[Step, tuple[Phase, ...], Phase | None, str], ...] = (
-    (Step.SCHEDULE, (_P.DRAFT, _P.SCHEDULED), _P.SCHEDULED, "it is to start at a given time"),
-    (Step.START, (_P.DRAFT, _P.SCHEDULED), _P.SNAPSHOTTING, "somebody starts it, or its time has come"),
-    (Step.TRY, (_P.SNAPSHOTTING,), _P.CANARY, "everybody is written down; a first slice goes ahead"),
-    (Step.GO, (_P.SNAPSHOTTING, _P.CANARY), _P.RUNNING, "everybody is written down, or the first slice went well"),
-    (Step.PAUSE, (*_BEGUN, _P.QUIET, _P.RECALLING), _P.PAUSED, "somebody halts it; what waits is taken back"),
-    (Step.RESUME, (_P.PAUSED, _P.STOPPED), None, "somebody lets it go on, also in spite of what stopped it"),
-    (Step.HUSH, (_P.CANARY, _P.RUNNING), _P.QUIET, "quiet hours begin; what waits is taken back"),
-    (Step.WAKE, (_P.QUIET,), None, "quiet hours are over"),
-    (Step.STOP, (_P.CANARY, _P.RUNNING), _P.STOPPED, "the cap is reached, or the bot is gone"),
-    (Step.FAIL, (_P.CANARY,), _P.STOPPED, "too many of the first slice failed; let go on, it goes to all"),
-    (Step.CANCEL, (_P.DRAFT, _P.SCHEDULED, *_BEGUN, *_HALTED, _P.RECALLING), _P.CANCELLING, "somebody ends it"),
-    (Step.RECALL, (_P.CANARY, _P.RUNNING, *_HALTED, _P.COMPLETED, _P.CANCELLED), _P.RECALLING, "what was sent is deleted"),
-    (Step.END, (_P.RUNNING,), _P.COMPLETED, "every recipient has an end"),
-    (Step.END, (_P.CANCELLING,), _P.CANCELLED, "nothing of it is on its way any more"),
-    (Step.END, (_P.RECALLING,), _P.RECALLED, "what could be deleted is deleted"),
+STEPS: tuple[tuple[PhaseStep, tuple[Phase, ...], Phase | None, str], ...] = (
+    (PhaseStep.SCHEDULE, (_P.DRAFT, _P.SCHEDULED), _P.SCHEDULED, "it is to start at a given time"),
+    (PhaseStep.START, (_P.DRAFT, _P.SCHEDULED), _P.SNAPSHOTTING, "somebody starts it, or its time has come"),
+    (PhaseStep.TRY, (_P.SNAPSHOTTING,), _P.CANARY, "everybody is written down; a first slice goes ahead"),
+    (PhaseStep.GO, (_P.SNAPSHOTTING, _P.CANARY), _P.RUNNING, "everybody is written down, or the first slice went well"),
+    (PhaseStep.PAUSE, (*_BEGUN, _P.QUIET, _P.RECALLING), _P.PAUSED, "somebody halts it; what waits is taken back"),
+    (PhaseStep.RESUME, (_P.PAUSED, _P.STOPPED), None, "somebody lets it go on, also in spite of what stopped it"),
+    (PhaseStep.HUSH, (_P.CANARY, _P.RUNNING), _P.QUIET, "quiet hours begin; what waits is taken back"),
+    (PhaseStep.WAKE, (_P.QUIET,), None, "quiet hours are over"),
+    (PhaseStep.STOP, (_P.CANARY, _P.RUNNING), _P.STOPPED, "the cap is reached, or the bot is gone"),
+    (PhaseStep.FAIL, (_P.CANARY,), _P.STOPPED, "too many of the first slice failed; let go on, it goes to all"),
+    (PhaseStep.CANCEL, (_P.DRAFT, _P.SCHEDULED, *_BEGUN, *_HALTED, _P.RECALLING), _P.CANCELLING, "somebody ends it"),
+    (PhaseStep.RECALL, (_P.CANARY, _P.RUNNING, *_HALTED, _P.COMPLETED, _P.CANCELLED), _P.RECALLING, "what was sent is deleted"),
+    (PhaseStep.END, (_P.RUNNING,), _P.COMPLETED, "every recipient has an end"),
+    (PhaseStep.END, (_P.CANCELLING,), _P.CANCELLED, "nothing of it is on its way any more"),
+    (PhaseStep.END, (_P.RECALLING,), _P.RECALLED, "what could be deleted is deleted"),
 )  # fmt: skip
 
 _TARGET_OF = {(step, source): target for step, sources, target, _ in STEPS for source in sources}
 
 
-def stepped(step: Step, phase: Phase, *, back_to: Phase) -> Phase | None:
+def stepped(step: PhaseStep, phase: Phase, *, back_to: Phase) -> Phase | None:
     """Where this step leads from there. None: it cannot be made."""
     if (step, phase) not in _TARGET_OF:
         return None
     return _TARGET_OF[step, phase] or back_to
 
 
-def steps_from(phase: Phase) -> list[Step]:
+def steps_from(phase: Phase) -> list[PhaseStep]:
     """Those that people can ask for."""
     return [step for step in ASKED if (step, phase) in _TARGET_OF]
 
 
-ASKED = (Step.START, Step.PAUSE, Step.RESUME, Step.CANCEL, Step.RECALL)
+ASKED = (PhaseStep.START, PhaseStep.PAUSE, PhaseStep.RESUME, PhaseStep.CANCEL, PhaseStep.RECALL)
 
 
 class RecipientState(enum.StrEnum):
@@ -117,7 +117,7 @@ def read_recipient_state(text: str) -> RecipientState:
         raise BadInput(code="bad_state", detail=f"state is one of {', '.join(RecipientState)}.") from None
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class RecipientCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Recipients that have an end, by what it is."""
 
     delivered: int = 0
@@ -131,7 +131,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     def done(self) -> int:
         return self.delivered + self.failed + self.blocked + self.suppressed + self.cancelled + self.recalled
 
-    def moved(self, state: RecipientState, by: int = 1) -> "Counts":
+    def moved(self, state: RecipientState, by: int = 1) -> "RecipientCounts":
         return msgspec.structs.replace(self, **{state.value: getattr(self, state.value) + by})
 
 
@@ -167,7 +167,7 @@ def slice_size(canary: Canary, recipients: int) -> int:
     return min(recipients, max(1, math.ceil(recipients * canary.percent / 100)))
 
 
-def is_too_bad(canary: Canary, counts: Counts, size: int) -> bool:
+def is_too_bad(canary: Canary, counts: RecipientCounts, size: int) -> bool:
     """Whether so many have failed that the share of the slice is above its limit, however the others end."""
     return counts.failed + counts.blocked > canary.limit * size
 
@@ -263,7 +263,7 @@ def estimated(
     )
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class BroadcastTerms(msgspec.Struct, frozen=True, kw_only=True):
     """How a broadcast goes out."""
 
     canary: Canary | None = None
@@ -289,7 +289,7 @@ def key_of(number: int) -> str:
     return f"{number:09d}"
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class LedgerEntry(msgspec.Struct, frozen=True, array_like=True):
     """A recipient's turn. A letter that was taken back before it was sent gives way to another round."""
 
     number: int
@@ -304,11 +304,11 @@ class Open(msgspec.Struct, frozen=True, array_like=True):
     letter_id: int
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class DispatchBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Turns whose letters are being accepted. It is stored before that, so that after a crash the same are accepted again,
     under the same keys."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
     next: int  # where the next batch begins
     at_ms: int
 
@@ -340,12 +340,12 @@ class Broadcast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     quiet_until_ms: int | None = None
 
     total: int = 0
-    counts: Counts = Counts()
+    counts: RecipientCounts = RecipientCounts()
     unrecalled: int = 0  # could not be deleted
     place: int | None = None  # of the snapshot: the last chat, or number, that was looked at
     next: int = 1
-    again: tuple[Entry, ...] = ()  # turns below `next` whose letters were taken back
-    batch: Batch | None = None
+    again: tuple[LedgerEntry, ...] = ()  # turns below `next` whose letters were taken back
+    batch: DispatchBatch | None = None
     open: tuple[Open, ...] = ()
     is_withdrawing: bool = False  # letters of ours that still wait are being taken back
     recall_next: int = 0  # 0: nothing is deleted yet
@@ -400,18 +400,18 @@ def written(record: Broadcast | Recipient) -> str:
     return _encode(record).decode()
 
 
-def read_broadcast(paper: Paper) -> Broadcast:
+def read_broadcast(paper: StoredDocument) -> Broadcast:
     return _read_broadcast(paper.body)
 
 
-def read_recipient(paper: Paper) -> tuple[int, Recipient]:
+def read_recipient(paper: StoredDocument) -> tuple[int, Recipient]:
     return int(paper.key), _read_recipient(paper.body)
 
 
 # What broadcasts ask of the rest of Peik: letters, by the desk; and what is known of chats.
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingBroadcast(msgspec.Struct, frozen=True, kw_only=True):
     """A letter that is to be accepted."""
 
     method: str
@@ -425,10 +425,10 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     on_uncertain: OnUncertain | None = None
 
 
-class Letters(Protocol):
+class BroadcastLettersPort(Protocol):
     """Every method may raise StoreUnavailable."""
 
-    async def accept(self, bot_id: int, letters: Sequence[Outgoing]) -> list[int]:
+    async def accept(self, bot_id: int, letters: Sequence[OutgoingBroadcast]) -> list[int]:
         """Their ids; all in one commit, or none. A key that was used before gives the letter of that time. Raises BadInput,
         Conflict (the key was used for another call) and NotFound (there is no such bot)."""
 

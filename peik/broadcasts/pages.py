@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from peik.admin.model import Role
-from peik.archive.export import Form
+from peik.archive.export import ExportFormat
 from peik.archive.pages import download, form_of
 from peik.broadcasts.answers import broadcast_view, ledger_csv, ledger_head, ledger_jsonl
 from peik.broadcasts.audience import Audience, ContactAudience, ListAudience, listed, read_csv
@@ -134,13 +134,13 @@ def _paid(fields: Fields) -> Paid | None:
 
 if TYPE_CHECKING:
     from peik.broadcasts.model import Broadcast
-    from peik.broadcasts.service import BroadcastsDesk, Line
+    from peik.broadcasts.service import BroadcastService, Line
 
 Steps = Callable[[str], Awaitable["Broadcast"]]
 
 
 class BroadcastPages:
-    def __init__(self, board: Board, desk: "BroadcastsDesk") -> None:
+    def __init__(self, board: Board, desk: "BroadcastService") -> None:
         self._board = board
         self._desk = desk
 
@@ -288,8 +288,8 @@ def _state(text: str | None) -> RecipientState | None:
     return None if text is None else read_recipient_state(text)
 
 
-async def _written(pages: AsyncIterator[list["Line"]], form: Form) -> AsyncGenerator[bytes, None]:
-    if form is Form.CSV:
+async def _written(pages: AsyncIterator[list["Line"]], form: ExportFormat) -> AsyncGenerator[bytes, None]:
+    if form is ExportFormat.CSV:
         yield ledger_head()
     async for page in pages:
-        yield ledger_csv(page) if form is Form.CSV else ledger_jsonl(page)
+        yield ledger_csv(page) if form is ExportFormat.CSV else ledger_jsonl(page)

@@ -10,9 +10,9 @@ from peik.broadcasts.model import (
     SHELF,
     Broadcast,
     Phase,
+    PhaseStep,
     Recipient,
     RecipientState,
-    Step,
     key_of,
     ledger_of,
     read_broadcast,
@@ -21,9 +21,9 @@ from peik.broadcasts.model import (
     written,
 )
 from peik.clock import Clock
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events
-from peik.erasure.model import NOBODY, Found, Gone, Person, names, scrubbed
+from peik.erasure.model import NOBODY, ErasedCounts, ErasedPerson, Found, names, scrubbed
 from peik.errors import Conflict, NotFound, Unavailable
 from peik.notifications.events import BroadcastAdvanced, BroadcastMoved
 
@@ -34,8 +34,8 @@ CLEAR_PAGE = 1000
 Lines = Sequence[tuple[int, Recipient]]
 
 
-class Book:
-    def __init__(self, papers: PaperStore) -> None:
+class BroadcastRepository:
+    def __init__(self, papers: DocumentStore) -> None:
         self._papers = papers
 
     async def find(self, broadcast_id: str) -> Broadcast | None:
@@ -164,11 +164,13 @@ def unknown(broadcast_id: str) -> NotFound:
 # Moves of a broadcast from one phase to another, the same for whoever makes them.
 
 
-_WITHDRAWN_BY = frozenset({Step.PAUSE, Step.HUSH, Step.STOP, Step.FAIL, Step.CANCEL, Step.RECALL})
+_WITHDRAWN_BY = frozenset(
+    {PhaseStep.PAUSE, PhaseStep.HUSH, PhaseStep.STOP, PhaseStep.FAIL, PhaseStep.CANCEL, PhaseStep.RECALL}
+)
 
 
 def moved(
-    broadcast: Broadcast, step: Step, *, at_ms: int, reason: str | None = None, until_ms: int | None = None
+    broadcast: Broadcast, step: PhaseStep, *, at_ms: int, reason: str | None = None, until_ms: int | None = None
 ) -> Broadcast | None:
     """The broadcast after this step. None: it cannot be made from where it stands. `until_ms` is the end of quiet hours, or
     the time of its start."""
@@ -177,23 +179,23 @@ def moved(
         return None
     new = replace(broadcast, phase=phase, reason=reason, moved_at_ms=at_ms, quiet_until_ms=None)
     match step:
-        case Step.PAUSE | Step.HUSH | Step.STOP if broadcast.phase is not Phase.QUIET:
+        case PhaseStep.PAUSE | PhaseStep.HUSH | PhaseStep.STOP if broadcast.phase is not Phase.QUIET:
             new = replace(new, back_to=broadcast.phase)
-        case Step.FAIL:  # the slice is judged: who lets it go on knows better
+        case PhaseStep.FAIL:  # the slice is judged: who lets it go on knows better
             new = replace(new, back_to=Phase.RUNNING)
-        case Step.SCHEDULE:
+        case PhaseStep.SCHEDULE:
             new = replace(new, start_at_ms=until_ms)
-        case Step.START:
+        case PhaseStep.START:
             new = replace(new, started_at_ms=at_ms)
-        case Step.RECALL if broadcast.phase.is_final:
+        case PhaseStep.RECALL if broadcast.phase.is_final:
             # From the first on, also if a recall was ended before: in letters of its own. One that is only paused goes on under
             # its keys, for a batch of it may be on its way.
             new = replace(new, ended_at_ms=None, recall_next=0, unrecalled=0, recalls=broadcast.recalls + 1)
-        case Step.END:
+        case PhaseStep.END:
             new = replace(new, ended_at_ms=at_ms)
         case _:
             pass
-    if step is Step.HUSH:
+    if step is PhaseStep.HUSH:
         new = replace(new, quiet_until_ms=until_ms)
     return replace(new, is_withdrawing=True) if step in _WITHDRAWN_BY else new
 
@@ -209,8 +211,8 @@ class Overtaken(Exception):
     """Somebody else has changed it meanwhile: what was about to be done may be wrong now. It is read anew."""
 
 
-class Pen:
-    def __init__(self, book: Book, *, holder: str, clock: Clock, events: Events) -> None:
+class FencedUpdate:
+    def __init__(self, book: BroadcastRepository, *, holder: str, clock: Clock, events: Events) -> None:
         self._book = book
         self._holder = holder
         self._clock = clock
@@ -244,7 +246,7 @@ class Pen:
         return new
 
     async def move(
-        self, seen: Broadcast, step: Step, *, reason: str | None = None, until_ms: int | None = None
+        self, seen: Broadcast, step: PhaseStep, *, reason: str | None = None, until_ms: int | None = None
     ) -> Broadcast:
         def change(old: Broadcast) -> Broadcast:
             new = moved(old, step, at_ms=self._clock.wall_ms(), reason=reason, until_ms=until_ms)
@@ -266,11 +268,11 @@ _WAITING = (RecipientState.PENDING, RecipientState.QUEUED)
 class LedgersPart:
     """The port `Part`."""
 
-    def __init__(self, papers: PaperStore) -> None:
-        self._book = Book(papers)
+    def __init__(self, papers: DocumentStore) -> None:
+        self._book = BroadcastRepository(papers)
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
-        found = Gone()
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
+        found = ErasedCounts()
         for broadcast_id in await self._book.ledgers():
             first = 1
             while lines := await self._book.lines(broadcast_id, first=first, limit=PAGE):
@@ -280,14 +282,16 @@ class LedgersPart:
                         found += await self._line(broadcast_id, number, line, person, is_dry=is_dry)
         return {"broadcasts": found}
 
-    async def _line(self, broadcast_id: str, number: int, line: Recipient, person: Person, *, is_dry: bool) -> Gone:
+    async def _line(
+        self, broadcast_id: str, number: int, line: Recipient, person: ErasedPerson, *, is_dry: bool
+    ) -> ErasedCounts:
         if is_dry:
-            return Gone(left=1) if line.state is RecipientState.QUEUED else Gone(blanked=1)
+            return ErasedCounts(left=1) if line.state is RecipientState.QUEUED else ErasedCounts(blanked=1)
         if line.state not in _WAITING:
             await self._book.write(broadcast_id, [(number, _blank(line, person))])
-            return Gone(blanked=1)
+            return ErasedCounts(blanked=1)
         if line.state is RecipientState.QUEUED:
-            return Gone(left=1)  # its letter is on its way; its end is written down first
+            return ErasedCounts(left=1)  # its letter is on its way; its end is written down first
 
         def passed_over(old: Broadcast) -> Broadcast | None:
             in_hand = () if old.batch is None else tuple(entry.number for entry in old.batch.entries)
@@ -300,14 +304,14 @@ class LedgersPart:
             changed = await self._book.change(broadcast_id, passed_over, [(number, out)])
         except (NotFound, Unavailable):  # it is being made, or removed, or changed by many at once
             changed = None
-        return Gone(left=1) if changed is None else Gone(blanked=1)
+        return ErasedCounts(left=1) if changed is None else ErasedCounts(blanked=1)
 
 
-def _is_about(person: Person, line: Recipient) -> bool:
+def _is_about(person: ErasedPerson, line: Recipient) -> bool:
     return person.is_chat(line.chat) or any(names(person, value) for value in (line.values or {}).values())
 
 
-def _blank(line: Recipient, person: Person) -> Recipient:
+def _blank(line: Recipient, person: ErasedPerson) -> Recipient:
     chat = NOBODY if person.is_chat(line.chat) else line.chat
     error = None if line.error is None else scrubbed(person, line.error)
     return replace(line, chat=chat, values=None, messages=(), error=error)

@@ -6,9 +6,19 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from peik.broadcasts.dispatch import Handing
-from peik.broadcasts.model import Broadcast, Entry, Letters, Open, Phase, Recipient, RecipientState, Step, window_size
-from peik.broadcasts.repository import Book, Pen
+from peik.broadcasts.dispatch import BroadcastDispatch
+from peik.broadcasts.model import (
+    Broadcast,
+    BroadcastLettersPort,
+    LedgerEntry,
+    Open,
+    Phase,
+    PhaseStep,
+    Recipient,
+    RecipientState,
+    window_size,
+)
+from peik.broadcasts.repository import BroadcastRepository, FencedUpdate
 from peik.clock import Clock
 from peik.core.catalogue import Scope, Verdict, look_up
 from peik.core.letter import State
@@ -102,8 +112,10 @@ UNCERTAIN = "uncertain: it may have arrived"
 _ENDING = (Phase.CANCELLING, Phase.RECALLING)
 
 
-class Gathering:
-    def __init__(self, *, book: Book, pen: Pen, letters: Letters, clock: Clock) -> None:
+class BroadcastResults:
+    def __init__(
+        self, *, book: BroadcastRepository, pen: FencedUpdate, letters: BroadcastLettersPort, clock: Clock
+    ) -> None:
         self._book = book
         self._pen = pen
         self._letters = letters
@@ -153,7 +165,7 @@ class Gathering:
         judged = {one: judge(seen, rows[one.number], views.get(one.letter_id), at_ms) for one in over}
         lines = [(one.number, line) for one, line in judged.items()]
         again = tuple(
-            Entry(one.number, line.recall_round if seen.recall_next else line.round)
+            LedgerEntry(one.number, line.recall_round if seen.recall_next else line.round)
             for one, line in judged.items()
             if _is_again(seen, one, line)
         )
@@ -222,8 +234,16 @@ _FAILED = (RecipientState.FAILED, RecipientState.BLOCKED)
 DELETABLE_MS = 48 * 3_600_000  # Telegram deletes a bot's messages only for so long
 
 
-class Ending:
-    def __init__(self, *, book: Book, pen: Pen, handing: Handing, letters: Letters, clock: Clock) -> None:
+class BroadcastEnding:
+    def __init__(
+        self,
+        *,
+        book: BroadcastRepository,
+        pen: FencedUpdate,
+        handing: BroadcastDispatch,
+        letters: BroadcastLettersPort,
+        clock: Clock,
+    ) -> None:
         self._book = book
         self._pen = pen
         self._handing = handing
@@ -242,7 +262,7 @@ class Ending:
         if seen.phase is Phase.RECALLING:
             await self._pen.write(seen, lambda old: replace(old, recall_next=1))
         else:
-            await self._pen.move(seen, Step.END, reason=seen.reason)
+            await self._pen.move(seen, PhaseStep.END, reason=seen.reason)
         return True
 
     async def _cancel_waiting(self, seen: Broadcast) -> None:
@@ -267,7 +287,7 @@ class Ending:
 
     async def _recall(self, seen: Broadcast) -> bool:
         if seen.recall_next > seen.total and not seen.again and not seen.open:
-            await self._pen.move(seen, Step.END)
+            await self._pen.move(seen, PhaseStep.END)
             return True
         room = window_size(self._letters.per_s(seen.bot_id), 1) - len(seen.open)
         if room <= 0:
@@ -306,7 +326,7 @@ class Ending:
     async def _delete(self, seen: Broadcast, page: Sequence[tuple[int, Recipient]]) -> bool:
         """Of a page the first few: either such as can be deleted, or such as cannot."""
         late: list[tuple[int, Recipient]] = []
-        entries: list[Entry] = []
+        entries: list[LedgerEntry] = []
         next_number = seen.recall_next if page else seen.total + 1
         for number, line in page:
             if line.state is RecipientState.DELIVERED:
@@ -314,7 +334,7 @@ class Ending:
                 if late if is_deletable else entries:
                     break
                 if is_deletable:
-                    entries.append(Entry(number, line.recall_round))
+                    entries.append(LedgerEntry(number, line.recall_round))
                 else:
                     late.append((number, _kept(line)))
             next_number = number + 1

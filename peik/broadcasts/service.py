@@ -12,23 +12,23 @@ from peik.broadcasts.dispatch import CONTACT_COLUMNS, check_placeholders, params
 from peik.broadcasts.model import (
     KEY_SHELF,
     Broadcast,
+    BroadcastLettersPort,
     Canary,
     Estimate,
-    Letters,
     Paid,
     Phase,
+    PhaseStep,
     Recipient,
     RecipientState,
-    Step,
     checked_canary,
     checked_paid,
     estimated,
     work_ms,
 )
-from peik.broadcasts.repository import Book, moved, told, unknown
+from peik.broadcasts.repository import BroadcastRepository, moved, told, unknown
 from peik.clock import Clock, zone_of
 from peik.core.call import read_call
-from peik.core.documents import ContactStore, Filing, PaperStore
+from peik.core.documents import ContactStore, DocumentStore, Filing
 from peik.core.events import Events
 from peik.core.letter import Chat, OnUncertain
 from peik.core.methods import MethodClass
@@ -94,9 +94,9 @@ def drafted(request: BroadcastRequest, *, bot_id: int, number: int, at_ms: int) 
     check_placeholders(params, CONTACT_COLUMNS if isinstance(audience, ContactAudience) else audience.columns)
     draft = msgspec.structs.replace(draft, method=(call := _checked_call(draft)).method, weight=call.weight)
     if request.start_at_ms is not None and request.start_at_ms > at_ms:
-        return _surely(moved(draft, Step.SCHEDULE, at_ms=at_ms, until_ms=request.start_at_ms))
+        return _surely(moved(draft, PhaseStep.SCHEDULE, at_ms=at_ms, until_ms=request.start_at_ms))
     is_due = request.start or request.start_at_ms is not None
-    return _surely(moved(draft, Step.START, at_ms=at_ms)) if is_due else draft
+    return _surely(moved(draft, PhaseStep.START, at_ms=at_ms)) if is_due else draft
 
 
 def id_of(at_ms: int, number: int) -> str:
@@ -188,12 +188,18 @@ class _Key(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Making:
+class BroadcastMaker:
     def __init__(
-        self, *, papers: PaperStore, letters: Letters, clock: Clock, events: Events, chance: random.Random
+        self,
+        *,
+        papers: DocumentStore,
+        letters: BroadcastLettersPort,
+        clock: Clock,
+        events: Events,
+        chance: random.Random,
     ) -> None:
         self._papers = papers
-        self._book = Book(papers)
+        self._book = BroadcastRepository(papers)
         self._letters = letters
         self._clock = clock
         self._events = events
@@ -276,21 +282,21 @@ SCANNED_MAX = 20_000  # lines of a ledger that one question looks at
 Line = tuple[int, Recipient]
 
 
-class BroadcastsDesk:
+class BroadcastService:
     def __init__(
         self,
         *,
-        papers: PaperStore,
+        papers: DocumentStore,
         contacts: ContactStore,
-        letters: Letters,
+        letters: BroadcastLettersPort,
         clock: Clock,
         events: Events,
         chance: random.Random,
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """`look` wakes the engine, if it is in this process."""
-        self._book = Book(papers)
-        self._making = Making(papers=papers, letters=letters, clock=clock, events=events, chance=chance)
+        self._book = BroadcastRepository(papers)
+        self._making = BroadcastMaker(papers=papers, letters=letters, clock=clock, events=events, chance=chance)
         self._contacts = contacts
         self._letters = letters
         self._clock = clock
@@ -412,27 +418,27 @@ class BroadcastsDesk:
         """Begin, now or at a time. Raises NotFound, and Conflict if it has begun."""
         now_ms = self._clock.wall_ms()
         if at_ms is None or at_ms <= now_ms:
-            return await self._step(broadcast_id, Step.START)
+            return await self._step(broadcast_id, PhaseStep.START)
         check_start(at_ms, now_ms)
-        return await self._step(broadcast_id, Step.SCHEDULE, until_ms=at_ms)
+        return await self._step(broadcast_id, PhaseStep.SCHEDULE, until_ms=at_ms)
 
     async def pause(self, broadcast_id: str) -> Broadcast:
         """Halt. What still waits in the outbox is taken back; what is in flight ends. Raises NotFound, Conflict."""
-        return await self._step(broadcast_id, Step.PAUSE)
+        return await self._step(broadcast_id, PhaseStep.PAUSE)
 
     async def resume(self, broadcast_id: str) -> Broadcast:
         """Go on, also after it stopped itself. Raises NotFound, Conflict."""
-        return await self._step(broadcast_id, Step.RESUME)
+        return await self._step(broadcast_id, PhaseStep.RESUME)
 
     async def cancel(self, broadcast_id: str) -> Broadcast:
         """End it: nobody who has had nothing yet gets anything. Raises NotFound, Conflict."""
-        return await self._step(broadcast_id, Step.CANCEL)
+        return await self._step(broadcast_id, PhaseStep.CANCEL)
 
     async def recall(self, broadcast_id: str) -> Broadcast:
         """End it, and delete what was sent. Telegram deletes only what is younger than 48 hours. Raises NotFound, Conflict."""
-        return await self._step(broadcast_id, Step.RECALL)
+        return await self._step(broadcast_id, PhaseStep.RECALL)
 
-    async def _step(self, broadcast_id: str, step: Step, *, until_ms: int | None = None) -> Broadcast:
+    async def _step(self, broadcast_id: str, step: PhaseStep, *, until_ms: int | None = None) -> Broadcast:
         def change(old: Broadcast) -> Broadcast:
             new = moved(old, step, at_ms=self._clock.wall_ms(), until_ms=until_ms)
             if new is None:
@@ -458,8 +464,8 @@ def _may_be_deleted(found: Broadcast) -> bool:
     return found.phase is Phase.DRAFT or found.phase.is_final
 
 
-def _why_not(found: Broadcast, step: Step) -> str:
-    if found.phase is Phase.QUIET and step is Step.RESUME:
+def _why_not(found: Broadcast, step: PhaseStep) -> str:
+    if found.phase is Phase.QUIET and step is PhaseStep.RESUME:
         return f"Broadcast {found.id} rests in its quiet hours, and goes on by itself."
     return f"Broadcast {found.id} is {found.phase}: it cannot {step} from there."
 

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from peik.app.context import Ground
+from peik.app.context import Context
 from peik.broadcasts.engine import Broadcaster
-from peik.broadcasts.model import Outgoing
-from peik.broadcasts.service import BroadcastsDesk
+from peik.broadcasts.model import OutgoingBroadcast
+from peik.broadcasts.service import BroadcastService
 from peik.core.letter import Chat
 from peik.core.nodes import CHORES
-from peik.core.pace import Limits
-from peik.outbox.service import Call, Desk
+from peik.core.pace import PaceLimits
+from peik.outbox.service import LetterCall, OutboxService
 from peik.outbox.store import LetterFilter, LetterView
 from peik.outbox.wiring import Outbox
 from peik.storage.open import AnyStore
 
 
-def broadcasts_of(ground: Ground, outbox: Outbox) -> tuple[BroadcastsDesk, Broadcaster]:
+def broadcasts_of(ground: Context, outbox: Outbox) -> tuple[BroadcastService, Broadcaster]:
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
     letters = BroadcastLetters(outbox.desk, store, is_paced=config.pace)
     broadcaster = Broadcaster(
@@ -32,7 +32,7 @@ def broadcasts_of(ground: Ground, outbox: Outbox) -> tuple[BroadcastsDesk, Broad
         keep_ms=int(config.keep_log * 1000),
         is_shared=store.nodes.lease_s is not None,
     )
-    broadcasts = BroadcastsDesk(
+    broadcasts = BroadcastService(
         papers=store.papers,
         contacts=store.contacts,
         letters=letters,
@@ -47,12 +47,12 @@ def broadcasts_of(ground: Ground, outbox: Outbox) -> tuple[BroadcastsDesk, Broad
 class BroadcastLetters:
     """The port `Letters` of broadcasts, through the desk."""
 
-    def __init__(self, desk: Desk, store: AnyStore, *, is_paced: bool) -> None:
+    def __init__(self, desk: OutboxService, store: AnyStore, *, is_paced: bool) -> None:
         self._desk = desk
         self._store = store
         self._is_paced = is_paced
 
-    async def accept(self, bot_id: int, letters: Sequence[Outgoing]) -> list[int]:
+    async def accept(self, bot_id: int, letters: Sequence[OutgoingBroadcast]) -> list[int]:
         if self._desk.known(bot_id) is None:  # another node may have added it a moment ago
             self._desk.take_up(await self._store.bots())
         self._desk.bot(bot_id)
@@ -76,15 +76,15 @@ class BroadcastLetters:
 
     def per_s(self, bot_id: int) -> float | None:
         bot = self._desk.known(bot_id)
-        limits = Limits() if bot is None else bot.limits or bot.usual_limits
+        limits = PaceLimits() if bot is None else bot.limits or bot.usual_limits
         return limits.bulk_per_s if self._is_paced and limits.is_on else None
 
 
-def _call(bot_id: int, letter: Outgoing) -> Call:
+def _call(bot_id: int, letter: OutgoingBroadcast) -> LetterCall:
     metadata: dict[str, object] = {}
     if letter.label is not None:
         metadata = {"message_type": letter.label, "user_id": str(letter.number), "round": letter.round}
-    return Call(
+    return LetterCall(
         bot_id=bot_id,
         method=letter.method,
         params=letter.params,

@@ -25,7 +25,7 @@ class Streamed(NamedTuple):
     chunks: Iterator[bytes]
 
 
-class Way(Protocol):
+class AccountsWay(Protocol):
     place: str  # in words, for people
     is_running: bool  # whether a Peik stands behind it that runs accounts
 
@@ -49,7 +49,7 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-class Told(NamedTuple):
+class AccountsAnswer(NamedTuple):
     """One line of a feed."""
 
     kind: str  # message, edited, deleted, event
@@ -61,8 +61,8 @@ class ExportPage(NamedTuple):
     cursor: str | None  # where the next one begins; None: this was the last
 
 
-class AccountsCounter:
-    def __init__(self, way: Way) -> None:
+class AccountsClient:
+    def __init__(self, way: AccountsWay) -> None:
         self._way = way
         self._call = way.call
 
@@ -175,7 +175,7 @@ class AccountsCounter:
         with self._way.stream("/v1/messages/export", query) as answer:
             return ExportPage(b"".join(answer.chunks), answer.headers.get(NEXT_CURSOR))
 
-    def follow(self, what: str, filters: Filters, *, on_lost: Callable[[str], None]) -> Iterator[Told]:
+    def follow(self, what: str, filters: Filters, *, on_lost: Callable[[str], None]) -> Iterator[AccountsAnswer]:
         """Lines of messages or events as they come, for ever. A connection that breaks is made anew, from the last line on."""
         last: str | None = None
         has_begun = False
@@ -187,7 +187,7 @@ class AccountsCounter:
                     has_begun = True
                     for frame in frames(answer.chunks):
                         if frame.data:
-                            yield Told(frame.event, frame.data)
+                            yield AccountsAnswer(frame.event, frame.data)
                         last = frame.id or last
                 on_lost("Peik ended the stream; trying again.")
             except Unavailable as error:
@@ -197,7 +197,7 @@ class AccountsCounter:
             self._way.pause(RETRY_S)
 
 
-class Frame(NamedTuple):
+class SseFrame(NamedTuple):
     """Of a stream of server-sent events."""
 
     event: str
@@ -205,7 +205,7 @@ class Frame(NamedTuple):
     data: bytes
 
 
-def frames(chunks: Iterator[bytes]) -> Iterator[Frame]:
+def frames(chunks: Iterator[bytes]) -> Iterator[SseFrame]:
     """Whole ones only: what comes after the last blank line is nothing yet."""
     rest = b""
     for chunk in chunks:
@@ -213,7 +213,7 @@ def frames(chunks: Iterator[bytes]) -> Iterator[Frame]:
         for text in whole:
             fields = dict(_field(line) for line in text.split(b"\n") if line and not line.startswith(b":"))
             event, name = (fields.get(one, b"").decode() for one in (b"event", b"id"))
-            yield Frame(event, name, fields.get(b"data", b""))
+            yield SseFrame(event, name, fields.get(b"data", b""))
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from peik.errors import BadInput
 
 if TYPE_CHECKING:
-    from peik.importing.transfer import Taker
+    from peik.importing.transfer import ImportTarget
 
 Document = dict[str, object]
 Filters = Mapping[str, str]  # as in the query of GET /v1/letters
@@ -21,7 +21,7 @@ def check_files(attached: Attached) -> None:
             raise BadInput(code="no_file", detail=f"There is no file {path} to send as {field}.")
 
 
-class InboxCounter(Protocol):
+class InboxClient(Protocol):
     """The same of what came in."""
 
     def arrivals(self, filters: Filters, *, cursor: str | None, limit: int) -> Document: ...
@@ -51,7 +51,7 @@ class InboxCounter(Protocol):
     def recover(self, bot_id: str) -> Document: ...
 
 
-class JobsCounter(Protocol):
+class JobsClient(Protocol):
     """The same of long jobs."""
 
     def queue(self, job: Document) -> Document: ...
@@ -72,17 +72,17 @@ class JobsCounter(Protocol):
     def hosts(self) -> Document: ...
 
 
-class Counter(Protocol):
+class PeikClient(Protocol):
     """Each answer is the JSON document of the REST API. Raises Problem in its codes."""
 
     place: str  # in words, for people
     is_running: bool  # whether a Peik stands behind it that sends
 
     @property
-    def inbox(self) -> InboxCounter: ...
+    def inbox(self) -> InboxClient: ...
 
     @property
-    def jobs(self) -> JobsCounter: ...
+    def jobs(self) -> JobsClient: ...
 
     def close(self) -> None: ...
 
@@ -137,5 +137,5 @@ class Counter(Protocol):
 
     def remove_key(self, key_id: str) -> None: ...
 
-    def taker(self, bot_id: str) -> "Taker":
+    def taker(self, bot_id: str) -> "ImportTarget":
         """Peik as an import reaches it."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from peik.cli.client import Counter
+from peik.cli.client import PeikClient
 from peik.errors import BadInput, Problem, StartError, Unavailable
 from peik.settings.config import Config, load
 
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from peik.cli.accounts import AccountsCounter
+    from peik.cli.accounts import AccountsClient
     from peik.cli.in_process import ArchiveWay
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
 
 _WHERE = "Where"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -85,16 +85,16 @@ class Visit:
         self._flags = flags
         self._may_create = may_create
         self._has_keys = has_keys
-        self._counter: Counter | None = None
-        self._accounts: AccountsCounter | None = None
+        self._counter: PeikClient | None = None
+        self._accounts: AccountsClient | None = None
 
     @property
-    def counter(self) -> Counter:
+    def counter(self) -> PeikClient:
         if self._counter is None:
             self._counter = self._reach()
         return self._counter
 
-    def _reach(self) -> Counter:
+    def _reach(self) -> PeikClient:
         """A running Peik if one answers, else the file. `--url` insists on the first, `--store` on the second."""
         config = load(self._flags)
         remote = self._running(config)
@@ -105,17 +105,17 @@ class Visit:
         self._note_place(config, counter.place)
         return counter
 
-    def _running(self, config: Config) -> "RestCounter | None":
-        from peik.cli.remote import RestCounter
+    def _running(self, config: Config) -> "RestClient | None":
+        from peik.cli.remote import RestClient
 
         if self._is_named and self._flags.get("url") is None:
             return None
         url = config.url or _own_url(config)
-        remote = RestCounter(url, _key(config, url), context=context_to(url, config))
+        remote = RestClient(url, _key(config, url), context=context_to(url, config))
         return remote if self._flags.get("url") is not None or remote.is_there() else None
 
     @property
-    def remote(self) -> "RestCounter | None":
+    def remote(self) -> "RestClient | None":
         """A running Peik, for commands that open the store in a way of their own where there is none."""
         return self._running(load(self._flags))
 
@@ -143,20 +143,20 @@ class Visit:
         if config.url is not None and not self._is_named:
             self.note(f"No Peik answers at {config.url}; working on {place}.")
 
-    def _file(self, config: Config) -> Counter:
-        from peik.cli.local import FileCounter
+    def _file(self, config: Config) -> PeikClient:
+        from peik.cli.local import StoreClient
 
-        return FileCounter(config, may_create=self._may_create)
+        return StoreClient(config, may_create=self._may_create)
 
     @property
-    def accounts(self) -> "AccountsCounter":
+    def accounts(self) -> "AccountsClient":
         """The same for accounts and their archive; `--archive` insists on the archive itself, as `--store` does."""
         if self._accounts is None:
-            from peik.cli.accounts import AccountsCounter
+            from peik.cli.accounts import AccountsClient
 
             config = load(self._flags)
             remote = self._running(config)
-            self._accounts = AccountsCounter(remote or self._archive(config))
+            self._accounts = AccountsClient(remote or self._archive(config))
         return self._accounts
 
     def _archive(self, config: Config) -> "ArchiveWay":

@@ -30,11 +30,11 @@ from peik.inbox.answers import (
     whole_arrival_view,
 )
 from peik.inbox.api import AckBody, ConsumerBody, ReplayBody, SeenBody, acknowledge, replay, seen_messages, set_consumer
-from peik.inbox.service import InboxDesk
+from peik.inbox.service import InboxService
 from peik.inbox.store import ArrivalView
 from peik.monitoring.nodes import Nodes
 from peik.outbox.answers import letter_view
-from peik.outbox.service import Defaults, Desk, keep_files
+from peik.outbox.service import Defaults, OutboxService, keep_files
 from peik.outbox.store import BotRecord, LetterFilter, LetterView
 from peik.outbox.views import answers_to, bot_view, chat_view, lane_view, stats_view, wanted_of
 from peik.secrets import service
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from peik.archive.store import Archive
     from peik.cli.local_jobs import FileJobs
     from peik.importing.cli import ImportTaker
-    from peik.storage.spool import Spool
+    from peik.storage.spool import SpoolPort
 
 T = TypeVar("T")
 _LOOK_S = 0.1  # how often a letter that is waited for is looked at: the owner is another process
 _CHUNK = 256 * 1024
 
 
-class FileCounter:
+class StoreClient:
     def __init__(self, config: Config, *, may_create: bool) -> None:
         """Opens the store. Raises Unavailable if there is none, or if it cannot be used."""
         self.place = config.store_shown
@@ -72,7 +72,7 @@ class FileCounter:
         self.is_running = False
         self._config = config
         self._owner: str | None = None
-        self._opened_spool: Spool | None = None
+        self._opened_spool: SpoolPort | None = None
         self._inbox: FileInbox | None = None
         self._runner = asyncio.Runner()
         try:
@@ -88,7 +88,7 @@ class FileCounter:
         self._store = store_of(self._config, clock=clock, on_blobs_freed=self.remove)
         self._engine = _NoEngine()
         await self._store.open()
-        self._desk = Desk(
+        self._desk = OutboxService(
             store=self._store,
             engine=self._engine,
             clock=clock,
@@ -124,7 +124,7 @@ class FileCounter:
         self._spool.remove(blobs)
 
     @property
-    def _spool(self) -> "Spool":
+    def _spool(self) -> "SpoolPort":
         if self._opened_spool is None:
             from peik.app.lifetime import Files
 
@@ -479,7 +479,7 @@ class FileInbox:
         config: Config,
         *,
         store: AnyStore,
-        desk: Desk,
+        desk: OutboxService,
         run: Callable[[Coroutine[object, object, Any]], Any],
         owner: Callable[[], str | None],
     ) -> None:
@@ -487,7 +487,7 @@ class FileInbox:
         self._desk = desk
         self._run = run
         self._owner = owner
-        self._inbox = InboxDesk(
+        self._inbox = InboxService(
             store=store.inbox, clock=SystemClock(), events=Events(), missed_after_s=config.missed_after
         )
 

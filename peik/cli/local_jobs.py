@@ -11,18 +11,20 @@ from peik.core.events import Events
 from peik.errors import Unavailable
 from peik.jobs.answers import page_view, stats_view, used_view, whole_view
 from peik.jobs.api import JobBody, checked_kind, checked_user, job_filter_of, request_of
-from peik.jobs.model import Job
-from peik.jobs.service import JobsDesk
-from peik.jobs.store import JobStore, Kinds
-from peik.outbox.service import Desk
+from peik.jobs.model import JobRecord
+from peik.jobs.service import JobService
+from peik.jobs.store import JobKinds, JobStore
+from peik.outbox.service import OutboxService
 from peik.web.bodies import decode, parse_id
 
 
 class FileJobs:
-    def __init__(self, store: JobStore, *, desk: Desk, run: Callable[[Coroutine[object, object, Any]], Any]) -> None:
+    def __init__(
+        self, store: JobStore, *, desk: OutboxService, run: Callable[[Coroutine[object, object, Any]], Any]
+    ) -> None:
         self._bots = desk
         self._run = run
-        self._jobs = JobsDesk(store=store, kinds=Kinds(), teller=_Nobody(), clock=SystemClock(), events=Events())
+        self._jobs = JobService(store=store, kinds=JobKinds(), teller=_Nobody(), clock=SystemClock(), events=Events())
 
     def queue(self, job: Document) -> Document:
         wanted = request_of(decode(JobBody, msgspec.json.encode(job)), self._bots)
@@ -56,7 +58,7 @@ class FileJobs:
             code="not_running", detail="Only a running Peik knows how hosts stand. Start it, or say where: --url."
         )
 
-    def _shown(self, work: Coroutine[object, object, Job]) -> Document:
+    def _shown(self, work: Coroutine[object, object, JobRecord]) -> Document:
         async def looked() -> dict[str, object]:
             return await whole_view(self._jobs, await work)
 
@@ -66,13 +68,13 @@ class FileJobs:
 class _Nobody:
     """Chats hear of a job from the process that does it."""
 
-    def queued(self, job: Job) -> None: ...
+    def queued(self, job: JobRecord) -> None: ...
 
-    def began(self, job: Job) -> None: ...
+    def began(self, job: JobRecord) -> None: ...
 
-    def progressed(self, job: Job, progress: float | None, text: str | None) -> None: ...
+    def progressed(self, job: JobRecord, progress: float | None, text: str | None) -> None: ...
 
-    def ended(self, job: Job) -> None: ...
+    def ended(self, job: JobRecord) -> None: ...
 
 
 def _plain(document: object) -> Document:

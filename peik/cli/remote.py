@@ -20,7 +20,7 @@ from peik.errors import Problem, Unavailable
 # What came in, asked of a running Peik over REST.
 
 
-class Call(Protocol):
+class RestCall(Protocol):
     """One request, and the document that it is answered with."""
 
     def __call__(
@@ -35,7 +35,7 @@ class Call(Protocol):
 
 
 class RestInbox:
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RestCall) -> None:
         self._call = call
 
     def arrivals(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
@@ -94,7 +94,7 @@ JOBS_ANSWER_S = 60.0
 
 
 class RestJobs:
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RestCall) -> None:
         self._call = call
 
     def queue(self, job: Document) -> Document:
@@ -138,7 +138,7 @@ WAIT_S = 20.0  # one request of a longer wait: what stands in between may cut of
 _CHUNK = 256 * 1024
 
 
-class Told(Problem):
+class RemoteAnswer(Problem):
     """What a Peik answered instead of what was asked for."""
 
     def __init__(self, *, status: int, code: str, detail: str) -> None:
@@ -146,7 +146,7 @@ class Told(Problem):
         self.status = status
 
 
-class RestCounter:
+class RestClient:
     is_running = True
 
     def __init__(self, url: str, key: str | None, *, context: ssl.SSLContext | None = None) -> None:
@@ -385,7 +385,7 @@ def _document(status: int, answer: bytes, place: str) -> Document:
     if status < 400:
         return document
     detail = document.get("detail") or document.get("description") or f"Peik answered {status}."
-    raise Told(status=status, code=str(document.get("code", "refused")), detail=str(detail))
+    raise RemoteAnswer(status=status, code=str(document.get("code", "refused")), detail=str(detail))
 
 
 def _unreachable(place: str, error: OSError) -> Unavailable:

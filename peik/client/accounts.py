@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from peik.accounts.feeds import READER_CHARS_MAX, Wanted
+from peik.accounts.feeds import READER_CHARS_MAX, FeedFilter
 from peik.archive.store import Direction, EventFilter, LineKind, MessageFilter
 from peik.client.calls import When, instant_ms
 from peik.client.transport import (
@@ -22,7 +22,7 @@ from peik.client.transport import (
 from peik.errors import BadInput
 
 if TYPE_CHECKING:
-    from peik.client.transport import AccountsCounter
+    from peik.client.transport import AccountsTransport
 
 PAGE = 500
 NAME_CHARS_MAX = READER_CHARS_MAX - len("/events")  # REST keeps a second place under some names
@@ -66,7 +66,7 @@ class AccountCalls:
     settings asks for accounts, all of these raise Conflict "no_sessions" with what to set.
     """
 
-    def _accounts(self) -> "AccountsCounter":
+    def _accounts(self) -> "AccountsTransport":
         raise NotImplementedError
 
     # ---- the registry ----
@@ -274,7 +274,7 @@ class AccountCalls:
         if reader is not None and after is not None:
             raise BadInput(code="two_places", detail="Give a place, or the name of a reader; not both.")
         named = None if session_id is None else _id(session_id)
-        wanted = Wanted(session_id=named, agent_id=agent_id, chat_id=chat_id, kinds=_kinds(kinds))
+        wanted = FeedFilter(session_id=named, agent_id=agent_id, chat_id=chat_id, kinds=_kinds(kinds))
         return self._accounts().listen(wanted, after=_places(after, named), reader=reader)
 
     async def forget_reader(self, reader: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from peik.broadcasts.audience import Audience, ContactAudience, listed, read_csv
-from peik.broadcasts.model import Canary, Paid, RecipientState, Step, read_recipient_state
+from peik.broadcasts.model import Canary, Paid, PhaseStep, RecipientState, read_recipient_state
 from peik.broadcasts.service import BroadcastRequest
 from peik.client.calls import When, instant_ms
 from peik.core.call import chat_key
@@ -98,7 +98,7 @@ class BroadcastsCounter(Protocol):
 
     async def find(self, *, bot_id: int | None, before: str | None, limit: int) -> list[BroadcastInfo]: ...
 
-    async def step(self, broadcast_id: str, step: Step, *, at_ms: int | None) -> BroadcastInfo: ...
+    async def step(self, broadcast_id: str, step: PhaseStep, *, at_ms: int | None) -> BroadcastInfo: ...
 
     async def estimate(self, broadcast_id: str) -> BroadcastEstimate: ...
 
@@ -170,23 +170,23 @@ class Broadcasts:
 
     async def start(self, broadcast: BroadcastInfo | str, *, send_at: When | None = None) -> BroadcastInfo:
         """Begin, now or then. Raises Conflict if it has begun."""
-        return await self._counter().step(_id(broadcast), Step.START, at_ms=instant_ms(send_at, "send_at"))
+        return await self._counter().step(_id(broadcast), PhaseStep.START, at_ms=instant_ms(send_at, "send_at"))
 
     async def pause(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """Halt. What waits is taken back; what is in flight ends."""
-        return await self._counter().step(_id(broadcast), Step.PAUSE, at_ms=None)
+        return await self._counter().step(_id(broadcast), PhaseStep.PAUSE, at_ms=None)
 
     async def resume(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """Go on, also after it stopped itself."""
-        return await self._counter().step(_id(broadcast), Step.RESUME, at_ms=None)
+        return await self._counter().step(_id(broadcast), PhaseStep.RESUME, at_ms=None)
 
     async def cancel(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """End it: nobody else gets it."""
-        return await self._counter().step(_id(broadcast), Step.CANCEL, at_ms=None)
+        return await self._counter().step(_id(broadcast), PhaseStep.CANCEL, at_ms=None)
 
     async def recall(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """End it, and delete what was sent. Telegram deletes only what is younger than 48 hours."""
-        return await self._counter().step(_id(broadcast), Step.RECALL, at_ms=None)
+        return await self._counter().step(_id(broadcast), PhaseStep.RECALL, at_ms=None)
 
     async def estimate(self, broadcast: BroadcastInfo | str) -> BroadcastEstimate:
         """How many would get it, how long it takes, what it may cost. Nothing is sent."""

@@ -15,7 +15,7 @@ from peik.core.letter import Backoff, OnUncertain, Priority, State
 from peik.core.problem import Problem
 from peik.core.trace import read_trace
 from peik.errors import BadInput
-from peik.outbox.service import Call as DeskCall
+from peik.outbox.service import LetterCall as DeskCall
 from peik.outbox.store import LetterFilter
 
 
@@ -30,7 +30,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     state: State
 
 
-class Try(msgspec.Struct, frozen=True, kw_only=True):
+class LetterTry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a letter's history."""
 
     at: datetime.datetime
@@ -60,7 +60,7 @@ class Receipt(Letter, frozen=True, kw_only=True):
     metadata: dict[str, object] | None = None
     trace: str | None = None  # what it answers
     trace_certainty: str | None = None  # exact or likely
-    history: tuple[Try, ...]
+    history: tuple[LetterTry, ...]
     created_at: datetime.datetime
     send_at: datetime.datetime | None = None
     expires_at: datetime.datetime | None = None
@@ -84,7 +84,7 @@ class Receipt(Letter, frozen=True, kw_only=True):
         return found if isinstance(found, int) else None
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class LetterCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many letters stand where."""
 
     waiting: int = 0
@@ -95,18 +95,18 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
 
 
-class QueueStats(Counts, frozen=True, kw_only=True):
+class QueueStats(LetterCounts, frozen=True, kw_only=True):
     """Of all bots together, and of each."""
 
-    bots: dict[int, Counts]
+    bots: dict[int, LetterCounts]
 
     @classmethod
-    def of(cls, bots: dict[int, Counts]) -> Self:
-        totals = {name: sum(getattr(one, name) for one in bots.values()) for name in Counts.__struct_fields__}
+    def of(cls, bots: dict[int, LetterCounts]) -> Self:
+        totals = {name: sum(getattr(one, name) for one in bots.values()) for name in LetterCounts.__struct_fields__}
         return cls(**totals, bots=bots)
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class LettersPage(msgspec.Struct, frozen=True, kw_only=True):
     """Letters of a list, the newest first. `before` is where the next page begins; None: there is none."""
 
     letters: tuple[Receipt, ...]
@@ -126,7 +126,7 @@ class Refused(Problem):
 
 # Lax, because REST writes ids as strings.
 decode_receipt = msgspec.json.Decoder(Receipt, strict=False).decode
-decode_page = msgspec.json.Decoder(Page, strict=False).decode
+decode_page = msgspec.json.Decoder(LettersPage, strict=False).decode
 decode_stats = msgspec.json.Decoder(QueueStats, strict=False).decode
 
 
@@ -141,7 +141,7 @@ CHUNK_BYTES = 256 * 1024
 _NAMES = {"photo": "photo.jpg", "voice": "voice.ogg", "audio": "audio.mp3", "video": "video.mp4"}
 
 
-class Parcel(msgspec.Struct, frozen=True, kw_only=True):
+class FileParcel(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a call, not read yet."""
 
     field: str
@@ -155,12 +155,12 @@ def is_content(value: object) -> TypeGuard[Content]:
     return isinstance(value, bytes | bytearray | memoryview | os.PathLike) or hasattr(value, "read")
 
 
-def parcels_of(files: Mapping[str, File]) -> tuple[Parcel, ...]:
+def parcels_of(files: Mapping[str, File]) -> tuple[FileParcel, ...]:
     """Raises BadInput for what is no file."""
     return tuple(_parcel(field, file) for field, file in files.items())
 
 
-def _parcel(field: str, file: File) -> Parcel:
+def _parcel(field: str, file: File) -> FileParcel:
     name, content = file if isinstance(file, tuple) else (None, file)
     if not is_content(content):
         raise BadInput(
@@ -169,7 +169,7 @@ def _parcel(field: str, file: File) -> Parcel:
             "A URL or a file_id goes where the parameter goes.",
         )
     filename = name or _name_of(field, content)
-    return Parcel(
+    return FileParcel(
         field=field,
         filename=filename,
         content_type=mimetypes.guess_type(filename)[0] or "application/octet-stream",
@@ -184,7 +184,7 @@ def _name_of(field: str, content: Content) -> str:
     return _NAMES.get(field, field)
 
 
-async def chunks(parcel: Parcel) -> AsyncGenerator[bytes, None]:
+async def chunks(parcel: FileParcel) -> AsyncGenerator[bytes, None]:
     """The file bit by bit, from where an open one stands. Raises BadInput if it cannot be read."""
     content = parcel.content
     if isinstance(content, bytes | bytearray | memoryview):
@@ -205,7 +205,7 @@ async def chunks(parcel: Parcel) -> AsyncGenerator[bytes, None]:
             yield chunk
 
 
-async def _read(parcel: Parcel, file: BinaryIO) -> AsyncGenerator[bytes, None]:
+async def _read(parcel: FileParcel, file: BinaryIO) -> AsyncGenerator[bytes, None]:
     while True:
         try:
             chunk: object = await asyncio.to_thread(file.read, CHUNK_BYTES)
@@ -218,7 +218,7 @@ async def _read(parcel: Parcel, file: BinaryIO) -> AsyncGenerator[bytes, None]:
         yield chunk
 
 
-def _unreadable(parcel: Parcel, error: Exception) -> BadInput:
+def _unreadable(parcel: FileParcel, error: Exception) -> BadInput:
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return BadInput(code="unreadable_file", detail=f"The file {parcel.filename!r} cannot be read: {reason}.")
 
@@ -230,7 +230,7 @@ When = datetime.datetime | int | float  # an instant with its offset, or Unix se
 LetterId = Letter | str | int
 
 
-class Terms(TypedDict, total=False):
+class SendTerms(TypedDict, total=False):
     """The terms of delivery; every sending method takes them, and REST has them under the same names.
 
     Without `bot_id` the only bot there is sends it. `attempts` counts refusals that may pass; the first comes back after
@@ -255,7 +255,7 @@ class Terms(TypedDict, total=False):
     trace: str
 
 
-class Sending(Terms, total=False):
+class SendDefaults(SendTerms, total=False):
     """Terms, and Telegram's parameters that sends have in common. Any other name is passed to Telegram too."""
 
     reply_to: Letter | int
@@ -306,7 +306,7 @@ class Call:
     __slots__ = ("as_asked", "parcels")
 
     def __init__(self, method: str, /, *, files: Mapping[str, File] | None = None, **params: Any) -> None:
-        """Raises BadInput if it cannot be a call. All names but those of `Terms` are Telegram's own."""
+        """Raises BadInput if it cannot be a call. All names but those of `SendTerms` are Telegram's own."""
         terms = {name: params.pop(name) for name in _TERM_NAMES & params.keys()}
         if "reply_to" in params:
             _reply(params)
@@ -319,14 +319,14 @@ class Call:
                 lifted[name] = value
             elif value is not None:
                 given[name] = _told(value)
-        self.parcels: tuple[Parcel, ...] = parcels_of(lifted) if lifted else ()
+        self.parcels: tuple[FileParcel, ...] = parcels_of(lifted) if lifted else ()
         self.as_asked = DeskCall(method=method, params=_json(given, "The parameters"), **_checked(terms))
 
     def __repr__(self) -> str:
         return f"Call({self.as_asked.method})"
 
 
-_TERM_NAMES = Terms.__optional_keys__
+_TERM_NAMES = SendTerms.__optional_keys__
 _PLAIN = frozenset({str, int, float, bool})
 _encode = msgspec.json.Encoder().encode
 

@@ -14,7 +14,7 @@ from peik.core.call import read_call
 from peik.core.letter import State
 from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, NotFound
-from peik.outbox.service import Call as DeskCall
+from peik.outbox.service import LetterCall as DeskCall
 
 
 async def enqueue(connection: Any, method: str, /, *, schema: str = "peik", **params: Any) -> Letter:

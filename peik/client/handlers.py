@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
-from peik.client.calls import Letter, Sending
+from peik.client.calls import Letter, SendDefaults
 from peik.core.arrival import DEFAULT_CONSUMER, OPTIONAL_TYPES, UPDATE_TYPES, Arrival, wire_id
 from peik.errors import BadInput, Conflict
 
@@ -87,7 +87,7 @@ class Update:
                 return found
         return None
 
-    async def answer(self, text: str, **more: Unpack[Sending]) -> Letter | None:
+    async def answer(self, text: str, **more: Unpack[SendDefaults]) -> Letter | None:
         """Send a text to its chat, durably, once: a handler that is run again for the same update sends no second one.
 
         The first answer to an update is the first answer of every repeat, the second the second. If a repeat would say

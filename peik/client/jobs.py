@@ -13,9 +13,9 @@ from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import BadInput
 from peik.jobs.hosts import HostState
 from peik.jobs.job import BlockingJob, Job
-from peik.jobs.model import End, OnDone, noted
+from peik.jobs.model import JobEnd, OnDone, noted
 from peik.jobs.service import ATTEMPTS_MAX, BACKOFF_MS_MAX, TIMEOUT_S_MAX, JobRequest
-from peik.jobs.store import JobFilter, Kind, Kinds, KindTerms, Quota, Where
+from peik.jobs.store import JobFilter, JobKind, JobKinds, KindTerms, Quota, Where
 
 # What the library answers with about jobs. All of it is read from the words of REST, also in this process, so that
 # both counters cannot but say the same.
@@ -33,7 +33,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job that is over."""
 
     at: datetime.datetime
-    end: End
+    end: JobEnd
     run: int
     reason: str | None = None  # as a sentence
     node: str | None = None
@@ -167,11 +167,11 @@ _USUAL = KindTerms(concurrency=1, per_user=1)
 class GivenKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind, and what it says of its terms."""
 
-    kind: Kind
+    kind: JobKind
     concurrency: int | None
     per_user: int | None
 
-    def settled(self, config: "Config") -> Kind:
+    def settled(self, config: "Config") -> JobKind:
         terms = KindTerms(
             concurrency=self.concurrency or config.jobs_at_once, per_user=self.per_user or config.jobs_per_user
         )
@@ -214,7 +214,7 @@ def given_kind(
         waits = Backoff(backoff)
     except ValueError:
         raise BadInput(code="bad_backoff", detail=f"backoff is one of {', '.join(Backoff)}.") from None
-    kind = Kind(
+    kind = JobKind(
         name=name,
         work=work,
         where=_where(work, where),
@@ -226,7 +226,7 @@ def given_kind(
         folder_bytes=0 if folder_bytes is None else int(folder_bytes),
         quota=Quota(jobs=jobs_a_day, bytes=None if day_bytes is None else int(day_bytes)),
     )
-    Kinds().add(kind)  # raises if it cannot be called so
+    JobKinds().add(kind)  # raises if it cannot be called so
     return GivenKind(kind=kind, concurrency=concurrency, per_user=per_user)
 
 
@@ -265,7 +265,7 @@ def _measured(name: str, given: float | str | None, parse: Callable[[str], float
 
 
 if TYPE_CHECKING:
-    from peik.client.transport import JobsCounter
+    from peik.client.transport import JobsTransport
 
 PAGE_JOBS = 200
 WAIT_S = 30.0
@@ -278,7 +278,7 @@ _Backoff = Backoff | Literal["exponential", "fixed"]
 class JobCalls:
     """Long jobs: fair turns, limits, retries, folders of their own. See docs/jobs.md."""
 
-    def _jobs(self) -> "JobsCounter":
+    def _jobs(self) -> "JobsTransport":
         raise NotImplementedError
 
     def _works(self, kind: GivenKind) -> None:

@@ -19,7 +19,7 @@ from peik.client.calls import (
     QueueStats,
     Receipt,
     Refused,
-    Sending,
+    SendDefaults,
     When,
     filter_of,
     id_of,
@@ -33,7 +33,7 @@ from peik.outbox.service import CLEARED
 from peik.outbox.store import NOW, LetterFilter
 
 if TYPE_CHECKING:
-    from peik.client.transport import Counter
+    from peik.client.transport import Transport
 
 ChatId = int | str
 
@@ -41,15 +41,17 @@ ChatId = int | str
 class SendCalls:
     """The methods that send, for the class that has a counter."""
 
-    def _at_counter(self) -> "Counter":
+    def _at_counter(self) -> "Transport":
         raise NotImplementedError
 
     @overload
-    async def send_text(self, chat_id: ChatId, text: str, *, wait: None = None, **more: Unpack[Sending]) -> Letter: ...
-    @overload
-    async def send_text(self, chat_id: ChatId, text: str, *, wait: float, **more: Unpack[Sending]) -> Receipt: ...
     async def send_text(
-        self, chat_id: ChatId, text: str, *, wait: float | None = None, **more: Unpack[Sending]
+        self, chat_id: ChatId, text: str, *, wait: None = None, **more: Unpack[SendDefaults]
+    ) -> Letter: ...
+    @overload
+    async def send_text(self, chat_id: ChatId, text: str, *, wait: float, **more: Unpack[SendDefaults]) -> Receipt: ...
+    async def send_text(
+        self, chat_id: ChatId, text: str, *, wait: float | None = None, **more: Unpack[SendDefaults]
     ) -> Letter:
         """Send a text. Further names are terms of delivery or parameters of Telegram's sendMessage."""
         return await self._send(Call("sendMessage", chat_id=chat_id, text=text, **more), wait)
@@ -62,7 +64,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: None = None,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Letter: ...
     @overload
     async def send_photo(
@@ -72,7 +74,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: float,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Receipt: ...
     async def send_photo(
         self,
@@ -81,7 +83,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: float | None = None,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Letter:
         """Send a picture: bytes, a `pathlib.Path`, a file opened in binary mode, or a text with its URL or file_id.
 
@@ -97,7 +99,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: None = None,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Letter: ...
     @overload
     async def send_document(
@@ -107,7 +109,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: float,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Receipt: ...
     async def send_document(
         self,
@@ -116,7 +118,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: float | None = None,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Letter:
         """Send any file, given as for `send_photo`."""
         return await self._send(_filed("sendDocument", "document", chat_id, document, filename, more), wait)
@@ -129,7 +131,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: None = None,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Letter: ...
     @overload
     async def send_voice(
@@ -139,7 +141,7 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: float,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Receipt: ...
     async def send_voice(
         self,
@@ -148,21 +150,27 @@ class SendCalls:
         *,
         filename: str | None = None,
         wait: float | None = None,
-        **more: Unpack[Sending],
+        **more: Unpack[SendDefaults],
     ) -> Letter:
         """Send a voice message, given as for `send_photo`."""
         return await self._send(_filed("sendVoice", "voice", chat_id, voice, filename, more), wait)
 
     @overload
     async def send_location(
-        self, chat_id: ChatId, latitude: float, longitude: float, *, wait: None = None, **more: Unpack[Sending]
+        self, chat_id: ChatId, latitude: float, longitude: float, *, wait: None = None, **more: Unpack[SendDefaults]
     ) -> Letter: ...
     @overload
     async def send_location(
-        self, chat_id: ChatId, latitude: float, longitude: float, *, wait: float, **more: Unpack[Sending]
+        self, chat_id: ChatId, latitude: float, longitude: float, *, wait: float, **more: Unpack[SendDefaults]
     ) -> Receipt: ...
     async def send_location(
-        self, chat_id: ChatId, latitude: float, longitude: float, *, wait: float | None = None, **more: Unpack[Sending]
+        self,
+        chat_id: ChatId,
+        latitude: float,
+        longitude: float,
+        *,
+        wait: float | None = None,
+        **more: Unpack[SendDefaults],
     ) -> Letter:
         """Send a place on the map."""
         return await self._send(
@@ -259,7 +267,7 @@ def _filed(
 
 
 if TYPE_CHECKING:
-    from peik.client.transport import Counter
+    from peik.client.transport import Transport
 
 PAGE_LETTERS = 200
 WAIT_S = 30.0
@@ -268,7 +276,7 @@ WAIT_S = 30.0
 class LetterCalls:
     """The methods about letters, for the class that has a counter."""
 
-    def _at_counter(self) -> "Counter":
+    def _at_counter(self) -> "Transport":
         raise NotImplementedError
 
     # ---- watching ----

@@ -11,12 +11,12 @@ import msgspec
 
 from peik.accounts.answers import chat_view, event_view, message_view, session_view
 from peik.accounts.events import ArchiveAway, ArchiveBack
-from peik.accounts.feeds import Follower, Wanted
+from peik.accounts.feeds import FeedFilter, Follower
 from peik.accounts.wiring import MakeClients
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.archive.store import ChatState, EventFilter, MessageFilter, Session
-from peik.client.calls import Counts, Letter, Page, Parcel, QueueStats, Receipt, chunks, decode_receipt
+from peik.client.calls import FileParcel, Letter, LetterCounts, LettersPage, QueueStats, Receipt, chunks, decode_receipt
 from peik.client.handlers import Handlers, types_of
 from peik.client.jobs import (
     GivenKind,
@@ -60,21 +60,21 @@ from peik.erasure.answers import report_view
 from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
 from peik.inbox.consumers import Handling
 from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
-from peik.jobs.model import Job
+from peik.jobs.model import JobRecord
 from peik.jobs.service import JobRequest
-from peik.jobs.store import JobFilter, Kinds
+from peik.jobs.store import JobFilter, JobKinds
 from peik.monitoring.log import EventLog
 from peik.monitoring.log_file import plain_log
 from peik.outbox.answers import letter_view, rfc3339
-from peik.outbox.service import Call, keep_files
-from peik.outbox.store import Accepted, LetterFilter, LetterView
+from peik.outbox.service import LetterCall, keep_files
+from peik.outbox.store import AcceptedLetter, LetterFilter, LetterView
 from peik.settings.config import Config, load
 
 # Jobs of the Peik in this process: the kinds that its program does, and what the desk of jobs knows.
 
 
 if TYPE_CHECKING:
-    from peik.app.runtime import Office
+    from peik.app.runtime import Runtime
 
 _encode = msgspec.json.Encoder().encode
 
@@ -82,7 +82,7 @@ _encode = msgspec.json.Encoder().encode
 class LocalJobs:
     """What is asked of jobs here."""
 
-    def __init__(self, office: "Callable[[], Office]") -> None:
+    def __init__(self, office: "Callable[[], Runtime]") -> None:
         """`office` raises Unavailable once it is closed."""
         self._office = office
         self._given: list[GivenKind] = []
@@ -96,9 +96,9 @@ class LocalJobs:
         if self._late is not None:
             self._late.add(kind)
 
-    def settle(self, config: Config) -> Kinds:
+    def settle(self, config: Config) -> JobKinds:
         """What this process does from its opening on."""
-        kinds = Kinds()
+        kinds = JobKinds()
         for one in self._given:
             kinds.add(one.settled(config))
         return kinds
@@ -147,7 +147,7 @@ class LocalJobs:
         now_ms = office.clock.wall_ms()
         return decode_hosts(_encode({"hosts": [host_view(one, now_ms) for one in office.hosts.all()]})).hosts
 
-    async def _shown(self, job: Job) -> JobInfo:
+    async def _shown(self, job: JobRecord) -> JobInfo:
         return decode_job(_encode(await whole_view(self._office().jobs, job)))
 
 
@@ -166,7 +166,7 @@ async def lone_group() -> AsyncIterator[asyncio.TaskGroup]:
 class LateWork:
     """Kinds that come after the opening. A Peik that was opened without any does not work yet: it begins with the first."""
 
-    def __init__(self, office: "Office", group: asyncio.TaskGroup) -> None:
+    def __init__(self, office: "Runtime", group: asyncio.TaskGroup) -> None:
         """The group outlives the office, which ends what is begun here."""
         self._office = office
         self._group = group
@@ -202,7 +202,7 @@ class LateWork:
 
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 OPEN_S_MAX = 30.0  # for the archive's first opening; an archive that says no is not waited for
 LISTEN_S = 30.0
@@ -212,7 +212,7 @@ T = TypeVar("T")
 
 
 class LocalAccounts:
-    def __init__(self, office: Callable[[], Office]) -> None:
+    def __init__(self, office: Callable[[], Runtime]) -> None:
         """`office` raises Unavailable once Peik is closed."""
         self._office = office
         self._is_heard = asyncio.Event()  # whether the archive could be opened is known
@@ -222,7 +222,7 @@ class LocalAccounts:
         if any(isinstance(event, (ArchiveBack, ArchiveAway)) for event in told):
             self._is_heard.set()
 
-    async def _desk(self) -> "SessionsDesk":
+    async def _desk(self) -> "AccountService":
         desk = self._office().sessions
         if desk is None:
             raise Conflict(
@@ -363,7 +363,7 @@ class LocalAccounts:
     # ---- what they see ----
 
     async def listen(
-        self, wanted: Wanted, *, after: Mapping[str, int] | None, reader: str | None
+        self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None
     ) -> AsyncGenerator[FeedLine, None]:
         follower = await (await self._desk()).follow(wanted, after=after, reader=reader)
         kept = dict(follower.places)  # up to where everything is confirmed
@@ -423,7 +423,7 @@ def _chat(state: ChatState) -> SessionChat:
     return decode_chat(_encode(chat_view(state)))
 
 
-class LocalCounter:
+class LocalTransport:
     """One Peik on one store. It sends if this process owns the store, and else leaves that to the one that does."""
 
     def __init__(
@@ -442,7 +442,7 @@ class LocalCounter:
         """Raises StartError with what to do."""
         self._closing = asyncio.Event()
         self.accounts = LocalAccounts(lambda: self._office)
-        opened: asyncio.Future[Office] = asyncio.get_running_loop().create_future()
+        opened: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
         # A task of its own, so that Peik may be opened in one task and closed in another, and so that an engine's end
         # never cancels the program around it.
         self._keeper = asyncio.create_task(self._keep(opened))
@@ -453,7 +453,7 @@ class LocalCounter:
             await asyncio.wait([self._keeper])
             raise
 
-    async def _keep(self, opened: asyncio.Future[Office]) -> None:
+    async def _keep(self, opened: asyncio.Future[Runtime]) -> None:
         try:
             config = load(self._settings)
             events = Events()
@@ -481,7 +481,7 @@ class LocalCounter:
         await self._keeper
 
     @property
-    def _office(self) -> Office:
+    def _office(self) -> Runtime:
         if self._keeper.done():
             raise Unavailable(code="closed", detail="This Peik is closed. Open it again; what it accepted is safe.")
         return self._open_office
@@ -498,7 +498,7 @@ class LocalCounter:
             )
             office.consumers.handle(bot_id, consumer, handling)
 
-    async def _prepare(self, office: Office, bot_id: int) -> None:
+    async def _prepare(self, office: Runtime, bot_id: int) -> None:
         if self._may_poll:
             await office.desk.receive_for(bot_id)
 
@@ -509,10 +509,10 @@ class LocalCounter:
 
     # ---- letters in ----
 
-    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+    async def accept(self, calls: Sequence[LetterCall]) -> list[Letter]:
         return [_letter(one) for one in await self._office.desk.accept(calls)]
 
-    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter:
+    async def accept_with_files(self, call: LetterCall, parcels: Sequence[FileParcel]) -> Letter:
         office = self._office
         enclosed = await keep_files((_enclose(office, parcel) for parcel in parcels), office.spool)
         return _letter(
@@ -532,10 +532,10 @@ class LocalCounter:
     async def _explained(self, view: LetterView) -> Receipt:
         return _receipt(view, why=await self._office.desk.why(view))
 
-    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page:
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LettersPage:
         views = await self._office.desk.find(wanted, before=before, limit=limit)
         last = str(views[-1].id) if len(views) == limit else None
-        return Page(letters=tuple(_receipt(view) for view in views), before=last)
+        return LettersPage(letters=tuple(_receipt(view) for view in views), before=last)
 
     async def cancel(self, letter_id: int) -> Receipt:
         return _receipt(await self._office.desk.cancel(letter_id))
@@ -560,7 +560,9 @@ class LocalCounter:
 
     async def stats(self) -> QueueStats:
         tallies = await self._office.desk.tallies()
-        return QueueStats.of({bot_id: Counts(**msgspec.structs.asdict(tally)) for bot_id, tally in tallies.items()})
+        return QueueStats.of(
+            {bot_id: LetterCounts(**msgspec.structs.asdict(tally)) for bot_id, tally in tallies.items()}
+        )
 
     # ---- what comes in ----
 
@@ -576,7 +578,7 @@ class LocalCounter:
         return await self._office.inbox.note_handled(bot_id, messages)
 
     @property
-    def office(self) -> Office:
+    def office(self) -> Runtime:
         """The running Peik itself, for parts of Peik that work within it. Raises Unavailable once it is closed."""
         return self._office
 
@@ -585,7 +587,7 @@ class LocalCounter:
         await asyncio.wait([self._keeper])
 
 
-def _letter(accepted: Accepted) -> Letter:
+def _letter(accepted: AcceptedLetter) -> Letter:
     return Letter(id=str(accepted.letter_id), state=accepted.state)
 
 
@@ -594,6 +596,6 @@ def _receipt(view: LetterView, **more: Any) -> Receipt:
     return decode_receipt(msgspec.json.encode({**letter_view(view), **more}))
 
 
-async def _enclose(office: Office, parcel: Parcel) -> Enclosed:
+async def _enclose(office: Runtime, parcel: FileParcel) -> Enclosed:
     kept = await office.spool.keep(chunks(parcel), size_bytes_max=office.config.upload_bytes_max)
     return kept.as_enclosed(parcel.field, filename=parcel.filename, content_type=parcel.content_type)

@@ -15,7 +15,7 @@ from peik.client.people import OutreachCalls, OutreachCounter
 from peik.errors import Unavailable
 
 if TYPE_CHECKING:
-    from peik.client.transport import AccountsCounter, JobsCounter, WholeCounter
+    from peik.client.transport import AccountsTransport, JobsTransport, WholeJobsTransport
 
 _ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
@@ -31,7 +31,7 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
     Raised are the problems of `peik.errors`: BadInput, NotFound, Conflict, TooLarge, Unavailable; over REST also Denied.
     """
 
-    def __init__(self, counter: "WholeCounter") -> None:
+    def __init__(self, counter: "WholeJobsTransport") -> None:
         self._counter = counter
         self._is_open = False
         self._handlers = Handlers(self)
@@ -54,13 +54,13 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
         and what they see are kept in `archive=…`, by default beside the store.
         Entering raises StartError with what to do; leaving finishes what is in flight, and the rest waits in the store.
         """
-        from peik.client.local import LocalCounter
+        from peik.client.local import LocalTransport
 
         tokens = token if token is None or isinstance(token, str) else ",".join(token)
         told = {_ALSO.get(name, name): _setting(value) for name, value in settings.items()}
         # A program that only sends must not take the bot's updates: they are polled for once it has a handler.
         settled = {"store": store, "bot_tokens": tokens, "inbound": "off", **told}
-        return cls(LocalCounter(settled, may_poll="inbound" not in told))
+        return cls(LocalTransport(settled, may_poll="inbound" not in told))
 
     @classmethod
     def connect(cls, url: str, *, key: str, ssl_context: ssl.SSLContext | None = None) -> Self:
@@ -70,9 +70,9 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
         reached, methods raise Unavailable: "unreachable" if nothing was accepted, "no_answer" if it may have been, and
         then a repeat with the same `idempotency_key` is safe. `wait` rides through a restart of the server.
         """
-        from peik.client.remote import RemoteCounter
+        from peik.client.remote import RemoteTransport
 
-        return cls(RemoteCounter(url, key, ssl_context))
+        return cls(RemoteTransport(url, key, ssl_context))
 
     async def __aenter__(self) -> Self:
         await self._counter.open()
@@ -149,12 +149,12 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
 
     # ---- accounts: see AccountCalls ----
 
-    def _accounts(self) -> "AccountsCounter":
+    def _accounts(self) -> "AccountsTransport":
         return self._at_counter().accounts
 
     # ---- jobs: see JobCalls ----
 
-    def _jobs(self) -> "JobsCounter":
+    def _jobs(self) -> "JobsTransport":
         return self._at_counter().jobs
 
     def _works(self, kind: GivenKind) -> None:
@@ -165,7 +165,7 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
     def _outreach(self) -> OutreachCounter:
         return self._at_counter().outreach
 
-    def _at_counter(self) -> "WholeCounter":
+    def _at_counter(self) -> "WholeJobsTransport":
         if not self._is_open:
             raise Unavailable(code="closed", detail="This Peik is not open: use it within `async with`.")
         return self._counter

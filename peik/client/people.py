@@ -17,8 +17,8 @@ from peik.notifications.model import Attachment, NotifyRequest, User
 from peik.outbox.answers import rfc3339
 
 if TYPE_CHECKING:
-    from peik.app.runtime import Office
-    from peik.client.remote import RemoteCounter
+    from peik.app.runtime import Runtime
+    from peik.client.remote import RemoteTransport
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ _encode = msgspec.json.Encoder().encode
 class LocalOutreach:
     """The Peik in this process. Answers are read from the words of REST, so that both sides cannot but say the same."""
 
-    def __init__(self, office: "Callable[[], Office]") -> None:
+    def __init__(self, office: "Callable[[], Runtime]") -> None:
         self._office = office
 
     async def link(self, user_id: str, *, bot_id: int | None, expires_s: float, language: str | None) -> LinkCode:
@@ -190,7 +190,7 @@ class LocalOutreach:
 class RemoteOutreach:
     """A `peik serve` far away."""
 
-    def __init__(self, counter: "RemoteCounter") -> None:
+    def __init__(self, counter: "RemoteTransport") -> None:
         self._counter = counter
 
     async def link(self, user_id: str, *, bot_id: int | None, expires_s: float, language: str | None) -> LinkCode:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from peik.client.calls import (
+    FileParcel,
     Letter,
-    Page,
-    Parcel,
+    LettersPage,
     QueueStats,
     Receipt,
     chunks,
@@ -23,7 +23,7 @@ from peik.client.calls import (
 )
 from peik.client.handlers import Handlers
 from peik.client.transport import until_stopped
-from peik.client.wire import ANSWER_TIMEOUT_S, Wire
+from peik.client.wire import ANSWER_TIMEOUT_S, HttpWire
 from peik.core.letter import Backoff, Priority, State
 from peik.core.outcome import Reply
 from peik.core.problem import Problem
@@ -38,7 +38,7 @@ from peik.errors import (
     Unavailable,
 )
 from peik.outbox.answers import rfc3339
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import NOW, LetterFilter
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ FORGET_TIMEOUT_S = 3600.0  # all that was ever sent to somebody is looked for; i
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class RemoteCounter:
+class RemoteTransport:
     def __init__(self, url: str, key: str, ssl_context: ssl.SSLContext | None) -> None:
         self._url = url
         self._key = key
         self._ssl_context = ssl_context
-        self._wire: Wire | None = None
+        self._wire: HttpWire | None = None
 
     async def open(self) -> None:
         """Nothing is asked yet: a Peik that is not up now may be later."""
-        self._wire = Wire(self._url, key=self._key, ssl_context=self._ssl_context)
+        self._wire = HttpWire(self._url, key=self._key, ssl_context=self._ssl_context)
 
     async def close(self) -> None:
         wire, self._wire = self._wire, None
@@ -85,7 +85,7 @@ class RemoteCounter:
 
     # ---- letters in ----
 
-    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+    async def accept(self, calls: Sequence[LetterCall]) -> list[Letter]:
         if len(calls) == 1:
             reply = await self.ask("POST", "/v1/letters", body=encode(_body(calls[0])))
             return [read(_decode_letter, reply)]
@@ -100,7 +100,7 @@ class RemoteCounter:
         states = (State.WAITING if call.send_at_ms is None else State.DELAYED for call in calls)
         return [Letter(id=letter_id, state=state) for letter_id, state in zip(ids, states, strict=True)]
 
-    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter:
+    async def accept_with_files(self, call: LetterCall, parcels: Sequence[FileParcel]) -> Letter:
         boundary = f"peik-{secrets.token_hex(16)}"
         async with contextlib.AsyncExitStack() as begun:
             # Each is opened and tried first: a file that cannot be read must not cost a request that breaks off.
@@ -127,7 +127,7 @@ class RemoteCounter:
             timeout_s=timeout_s,
         )
 
-    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page:
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LettersPage:
         query = _filter(wanted) | {"limit": str(limit)} | ({} if before is None else {"cursor": str(before)})
         return read(decode_page, await self.ask("GET", with_query("/v1/letters", query)))
 
@@ -247,7 +247,7 @@ class RemoteCounter:
         """An answer that goes on, as it comes, behind the last event. Raises the problem that it tells instead."""
         return self._open_wire().stream(path, last_id=last_id, problem=_problem)
 
-    def _open_wire(self) -> Wire:
+    def _open_wire(self) -> HttpWire:
         if self._wire is None:
             raise Unavailable(code="closed", detail="This connection to Peik is closed. Connect again.")
         return self._wire
@@ -258,7 +258,7 @@ class RemoteCounter:
 encode = msgspec.json.Encoder().encode
 
 
-def _body(call: Call) -> dict[str, object]:
+def _body(call: LetterCall) -> dict[str, object]:
     """`POST /v1/letters` of a call: only what differs from the defaults."""
     terms: dict[str, object] = {
         "bot_id": call.bot_id,
@@ -298,13 +298,13 @@ def with_query(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urllib.parse.urlencode(query)}" if query else path
 
 
-async def _begin(parcel: Parcel, begun: contextlib.AsyncExitStack) -> tuple[bytes, AsyncGenerator[bytes, None]]:
+async def _begin(parcel: FileParcel, begun: contextlib.AsyncExitStack) -> tuple[bytes, AsyncGenerator[bytes, None]]:
     """The first chunk of a file, and the rest. Raises BadInput if it cannot be read."""
     rest = await begun.enter_async_context(contextlib.aclosing(chunks(parcel)))
     return await anext(rest, b""), rest
 
 
-_Opened = Sequence[tuple[Parcel, bytes, AsyncGenerator[bytes, None]]]
+_Opened = Sequence[tuple[FileParcel, bytes, AsyncGenerator[bytes, None]]]
 
 
 async def _form(boundary: str, letter: bytes, opened: _Opened) -> AsyncGenerator[bytes, None]:

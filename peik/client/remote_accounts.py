@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from peik.accounts.feeds import Wanted
+from peik.accounts.feeds import FeedFilter
 from peik.archive.store import EventFilter, LineKind, MessageFilter
 from peik.client.remote import encode, read, with_query
 from peik.client.transport import (
@@ -31,12 +31,12 @@ from peik.client.transport import (
     decode_sessions,
     line_of,
 )
-from peik.client.wire import NOT_PEIK, Frame, frames, id_of, places_of
+from peik.client.wire import NOT_PEIK, StreamFrame, frames, id_of, places_of
 from peik.errors import BadInput, NotFound, Unavailable
 from peik.outbox.answers import rfc3339
 
 if TYPE_CHECKING:
-    from peik.client.remote import RemoteCounter
+    from peik.client.remote import RemoteTransport
 
 LIMIT = 500
 SIGN_IN_TIMEOUT_S = 90.0  # Telegram is asked, perhaps by way of a proxy
@@ -46,7 +46,7 @@ _KINDS = frozenset(LineKind)
 
 
 class RemoteAccounts:
-    def __init__(self, counter: "RemoteCounter") -> None:
+    def __init__(self, counter: "RemoteTransport") -> None:
         self._counter = counter
 
     # ---- the registry ----
@@ -196,7 +196,7 @@ class RemoteAccounts:
     # ---- what they see ----
 
     async def listen(
-        self, wanted: Wanted, *, after: Mapping[str, int] | None, reader: str | None
+        self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None
     ) -> AsyncGenerator[FeedLine, None]:
         if reader is not None:
             after = read(_decode_reader, await self._counter.ask("GET", _reader(reader))).places
@@ -239,7 +239,7 @@ class RemoteAccounts:
             pause_s = min(pause_s * 2, BACK_S_MAX)
 
 
-def _line(frame: Frame) -> FeedLine | None:
+def _line(frame: StreamFrame) -> FeedLine | None:
     """None: it tells only a place."""
     if frame.event not in _KINDS:
         return None
@@ -249,7 +249,7 @@ def _line(frame: Frame) -> FeedLine | None:
         raise Unavailable(code=NOT_PEIK, detail=f"What answers at this address is no Peik: {error}.") from None
 
 
-def _passed(frame: Frame, line: FeedLine | None, places: Mapping[str, int]) -> dict[str, int]:
+def _passed(frame: StreamFrame, line: FeedLine | None, places: Mapping[str, int]) -> dict[str, int]:
     """Which places are others behind this frame. Its id names all of them, but not every line has one."""
     if frame.id is not None:
         return {name: number for name, number in places_of(frame.id).items() if places.get(name) != number}
@@ -299,7 +299,7 @@ def _messages(wanted: MessageFilter) -> dict[str, str]:
     )
 
 
-def _wanted(wanted: Wanted) -> dict[str, str]:
+def _wanted(wanted: FeedFilter) -> dict[str, str]:
     return _told(
         {
             "session_id": wanted.session_id,

@@ -10,20 +10,20 @@ from typing import Any, Protocol
 
 import msgspec
 
-from peik.accounts.feeds import Wanted
+from peik.accounts.feeds import FeedFilter
 from peik.archive.store import Direction, EventFilter, LineKind, MessageFilter, SessionState
 from peik.client.broadcasts import BroadcastsCounter
-from peik.client.calls import Letter, Page, Parcel, QueueStats, Receipt
+from peik.client.calls import FileParcel, Letter, LettersPage, QueueStats, Receipt
 from peik.client.handlers import Handlers
 from peik.client.jobs import GivenKind, HostInfo, JobCounts, JobInfo, JobPage, JobsUsed, QueuedJob
 from peik.client.people import OutreachCounter
 from peik.jobs.service import JobRequest
 from peik.jobs.store import JobFilter
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterFilter
 
 
-class Counter(Protocol):
+class Transport(Protocol):
     """Raises what `peik.errors` draws, the same on both sides."""
 
     async def open(self) -> None: ...
@@ -36,17 +36,17 @@ class Counter(Protocol):
     async def until_stopped(self) -> None:
         """Until the process is told to end."""
 
-    async def accept(self, calls: Sequence[Call]) -> list[Letter]:
+    async def accept(self, calls: Sequence[LetterCall]) -> list[Letter]:
         """All of them in one commit, or none. They are durable when this returns."""
 
-    async def accept_with_files(self, call: Call, parcels: Sequence[Parcel]) -> Letter: ...
+    async def accept_with_files(self, call: LetterCall, parcels: Sequence[FileParcel]) -> Letter: ...
 
     async def letter(self, letter_id: int) -> Receipt: ...
 
     async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
         """The letter once it has ended, or as it stands when the time is over."""
 
-    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> Page: ...
+    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LettersPage: ...
 
     async def cancel(self, letter_id: int) -> Receipt: ...
 
@@ -120,7 +120,7 @@ class ImportedFile(msgspec.Struct, frozen=True, kw_only=True):
     user_id: int | None = None
 
 
-class Crawl(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How far a chat's history has been read backwards."""
 
     state: str  # none, running, stopped, whole
@@ -135,7 +135,7 @@ class SessionChat(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: int
     title: str
     newest_id: int | None = None
-    crawl: Crawl
+    crawl: CrawlInfo
     updated_at: datetime.datetime | None = None
 
 
@@ -287,7 +287,7 @@ class New(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str | None = None
 
 
-class AccountsCounter(Protocol):
+class AccountsTransport(Protocol):
     """Raises what `peik.errors` draws, the same on both sides; without accounts, Conflict "no_sessions"."""
 
     async def create(self, new: New) -> AccountSession: ...
@@ -349,20 +349,20 @@ class AccountsCounter(Protocol):
     async def forget_reader(self, reader: str) -> bool: ...
 
     def listen(
-        self, wanted: Wanted, *, after: Mapping[str, int] | None, reader: str | None
+        self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None
     ) -> AsyncGenerator[FeedLine, None]:
         """Until this Peik is closed. A line is confirmed for its reader when the next one is asked for."""
 
 
-class FullCounter(Counter, Protocol):
+class WholeAccountsTransport(Transport, Protocol):
     @property
-    def accounts(self) -> AccountsCounter: ...
+    def accounts(self) -> AccountsTransport: ...
 
 
 # Where the library asks about jobs: at a Peik in this process, or at one far away. One protocol for both.
 
 
-class JobsCounter(Protocol):
+class JobsTransport(Protocol):
     """Raises what `peik.errors` draws, the same on both sides."""
 
     def work(self, kind: GivenKind) -> None:
@@ -388,9 +388,9 @@ class JobsCounter(Protocol):
     async def hosts(self) -> list[HostInfo]: ...
 
 
-class WholeCounter(FullCounter, Protocol):
+class WholeJobsTransport(WholeAccountsTransport, Protocol):
     @property
-    def jobs(self) -> JobsCounter: ...
+    def jobs(self) -> JobsTransport: ...
 
     @property
     def broadcasts(self) -> BroadcastsCounter: ...

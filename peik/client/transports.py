@@ -10,7 +10,7 @@ import msgspec
 
 from peik.broadcasts.answers import broadcast_view, estimate_view, recipient_view
 from peik.broadcasts.audience import ContactAudience, ListAudience
-from peik.broadcasts.model import Broadcast, RecipientState, Step
+from peik.broadcasts.model import Broadcast, PhaseStep, RecipientState
 from peik.broadcasts.service import BroadcastRequest
 from peik.client.broadcasts import BroadcastEstimate, BroadcastInfo, RecipientInfo
 from peik.client.jobs import (
@@ -37,11 +37,11 @@ from peik.jobs.store import JobFilter
 from peik.outbox.answers import rfc3339
 
 if TYPE_CHECKING:
-    from peik.client.remote import RemoteCounter
+    from peik.client.remote import RemoteTransport
 
 
 class RemoteJobs:
-    def __init__(self, counter: "RemoteCounter") -> None:
+    def __init__(self, counter: "RemoteTransport") -> None:
         self._counter = counter
 
     def work(self, kind: GivenKind) -> None:
@@ -120,9 +120,9 @@ def _raw(value: object, name: str) -> msgspec.Raw:
 
 
 if TYPE_CHECKING:
-    from peik.app.runtime import Office
-    from peik.broadcasts.service import BroadcastsDesk
-    from peik.client.remote import RemoteCounter
+    from peik.app.runtime import Runtime
+    from peik.broadcasts.service import BroadcastService
+    from peik.client.remote import RemoteTransport
 
 
 class _Found(msgspec.Struct):
@@ -146,7 +146,7 @@ _decode_preview = msgspec.json.Decoder(_Preview).decode
 
 
 class LocalBroadcasts:
-    def __init__(self, office: "Callable[[], Office]") -> None:
+    def __init__(self, office: "Callable[[], Runtime]") -> None:
         """`office` raises Unavailable once it is closed."""
         self._office = office
 
@@ -160,19 +160,19 @@ class LocalBroadcasts:
         bot_ids = None if bot_id is None else frozenset({bot_id})
         return [self._shown(one) for one in await self._desk.find(bot_ids=bot_ids, before=before, limit=limit)]
 
-    async def step(self, broadcast_id: str, step: Step, *, at_ms: int | None) -> BroadcastInfo:
+    async def step(self, broadcast_id: str, step: PhaseStep, *, at_ms: int | None) -> BroadcastInfo:
         desk = self._desk
         match step:
-            case Step.START:
+            case PhaseStep.START:
                 return self._shown(await desk.start(broadcast_id, at_ms=at_ms))
-            case Step.PAUSE:
+            case PhaseStep.PAUSE:
                 return self._shown(await desk.pause(broadcast_id))
-            case Step.RESUME:
+            case PhaseStep.RESUME:
                 return self._shown(await desk.resume(broadcast_id))
-            case Step.CANCEL:
+            case PhaseStep.CANCEL:
                 return self._shown(await desk.cancel(broadcast_id))
             case _:
-                assert step is Step.RECALL, step
+                assert step is PhaseStep.RECALL, step
                 return self._shown(await desk.recall(broadcast_id))
 
     async def estimate(self, broadcast_id: str) -> BroadcastEstimate:
@@ -192,7 +192,7 @@ class LocalBroadcasts:
         await self._desk.delete(broadcast_id)
 
     @property
-    def _desk(self) -> "BroadcastsDesk":
+    def _desk(self) -> "BroadcastService":
         return self._office().broadcasts
 
     def _shown(self, found: Broadcast) -> BroadcastInfo:
@@ -201,7 +201,7 @@ class LocalBroadcasts:
 
 
 class RemoteBroadcasts:
-    def __init__(self, counter: "RemoteCounter") -> None:
+    def __init__(self, counter: "RemoteTransport") -> None:
         self._counter = counter
 
     async def create(self, request: BroadcastRequest) -> BroadcastInfo:
@@ -216,7 +216,7 @@ class RemoteBroadcasts:
         query = {name: str(value) for name, value in told.items() if value is not None}
         return read(_decode_found, await self._counter.ask("GET", with_query(_PATH, query))).broadcasts
 
-    async def step(self, broadcast_id: str, step: Step, *, at_ms: int | None) -> BroadcastInfo:
+    async def step(self, broadcast_id: str, step: PhaseStep, *, at_ms: int | None) -> BroadcastInfo:
         body = b"" if at_ms is None else encode({"send_at": rfc3339(at_ms)})
         return read(_decode, await self._counter.ask("POST", f"{_PATH}/{broadcast_id}/{step}", body=body))
 

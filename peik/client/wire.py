@@ -16,8 +16,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from peik.core.outcome import Reply
 from peik.errors import BadInput, Unavailable
 from peik.telegram.connect import detail_of, direct
-from peik.telegram.http import HEAD_BYTES_MAX, Connection, Garbled, reason_of
-from peik.telegram.push import Asked, Warm
+from peik.telegram.http import HEAD_BYTES_MAX, GarbledAnswer, HttpConnection, reason_of
+from peik.telegram.push import ConnectionPool, PoolRequest
 
 # Reading an HTTP/1.1 answer that goes on: bytes in, the body as far as it has come out. It has no socket and never
 # waits.
@@ -44,13 +44,13 @@ class StreamedAnswer:
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
-            raise Garbled(f"the answer is not HTTP: {error}") from None
+            raise GarbledAnswer(f"the answer is not HTTP: {error}") from None
         body = b"".join(self._chunks)
         self._chunks.clear()
         if self.status not in (0, 200):
             self.refusal += body
         if len(self.refusal) > REFUSAL_BYTES_MAX or (not self.status and self._head_bytes > HEAD_BYTES_MAX):
-            raise Garbled("the answer is too large")
+            raise GarbledAnswer("the answer is too large")
         return body
 
     # What the parser tells us.
@@ -72,7 +72,7 @@ SILENCE_S_MAX = 50.0  # Peik's streams say something every 15 seconds
 READ_BYTES = 64 * 1024
 
 
-class Wire:
+class HttpWire:
     """Made inside the running loop that it then belongs to."""
 
     def __init__(self, url: str, *, key: str, ssl_context: ssl.SSLContext | None = None) -> None:
@@ -82,7 +82,9 @@ class Wire:
         self._loop = asyncio.get_running_loop()
         if root.is_tls and ssl_context is None:
             ssl_context = ssl.create_default_context()
-        self._warm = Warm(direct(host=root.host, port=root.port, ssl_context=ssl_context if root.is_tls else None))
+        self._warm = ConnectionPool(
+            direct(host=root.host, port=root.port, ssl_context=ssl_context if root.is_tls else None)
+        )
         self._path = root.path
         self._head = f"Host: {root.host_header}\r\nAuthorization: Bearer {_checked_key(key)}\r\n".encode()
         self._streams: set[asyncio.Transport] = set()
@@ -101,7 +103,7 @@ class Wire:
         head = f"{verb} {self._path}{path} HTTP/1.1\r\n".encode() + self._head
         framing = "Transfer-Encoding: chunked" if stream is not None else f"Content-Length: {len(body)}"
         payload = head + f"Content-Type: {content_type}\r\n{framing}\r\n\r\n".encode() + body
-        asked = Asked(payload, self._loop, is_written=stream is None)
+        asked = PoolRequest(payload, self._loop, is_written=stream is None)
         try:
             connection = await self._warm.begin(asked)
         except (OSError, UnicodeError) as error:
@@ -148,7 +150,7 @@ class Wire:
                     yield chunk
             if answer.status != 200:
                 raise problem(Reply(status=answer.status, body=answer.refusal))
-        except (OSError, Garbled) as error:  # TimeoutError is among them
+        except (OSError, GarbledAnswer) as error:  # TimeoutError is among them
             raise self._broken(reason_of(error)) from None
         finally:
             self._streams.discard(writable)
@@ -176,7 +178,7 @@ class Wire:
         await self._warm.close()
 
 
-async def _pour(stream: AsyncGenerator[bytes, None], connection: Connection, asked: Asked) -> None:
+async def _pour(stream: AsyncGenerator[bytes, None], connection: HttpConnection, asked: PoolRequest) -> None:
     """Write the body as fast as Peik takes it, unless it answers before."""
     async with contextlib.aclosing(stream) as chunks, asyncio.timeout(STALL_S_MAX) as stall:
         async for chunk in chunks:
@@ -225,14 +227,14 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a session id that may stand in an id as it is
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class StreamFrame(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     data: str
     id: str | None  # of this frame; None: it had none
     number: int  # the line's own, which is Peik's addition; 0: it has none
 
 
-async def frames(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Frame, None]:
+async def frames(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[StreamFrame, None]:
     """Also those that only tell an id. A frame that is cut off is none. Raises Unavailable if this cannot be a stream."""
     rest = b""
     async with aclosing(chunks):
@@ -246,7 +248,7 @@ async def frames(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Frame, N
                 raise Unavailable(code=NOT_PEIK, detail="What answers at this address is no stream of Peik's.")
 
 
-def _frame(text: str) -> Frame | None:
+def _frame(text: str) -> StreamFrame | None:
     """Peik writes one line of data, and ends lines with LF."""
     fields: dict[str, str] = {}
     for line in text.split("\n"):
@@ -255,7 +257,7 @@ def _frame(text: str) -> Frame | None:
     if "data" not in fields and "id" not in fields:
         return None
     number = fields.get("number", "")
-    return Frame(
+    return StreamFrame(
         event=fields.get("event", ""),
         data=fields.get("data", ""),
         id=fields.get("id"),

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from peik.core.documents import Contact, ContactFilter, ContactStore
 from peik.errors import BadInput, NotFound
 from peik.outbox.answers import rfc3339
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.web.access import Access
 from peik.web.bodies import instant_ms, parse_id
 from peik.web.queries import WORD_CHARS_MAX, read_limit
@@ -23,7 +23,7 @@ LANGUAGES = ("en", "fa", "ru", "uz", "ar", "tr", "es", "pt", "de", "fr", "it", "
 
 
 class ContactRoutes:
-    def __init__(self, desk: Desk, contacts: ContactStore, access: Access) -> None:
+    def __init__(self, desk: OutboxService, contacts: ContactStore, access: Access) -> None:
         self._desk = desk
         self._contacts = contacts
         self._access = access

@@ -16,7 +16,7 @@ from peik.core.documents import Contact, ContactStore
 from peik.core.events import Arrived, Event, Events, StoreFailed, Surprise
 from peik.errors import NotFound, Problem, StoreUnavailable, described
 from peik.inbox.store import InboxStore
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 PAGE = 500
 GATHER_S = 0.2  # between two looks: a busy bot's updates are taken up in batches, and cost the intake next to nothing
@@ -25,7 +25,7 @@ RETRY_S = 2.0
 Witness = Callable[[Arrival, Sighting], Awaitable[None]]
 
 
-class Census:
+class ContactCollector:
     def __init__(
         self,
         *,
@@ -40,7 +40,7 @@ class Census:
         self._events = events
         self._served = served
         self._witnesses = witnesses
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._waiting: set[int] = set()  # bots to which something came that was not looked at
         self._task: asyncio.Task[None] | None = None
         events.listen(self._listen, Arrived)

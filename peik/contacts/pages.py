@@ -15,7 +15,7 @@ from peik.inbox.pages import ArrivalLine, arrival_lines
 from peik.inbox.store import ArrivalFilter
 from peik.outbox.pages import lines_of
 from peik.outbox.pages_lanes import hold_ms
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord, ChatRecord, LetterFilter
 from peik.web.bodies import parse_id
 from peik.web.dashboard.board import Board, Page, Visitor, own_path
@@ -29,11 +29,11 @@ _DIGITS_MAX = 18  # fits into 64 bits, and is longer than any chat's number
 _NAME_CHARS_MAX = 64
 
 
-async def records_of(desk: Desk, bot_id: int, chats: Sequence[Chat]) -> list[ChatRecord | None]:
+async def records_of(desk: OutboxService, bot_id: int, chats: Sequence[Chat]) -> list[ChatRecord | None]:
     return list(await asyncio.gather(*(record_of(desk, bot_id, chat) for chat in chats)))
 
 
-async def record_of(desk: Desk, bot_id: int, chat: Chat) -> ChatRecord | None:
+async def record_of(desk: OutboxService, bot_id: int, chat: Chat) -> ChatRecord | None:
     for after in places_before(chat):
         for record in await desk.chats(bot_id, after=after, limit=1):
             if record.chat == chat:

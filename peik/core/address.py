@@ -28,7 +28,7 @@ _METADATA = tuple(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200",
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Reach(enum.IntEnum):
+class AddressReach(enum.IntEnum):
     """How far somebody's addresses may lead. Each includes those before it."""
 
     PUBLIC = 0  # the open internet
@@ -36,12 +36,12 @@ class Reach(enum.IntEnum):
     ANYWHERE = 2  # link-local addresses as well, and the metadata services of clouds
 
     @classmethod
-    def private(cls, is_allowed: bool, /) -> "Reach":
+    def private(cls, is_allowed: bool, /) -> "AddressReach":
         """Of a setting that allows all or nothing."""
         return cls.ANYWHERE if is_allowed else cls.PUBLIC
 
 
-def read_address(text: str, *, reach: Reach, hint: str = "PEIK_HOOKS_ALLOW_PRIVATE=on allows it.") -> str:
+def read_address(text: str, *, reach: AddressReach, hint: str = "PEIK_HOOKS_ALLOW_PRIVATE=on allows it.") -> str:
     """A webhook's address in its one form: lower-case host, a path, no fragment. `hint`: what allows one that leads too far.
     Raises BadInput."""
     if len(text) > URL_CHARS_MAX or not _PLAIN.fullmatch(text):
@@ -65,7 +65,7 @@ def read_address(text: str, *, reach: Reach, hint: str = "PEIK_HOOKS_ALLOW_PRIVA
     return f"{parts.scheme}://{place}{parts.path or '/'}{query}"
 
 
-def _host(host: str) -> tuple[str, Reach]:
+def _host(host: str) -> tuple[str, AddressReach]:
     """The host as it is written in an address, and what it needs as far as that is known without asking."""
     if ":" in host:
         ip = _literal(host)
@@ -76,7 +76,7 @@ def _host(host: str) -> tuple[str, Reach]:
     if not _NAME.fullmatch(host):
         raise _bad("its host is not a name or an address")
     is_here = re.fullmatch(r"(.+\.)?localhost\.?", host) is not None
-    return host, Reach.INSIDE if is_here else Reach.PUBLIC
+    return host, AddressReach.INSIDE if is_here else AddressReach.PUBLIC
 
 
 def _literal(host: str) -> Ip:
@@ -86,22 +86,22 @@ def _literal(host: str) -> Ip:
         raise _bad("its host is not an address; IPv4 is written as four numbers") from None
 
 
-def reach_of(ip: Ip) -> Reach:
+def reach_of(ip: Ip) -> AddressReach:
     """What it takes to speak to an address, also when it stands within another."""
     if isinstance(ip, ipaddress.IPv6Address):
         if ip.scope_id is not None:
-            return Reach.ANYWHERE
+            return AddressReach.ANYWHERE
         inner = ip.ipv4_mapped or ip.sixtofour
         if inner is None and ip in _NAT64:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             return reach_of(inner)
         if ip.teredo is not None:
-            return Reach.ANYWHERE
+            return AddressReach.ANYWHERE
     if ip.is_link_local or ip in _METADATA or ip in _PROTOCOLS:
-        return Reach.ANYWHERE
+        return AddressReach.ANYWHERE
     is_strange = ip.is_multicast or ip.is_reserved or ip.is_unspecified or getattr(ip, "is_site_local", False)
-    return Reach.PUBLIC if ip.is_global and not is_strange else Reach.INSIDE
+    return AddressReach.PUBLIC if ip.is_global and not is_strange else AddressReach.INSIDE
 
 
 def _bad(why: str) -> BadInput:

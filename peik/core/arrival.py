@@ -301,7 +301,7 @@ def opens_chat(update: Update) -> bool | None:
 Span = tuple[int, int]  # (first, last), both included
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Everything up to `watermark` is over, and so are the spans above it: apart, in order, and not touching it."""
 
     watermark: int
@@ -311,10 +311,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return number <= self.watermark or any(first <= number <= last for first, last in self.spans)
 
 
-def advanced(progress: Progress, over: Iterable[Span]) -> Progress:
+def advanced(progress: ConsumerProgress, over: Iterable[Span]) -> ConsumerProgress:
     """Progress after these are over too. It never goes back."""
     (_, watermark), *rest = joined([(0, progress.watermark), *progress.spans, *over])
-    return Progress(watermark=watermark, spans=tuple(rest))
+    return ConsumerProgress(watermark=watermark, spans=tuple(rest))
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:

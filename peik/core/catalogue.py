@@ -30,7 +30,7 @@ class Scope(enum.Enum):
     BOT = "bot"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
     code: int  # 0: any
     words: str  # a regular expression, searched in the lower-cased description
     verdict: Verdict
@@ -40,15 +40,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-def _row(code: int, words: str, verdict: Verdict, scope: Scope, advice: str, **more: object) -> Entry:
-    return Entry(code=code, words=words, verdict=verdict, scope=scope, advice=advice, **more)  # type: ignore[arg-type]
+def _row(code: int, words: str, verdict: Verdict, scope: Scope, advice: str, **more: object) -> CatalogueEntry:
+    return CatalogueEntry(code=code, words=words, verdict=verdict, scope=scope, advice=advice, **more)  # type: ignore[arg-type]
 
 
 _M, _C, _B = Scope.MESSAGE, Scope.CHAT, Scope.BOT
 _FINAL, _PASSING = Verdict.FINAL, Verdict.PASSING
 _NOT_A_SEND = r"^(?!send)"
 
-CATALOGUE: tuple[Entry, ...] = (
+CATALOGUE: tuple[CatalogueEntry, ...] = (
     # -- quotes the text of the message, and so whatever somebody wrote into it: no row below may be found in there
     _row(400, r"^(bad request: )?can't parse entities", _FINAL, _M, "The markup is broken: escape it, or send plain text."),
     # -- already so: the world is as the caller wants it
@@ -114,13 +114,13 @@ CATALOGUE: tuple[Entry, ...] = (
 
 _COMPILED = tuple((entry, re.compile(entry.words), re.compile(entry.methods, re.IGNORECASE)) for entry in CATALOGUE)
 
-_UNKNOWN_SERVER_ERROR = Entry(
+_UNKNOWN_SERVER_ERROR = CatalogueEntry(
     code=0, words="", verdict=Verdict.UNCERTAIN, advice="An error that Peik does not know yet; it may have arrived."
 )
-_UNKNOWN_REFUSAL = Entry(code=0, words="", verdict=Verdict.FINAL, advice="Telegram refused it.")
+_UNKNOWN_REFUSAL = CatalogueEntry(code=0, words="", verdict=Verdict.FINAL, advice="Telegram refused it.")
 
 
-def look_up(*, code: int, words: str, method: str) -> Entry:
+def look_up(*, code: int, words: str, method: str) -> CatalogueEntry:
     """The row that fits. There is always one: an unknown 5xx is uncertain, any other unknown code is final."""
     lowered = words.lower()
     for entry, words_form, method_form in _COMPILED:

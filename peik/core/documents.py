@@ -18,7 +18,7 @@ FILINGS_MAX = 5_000  # in one commit
 FILED_BYTES_MAX = 32 * 1024 * 1024  # in one commit
 
 
-class Paper(msgspec.Struct, frozen=True, kw_only=True):
+class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     shelf: str
     key: str  # printable ASCII, as the shelf is; papers of a shelf are ordered by it, byte by byte
     body: str  # JSON
@@ -35,7 +35,7 @@ class Filing(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
 
 
-class PaperStore(Protocol):
+class DocumentStore(Protocol):
     """Every method that writes answers after a durable commit, or raises StoreUnavailable."""
 
     async def file(self, filings: Sequence[Filing]) -> None:
@@ -43,14 +43,14 @@ class PaperStore(Protocol):
         BadInput (`bad_paper`) if one breaks a bound. Of several filings of one paper in one call the last counts, as one change;
         only the first may expect a version. After InDoubt it may be there: look, or file again what expects a version."""
 
-    async def paper(self, shelf: str, key: str) -> Paper | None: ...
+    async def paper(self, shelf: str, key: str) -> StoredDocument | None: ...
 
-    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, Paper]:
+    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
         """Those that are there."""
 
     async def papers(
         self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
-    ) -> list[Paper]:
+    ) -> list[StoredDocument]:
         """In the order of keys, beginning behind `after` and up to `until`; both are left out. Backwards, from the end down,
         `after` is the upper bound and `until` the lower one. None: from one end to the other."""
 
@@ -149,7 +149,7 @@ class ContactStore(Protocol):
 Name = tuple[str, str]  # shelf, key
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentChange(msgspec.Struct, frozen=True, kw_only=True):
     """What one commit does to one paper. `body` None takes it away."""
 
     shelf: str
@@ -162,18 +162,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return self.shelf, self.key
 
 
-def changes_of(filings: Sequence[Filing]) -> list[Change]:
+def changes_of(filings: Sequence[Filing]) -> list[DocumentChange]:
     """One for each paper, in the order in which they were first named. Raises BadInput for what no store would keep."""
     if len(filings) > FILINGS_MAX:
         raise _bad(f"{len(filings)} papers are too many for one commit: {FILINGS_MAX} at most.")
-    changes: dict[Name, Change] = {}
+    changes: dict[Name, DocumentChange] = {}
     size_bytes = 0
     for filing in filings:
         size_bytes += _checked_bytes(filing)
         before = changes.get((filing.shelf, filing.key))
         if before is not None and filing.version is not None:
             raise _bad(f"Of several filings of {filing.shelf}/{filing.key} only the first may expect a version.")
-        changes[filing.shelf, filing.key] = Change(
+        changes[filing.shelf, filing.key] = DocumentChange(
             shelf=filing.shelf,
             key=filing.key,
             body=filing.body,
@@ -184,7 +184,7 @@ def changes_of(filings: Sequence[Filing]) -> list[Change]:
     return list(changes.values())
 
 
-def check_expected(changes: Sequence[Change], versions: Mapping[Name, int]) -> None:
+def check_expected(changes: Sequence[DocumentChange], versions: Mapping[Name, int]) -> None:
     """Raises Conflict if one of the papers is not as it was expected to be. One that has no version is not there."""
     for change in changes:
         if change.expected is not None and change.expected != versions.get(change.name, 0):

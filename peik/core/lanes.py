@@ -26,7 +26,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     letters_per_lane: int = 16
 
 
-class Place(enum.Enum):
+class LanePlace(enum.Enum):
     READY = "ready"  # in a ready queue
     TIMED = "timed"  # waits for an instant
     FLYING = "flying"  # its head is being marked or sent
@@ -35,7 +35,7 @@ class Place(enum.Enum):
 
 
 # By themselves: an enum's member costs ten times as much when it is asked of its class, and lanes ask at every step.
-_READY, _TIMED, _FLYING, _LOADING, _RESTING = Place
+_READY, _TIMED, _FLYING, _LOADING, _RESTING = LanePlace
 
 
 class Lane:

@@ -13,7 +13,7 @@ from peik.core.arrival import Arrival, Span, spans_of
 # him.
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class MissedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A missed message or press, with what is needed to tell its sender. `content` names a kind of media, or is "text"."""
 
     number: int
@@ -86,7 +86,7 @@ CONTENTS = (
 )  # fmt: skip
 
 
-def read_wish(arrival: Arrival, *, bot_id: int, username: str | None, began_at_ms: int) -> Wish | None:
+def read_wish(arrival: Arrival, *, bot_id: int, username: str | None, began_at_ms: int) -> MissedMessage | None:
     """The wish in a message, an edit or a press. None: it is a fact, or nothing that we can read."""
     if arrival.type == "callback_query":
         return _read_press(arrival)
@@ -97,7 +97,7 @@ def read_wish(arrival: Arrival, *, bot_id: int, username: str | None, began_at_m
         return None
     if arrival.type == "edited_message" and (message.date + 1) * 1000 <= began_at_ms:
         return None  # a change to something that was there before the outage
-    return Wish(
+    return MissedMessage(
         number=arrival.number,
         chat=message.chat.id,
         may_tell=_may_tell(message, bot_id=bot_id, username=username),
@@ -116,13 +116,13 @@ def read_standing(arrival: Arrival) -> tuple[int, bool] | None:
     return None if change is None else (change.chat.id, change.new_chat_member.status not in ("kicked", "left"))
 
 
-def _read_press(arrival: Arrival) -> Wish | None:
+def _read_press(arrival: Arrival) -> MissedMessage | None:
     press = _read(arrival, _decode_press)
     if press is None:
         return None
     message = press.message
     # Without a message it was pressed under an inline result somewhere: its sender may never have met the bot.
-    return Wish(
+    return MissedMessage(
         number=arrival.number,
         chat=press.sender.id if message is None else message.chat.id,
         may_tell=message is not None and message.chat.type != "channel" and not press.sender.is_bot,
@@ -243,18 +243,18 @@ def is_missed(arrival: Arrival, absence: Absence) -> bool:
     return absence.ended_at_ms - max(since_ms, absence.began_at_ms) > absence.missed_after_ms
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class MissedNotice(msgspec.Struct, frozen=True, kw_only=True):
     """One chat's notice: of its first message, or of its first press if it has no messages, and how many more there are."""
 
-    first: Wish
+    first: MissedMessage
     more: int
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class MissedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done about a range of arrivals. `over` are not handed on."""
 
     over: list[Span]
-    notices: list[Notice]
+    notices: list[MissedNotice]
     missed: int
     handed: int
 
@@ -264,17 +264,17 @@ class _Told:
 
     __slots__ = ("count", "first", "numbers")
 
-    def __init__(self, first: Wish) -> None:
+    def __init__(self, first: MissedMessage) -> None:
         self.first = first
         self.count = 0
         self.numbers: list[int] = []
 
-    def add(self, wish: Wish) -> None:
+    def add(self, wish: MissedMessage) -> None:
         self.count += 1
         self.numbers.append(wish.number)
 
 
-class Ledger:
+class MissedLedger:
     """Takes a bot's open arrivals in the order of their numbers, and says in the end what becomes of them."""
 
     def __init__(
@@ -295,7 +295,7 @@ class Ledger:
         self._gone: set[int] = set()  # chats that the bot was thrown out of, or that blocked it
         self._left: list[int] = []
         self._missed = 0
-        self.presses: list[Wish] = []  # to be answered, if that is still possible
+        self.presses: list[MissedMessage] = []  # to be answered, if that is still possible
 
     @property
     def chats(self) -> int:
@@ -309,7 +309,7 @@ class Ledger:
             return
         self._missed += 1
         nature = _NATURES.get(arrival.type, Nature.FACT)
-        wish: Wish | None = None
+        wish: MissedMessage | None = None
         if nature in (Nature.WISH, Nature.PRESS) and self._policy is not Policy.PROCESS:
             wish = read_wish(
                 arrival, bot_id=self._bot_id, username=self._username, began_at_ms=self._absence.began_at_ms
@@ -329,7 +329,7 @@ class Ledger:
             arrival.received_at_ms <= earlier.ended_at_ms and is_missed(arrival, earlier) for earlier in self._earlier
         )
 
-    def _note(self, wish: Wish, kind: str) -> None:
+    def _note(self, wish: MissedMessage, kind: str) -> None:
         self._gone.discard(wish.chat)  # who writes has unblocked the bot
         if kind == "callback_query":
             self.presses.append(wish)
@@ -347,7 +347,7 @@ class Ledger:
             chat, is_inside = standing
             (self._gone.discard if is_inside else self._gone.add)(chat)
 
-    def close(self, answered: Collection[int] = ()) -> Verdict:
+    def close(self, answered: Collection[int] = ()) -> MissedVerdict:
         """The end of the range. `answered`: the numbers of presses whose sender has been told by an alert.
 
         Where nobody can be told, what came is handed on instead: nothing is lost in silence.
@@ -362,6 +362,6 @@ class Ledger:
         notices = []
         for chat, told in self._chats.items():
             if chat not in self._gone:
-                notices.append(Notice(first=told.first, more=told.count - 1))
+                notices.append(MissedNotice(first=told.first, more=told.count - 1))
                 over += told.numbers if is_instead else []
-        return Verdict(over=spans_of(over), notices=notices, missed=self._missed, handed=self._missed - len(over))
+        return MissedVerdict(over=spans_of(over), notices=notices, missed=self._missed, handed=self._missed - len(over))

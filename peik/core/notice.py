@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from peik.core.missed import Notice
+from peik.core.missed import MissedNotice
 
 # The words in which people hear how their job goes, of one language.
 
@@ -79,7 +79,7 @@ SENTENCE_MAX = 2000  # with quote and figures it still fits into one message
 OTHER = "other"
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoticeWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One language. Of forms for numbers there are one, two (1, others) or three (1, 2, 5 as in Russian)."""
 
     again_one: str
@@ -106,16 +106,16 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     """Every language that notices can be written in."""
 
     default: str
-    languages: Mapping[str, Words]
+    languages: Mapping[str, NoticeWords]
 
-    def words(self, language_code: str | None) -> Words:
+    def words(self, language_code: str | None) -> NoticeWords:
         """fa-IR finds fa; what is not known finds the default."""
         code = (language_code or "").lower().replace("_", "-")
         found = self.languages.get(code) or self.languages.get(code.partition("-")[0])
         return self.languages[self.default] if found is None else found
 
 
-def notice_text(notice: Notice, words: Words, *, is_handled: bool, away_s: float) -> str:
+def notice_text(notice: MissedNotice, words: NoticeWords, *, is_handled: bool, away_s: float) -> str:
     """A chat's notice. `is_handled`: what was missed is being handled now; else it has to be sent again."""
     how = "press" if notice.first.query_id is not None else "many" if notice.more else "one"
     template: str = getattr(words, f"{'now' if is_handled else 'again'}_{how}")
@@ -128,18 +128,18 @@ def notice_text(notice: Notice, words: Words, *, is_handled: bool, away_s: float
     )
 
 
-def alert_text(words: Words, *, is_handled: bool, away_s: float) -> str:
+def alert_text(words: NoticeWords, *, is_handled: bool, away_s: float) -> str:
     """The answer to a press, which Telegram shows in a small window."""
     filled = _filled(words.alert_now if is_handled else words.alert_again, words, away=away_words(away_s, words))
     return filled[:ALERT_MAX]
 
 
-def limited_text(words: Words) -> str:
+def limited_text(words: NoticeWords) -> str:
     """For somebody who writes faster than is handed on."""
     return _filled(words.limited, words)
 
 
-def away_words(away_s: float, words: Words) -> str:
+def away_words(away_s: float, words: NoticeWords) -> str:
     """About how long: minutes up to an hour and a half, hours up to a day and a half, then days."""
     if away_s < 90 * 60:
         return counted(max(round(away_s / 60), 1), words.minutes, words)
@@ -148,7 +148,7 @@ def away_words(away_s: float, words: Words) -> str:
     return counted(round(away_s / 86400), words.days, words)
 
 
-def counted(count: int, forms: Sequence[str], words: Words) -> str:
+def counted(count: int, forms: Sequence[str], words: NoticeWords) -> str:
     """A number with its noun in the right form and the language's own digits."""
     shown = str(count).translate({ord("0") + place: digit for place, digit in enumerate(words.digits)})
     return put_in(forms[_form(count, len(forms))], {"n": shown})
@@ -184,7 +184,7 @@ def places_of(template: str) -> list[str]:
 # ---- quotes ----
 
 
-def quoted(text: str | None, content: str, words: Words) -> str:
+def quoted(text: str | None, content: str, words: NoticeWords) -> str:
     """The beginning of a message between quotation marks, isolated; or what kind of media it was."""
     plain = one_line(text or "")
     if not plain:
@@ -241,11 +241,11 @@ def _joins(point: str) -> bool:
 # ---- directions ----
 
 
-def _filled(template: str, words: Words, **values: str) -> str:
+def _filled(template: str, words: NoticeWords, **values: str) -> str:
     return directed(put_in(template, values).strip(), words)
 
 
-def directed(text: str, words: Words) -> str:
+def directed(text: str, words: NoticeWords) -> str:
     """The text with every line in the language's direction."""
     return "\n".join(map(_pointed, text.split("\n"))) if words.is_rtl else text
 

@@ -35,11 +35,11 @@ class Unclear(msgspec.Struct, frozen=True):
     """The ids do not allow to know whether anything is missing."""
 
 
-class Reset(msgspec.Struct, frozen=True):
+class IdsReset(msgspec.Struct, frozen=True):
     """The numbering began anew, lower: another epoch."""
 
 
-Reading = Continuous | Gap | Unclear | Reset
+Reading = Continuous | Gap | Unclear | IdsReset
 
 
 def read_ids(
@@ -53,7 +53,7 @@ def read_ids(
     if expected is None:
         return Unclear()
     if ids[0] < expected:
-        return Reset()
+        return IdsReset()
     missing = ids[-1] - expected + 1 - len(ids)
     if missing <= 0:
         return Continuous()

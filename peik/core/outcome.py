@@ -4,10 +4,10 @@ import enum
 
 import msgspec
 
-from peik.core.catalogue import Entry, Scope, Verdict, look_up
+from peik.core.catalogue import CatalogueEntry, Scope, Verdict, look_up
 
 
-class Fault(enum.StrEnum):
+class NetworkFault(enum.StrEnum):
     """How a try ended without an answer. The first group cannot have reached Telegram."""
 
     DNS = "dns"
@@ -33,7 +33,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: int = 0
     body: bytes = b""
     retry_after_s: int | None = None  # of the header; what Telegram asks for is in the body as well
-    fault: Fault | None = None
+    fault: NetworkFault | None = None
     left: bool = True
     detail: str = ""
 
@@ -110,7 +110,7 @@ class _Beside(msgspec.Struct):
     parameters: msgspec.Raw = msgspec.Raw(b"")
 
 
-_SPOILED = Fault.SPOILED
+_SPOILED = NetworkFault.SPOILED
 _decode = msgspec.json.Decoder(_Envelope).decode
 _decode_beside = msgspec.json.Decoder(_Beside).decode
 
@@ -127,7 +127,7 @@ def judge(reply: Reply, *, method: str, was_uncertain: bool = False, had_server_
     if reply.fault is _SPOILED:
         return Refused(code=0, words=reply.detail, advice="Send it anew.", scope=Scope.MESSAGE)
     if reply.status == 0 or not reply.left:  # an answer to nothing is no answer
-        why = f"{reply.fault}: {reply.detail}" if reply.detail else str(reply.fault or Fault.RESET)
+        why = f"{reply.fault}: {reply.detail}" if reply.detail else str(reply.fault or NetworkFault.RESET)
         return Uncertain(why=why) if reply.left else Unsent(why=why)
     try:
         reply.body.decode()  # msgspec looks only into what it decodes, and the result is kept as it came
@@ -169,7 +169,9 @@ def _judge_foreign(reply: Reply, *, had_server_error: bool) -> Outcome:
     return Uncertain(why=f"HTTP {reply.status} that is not Telegram's", code=reply.status)
 
 
-def _apply(entry: Entry, answer: _Envelope, *, code: int, was_uncertain: bool, had_server_error: bool) -> Outcome:
+def _apply(
+    entry: CatalogueEntry, answer: _Envelope, *, code: int, was_uncertain: bool, had_server_error: bool
+) -> Outcome:
     words = answer.description or f"HTTP {code}"
     parameters = answer.parameters or _Parameters()
     refused = Refused(code=code, words=words, advice=entry.advice, scope=entry.scope)

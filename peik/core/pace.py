@@ -13,7 +13,7 @@ from peik.core.catalogue import Scope
 from peik.core.letter import Chat
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PaceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Telegram's figures as we start with them; settable per bot."""
 
     is_on: bool = True
@@ -25,12 +25,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     group_per_min: int = 20
 
 
-NO_LIMITS = Limits(is_on=False)
+NO_LIMITS = PaceLimits(is_on=False)
 
 # Telegram tells no figures for accounts and bans those that behave like machines (waits of 23 minutes and of hours
 # were seen: docs/telegram.md, Too many requests). So an account writes as a quick person does: bulk at 20 a minute, answers at
 # one a second and never faster, half of a bot's pace in groups.
-ACCOUNT_LIMITS = Limits(
+ACCOUNT_LIMITS = PaceLimits(
     bulk_per_s=1 / 3,
     interactive_per_s=1.0,
     interactive_per_s_max=1.0,
@@ -136,7 +136,7 @@ def has_chat_pace(chat: Chat) -> bool:
 class Pace:
     """One bot's pace. Ask `bot_ready_at` and `chat_ready_at`, then `spend` right before a try."""
 
-    def __init__(self, limits: Limits, *, now: float) -> None:
+    def __init__(self, limits: PaceLimits, *, now: float) -> None:
         self._limits = limits
         self._bulk_rate = _Rate(limits.bulk_per_s)
         self._interactive_rate = _Rate(limits.interactive_per_s, ceiling=limits.interactive_per_s_max)
@@ -149,7 +149,7 @@ class Pace:
         self._bot_held_until = _NEVER
         self._suspect: tuple[Chat, float] | None = None
 
-    def change(self, limits: Limits, now: float) -> None:
+    def change(self, limits: PaceLimits, now: float) -> None:
         """Other figures by hand, from now on. Holds, what was spent and what was learned stay: Telegram does not forget them."""
         if not self._limits.is_on:  # nobody counted: begin with empty bursts, as at a start
             self._bulk.empty_at = self._bulk_turn_at = self._interactive.empty_at = now

@@ -94,7 +94,7 @@ USER_BURST_S = 10.0  # a user may have saved up so much of his rate
 REMEMBERED_MIN = 4096  # users, before those whose buckets are full again are forgotten
 
 
-class Bucket:
+class RateBucket:
     """So many a second, and at once no more than `burst`. A rate of 0 is no limit."""
 
     __slots__ = ("_at", "_burst", "_level", "_rate")
@@ -129,7 +129,7 @@ class UserQuota:
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._burst = max(USER_BURST_MIN, USER_BURST_S * rate)
-        self._buckets: dict[int, Bucket] = {}
+        self._buckets: dict[int, RateBucket] = {}
         self._limited: set[int] = set()
         self._forget_at = REMEMBERED_MIN
 
@@ -142,7 +142,7 @@ class UserQuota:
             return
         bucket = self._buckets.get(user_id)
         if bucket is None:
-            bucket = self._buckets[user_id] = Bucket(self._rate, burst=self._burst)
+            bucket = self._buckets[user_id] = RateBucket(self._rate, burst=self._burst)
         elif bucket.is_full(now):
             self._limited.discard(user_id)  # he has been calm since
         bucket.spend(now)

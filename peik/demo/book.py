@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from peik.demo import narration
-from peik.demo.calls import Arrival, Fate, Stats, Unanswered
-from peik.demo.stage import Stage
+from peik.demo.calls import DemoArrival, DemoFate, DemoStats, Unanswered
+from peik.demo.stage import DemoStage
 
 KEPT_S = 120.0  # how long a letter that has ended is still looked at: a repeat would have come by then
 
@@ -21,14 +21,14 @@ class Promise(msgspec.Struct):
     text: str
     is_plain: bool  # of normal priority: only these must keep their order among each other
     promised_at: float
-    fate: Fate | None = None
+    fate: DemoFate | None = None
 
     @property
     def has_ended(self) -> bool:
         return self.fate is not None and self.fate.is_final
 
 
-class Counts(msgspec.Struct, kw_only=True):
+class DemoCounts(msgspec.Struct, kw_only=True):
     accepted: int = 0
     delivered: int = 0
     failed: int = 0  # reported as failed; some may have arrived, if that was uncertain
@@ -43,26 +43,26 @@ class Counts(msgspec.Struct, kw_only=True):
         return self.lost == 0 and self.doubled <= self.uncertain_tries
 
 
-class Book:
+class DemoBook:
     def __init__(self) -> None:
         self._promises: dict[str, Promise] = {}  # by text, in the order they were made
         self._arrived: Counter[str] = Counter()
-        self._first_arrivals: dict[str, Arrival] = {}
-        self._folded = Counts()
+        self._first_arrivals: dict[str, DemoArrival] = {}
+        self._folded = DemoCounts()
         self.ledger_number = 0  # read so far
         self.arrivals = 0
 
     def promised(self, promise: Promise) -> None:
         self._promises[promise.text] = promise
 
-    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+    def arrived(self, arrivals: Iterable[DemoArrival]) -> None:
         for arrival in arrivals:
             self._arrived[arrival.text] += 1
             self._first_arrivals.setdefault(arrival.text, arrival)
             self.ledger_number = arrival.number
             self.arrivals += 1
 
-    def arrival(self, text: str) -> Arrival | None:
+    def arrival(self, text: str) -> DemoArrival | None:
         return self._first_arrivals.get(text)
 
     @property
@@ -72,7 +72,7 @@ class Book:
     def open_promises(self) -> list[Promise]:
         return [promise for promise in self._promises.values() if not promise.has_ended]
 
-    def counts(self, *, is_over: bool = False) -> Counts:
+    def counts(self, *, is_over: bool = False) -> DemoCounts:
         """`is_over`: nothing is waited for any more, so what has neither arrived nor failed is lost."""
         counts = msgspec.structs.replace(self._folded)
         for promise in self._promises.values():
@@ -82,7 +82,7 @@ class Book:
             counts.waiting = 0
         return counts
 
-    def _count(self, promise: Promise, counts: Counts) -> None:
+    def _count(self, promise: Promise, counts: DemoCounts) -> None:
         times = self._arrived[promise.text]
         counts.accepted += 1
         counts.uncertain_tries += promise.fate.uncertain_tries if promise.fate else 0
@@ -153,8 +153,8 @@ class Stuck(Exception):
     """What the story waits for does not come."""
 
 
-class Watch:
-    def __init__(self, stage: Stage, book: Book, *, show: Callable[[Look], None]) -> None:
+class DemoWatch:
+    def __init__(self, stage: DemoStage, book: DemoBook, *, show: Callable[[Look], None]) -> None:
         self._stage = stage
         self._book = book
         self._show = show
@@ -211,7 +211,7 @@ class Watch:
             self._bucket_ends_at += _BUCKET_S
         self._flow[-1] += arrivals
 
-    async def _ask_peik(self) -> tuple[Stats | None, bool]:
+    async def _ask_peik(self) -> tuple[DemoStats | None, bool]:
         try:
             return await self._stage.peik.stats(), await self._stage.peik.is_route_open()
         except Unanswered:

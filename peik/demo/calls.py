@@ -6,7 +6,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from peik.telegram.http import AnswerReader, Garbled
+from peik.telegram.http import AnswerReader, GarbledAnswer
 
 T = TypeVar("T")
 _ASK_S = 10.0
@@ -17,7 +17,7 @@ class Unanswered(Exception):
     """Nobody answered: the other side is down, or it went away in the middle."""
 
 
-class Declined(Exception):
+class DemoDeclined(Exception):
     """It answered, and said no."""
 
     def __init__(self, status: int, body: bytes) -> None:
@@ -37,7 +37,7 @@ async def ask(
     try:
         async with asyncio.timeout(timeout_s):
             return await _exchange(place.hostname or "", place.port or 80, "\r\n".join(head).encode(), payload)
-    except (OSError, TimeoutError, Garbled) as error:
+    except (OSError, TimeoutError, GarbledAnswer) as error:
         raise Unanswered(f"{verb} {path}: {error}") from None
 
 
@@ -50,7 +50,7 @@ async def _exchange(host: str, port: int, head: bytes, payload: bytes) -> bytes:
             reply = answers.feed(data)
             if reply is not None:
                 if reply.status >= 300:
-                    raise Declined(reply.status, reply.body)
+                    raise DemoDeclined(reply.status, reply.body)
                 return reply.body
         raise ConnectionResetError("it went away before it answered")
     finally:
@@ -60,20 +60,20 @@ async def _exchange(host: str, port: int, head: bytes, payload: bytes) -> bytes:
 # ---- what bots get ----
 
 
-class Person(msgspec.Struct):
+class DemoPerson(msgspec.Struct):
     id: int
     first_name: str = ""
 
 
-class Message(msgspec.Struct, rename={"sender": "from"}):
-    chat: Person
-    sender: Person | None = None
+class DemoMessage(msgspec.Struct, rename={"sender": "from"}):
+    chat: DemoPerson
+    sender: DemoPerson | None = None
     text: str = ""
 
 
-class Update(msgspec.Struct):
+class DemoUpdate(msgspec.Struct):
     update_id: int
-    message: Message | None = None
+    message: DemoMessage | None = None
 
 
 class _Result(msgspec.Struct):
@@ -83,7 +83,7 @@ class _Result(msgspec.Struct):
 # ---- Peik ----
 
 
-class Stats(msgspec.Struct):
+class DemoStats(msgspec.Struct):
     waiting: int
     active: int
     completed: int
@@ -95,12 +95,12 @@ class Stats(msgspec.Struct):
         return self.waiting + self.active + self.delayed
 
 
-class Try(msgspec.Struct):
+class DemoTry(msgspec.Struct):
     outcome: str
     words: str = ""
 
 
-class Fate(msgspec.Struct):
+class DemoFate(msgspec.Struct):
     """What Peik says has become of a letter."""
 
     id: str
@@ -108,7 +108,7 @@ class Fate(msgspec.Struct):
     attempts_made: int
     uncertain_tries: int
     failed_reason: str | None
-    history: list[Try]
+    history: list[DemoTry]
 
     @property
     def is_final(self) -> bool:
@@ -144,34 +144,34 @@ class PeikCalls:
                 return msgspec.json.decode(await self._ask("POST", "/v1/letters", letter), type=_Receipt).id
             except Unanswered:
                 pass
-            except Declined as refusal:
+            except DemoDeclined as refusal:
                 if refusal.status != 503:
                     raise
             await asyncio.sleep(_RETRY_S)
 
-    async def stats(self) -> Stats:
-        return msgspec.json.decode(await self._ask("GET", "/v1/stats"), type=Stats)
+    async def stats(self) -> DemoStats:
+        return msgspec.json.decode(await self._ask("GET", "/v1/stats"), type=DemoStats)
 
     async def is_route_open(self) -> bool:
         """Open as a breaker is open: Peik has found that Telegram cannot be reached."""
         health = msgspec.json.decode(await self._ask("GET", "/health"), type=_Health)
         return health.parts.telegram.status != "ok"
 
-    async def fate(self, letter_id: str, *, wait: str = "") -> Fate:
+    async def fate(self, letter_id: str, *, wait: str = "") -> DemoFate:
         query = f"?wait={wait}" if wait else ""
         body = await self._ask("GET", f"/v1/letters/{letter_id}{query}", timeout_s=60.0)
-        return msgspec.json.decode(body, type=Fate)
+        return msgspec.json.decode(body, type=DemoFate)
 
-    async def updates(self, token: str, *, offset: int, timeout_s: int) -> list[Update]:
+    async def updates(self, token: str, *, offset: int, timeout_s: int) -> list[DemoUpdate]:
         """A long poll, as any bot does it whose API root is Peik. It keeps asking while Peik is down."""
         asked = {"offset": offset, "timeout": timeout_s}
         while True:
             try:
                 body = await ask(self.url, "POST", f"/bot{token}/getUpdates", asked, timeout_s=timeout_s + _ASK_S)
-                return _result(body, list[Update])
+                return _result(body, list[DemoUpdate])
             except Unanswered:
                 pass
-            except Declined as refusal:
+            except DemoDeclined as refusal:
                 if refusal.status < 500:
                     raise
             await asyncio.sleep(_RETRY_S)
@@ -183,7 +183,7 @@ class PeikCalls:
 # ---- the simulated Telegram ----
 
 
-class Arrival(msgspec.Struct):
+class DemoArrival(msgspec.Struct):
     """A message that a chat really got: a line of the ledger."""
 
     number: int
@@ -192,11 +192,11 @@ class Arrival(msgspec.Struct):
     text: str
 
 
-class Arrivals(msgspec.Struct):
-    deliveries: list[Arrival]
+class DemoArrivals(msgspec.Struct):
+    deliveries: list[DemoArrival]
 
 
-class Counters(msgspec.Struct):
+class DemoCounters(msgspec.Struct):
     limited: int
     faults: dict[str, int]
 
@@ -215,12 +215,12 @@ class SimCalls:
     async def end_faults(self) -> None:
         await ask(self.control_url, "DELETE", "/sim/faults")
 
-    async def arrivals(self, after: int) -> list[Arrival]:
+    async def arrivals(self, after: int) -> list[DemoArrival]:
         query = urlencode({"after": after, "limit": 2000})
-        return _result(await ask(self.control_url, "GET", f"/sim/sent?{query}"), Arrivals).deliveries
+        return _result(await ask(self.control_url, "GET", f"/sim/sent?{query}"), DemoArrivals).deliveries
 
-    async def counters(self) -> Counters:
-        return _result(await ask(self.control_url, "GET", "/sim/counters"), Counters)
+    async def counters(self) -> DemoCounters:
+        return _result(await ask(self.control_url, "GET", "/sim/counters"), DemoCounters)
 
 
 def _result(body: bytes, kind: type[T]) -> T:

@@ -15,11 +15,11 @@ import msgspec
 
 from peik.app.serve import own_command
 from peik.demo import narration
-from peik.demo.book import Counts, Promise, Stuck
-from peik.demo.calls import Declined, Unanswered
-from peik.demo.scene import CHAPTERS, FULL, GROUP, QUICK, Scene, at_once
+from peik.demo.book import DemoCounts, Promise, Stuck
+from peik.demo.calls import DemoDeclined, Unanswered
+from peik.demo.scene import CHAPTERS, FULL, GROUP, QUICK, DemoScene, at_once
 from peik.demo.screen import Screen
-from peik.demo.stage import TOKEN, Stage
+from peik.demo.stage import TOKEN, DemoStage
 from peik.errors import StartError
 
 # After the story: gentle traffic without end, and now and then a dark Telegram or a dead Peik.
@@ -31,7 +31,7 @@ _DARK_S = 8
 _AUDIT_S = 20.0
 
 
-async def encore(scene: Scene) -> None:
+async def encore(scene: DemoScene) -> None:
     """Until cancelled."""
     scene.watch.now.chapter = narration.ENCORE
     scene.screen.chapter(narration.ENCORE, narration.ENCORE_LEAD)
@@ -48,7 +48,7 @@ async def encore(scene: Scene) -> None:
         group.create_task(_audits(scene))
 
 
-async def _traffic(scene: Scene) -> None:
+async def _traffic(scene: DemoScene) -> None:
     while True:
         await asyncio.sleep(scene.chance.uniform(*_TALK_S))
         if scene.chance.random() < 0.4:
@@ -57,14 +57,14 @@ async def _traffic(scene: Scene) -> None:
             await scene.town.tell_of_an_order()
 
 
-async def _trouble(scene: Scene) -> None:
+async def _trouble(scene: DemoScene) -> None:
     while True:
         for trouble in (_dark, _dark, _kill):
             await asyncio.sleep(scene.chance.uniform(*_QUIET_S))
             await trouble(scene)
 
 
-async def _dark(scene: Scene) -> None:
+async def _dark(scene: DemoScene) -> None:
     scene.screen.note(narration.ENCORE_DARK, seconds=_DARK_S)
     await scene.dark(is_dark=True)
     await asyncio.sleep(_DARK_S)
@@ -75,7 +75,7 @@ async def _dark(scene: Scene) -> None:
     scene.screen.counters()
 
 
-async def _kill(scene: Scene) -> None:
+async def _kill(scene: DemoScene) -> None:
     pid = scene.stage.peik_pid
     seconds = await scene.kill_and_restart()
     await scene.watch.until(lambda: scene.watch.now.is_peik_up, what="for Peik to be seen again")
@@ -83,7 +83,7 @@ async def _kill(scene: Scene) -> None:
     scene.screen.counters()
 
 
-async def _audits(scene: Scene) -> None:
+async def _audits(scene: DemoScene) -> None:
     while True:
         await asyncio.sleep(_AUDIT_S)
         with contextlib.suppress(Unanswered):  # Peik was killed a moment ago; there is a next time
@@ -99,7 +99,7 @@ _RESEND_MS = 500  # the first wait after an uncertain try; 2 s by default, and n
 _RECOVERED = "found in flight"  # how Peik's log tells of letters that a crash left in doubt
 
 
-async def flow(scene: Scene) -> None:
+async def flow(scene: DemoScene) -> None:
     scene.begin(1, narration.FLOW, narration.FLOW_LEAD)
     scene.screen.note(narration.LOOK, url=scene.stage.peik.url, key=scene.stage.peik.key)
     town = scene.town
@@ -116,7 +116,7 @@ async def flow(scene: Scene) -> None:
     await scene.end()
 
 
-async def dark(scene: Scene) -> None:
+async def dark(scene: DemoScene) -> None:
     scene.begin(2, narration.DARK, narration.DARK_LEAD)
     people, watch = scene.town.people, scene.watch
     await scene.dark(is_dark=True)
@@ -142,7 +142,7 @@ async def dark(scene: Scene) -> None:
     await _back(scene, promises)
 
 
-async def _back(scene: Scene, promises: list[Promise]) -> None:
+async def _back(scene: DemoScene, promises: list[Promise]) -> None:
     scene.begin(3, narration.BACK, narration.BACK_LEAD)
     watch, asker = scene.watch, scene.town.people[-1]
     lit_at = time.time()
@@ -162,7 +162,7 @@ async def _back(scene: Scene, promises: list[Promise]) -> None:
     await scene.end()
 
 
-async def crash(scene: Scene) -> None:
+async def crash(scene: DemoScene) -> None:
     scene.begin(4, narration.CRASH, narration.CRASH_LEAD, count=scene.scale.queue)
     chats = [_QUEUE_FIRST + place for place in range(scene.scale.queue)]
     unheard, unanswered = chats[2:8:2], chats[3:9:2]
@@ -207,7 +207,7 @@ async def crash(scene: Scene) -> None:
     await scene.end()
 
 
-async def _chapter_trouble(scene: Scene, *, unheard: list[int], unanswered: list[int]) -> None:
+async def _chapter_trouble(scene: DemoScene, *, unheard: list[int], unanswered: list[int]) -> None:
     """Some chats' letters never get through, others do and are not confirmed: from here they look the same."""
     for chat_id in unheard:
         await scene.stage.sim.order("faults", kind="hang", chat=chat_id)
@@ -215,7 +215,7 @@ async def _chapter_trouble(scene: Scene, *, unheard: list[int], unanswered: list
         await scene.stage.sim.order("faults", kind="hang", chat=chat_id, after=True)
 
 
-async def _struck(scene: Scene, count: int) -> None:
+async def _struck(scene: DemoScene, count: int) -> None:
     """Until so many letters hang in the air."""
     async with asyncio.timeout(30):
         while True:
@@ -229,7 +229,7 @@ class _LogLine(msgspec.Struct):
     count: int = 0
 
 
-async def _recovered(scene: Scene) -> tuple[str, int]:
+async def _recovered(scene: DemoScene) -> tuple[str, int]:
     """Peik's own words about what the crash left in doubt, and how many letters it means."""
 
     def said() -> str:
@@ -240,7 +240,7 @@ async def _recovered(scene: Scene) -> tuple[str, int]:
     return line.event.lstrip("~ "), line.count
 
 
-async def flood(scene: Scene) -> None:
+async def flood(scene: DemoScene) -> None:
     scale, watch = scene.scale, scene.watch
     scene.begin(5, narration.FLOOD, narration.FLOOD_LEAD, crowd=scale.crowd)
     await scene.beat(0.5)
@@ -265,7 +265,7 @@ async def flood(scene: Scene) -> None:
     await scene.end()
 
 
-async def blocked(scene: Scene) -> None:
+async def blocked(scene: DemoScene) -> None:
     gone, present = scene.town.leaver, scene.town.people[2]
     scene.begin(6, narration.BLOCKED, narration.BLOCKED_LEAD, name=gone.first_name)
     await scene.stage.sim.order("block", bot=TOKEN, user=gone.id)
@@ -302,14 +302,14 @@ async def _perform(*, is_once: bool, is_quick: bool, seed: int) -> int:
     interruptions = Interruptions()
     screen = Screen()
     with tempfile.TemporaryDirectory(prefix="peik-demo-") as folder:
-        stage = Stage(Path(folder), seed=seed)
-        scene = Scene(stage, screen, scale=QUICK if is_quick else FULL, seed=seed)
+        stage = DemoStage(Path(folder), seed=seed)
+        scene = DemoScene(stage, screen, scale=QUICK if is_quick else FULL, seed=seed)
         try:
             is_whole = await interruptions.run(_play(scene, is_once=is_once))
             if not is_whole:
                 screen.say(f"\n{narration.STOPPING}")
             await interruptions.run(_count(scene) if is_whole else _count_what_there_is(scene))
-        except (Stuck, Unanswered, Declined) as trouble:
+        except (Stuck, Unanswered, DemoDeclined) as trouble:
             raise StartError(str(trouble)) from None
         finally:
             try:
@@ -323,7 +323,7 @@ async def _perform(*, is_once: bool, is_quick: bool, seed: int) -> int:
     return 0 if counts.is_good else 1
 
 
-async def _play(scene: Scene, *, is_once: bool) -> None:
+async def _play(scene: DemoScene, *, is_once: bool) -> None:
     """From the first process to the last chapter; then on and on, unless once is enough."""
     screen, stage = scene.screen, scene.stage
     screen.open(is_once=is_once)
@@ -344,14 +344,14 @@ async def _play(scene: Scene, *, is_once: bool) -> None:
         raise _first(errors) from None
 
 
-async def _count(scene: Scene) -> None:
+async def _count(scene: DemoScene) -> None:
     """Ask Peik about every letter, then read the ledger to its end."""
     await scene.audit()
     while arrivals := await scene.stage.sim.arrivals(scene.book.ledger_number):
         scene.book.arrived(arrivals)
 
 
-async def _count_what_there_is(scene: Scene) -> None:
+async def _count_what_there_is(scene: DemoScene) -> None:
     """The same in the middle of anything: Telegram may be dark and Peik dead. What takes too long stays uncounted."""
     if scene.book.is_empty:
         return
@@ -366,7 +366,7 @@ async def _count_what_there_is(scene: Scene) -> None:
             await _count(scene)
 
 
-async def _drained(scene: Scene) -> None:
+async def _drained(scene: DemoScene) -> None:
     while True:
         with contextlib.suppress(Unanswered):
             if not (await scene.stage.peik.stats()).unfinished:
@@ -374,7 +374,7 @@ async def _drained(scene: Scene) -> None:
         await asyncio.sleep(_AGAIN_S)
 
 
-def _tell(screen: Screen, counts: Counts) -> None:
+def _tell(screen: Screen, counts: DemoCounts) -> None:
     screen.chapter(f"{CHAPTERS}. {narration.COUNTS}", narration.COUNTS_LEAD)
     failed = narration.COUNTS_FAILED
     if counts.failed_arrived:

@@ -10,10 +10,10 @@ from typing import TypeVar
 import msgspec
 
 from peik.demo import narration
-from peik.demo.book import Book, Promise, Watch
-from peik.demo.calls import Declined, Fate, Message, Person
+from peik.demo.book import DemoBook, DemoWatch, Promise
+from peik.demo.calls import DemoDeclined, DemoFate, DemoMessage, DemoPerson
 from peik.demo.screen import Screen
-from peik.demo.stage import TOKEN, Stage
+from peik.demo.stage import TOKEN, DemoStage
 
 GROUP = -1001000000001
 _POLL_S = 20
@@ -21,14 +21,14 @@ _ANSWERED_FIRST = 1  # priority high: somebody waits for it
 
 
 class Town:
-    def __init__(self, stage: Stage, book: Book, *, chance: random.Random) -> None:
+    def __init__(self, stage: DemoStage, book: DemoBook, *, chance: random.Random) -> None:
         self._stage = stage
         self._book = book
         self._chance = chance
         self._numbers = itertools.count(1)
         self._answers: dict[tuple[int, str], str] = {}  # by person and question
-        self.people = [Person(1001 + place, name) for place, name in enumerate(narration.PEOPLE)]
-        self.leaver = Person(1099, narration.LEAVER)
+        self.people = [DemoPerson(1001 + place, name) for place, name in enumerate(narration.PEOPLE)]
+        self.leaver = DemoPerson(1099, narration.LEAVER)
 
     async def settle_in(self) -> None:
         sim = self._stage.sim
@@ -54,16 +54,16 @@ class Town:
         self._book.promised(promise)
         return promise
 
-    async def tell_of_an_order(self, person: Person | None = None) -> Promise:
+    async def tell_of_an_order(self, person: DemoPerson | None = None) -> Promise:
         somebody = person or self._chance.choice(self.people)
         return await self.send(somebody.id, self._chance.choice(narration.ORDERS))
 
     # ---- people ----
 
-    async def ask(self, person: Person, question: str) -> None:
+    async def ask(self, person: DemoPerson, question: str) -> None:
         await self._stage.sim.order("write", bot=TOKEN, user=person.id, text=question)
 
-    def answer(self, person: Person, question: str) -> str | None:
+    def answer(self, person: DemoPerson, question: str) -> str | None:
         """The bot's answer, once Peik has promised it."""
         return self._answers.get((person.id, question))
 
@@ -82,7 +82,7 @@ class Town:
                 if update.message is not None:
                     await self._reply(update.message)
 
-    async def _reply(self, message: Message) -> None:
+    async def _reply(self, message: DemoMessage) -> None:
         if message.sender is None or not message.text:
             return
         text = narration.ANSWER.format(name=message.sender.first_name)
@@ -114,15 +114,15 @@ FULL = Scale(beat_s=1.0, orders=4, queue=40, crowd=120, group=6)
 QUICK = Scale(beat_s=0.0, orders=2, queue=20, crowd=30, group=4)
 
 
-class Scene:
-    def __init__(self, stage: Stage, screen: Screen, *, scale: Scale, seed: int) -> None:
+class DemoScene:
+    def __init__(self, stage: DemoStage, screen: Screen, *, scale: Scale, seed: int) -> None:
         self.stage = stage
         self.screen = screen
         self.scale = scale
         self.chance = random.Random(seed)
-        self.book = Book()
+        self.book = DemoBook()
         self.town = Town(stage, self.book, chance=self.chance)
-        self.watch = Watch(stage, self.book, show=screen.show)
+        self.watch = DemoWatch(stage, self.book, show=screen.show)
 
     def begin(self, number: int, title: str, lead: str, **values: object) -> None:
         self.watch.now.chapter = f"{number} of {CHAPTERS} · {title}"
@@ -149,7 +149,7 @@ class Scene:
         await self.stage.start_peik()
         return time.monotonic() - began
 
-    async def talk(self, person: Person, question: str) -> tuple[str, float]:
+    async def talk(self, person: DemoPerson, question: str) -> tuple[str, float]:
         """A person writes and gets an answer: its words, and the seconds between the two by Telegram's ledger."""
         asked_at = time.time()
         await self.town.ask(person, question)
@@ -158,7 +158,7 @@ class Scene:
         assert answer is not None
         return answer, self.answered_at(person, question) - asked_at
 
-    def answered_at(self, person: Person, question: str) -> float:
+    def answered_at(self, person: DemoPerson, question: str) -> float:
         """When the newest answer to this question arrived; 0 while it has not."""
         answer = self.town.answer(person, question)
         arrival = self.book.arrival(answer) if answer is not None else None
@@ -167,7 +167,7 @@ class Scene:
     def last_arrival_at(self, promises: Iterable[Promise]) -> float:
         return max((one.at for promise in promises if (one := self.book.arrival(promise.text))), default=0.0)
 
-    async def fates(self, promises: Sequence[Promise]) -> list[Fate]:
+    async def fates(self, promises: Sequence[Promise]) -> list[DemoFate]:
         """What Peik says of each of these letters."""
         return await at_once(lambda promise: self.stage.peik.fate(promise.letter_id), promises)
 
@@ -178,7 +178,7 @@ class Scene:
         async def ask(promise: Promise) -> None:
             try:
                 promise.fate = await self.stage.peik.fate(promise.letter_id)
-            except Declined as refusal:
+            except DemoDeclined as refusal:
                 if refusal.status != 404:  # a letter that Peik does not know any more is left without a fate
                     raise
 

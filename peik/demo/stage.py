@@ -23,7 +23,7 @@ _SIM_LISTENS = re.compile(r"^(\{.*\})")
 _PEIK_LISTENS = re.compile(r"listens on (http://\S+)")
 
 
-class Stage:
+class DemoStage:
     """Opens and closes what the story plays on. `close` leaves no process behind, whatever happened."""
 
     def __init__(self, folder: Path, *, seed: int) -> None:

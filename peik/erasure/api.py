@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from peik.admin.sign_ins import who_of
 from peik.erasure.answers import report_view
-from peik.erasure.service import Forgetter
+from peik.erasure.service import Eraser
 from peik.web.access import Access
 from peik.web.bodies import decode, read_body
 from peik.web.openapi import TIME, Json, Operation, nullable, shape
@@ -26,7 +26,7 @@ class ForgetEverywhereBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 
 class ForgetRoutes:
-    def __init__(self, forgetter: Forgetter, access: Access) -> None:
+    def __init__(self, forgetter: Eraser, access: Access) -> None:
         self._forgetter = forgetter
         self._access = access
 
@@ -41,7 +41,7 @@ class ForgetRoutes:
         return json_response(await answer(self._forgetter, body, who=who_of(caller.key)))
 
 
-async def answer(forgetter: Forgetter, body: ForgetEverywhereBody, *, who: str) -> dict[str, object]:
+async def answer(forgetter: Eraser, body: ForgetEverywhereBody, *, who: str) -> dict[str, object]:
     person = await forgetter.person(
         user_id=None if body.user_id is None else whole_number(str(body.user_id), "user_id"),
         name=body.name,

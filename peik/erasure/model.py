@@ -30,7 +30,7 @@ _NAMED_FIELDS = frozenset({"user_id", "user", "recipient"})
 _KEPT_OF_MESSAGE = frozenset({"message_id", "date", "chat", "from", "message_thread_id"})
 
 
-class Person(msgspec.Struct, frozen=True, kw_only=True):
+class ErasedPerson(msgspec.Struct, frozen=True, kw_only=True):
     user_id: int
     names: frozenset[str] = frozenset()  # what the caller's own systems call them
     bot_id: int | None = None  # what this bot knows of them and no more; None: everything
@@ -53,24 +53,24 @@ def _word(user_id: int) -> re.Pattern[str]:
     return re.compile(rf"(?<![0-9A-Za-z])(?:(?<!-)|(?<=[0-9A-Za-z]-)){user_id}(?![0-9A-Za-z])")
 
 
-def names(person: Person, *texts: str | None) -> bool:
+def names(person: ErasedPerson, *texts: str | None) -> bool:
     """Whether any of these texts, JSON or words, names the person."""
     return any(text is not None and _in_text(person, text) for text in texts)
 
 
-def _in_text(person: Person, text: str) -> bool:
+def _in_text(person: ErasedPerson, text: str) -> bool:
     if not any(word in text for word in person.words):
         return False
     document = _opened(text)
     return _in_words(person, text) if document is None else _in_value(person, "", document)
 
 
-def _in_words(person: Person, text: str) -> bool:
+def _in_words(person: ErasedPerson, text: str) -> bool:
     digits = str(person.user_id)
     return text in person.words or (len(digits) >= _WORD_DIGITS_MIN and _word(person.user_id).search(text) is not None)
 
 
-def _in_value(person: Person, field: str, value: object) -> bool:
+def _in_value(person: ErasedPerson, field: str, value: object) -> bool:
     match value:
         case dict():
             return any(_in_value(person, str(name), one) for name, one in value.items())
@@ -85,7 +85,7 @@ def _in_value(person: Person, field: str, value: object) -> bool:
     return False
 
 
-def _is_named(person: Person, field: str, text: str) -> bool:
+def _is_named(person: ErasedPerson, field: str, text: str) -> bool:
     if _NOT_A_PERSON.search(field) is not None:
         return False
     if text in person.names:
@@ -96,7 +96,7 @@ def _is_named(person: Person, field: str, text: str) -> bool:
     return text == str(person.user_id) or (text not in person.words and _in_words(person, text))
 
 
-def scrubbed(person: Person, text: str) -> str:
+def scrubbed(person: ErasedPerson, text: str) -> str:
     """The same without the person: their number is NOBODY's, what they wrote in it is gone, the rest stands as it was."""
     if not any(word in text for word in person.words):
         return text
@@ -106,13 +106,13 @@ def scrubbed(person: Person, text: str) -> str:
     return msgspec.json.encode(_scrub(person, "", document)).decode()
 
 
-def _without(person: Person, text: str) -> str:
+def _without(person: ErasedPerson, text: str) -> str:
     if text in person.words:
         return str(NOBODY)
     return _word(person.user_id).sub(str(NOBODY), text) if len(str(person.user_id)) >= _WORD_DIGITS_MIN else text
 
 
-def _scrub(person: Person, field: str, value: Any) -> Any:
+def _scrub(person: ErasedPerson, field: str, value: Any) -> Any:
     match value:
         case dict() if value.get("id") == person.user_id:
             return _nobody(value)
@@ -132,7 +132,7 @@ def _scrub(person: Person, field: str, value: Any) -> Any:
     return value
 
 
-def _key(person: Person, name: str) -> str:
+def _key(person: ErasedPerson, name: str) -> str:
     return _without(person, name) if str(person.user_id) in name else name
 
 
@@ -142,12 +142,12 @@ def _nobody(user: dict[str, Any]) -> dict[str, Any]:
     return {"id": NOBODY, **kept, **({"first_name": ""} if "first_name" in user else {})}
 
 
-def _wrote(person: Person, message: dict[str, Any]) -> bool:
+def _wrote(person: ErasedPerson, message: dict[str, Any]) -> bool:
     writer = message.get("from")
     return isinstance(writer, dict) and writer.get("id") == person.user_id and "message_id" in message
 
 
-def reworded(person: Person, text: str) -> str:
+def reworded(person: ErasedPerson, text: str) -> str:
     """The same for a document whose numbers are counts and whose words may name the person: only texts are changed."""
     if not any(word in text for word in person.words):
         return text
@@ -155,7 +155,7 @@ def reworded(person: Person, text: str) -> str:
     return _without(person, text) if document is None else msgspec.json.encode(_reword(person, "", document)).decode()
 
 
-def _reword(person: Person, field: str, value: Any) -> Any:
+def _reword(person: ErasedPerson, field: str, value: Any) -> Any:
     match value:
         case dict():
             return {_key(person, name): _reword(person, name, one) for name, one in value.items()}
@@ -170,13 +170,13 @@ def _reword(person: Person, field: str, value: Any) -> Any:
     return value
 
 
-def hollow(person: Person, payload: str) -> str:
+def hollow(person: ErasedPerson, payload: str) -> str:
     """An update of the person's own with its shape and nothing in it: whoever reads it strictly can still read it."""
     document = _opened(payload)
     return "{}" if document is None else msgspec.json.encode(_hollow(person, "", document)).decode()
 
 
-def _hollow(person: Person, field: str, value: Any) -> Any:
+def _hollow(person: ErasedPerson, field: str, value: Any) -> Any:
     match value:
         case dict():
             return {_key(person, name): _hollow(person, name, one) for name, one in value.items()}
@@ -207,15 +207,15 @@ def _opened(text: str) -> dict[str, Any] | list[Any] | None:
 # ---- what was found ----
 
 
-class Gone(msgspec.Struct, frozen=True, kw_only=True):
+class ErasedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a place's records of a person. `left`: they are in use just now, and go when that has ended."""
 
     removed: int = 0
     blanked: int = 0
     left: int = 0
 
-    def __add__(self, other: "Gone") -> "Gone":
-        return Gone(
+    def __add__(self, other: "ErasedCounts") -> "ErasedCounts":
+        return ErasedCounts(
             removed=self.removed + other.removed, blanked=self.blanked + other.blanked, left=self.left + other.left
         )
 
@@ -224,7 +224,7 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.removed or self.blanked or self.left)
 
 
-Found = dict[str, Gone]  # by place
+Found = dict[str, ErasedCounts]  # by place
 
 
 def added(founds: Iterable[Found]) -> Found:
@@ -232,7 +232,7 @@ def added(founds: Iterable[Found]) -> Found:
     whole: Found = {}
     for found in founds:
         for place, gone in found.items():
-            whole[place] = whole.get(place, Gone()) + gone
+            whole[place] = whole.get(place, ErasedCounts()) + gone
     return whole
 
 

@@ -8,13 +8,13 @@ import msgspec
 from peik.archive.store import Archive, LogFilter, SessionFilter
 from peik.clock import Clock
 from peik.core.arrival import FORGOTTEN_LANE, Span, spans_of
-from peik.core.documents import Filing, Paper, PaperStore
+from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.letter import State
-from peik.erasure.model import Found, Gone, Person, hollow, names, reworded, scrubbed
+from peik.erasure.model import ErasedCounts, ErasedPerson, Found, hollow, names, reworded, scrubbed
 from peik.erasure.store import Blank, Forgetting
 from peik.errors import Conflict, NotFound
 from peik.inbox.store import ArrivalFilter, ArrivalView, InboxStore
-from peik.jobs.model import Job
+from peik.jobs.model import JobRecord
 from peik.jobs.store import JobFilter, JobStore
 from peik.outbox.store import LetterFilter, LetterView, Store
 
@@ -28,20 +28,20 @@ class ArchivePart:
         """Raises StoreUnavailable if the archive does not answer."""
         self._archive = archive
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         archive = await self._archive()
         ask = archive.count_person if is_dry else archive.forget_person
         gone = await ask(person.user_id)
         return {
-            **{f"archive_{kind}": Gone(removed=count) for kind, count in gone.items()},
+            **{f"archive_{kind}": ErasedCounts(removed=count) for kind, count in gone.items()},
             "archive_sessions": await _sessions(archive, person, is_dry=is_dry),
             "archive_logs": await _logs(archive, person, is_dry=is_dry),
         }
 
 
-async def _sessions(archive: Archive, person: Person, *, is_dry: bool) -> Gone:
+async def _sessions(archive: Archive, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
     """What callers noted of accounts. An account of the person's own is theirs to have removed: it is signed in on purpose."""
-    found, after = Gone(), None
+    found, after = ErasedCounts(), None
     while page := await archive.sessions(SessionFilter(), after=after, limit=ARCHIVE_PAGE):
         after = page[-1].session_id
         for session in page:
@@ -51,20 +51,20 @@ async def _sessions(archive: Archive, person: Person, *, is_dry: bool) -> Gone:
                 if not is_dry:
                     left = msgspec.structs.replace(session, metadata=scrubbed(person, session.metadata))
                     await archive.save_session(left)
-                found += Gone(blanked=1)
+                found += ErasedCounts(blanked=1)
             except (Conflict, NotFound):
-                found += Gone(left=1)
+                found += ErasedCounts(left=1)
     return found
 
 
-async def _logs(archive: Archive, person: Person, *, is_dry: bool) -> Gone:
-    found = Gone()
+async def _logs(archive: Archive, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
+    found = ErasedCounts()
     for word in sorted(person.words):
         cursor = None
         while True:
             page, cursor = await archive.logs(LogFilter(text=word), cursor=cursor, limit=ARCHIVE_PAGE)
             theirs = [line for line in page if names(person, line.event, line.fields)]
-            found += Gone(removed=len(theirs) if is_dry or not theirs else await archive.drop_logs(theirs))
+            found += ErasedCounts(removed=len(theirs) if is_dry or not theirs else await archive.drop_logs(theirs))
             if cursor is None:
                 break
     return found
@@ -90,7 +90,7 @@ class ArrivalsPart:
         self._forgetting = forgetting
         self._clock = clock
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         blanked, before = 0, None
         while True:
             page = await self._inbox.find_arrivals(
@@ -106,7 +106,7 @@ class ArrivalsPart:
             elif is_dry:
                 blanked += len(theirs) + len(named)
             if len(page) < ARRIVALS_PAGE:
-                return {"arrivals": Gone(blanked=blanked)}
+                return {"arrivals": ErasedCounts(blanked=blanked)}
             before = page[-1].arrival.id
 
     async def _end(self, views: Sequence[ArrivalView]) -> None:
@@ -125,17 +125,17 @@ class ArrivalsPart:
                 await self._inbox.settle_arrivals(ids[whose], over=over, at_ms=self._clock.wall_ms())
 
 
-def _is_theirs(person: Person, view: ArrivalView) -> bool:
+def _is_theirs(person: ErasedPerson, view: ArrivalView) -> bool:
     arrival = view.arrival
     return arrival.lane != FORGOTTEN_LANE and (arrival.user_id == person.user_id or person.is_chat(arrival.lane))
 
 
-def _is_named(person: Person, view: ArrivalView) -> bool:
+def _is_named(person: ErasedPerson, view: ArrivalView) -> bool:
     told = [text for one in view.deliveries for text in (one.failed_reason, one.history)]
     return names(person, view.arrival.payload, *told)
 
 
-def _blank(person: Person, view: ArrivalView, *, is_theirs: bool) -> Blank:
+def _blank(person: ErasedPerson, view: ArrivalView, *, is_theirs: bool) -> Blank:
     payload = view.arrival.payload
     left = hollow(person, payload) if is_theirs else scrubbed(person, payload)
     return Blank(arrival_id=view.arrival.id, payload=left, is_theirs=is_theirs)
@@ -156,15 +156,15 @@ class TracesPart:
         self._bots = bots
         self._reread = reread
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         ask = self._forgetting.traces if is_dry else self._forgetting.drop_traces
-        found = {"contacts": Gone(), "chats": Gone(), "handled": Gone()}
+        found = {"contacts": ErasedCounts(), "chats": ErasedCounts(), "handled": ErasedCounts()}
         for bot_id in self._bots():
             if person.bot_id in (None, bot_id):
                 gone = await ask(bot_id, person.user_id)
-                found["contacts"] += Gone(removed=gone.contacts)
-                found["chats"] += Gone(removed=gone.chats)
-                found["handled"] += Gone(removed=gone.handled)
+                found["contacts"] += ErasedCounts(removed=gone.contacts)
+                found["chats"] += ErasedCounts(removed=gone.chats)
+                found["handled"] += ErasedCounts(removed=gone.handled)
                 if gone.chats and not is_dry:
                     await self._reread(bot_id)
         return found
@@ -179,10 +179,10 @@ class FileCachePart:
     def __init__(self, clear: Callable[[], None]) -> None:
         self._clear = clear
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         if not is_dry:
             self._clear()
-        return {"file_cache": Gone()}
+        return {"file_cache": ErasedCounts()}
 
 
 # Jobs of a person that is forgotten: theirs, and those that name them. Their folders go with their runs, as always.
@@ -200,21 +200,21 @@ class JobsPart:
         self._forgetting = forgetting
         self._clock = clock
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
-        found, before = Gone(), None
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
+        found, before = ErasedCounts(), None
         while True:
             page = await self._jobs.jobs(JobFilter(), before=before, limit=JOBS_PAGE)
             meant = [job for job in page if person.is_called(job.user) or _names(person, job)]
             ended = [job.id for job in meant if await self._is_over(person, job, is_dry=is_dry)]
             removed = len(ended) if is_dry or not ended else await self._forgetting.drop_jobs(ended)
-            found += Gone(removed=removed, left=len(meant) - removed)
+            found += ErasedCounts(removed=removed, left=len(meant) - removed)
             if len(page) < JOBS_PAGE:
                 break
             before = page[-1].id
         days = await self._forgetting.drop_job_days(sorted(person.words), is_dry=is_dry)
-        return {"jobs": found, "job_days": Gone(removed=days)}
+        return {"jobs": found, "job_days": ErasedCounts(removed=days)}
 
-    async def _is_over(self, person: Person, job: Job, *, is_dry: bool) -> bool:
+    async def _is_over(self, person: ErasedPerson, job: JobRecord, *, is_dry: bool) -> bool:
         if job.state.is_final:
             return True
         if not person.is_called(job.user):
@@ -230,7 +230,7 @@ class JobsPart:
             return False
 
 
-def _names(person: Person, job: Job) -> bool:
+def _names(person: ErasedPerson, job: JobRecord) -> bool:
     texts = (job.params, job.result, job.failed_reason, job.history, job.metadata, job.progress_text, job.notice)
     return names(person, *texts, job.notice_state, job.key)
 
@@ -265,7 +265,7 @@ class LettersPart:
         self._cancel = cancel
         self._cancel_all = cancel_all
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         if not is_dry:
             for chat in (person.user_id, f"user:{person.user_id}"):
                 await self._cancel_all(LetterFilter(bot_id=person.bot_id, chat=chat))
@@ -275,8 +275,8 @@ class LettersPart:
             "idempotency_keys": await self._keys(person, is_dry=is_dry),
         }
 
-    async def _letters(self, person: Person, *, is_dry: bool) -> Gone:
-        found, ended, cursor = Gone(), list[int](), None
+    async def _letters(self, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
+        found, ended, cursor = ErasedCounts(), list[int](), None
         while True:
             page = await self._store.page(LetterFilter(bot_id=person.bot_id), before=cursor, limit=LETTERS_PAGE)
             for view in page.letters:
@@ -284,16 +284,16 @@ class LettersPart:
                     case True:
                         ended.append(view.id)
                     case False:
-                        found += Gone(left=1)
+                        found += ErasedCounts(left=1)
             cursor = page.cursor
             if is_dry:
-                found, ended = found + Gone(removed=len(ended)), []
+                found, ended = found + ErasedCounts(removed=len(ended)), []
             elif ended and (len(ended) >= DROPPED_AT_ONCE or cursor is None):
                 found, ended = found + await self._drop(ended), []
             if cursor is None:
                 return found
 
-    async def _judged(self, person: Person, view: LetterView, *, is_dry: bool) -> bool | None:
+    async def _judged(self, person: ErasedPerson, view: LetterView, *, is_dry: bool) -> bool | None:
         """Whether it can go now; None: it is no matter of this person's."""
         is_theirs = is_about(person, view)
         if not is_theirs and not _names_person(person, view):
@@ -313,13 +313,13 @@ class LettersPart:
         at_ms = view.settled_at_ms or 0
         return is_broadcast(view) and self._clock.wall_ms() - at_ms < FRESH_MS
 
-    async def _drop(self, ids: list[int]) -> Gone:
+    async def _drop(self, ids: list[int]) -> ErasedCounts:
         gone = 0
         for start in range(0, len(ids), DROPPED_AT_ONCE):
             gone += await self._forgetting.drop_letters(ids[start : start + DROPPED_AT_ONCE])
-        return Gone(removed=gone, left=len(ids) - gone)
+        return ErasedCounts(removed=gone, left=len(ids) - gone)
 
-    async def _logged(self, person: Person, *, is_dry: bool) -> Gone:
+    async def _logged(self, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
         gone, cursor = 0, None
         while True:
             page, cursor = await self._forgetting.logged(cursor, LETTERS_PAGE)
@@ -331,9 +331,9 @@ class LettersPart:
             ]
             gone += len(theirs) if is_dry or not theirs else await self._forgetting.drop_logged(theirs)
             if cursor is None:
-                return Gone(removed=gone)
+                return ErasedCounts(removed=gone)
 
-    async def _keys(self, person: Person, *, is_dry: bool) -> Gone:
+    async def _keys(self, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
         """Those of letters went with them. A key may also name somebody whose letter went before."""
         gone, cursor = 0, None
         while True:
@@ -341,18 +341,18 @@ class LettersPart:
             theirs = [one for one in page if person.bot_id in (None, one.bot_id) and names(person, one.key)]
             gone += len(theirs) if is_dry or not theirs else await self._forgetting.drop_keys(theirs)
             if cursor is None:
-                return Gone(removed=gone)
+                return ErasedCounts(removed=gone)
 
 
 def is_broadcast(view: LetterView) -> bool:
     return view.message_type is not None and view.message_type.startswith(BROADCAST)
 
 
-def is_about(person: Person, view: LetterView) -> bool:
+def is_about(person: ErasedPerson, view: LetterView) -> bool:
     return person.is_chat(view.chat) or (person.is_called(view.user_id) and not is_broadcast(view))
 
 
-def _names_person(person: Person, view: LetterView) -> bool:
+def _names_person(person: ErasedPerson, view: LetterView) -> bool:
     labels = None if is_broadcast(view) else view.metadata
     return names(person, view.params, view.result, view.history, view.failed_reason, labels)
 
@@ -370,20 +370,20 @@ NOT_ABOUT_PEOPLE = frozenset({SHELF, "admins", "backups", "sign_ins", "templates
 class PapersPart:
     """The port `Part`."""
 
-    def __init__(self, papers: PaperStore, *, owned: Sequence[str]) -> None:
+    def __init__(self, papers: DocumentStore, *, owned: Sequence[str]) -> None:
         """`owned`: how the names of shelves begin that somebody else looks through."""
         self._papers = papers
         self._owned = tuple(owned)
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
-        found = Gone()
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
+        found = ErasedCounts()
         for shelf in await self._papers.shelves(""):
             if shelf not in NOT_ABOUT_PEOPLE and not shelf.startswith(self._owned):
                 found += await self._shelf(shelf, person, is_dry=is_dry)
         return {"papers": found}
 
-    async def _shelf(self, shelf: str, person: Person, *, is_dry: bool) -> Gone:
-        found, after = Gone(), None
+    async def _shelf(self, shelf: str, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
+        found, after = ErasedCounts(), None
         while page := await self._papers.papers(shelf, after=after, limit=DOCUMENTS_PAGE):
             after = page[-1].key
             for paper in page:
@@ -394,13 +394,13 @@ class PapersPart:
                     if not is_dry:
                         await self._papers.file([filing])
                 except Conflict:
-                    found += Gone(left=1)  # somebody changed it just now: the next look sees
+                    found += ErasedCounts(left=1)  # somebody changed it just now: the next look sees
                 else:
-                    found += Gone(removed=1) if filing.body is None else Gone(blanked=1)
+                    found += ErasedCounts(removed=1) if filing.body is None else ErasedCounts(blanked=1)
         return found
 
 
-def _filing(person: Person, paper: Paper) -> Filing | None:
+def _filing(person: ErasedPerson, paper: StoredDocument) -> Filing | None:
     """A paper that is about the person has them in its key, and goes."""
     if names(person, paper.key):
         return Filing(shelf=paper.shelf, key=paper.key, body=None, version=paper.version)

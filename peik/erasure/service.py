@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.documents import Filing, Paper, PaperStore
+from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.events import Events, StoreFailed, Surprise
-from peik.erasure.model import Found, Gone, Person, added, is_clean, is_over
+from peik.erasure.model import ErasedCounts, ErasedPerson, Found, added, is_clean, is_over
 from peik.erasure.parts import SHELF
-from peik.erasure.store import Forgetting, Part
+from peik.erasure.store import ErasurePart, Forgetting
 from peik.errors import BadInput, Conflict, NotFound, Unavailable, described
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # Acts of forgetting, on paper. An act is filed before its work begins, so that whoever starts next can end it; once
 # it is over it says what was done and no longer to whom.
@@ -39,20 +39,20 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     bot_id: int | None = None
     ended_at_ms: int | None = None
     looks_at_ms: int = 0  # not again before
-    found: dict[str, Gone] = {}
+    found: dict[str, ErasedCounts] = {}
 
     @property
     def is_over(self) -> bool:
         return self.ended_at_ms is not None
 
     @property
-    def person(self) -> Person:
+    def person(self) -> ErasedPerson:
         assert self.user_id is not None, "it is over"
-        return Person(user_id=self.user_id, names=frozenset(self.names), bot_id=self.bot_id)
+        return ErasedPerson(user_id=self.user_id, names=frozenset(self.names), bot_id=self.bot_id)
 
 
 class Acts:
-    def __init__(self, papers: PaperStore, *, secret: Callable[[str, str], Awaitable[str]]) -> None:
+    def __init__(self, papers: DocumentStore, *, secret: Callable[[str, str], Awaitable[str]]) -> None:
         """`secret`: what the store keeps under a name, or keeps from now on."""
         self._papers = papers
         self._secret = secret
@@ -61,7 +61,7 @@ class Acts:
         key = await self._secret(SECRET, secrets.token_hex(32))
         return hmac.new(key.encode(), str(user_id).encode(), hashlib.sha256).hexdigest()[:_MARK_CHARS]
 
-    async def begin(self, person: Person, *, who: str, at_ms: int) -> Act:
+    async def begin(self, person: ErasedPerson, *, who: str, at_ms: int) -> Act:
         """Durable from here on. An act about the same person that is still open is gone on with."""
         for act in await self.open():
             if (act.user_id, act.bot_id) == (person.user_id, person.bot_id):
@@ -124,7 +124,7 @@ def _done(found: Found) -> Found:
     return {place: msgspec.structs.replace(gone, left=0) for place, gone in found.items()}
 
 
-def _read(paper: Paper) -> Act:
+def _read(paper: StoredDocument) -> Act:
     return msgspec.json.decode(paper.body, type=Act)
 
 
@@ -139,7 +139,7 @@ USER_ID_MAX = 2**52
 _NAME_CHARS_MAX = 64
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class StillHeld(msgspec.Struct, frozen=True, kw_only=True):
     """A backup from before, which still holds what was removed. It is never changed."""
 
     path: str
@@ -155,30 +155,30 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool
     found: Found
     notes: tuple[str, ...] = ()
-    backups: tuple[Held, ...] = ()
+    backups: tuple[StillHeld, ...] = ()
 
     @property
     def count(self) -> int:
         return sum(gone.removed + gone.blanked for gone in self.found.values())
 
 
-class People(msgspec.Struct, frozen=True, kw_only=True):
+class PeopleLookup(msgspec.Struct, frozen=True, kw_only=True):
     """Who is who, by the links of the caller's own users."""
 
     names_of: Callable[[int], Awaitable[frozenset[str]]]
     chat_of: Callable[[str], Awaitable[int | None]]
 
 
-class Forgetter:
+class Eraser:
     def __init__(
         self,
         *,
         acts: Acts,
-        of_bots: Sequence[Part],
-        of_all: dict[str, Part],
-        people: People,
+        of_bots: Sequence[ErasurePart],
+        of_all: dict[str, ErasurePart],
+        people: PeopleLookup,
         store: Forgetting,
-        backups: Callable[[], Awaitable[list[Held]]],
+        backups: Callable[[], Awaitable[list[StillHeld]]],
         is_known_bot: Callable[[int], bool],
         clock: Clock,
         settled: Clock,
@@ -199,16 +199,16 @@ class Forgetter:
         self._events = events
         self._is_live = is_live
         self._one_at_a_time = asyncio.Lock()
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._task: asyncio.Task[None] | None = None
 
-    def join(self, name: str, part: Part) -> None:
+    def join(self, name: str, part: ErasurePart) -> None:
         """Somebody else who keeps something of people."""
         self._of_all = {name: part, **self._of_all}
 
     # ---- what doors ask ----
 
-    async def person(self, *, user_id: int | None, name: str | None = None, bot_id: int | None = None) -> Person:
+    async def person(self, *, user_id: int | None, name: str | None = None, bot_id: int | None = None) -> ErasedPerson:
         """Whoever is meant. Raises BadInput, NotFound."""
         if (user_id is None) is (name is None):
             raise BadInput(code="bad_person", detail="Say who: a Telegram user id, or your own name of a linked user.")
@@ -224,15 +224,15 @@ class Forgetter:
         if bot_id is not None and not self._is_known_bot(bot_id):
             raise NotFound(code="unknown_bot", detail=f"There is no bot {bot_id} here.")
         names = await self._people.names_of(user_id) | ({name} if name is not None else set())
-        return Person(user_id=user_id, names=names, bot_id=bot_id)
+        return ErasedPerson(user_id=user_id, names=names, bot_id=bot_id)
 
-    async def look(self, person: Person) -> Report:
+    async def look(self, person: ErasedPerson) -> Report:
         """What is here of somebody, and would go. Changes nothing."""
         found = await self._pass(person, is_dry=True)
         mark = await self._acts.mark_of(person.user_id)
         return Report(id=None, mark=mark, is_over=False, found=found, backups=await self._held())
 
-    async def forget(self, person: Person, *, who: str) -> Report:
+    async def forget(self, person: ErasedPerson, *, who: str) -> Report:
         """What was done. If it breaks off, by a crash or because a store does not answer, a running Peik goes on with it."""
         act = await self._acts.begin(person, who=who, at_ms=self._clock.wall_ms())
         async with self._one_at_a_time:
@@ -243,7 +243,7 @@ class Forgetter:
             id=act.id, mark=act.mark, is_over=act.is_over, found=found, notes=tuple(notes), backups=await self._held()
         )
 
-    async def _held(self) -> tuple[Held, ...]:
+    async def _held(self) -> tuple[StillHeld, ...]:
         return tuple(await self._backups())
 
     # ---- the engine: under the lease of the chores ----
@@ -301,6 +301,6 @@ class Forgetter:
             return await self._acts.go_on(act, found, looks_at_ms=now_ms + int(LAST_LOOK_S * 1000))
         return await self._acts.end(act, found, at_ms=now_ms)
 
-    async def _pass(self, person: Person, *, is_dry: bool) -> Found:
+    async def _pass(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         parts = [*self._of_bots, *(self._of_all.values() if person.bot_id is None else ())]
         return added([await part.forget(person, is_dry=is_dry) for part in parts])

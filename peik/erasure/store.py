@@ -6,14 +6,14 @@ from typing import Protocol
 import msgspec
 
 from peik.core.letter import Chat
-from peik.erasure.model import Found, Person
+from peik.erasure.model import ErasedPerson, Found
 
 
-class Part(Protocol):
+class ErasurePart(Protocol):
     """Somebody who keeps records of people, and forgets one of them. It may be asked again and again: what is gone is not counted
     twice. Everything is done in bounded commits, so that whoever sends waits no longer than for one of them."""
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         """By place, what became of it; in a dry run, what would. Raises StoreUnavailable: what was done until then is done."""
 
 
@@ -68,7 +68,7 @@ class Forgetting(Protocol):
 
     async def drop_keys(self, keys: Sequence[KeptKey]) -> int: ...
 
-    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: Person) -> int:
+    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: ErasedPerson) -> int:
         """The arrivals keep their ids and numbers, so that every reader's place stays right, and Telegram's second copy of one is
         still known as such."""
 

@@ -13,8 +13,8 @@ from peik.broadcasts import repository as broadcasts
 from peik.clock import Clock
 from peik.core.events import Events
 from peik.erasure.parts import ArchivePart, ArrivalsPart, FileCachePart, JobsPart, LettersPart, PapersPart, TracesPart
-from peik.erasure.service import Acts, Forgetter, Held, People
-from peik.erasure.store import Part
+from peik.erasure.service import Acts, Eraser, PeopleLookup, StillHeld
+from peik.erasure.store import ErasurePart
 from peik.monitoring.log_file import LogFilesPart
 from peik.notifications import upkeep as notifications
 from peik.outbox.store import LetterFilter
@@ -42,12 +42,12 @@ def forgetter_of(
     archive: Callable[[], Awaitable[Archive]] | None,
     is_live: bool,
     reread: Callable[[int], Awaitable[None]] | None = None,
-) -> Forgetter:
+) -> Eraser:
     """`letters` takes back what waits. `archive` None: there is none. `is_live` False: nobody else has the store, so that no last
     look is needed."""
     reread = reread or _nobody_sends
     whole = store.forgetting
-    of_all: dict[str, Part] = {
+    of_all: dict[str, ErasurePart] = {
         "notifications": notifications.NotificationsPart(store.papers),
         "broadcasts": broadcasts.LedgersPart(store.papers),
         "jobs": JobsPart(store.jobs, whole, clock=clock),
@@ -59,7 +59,7 @@ def forgetter_of(
         of_all["file cache"] = FileCachePart(partial(shutil.rmtree, config.beside(".cache"), ignore_errors=True))
     if config.log_file is not None:
         of_all["log files"] = LogFilesPart(config.log_file, files_kept=config.log_files)
-    return Forgetter(
+    return Eraser(
         acts=Acts(store.papers, secret=store.secret),
         of_bots=(
             LettersPart(store, whole, clock=clock, cancel=letters.cancel, cancel_all=letters.cancel_all),
@@ -67,7 +67,7 @@ def forgetter_of(
             TracesPart(whole, bots=bots, reread=reread),
         ),
         of_all=of_all,
-        people=People(
+        people=PeopleLookup(
             names_of=partial(notifications.names_of, store.papers), chat_of=partial(notifications.chat_of, store.papers)
         ),
         store=whole,
@@ -80,11 +80,11 @@ def forgetter_of(
     )
 
 
-async def _held(config: Config) -> list[Held]:
+async def _held(config: Config) -> list[StillHeld]:
     found = await asyncio.to_thread(
         holdings, backups_folder(config), keep=config.backup_keep, every_s=config.backup_every
     )
-    return [Held(path=str(one.path), made_at_ms=one.made_at_ms, goes_at_ms=one.goes_at_ms) for one in found]
+    return [StillHeld(path=str(one.path), made_at_ms=one.made_at_ms, goes_at_ms=one.goes_at_ms) for one in found]
 
 
 async def _nobody_sends(bot_id: int) -> None:

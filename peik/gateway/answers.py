@@ -14,7 +14,7 @@ from peik.errors import Problem, TooMany, Unavailable
 from peik.outbox.store import BotRecord, LetterView
 
 
-class Answer(msgspec.Struct, frozen=True):
+class GatewayAnswer(msgspec.Struct, frozen=True):
     """One whole answer of the gateway."""
 
     status: int
@@ -22,7 +22,7 @@ class Answer(msgspec.Struct, frozen=True):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What stands beside `ok` about a letter."""
 
     letter_id: str
@@ -34,20 +34,20 @@ class _Failure(msgspec.Struct, kw_only=True, omit_defaults=True):
     error_code: int
     description: str
     parameters: msgspec.Raw | dict[str, object] | None = None
-    peik: Told | None = None
+    peik: PendingAnswer | None = None
 
 
 _encode = msgspec.json.Encoder().encode
 
 
-def success(result: bytes, *, description: str | None = None, told: Told | None = None) -> Answer:
+def success(result: bytes, *, description: str | None = None, told: PendingAnswer | None = None) -> GatewayAnswer:
     """`result` is JSON as it is to be shown."""
     more = b""
     if description is not None:
         more += b',"description":' + _encode(description)
     if told is not None:
         more += b',"peik":' + _encode(told)
-    return Answer(200, b'{"ok":true,"result":%b%b}' % (result, more))
+    return GatewayAnswer(200, b'{"ok":true,"result":%b%b}' % (result, more))
 
 
 def failure(
@@ -56,8 +56,8 @@ def failure(
     *,
     parameters: bytes = b"",
     retry_after_s: int | None = None,
-    told: Told | None = None,
-) -> Answer:
+    told: PendingAnswer | None = None,
+) -> GatewayAnswer:
     """The HTTP status is the error code, as at Telegram; a 429 says when to come back in the header too."""
     beside: msgspec.Raw | dict[str, object] | None = msgspec.Raw(parameters) if parameters else None
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -66,10 +66,10 @@ def failure(
         if code == 429:
             beside = {"retry_after": retry_after_s}
     body = _Failure(ok=False, error_code=code, description=description, parameters=beside, peik=told)
-    return Answer(code, _encode(body), headers)
+    return GatewayAnswer(code, _encode(body), headers)
 
 
-def too_many(wait_s: int) -> Answer:
+def too_many(wait_s: int) -> GatewayAnswer:
     """In Telegram's words: every library knows how to wait then."""
     return failure(429, f"Too Many Requests: retry after {wait_s}", retry_after_s=wait_s)
 
@@ -90,7 +90,7 @@ _WORDS = {
 }
 
 
-def of_problem(problem: Problem) -> Answer:
+def of_problem(problem: Problem) -> GatewayAnswer:
     """What the desk refuses. Nothing was accepted then."""
     if problem.code in _WORDS:
         return failure(400, _WORDS[problem.code])
@@ -120,12 +120,12 @@ class _Refusal(msgspec.Struct):
 _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 
-def of_reply(reply: Reply) -> Answer:
+def of_reply(reply: Reply) -> GatewayAnswer:
     """What Telegram said, byte for byte. What is not its own JSON, and what it did not say, is put into its envelope."""
     if reply.status == 0 or not reply.left:
         return LATE if reply.left else AWAY
     if reply.status == 200 and reply.body.startswith(b'{"ok":true'):
-        return Answer(200, reply.body)
+        return GatewayAnswer(200, reply.body)
     try:
         known = _decode_refusal(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -134,10 +134,10 @@ def of_reply(reply: Reply) -> Answer:
         return _of_foreign(reply)
     asked_s = known.parameters.retry_after if known.parameters is not None else None
     headers = () if asked_s is None else ((b"retry-after", b"%d" % max(0, round(asked_s))),)
-    return Answer(reply.status, reply.body, headers)
+    return GatewayAnswer(reply.status, reply.body, headers)
 
 
-def _of_foreign(reply: Reply) -> Answer:
+def _of_foreign(reply: Reply) -> GatewayAnswer:
     """A page of some server in between. Bots must not take it for an answer of Telegram's, whatever its status."""
     code = reply.status if 400 <= reply.status <= 599 else 502
     if code == 429:
@@ -159,7 +159,7 @@ _PHRASES = {
 # ---- letters ----
 
 
-class Shape(enum.Enum):
+class ResultShape(enum.Enum):
     """What a method answers with, as far as it can be stood in for."""
 
     MESSAGE = "a message"
@@ -171,32 +171,32 @@ class Shape(enum.Enum):
 
 
 _SHAPES = {
-    "sendMediaGroup": Shape.MESSAGES,
-    "copyMessage": Shape.MESSAGE_ID,
-    "copyMessages": Shape.MESSAGE_IDS,
-    "forwardMessages": Shape.MESSAGE_IDS,
-    **dict.fromkeys(("postStory", "repostStory", "editStory", "stopPoll"), Shape.REAL),
-    **dict.fromkeys(("editChatInviteLink", "revokeChatInviteLink", "editChatSubscriptionInviteLink"), Shape.REAL),
+    "sendMediaGroup": ResultShape.MESSAGES,
+    "copyMessage": ResultShape.MESSAGE_ID,
+    "copyMessages": ResultShape.MESSAGE_IDS,
+    "forwardMessages": ResultShape.MESSAGE_IDS,
+    **dict.fromkeys(("postStory", "repostStory", "editStory", "stopPoll"), ResultShape.REAL),
+    **dict.fromkeys(("editChatInviteLink", "revokeChatInviteLink", "editChatSubscriptionInviteLink"), ResultShape.REAL),
 }
 
-_SHAPE_OF_CLASS = {MethodClass.SEND: Shape.MESSAGE, MethodClass.WRITE: Shape.TRUE}
+_SHAPE_OF_CLASS = {MethodClass.SEND: ResultShape.MESSAGE, MethodClass.WRITE: ResultShape.TRUE}
 
 
-def shape_of(method: str, kind: MethodClass | None) -> Shape:
+def shape_of(method: str, kind: MethodClass | None) -> ResultShape:
     if kind is None:
-        return Shape.REAL
-    return _SHAPES.get(method) or _SHAPE_OF_CLASS.get(kind, Shape.REAL)
+        return ResultShape.REAL
+    return _SHAPES.get(method) or _SHAPE_OF_CLASS.get(kind, ResultShape.REAL)
 
 
-def of_letter(view: LetterView, shape: Shape, bot: BotRecord, *, at_ms: int) -> Answer:
+def of_letter(view: LetterView, shape: ResultShape, bot: BotRecord, *, at_ms: int) -> GatewayAnswer:
     """How a letter stands: Telegram's own result or refusal; or, as long as there is none, what stands in for it."""
-    told = Told(letter_id=str(view.id), state=view.state)
+    told = PendingAnswer(letter_id=str(view.id), state=view.state)
     if view.state is State.COMPLETED and view.result not in (None, "null"):
         assert view.result is not None
         return success(view.result.encode())
     if view.state in (State.FAILED, State.CANCELLED):
         return _of_failed(view, told)
-    if shape is Shape.REAL:
+    if shape is ResultShape.REAL:
         return failure(504, f"Gateway Timeout: not answered yet; letter {view.id} goes on all the same", told=told)
     return success(stand_in(shape, view, bot, at_ms=at_ms), told=told)
 
@@ -219,7 +219,7 @@ _CODE_OF_WORDS = {
 }
 
 
-def _of_failed(view: LetterView, told: Told) -> Answer:
+def _of_failed(view: LetterView, told: PendingAnswer) -> GatewayAnswer:
     if view.state is State.CANCELLED:
         return failure(400, "Bad Request: the letter was taken back before it was sent", told=told)
     last = _decode_history(view.history)[-1] if view.history else _Line(outcome="")
@@ -239,17 +239,17 @@ def _of_failed(view: LetterView, told: Told) -> Answer:
 # ---- standing in for Telegram ----
 
 
-def stand_in(shape: Shape, view: LetterView, bot: BotRecord, *, at_ms: int) -> bytes:
+def stand_in(shape: ResultShape, view: LetterView, bot: BotRecord, *, at_ms: int) -> bytes:
     """A result as it would be but for its ids: 0 is Bot API's own sign for "accepted, not sent yet"."""
     params = msgspec.json.decode(view.params, type=dict[str, object])
     match shape:
-        case Shape.MESSAGE:
+        case ResultShape.MESSAGE:
             return _encode(_message(view, params, bot, at_ms))
-        case Shape.MESSAGES:
+        case ResultShape.MESSAGES:
             return _encode([_message(view, params, bot, at_ms)] * _count(params.get("media")))
-        case Shape.MESSAGE_ID:
+        case ResultShape.MESSAGE_ID:
             return b'{"message_id":0}'
-        case Shape.MESSAGE_IDS:
+        case ResultShape.MESSAGE_IDS:
             return _encode([{"message_id": 0}] * _count(params.get("message_ids")))
         case _:
             return b"true"

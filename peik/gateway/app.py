@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.events import Answered, Surprise
 from peik.core.letter import Enclosed, Priority
 from peik.core.methods import MethodClass, classify, is_method_name
@@ -21,8 +21,8 @@ from peik.gateway.answers import (
     NO_METHOD,
     NOT_FOUND,
     SURPRISE,
-    Answer,
-    Shape,
+    GatewayAnswer,
+    ResultShape,
     failure,
     of_letter,
     of_problem,
@@ -31,22 +31,22 @@ from peik.gateway.answers import (
     success,
 )
 from peik.gateway.files import GatewayFiles
-from peik.gateway.inbox import Ask, GatewayInbox, Own, consumer_of
-from peik.gateway.params import Given, read_given
+from peik.gateway.inbox import GatewayAsk, GatewayInbox, Own, consumer_of
+from peik.gateway.params import GatewayParams, read_given
 from peik.gateway.tokens import Tokens, Turned
 from peik.inbox.handed import Handed
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import BotRecord
 from peik.telegram.passthrough import patience_with
 from peik.telegram.port import Enclosure
 from peik.web.access import host_of
-from peik.web.bodies import Gone, Unreadable
+from peik.web.bodies import ClientGone, UnreadableBody
 
 # What a gateway call answers, as well as that can be known: what it says, what it replies to, or what its bot got
 # last.
 
 
-def trace_in(given: Given, bot_id: int, consumer: str, handed: Handed) -> str | None:
+def trace_in(given: GatewayParams, bot_id: int, consumer: str, handed: Handed) -> str | None:
     """In the order of what is surest. A word that cannot be a trace is no reason to turn a message of a bot away."""
     if given.trace is not None:
         try:
@@ -68,7 +68,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Place(msgspec.Struct, frozen=True):
+class GatewayPlace(msgspec.Struct, frozen=True):
     """What a path means."""
 
     token: str
@@ -79,7 +79,7 @@ class Place(msgspec.Struct, frozen=True):
 _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-def read_place(path: str) -> Place | None:
+def read_place(path: str) -> GatewayPlace | None:
     """`/bot<token>/<method>` or `/bot<token>/test/<method>`, the token perhaps with `@consumer`; None for anything else."""
     token, slash, method = path.removeprefix("/bot").partition("/")
     token, at, consumer = token.partition("@")
@@ -89,7 +89,7 @@ def read_place(path: str) -> Place | None:
         return None
     if method.startswith("test/"):
         token, method = f"{token}/test", method.removeprefix("test/")
-    return Place(token, consumer if at else None, method.removesuffix("/"))
+    return GatewayPlace(token, consumer if at else None, method.removesuffix("/"))
 
 
 class Gateway:
@@ -98,7 +98,7 @@ class Gateway:
     Without `keeps_files` downloads only pass through: the folder for them belongs to the server of a store alone.
     """
 
-    def __init__(self, peik: Office, otherwise: App, *, keeps_files: bool = True) -> None:
+    def __init__(self, peik: Runtime, otherwise: App, *, keeps_files: bool = True) -> None:
         self._peik = peik
         self._desk = peik.desk
         self._config = peik.config
@@ -121,7 +121,7 @@ class Gateway:
                 return
         await self._otherwise(scope, receive, send)
 
-    async def call(self, token: str, method: str, given: Given) -> Answer:
+    async def call(self, token: str, method: str, given: GatewayParams) -> GatewayAnswer:
         """One call from within this process, with no HTTP around it. The token may name a consumer, as in a path.
 
         Whoever is cancelled while he waits takes nothing back: what is accepted by then goes its way.
@@ -130,23 +130,23 @@ class Gateway:
         assert answer is not None, "nobody goes away in the middle of a request that is whole"
         return answer
 
-    async def _guarded(self, answering: Awaitable[Answer]) -> Answer | None:
+    async def _guarded(self, answering: Awaitable[GatewayAnswer]) -> GatewayAnswer | None:
         """Whatever happens is said in Telegram's envelope. None: nobody is there to hear it."""
         try:
             return await answering
         except Turned as turned:
             return turned.answer
-        except Unreadable as unreadable:
+        except UnreadableBody as unreadable:
             return failure(unreadable.status, unreadable.words)
         except Problem as problem:
             return of_problem(problem)
-        except Gone:
+        except ClientGone:
             return None
         except Exception as error:  # noqa: BLE001  it is told, without its words, which may hold a token
             self._peik.events.tell(Surprise(where="gateway", error=f"{type(error).__name__} in {_place_of(error)}"))
             return SURPRISE
 
-    async def _answer(self, path: str, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, path: str, scope: Scope, receive: Receive) -> GatewayAnswer:
         place = read_place(path)
         if place is None or scope["method"] not in ("GET", "POST"):
             return NOT_FOUND
@@ -162,7 +162,7 @@ class Gateway:
         )
         return await self._serve(bot, place, given)
 
-    async def _called(self, token: str, method: str, given: Given) -> Answer:
+    async def _called(self, token: str, method: str, given: GatewayParams) -> GatewayAnswer:
         try:
             place = read_place(f"/bot{token}/{method}")
             bot = None if place is None else await self._tokens.admit(place.token)
@@ -174,14 +174,14 @@ class Gateway:
             return NOT_FOUND if bot is None else NO_METHOD
         return await self._serve(bot, place, given)
 
-    async def _serve(self, bot: BotRecord, place: Place, given: Given) -> Answer:
+    async def _serve(self, bot: BotRecord, place: GatewayPlace, given: GatewayParams) -> GatewayAnswer:
         name, kind = classify(place.method)
         if kind is not None and kind.is_queued:
             return await self._accept(bot, place.consumer, name, kind, given)
         try:
             own = self._own.get(name)
             if own is not None:
-                return await own(Ask(bot=bot, consumer=consumer_of(place.consumer), given=given))
+                return await own(GatewayAsk(bot=bot, consumer=consumer_of(place.consumer), given=given))
             answer = await self._pass(bot, name, kind, given)
             if kind is MethodClass.ANSWER:
                 self._tell_answered(bot, place.consumer, name, given, answer)
@@ -191,8 +191,10 @@ class Gateway:
 
     # ---- letters ----
 
-    async def _accept(self, bot: BotRecord, consumer: str | None, name: str, kind: MethodClass, given: Given) -> Answer:
-        call = Call(
+    async def _accept(
+        self, bot: BotRecord, consumer: str | None, name: str, kind: MethodClass, given: GatewayParams
+    ) -> GatewayAnswer:
+        call = LetterCall(
             method=name,
             params=given.params,
             bot_id=bot.bot_id,
@@ -204,7 +206,7 @@ class Gateway:
         accepted = await self._desk.accept_with_files(given.enclosed, lambda _: call, blobs=self._peik.spool)
         # From here on the letter goes its way, whether or not anybody waits for it.
         shape = shape_of(name, kind)
-        wait_s = REAL_WAIT_S if shape is Shape.REAL else self._config.gateway_wait
+        wait_s = REAL_WAIT_S if shape is ResultShape.REAL else self._config.gateway_wait
         # What a repeat is to be answered with, or must not happen twice, is heard from the store alone.
         if given.key is None and not kind.is_at_most_once:
             view = await self._desk.answer(bot.bot_id, accepted.letter_id, wait_s)
@@ -220,7 +222,7 @@ class Gateway:
 
     # ---- straight through ----
 
-    async def _pass(self, bot: BotRecord, name: str, kind: MethodClass | None, given: Given) -> Answer:
+    async def _pass(self, bot: BotRecord, name: str, kind: MethodClass | None, given: GatewayParams) -> GatewayAnswer:
         enclosures = [
             Enclosure(
                 field=one.field,
@@ -235,13 +237,15 @@ class Gateway:
         reply = await self._peik.passage.carry(bot.token, name, given.params, patience=patience, enclosures=enclosures)
         return of_reply(reply)
 
-    def _tell_answered(self, bot: BotRecord, consumer: str | None, name: str, given: Given, answer: Answer) -> None:
+    def _tell_answered(
+        self, bot: BotRecord, consumer: str | None, name: str, given: GatewayParams, answer: GatewayAnswer
+    ) -> None:
         trace = trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.handed)
         if trace is not None:
             told = Answered(bot_id=bot.bot_id, method=name, trace=trace, is_taken=answer.status == 200)
             self._peik.events.tell(told)
 
-    async def _get_me(self, ask: Ask) -> Answer:
+    async def _get_me(self, ask: GatewayAsk) -> GatewayAnswer:
         """Telegram's answer; while it cannot be reached, what it said the last time: a bot must be able to start."""
         bot = ask.bot
         answer = await self._pass(bot, "getMe", MethodClass.READ, ask.given)
@@ -272,7 +276,7 @@ def _result_of(body: bytes) -> bytes:
 _JSON = (b"content-type", b"application/json")
 
 
-async def respond(send: Send, answer: Answer) -> None:
+async def respond(send: Send, answer: GatewayAnswer) -> None:
     length = (b"content-length", b"%d" % len(answer.body))
     await send({"type": "http.response.start", "status": answer.status, "headers": [_JSON, length, *answer.headers]})
     await send({"type": "http.response.body", "body": answer.body})

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.events import Surprise
 from peik.core.outcome import Reply
 from peik.core.token import Token
 from peik.erasure.parts import FileCachePart
-from peik.gateway.answers import AWAY, NOT_FOUND, SURPRISE, Answer, of_reply
+from peik.gateway.answers import AWAY, NOT_FOUND, SURPRISE, GatewayAnswer, of_reply
 from peik.gateway.tokens import Tokens, Turned
 from peik.outbox.store import BotRecord
 from peik.telegram.port import Download, Interrupted
@@ -55,7 +55,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 class GatewayFiles:
-    def __init__(self, peik: Office, tokens: Tokens, *, is_keeping: bool) -> None:
+    def __init__(self, peik: Runtime, tokens: Tokens, *, is_keeping: bool) -> None:
         self._passage = peik.passage
         self._tokens = tokens
         self._events = peik.events
@@ -120,7 +120,7 @@ class GatewayFiles:
             held.fail(error.answer if isinstance(error, Turned) else AWAY)
             raise
 
-    async def _fill(self, held: "Held", token: Token, path: str, out: "_Out") -> None:
+    async def _fill(self, held: "CachedFile", token: Token, path: str, out: "_Out") -> None:
         download = await self._open(token, path, {})
         try:
             length = _length(download)
@@ -143,7 +143,7 @@ class GatewayFiles:
         finally:
             download.close()
 
-    async def _write(self, held: "Held", first: Download, token: Token, path: str) -> None:
+    async def _write(self, held: "CachedFile", first: Download, token: Token, path: str) -> None:
         download = first
         for resumes in range(RESUMES_MAX + 1):
             try:
@@ -161,7 +161,7 @@ class GatewayFiles:
             with contextlib.suppress(Turned):  # no way just now; the next round says so again
                 download = await self._resumed(held, token, path) or download
 
-    async def _resumed(self, held: "Held", token: Token, path: str) -> Download | None:
+    async def _resumed(self, held: "CachedFile", token: Token, path: str) -> Download | None:
         download = await self._open(token, path, {"Range": f"bytes={held.written}-"})
         if download.status == 206:
             return download
@@ -182,7 +182,7 @@ async def _pour(download: Download, out: "_Out") -> None:
     await out.end()
 
 
-async def _whole(download: Download) -> Answer:
+async def _whole(download: Download) -> GatewayAnswer:
     body = b""
     async for chunk in download.chunks():
         body += chunk
@@ -238,7 +238,7 @@ def _also(download: Download, wanted: bytes) -> list[_Header]:
 # ---- the shelf ----
 
 
-class Held:
+class CachedFile:
     """One file on the shelf: whole, or still coming in. Readers follow its writer."""
 
     def __init__(self, file: Path, *, fresh_until: float) -> None:
@@ -249,7 +249,7 @@ class Held:
         self.headers: list[_Header] = []
         self.is_begun = False
         self.is_kept = True
-        self.failure: Answer | None = None
+        self.failure: GatewayAnswer | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -271,7 +271,7 @@ class Held:
         self.written += len(chunk)
         self._tell()
 
-    def fail(self, answer: Answer) -> None:
+    def fail(self, answer: GatewayAnswer) -> None:
         self.failure = answer
         self._tell()
 
@@ -327,7 +327,7 @@ class Shelf:
         self.bytes_max = bytes_max
         self._folder = folder
         self._now = now
-        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._held: OrderedDict[str, CachedFile] = OrderedDict()
 
     def clear(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -338,7 +338,7 @@ class Shelf:
             if held.is_whole:
                 self.drop(held)
 
-    def find(self, bot_id: int, path: str) -> Held | None:
+    def find(self, bot_id: int, path: str) -> CachedFile | None:
         name = _name(bot_id, path)
         held = self._held.get(name)
         if held is None:
@@ -349,9 +349,9 @@ class Shelf:
         self._held.move_to_end(name)
         return held
 
-    def place(self, bot_id: int, path: str) -> Held:
+    def place(self, bot_id: int, path: str) -> CachedFile:
         name = _name(bot_id, path)
-        self._held[name] = held = Held(self._folder / name, fresh_until=self._now() + FRESH_S)
+        self._held[name] = held = CachedFile(self._folder / name, fresh_until=self._now() + FRESH_S)
         return held
 
     def has_room(self, size: int) -> bool:
@@ -368,7 +368,7 @@ class Shelf:
                 self.drop(held)
         return True
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: CachedFile) -> None:
         if self._held.get(held.file.name) is held:
             del self._held[held.file.name]
             with contextlib.suppress(OSError):
@@ -382,7 +382,7 @@ def _name(bot_id: int, path: str) -> str:
 # ---- giving ----
 
 
-async def _give(held: Held, asked: str | None, out: "_Out") -> None:
+async def _give(held: CachedFile, asked: str | None, out: "_Out") -> None:
     """A file that has begun, or a part of it, from the shelf."""
     span = None if asked is None else span_of(asked, held.size)
     if asked is not None and span is None:
@@ -431,7 +431,7 @@ class _Out:
     async def end(self) -> None:
         await self._say({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def whole(self, answer: Answer) -> None:
+    async def whole(self, answer: GatewayAnswer) -> None:
         await self.start(answer.status, [(b"content-type", b"application/json"), *answer.headers], len(answer.body))
         await self._say({"type": "http.response.body", "body": answer.body})
 

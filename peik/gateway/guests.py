@@ -5,7 +5,7 @@ the dashboard, the command line) makes it the owner's.
 """
 
 from peik.clock import Clock
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 
 SHELF = "guests"
 FRESH_S = 60.0
@@ -13,7 +13,7 @@ KNOWN_MAX = 10_000
 
 
 class Guests:
-    def __init__(self, papers: PaperStore, clock: Clock) -> None:
+    def __init__(self, papers: DocumentStore, clock: Clock) -> None:
         self._papers = papers
         self._clock = clock
         self._known: dict[int, tuple[float, bool]] = {}

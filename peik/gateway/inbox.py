@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.arrival import DEFAULT_CONSUMER
 from peik.core.call import opened
 from peik.errors import BadInput, Conflict
-from peik.gateway.answers import Answer, failure, success
-from peik.gateway.params import Given
+from peik.gateway.answers import GatewayAnswer, failure, success
+from peik.gateway.params import GatewayParams
 from peik.inbox.service import CONNECTIONS_LIMIT
 from peik.inbox.store import Consumer, ConsumerKind, InboxTally
 from peik.outbox.store import BotRecord
@@ -18,15 +18,15 @@ CONNECTIONS_DEFAULT = 40
 UPDATES_MAX = 100
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayAsk(msgspec.Struct, frozen=True, kw_only=True):
     """A call of one of Peik's own methods."""
 
     bot: BotRecord
     consumer: str  # whose updates: "default", or the name after the @
-    given: Given
+    given: GatewayParams
 
 
-Own = Callable[[Ask], Awaitable[Answer]]
+Own = Callable[[GatewayAsk], Awaitable[GatewayAnswer]]
 
 # Bots know these by their words (docs/telegram.md, Conflicts).
 _CONFLICTS = {
@@ -40,7 +40,7 @@ _TRUE = b"true"
 
 
 class GatewayInbox:
-    def __init__(self, peik: Office) -> None:
+    def __init__(self, peik: Runtime) -> None:
         self._desk = peik.desk
         self._inbox = peik.inbox
 
@@ -54,7 +54,7 @@ class GatewayInbox:
             "logOut": self.stay,
         }
 
-    async def get_updates(self, ask: Ask) -> Answer:
+    async def get_updates(self, ask: GatewayAsk) -> GatewayAnswer:
         """What this consumer has not acknowledged yet; it waits for something if there is nothing."""
         fields = ask.given.fields()
         await self._desk.receive_for(ask.bot.bot_id)
@@ -71,7 +71,7 @@ class GatewayInbox:
             return failure(409, _CONFLICTS.get(conflict.code, f"Conflict: {conflict.detail}"))
         return success(b"[%b]" % b",".join(arrival.wire() for arrival in arrivals))
 
-    async def set_webhook(self, ask: Ask) -> Answer:
+    async def set_webhook(self, ask: GatewayAsk) -> GatewayAnswer:
         """Push this consumer's updates to the address, by the rules of a local Bot API server."""
         fields = ask.given.fields()
         url = _text(fields, "url")
@@ -99,7 +99,7 @@ class GatewayInbox:
         is_same = before is not None and _way(before) == _way(after)
         return success(_TRUE, description="Webhook is already set" if is_same else "Webhook was set")
 
-    async def delete_webhook(self, ask: Ask) -> Answer:
+    async def delete_webhook(self, ask: GatewayAsk) -> GatewayAnswer:
         """Let this consumer read for itself again. What waits for it goes on waiting unless it is to be dropped."""
         await self._drop_pending(ask, ask.given.fields())
         before = await self._known(ask)
@@ -108,7 +108,7 @@ class GatewayInbox:
         await self._inbox.set_consumer(ask.bot.bot_id, ask.consumer, url=None)
         return success(_TRUE, description="Webhook was deleted")
 
-    async def get_webhook_info(self, ask: Ask) -> Answer:
+    async def get_webhook_info(self, ask: GatewayAsk) -> GatewayAnswer:
         tally = await self._tally(ask)
         info: dict[str, object] = {"url": "", "has_custom_certificate": False, "pending_update_count": 0}
         if tally is not None:
@@ -121,11 +121,11 @@ class GatewayInbox:
                 info["allowed_updates"] = sorted(consumer.allowed)
         return success(msgspec.json.encode(info))
 
-    async def stay(self, ask: Ask) -> Answer:
+    async def stay(self, ask: GatewayAsk) -> GatewayAnswer:
         """`close` and `logOut`: said by a bot that leaves or moves. Peik's own session with Telegram goes on."""
         return success(_TRUE)
 
-    async def _drop_pending(self, ask: Ask, fields: Mapping[str, object]) -> None:
+    async def _drop_pending(self, ask: GatewayAsk, fields: Mapping[str, object]) -> None:
         """All that is here is over for this consumer. Nothing is deleted, and no other consumer notices."""
         if not _flag(fields, "drop_pending_updates") or await self._known(ask) is None:
             return
@@ -133,11 +133,11 @@ class GatewayInbox:
         if state is not None and state.last_number:
             await self._inbox.acknowledge(ask.bot.bot_id, ask.consumer, up_to=state.last_number)
 
-    async def _known(self, ask: Ask) -> Consumer | None:
+    async def _known(self, ask: GatewayAsk) -> Consumer | None:
         consumers = await self._inbox.consumers(ask.bot.bot_id)
         return next((one for one in consumers if one.name == ask.consumer), None)
 
-    async def _tally(self, ask: Ask) -> InboxTally | None:
+    async def _tally(self, ask: GatewayAsk) -> InboxTally | None:
         tallies = await self._inbox.tallies(ask.bot.bot_id)
         return next((one for one in tallies if one.consumer.name == ask.consumer), None)
 

@@ -11,8 +11,18 @@ import msgspec
 
 from peik.core.call import PARAMS_BYTES_MAX
 from peik.core.letter import Enclosed
-from peik.storage.spool import Spool
-from peik.web.bodies import FIELDS_MAX, Form, Receive, Unreadable, body_of, inflated, not_utf8, read_form, too_large
+from peik.storage.spool import SpoolPort
+from peik.web.bodies import (
+    FIELDS_MAX,
+    Receive,
+    RequestForm,
+    UnreadableBody,
+    body_of,
+    inflated,
+    not_utf8,
+    read_form,
+    too_large,
+)
 
 KEY_PARAMETER = "peik_idempotency_key"
 _KEY_BYTES = KEY_PARAMETER.encode()
@@ -20,7 +30,7 @@ _KEY_BYTES = KEY_PARAMETER.encode()
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayParams(msgspec.Struct, frozen=True, kw_only=True):
     """What a call brought along."""
 
     params: bytes = b"{}"  # a JSON object, or what a client took for one
@@ -34,12 +44,12 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
         return _object(self.params)
 
 
-def given_of(fields: dict[str, str], enclosed: tuple[Enclosed, ...]) -> Given:
+def given_of(fields: dict[str, str], enclosed: tuple[Enclosed, ...]) -> GatewayParams:
     """What a call from within this process brings along; its fields as a form would carry them."""
     return _of_fields(fields, None, enclosed)
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayHead(msgspec.Struct, frozen=True, kw_only=True):
     """The few headers that matter here."""
 
     content_type: bytes = b""
@@ -51,7 +61,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
 
 
-def read_head(headers: Headers) -> Head:
+def read_head(headers: Headers) -> GatewayHead:
     content_type, coding, key = b"", b"", None
     trace: str | None = None
     parent: str | None = None
@@ -74,7 +84,7 @@ def read_head(headers: Headers) -> Head:
                 trace = value.decode("latin-1").strip() or None
             case b"traceparent":
                 parent = value.decode("latin-1")
-    return Head(
+    return GatewayHead(
         content_type=content_type,
         coding=coding,
         key=key,
@@ -85,7 +95,9 @@ def read_head(headers: Headers) -> Head:
     )
 
 
-async def read_given(headers: Headers, query: bytes, receive: Receive, *, spool: Spool, file_bytes_max: int) -> Given:
+async def read_given(
+    headers: Headers, query: bytes, receive: Receive, *, spool: SpoolPort, file_bytes_max: int
+) -> GatewayParams:
     """Everything that a call brought along. Raises Unreadable, Gone, and what the spool raises; leaves no file behind then."""
     head = read_head(headers)
     given = await _read_given(head, query, receive, spool=spool, file_bytes_max=file_bytes_max)
@@ -94,9 +106,11 @@ async def read_given(headers: Headers, query: bytes, receive: Receive, *, spool:
     return msgspec.structs.replace(given, trace=head.trace, parent=head.parent)
 
 
-async def _read_given(head: Head, query: bytes, receive: Receive, *, spool: Spool, file_bytes_max: int) -> Given:
+async def _read_given(
+    head: GatewayHead, query: bytes, receive: Receive, *, spool: SpoolPort, file_bytes_max: int
+) -> GatewayParams:
     if not head.has_body and not query:
-        return Given(key=head.key)
+        return GatewayParams(key=head.key)
     asked = _pairs(query) if query else {}
     kind = head.content_type.partition(b";")[0].strip().lower()
     if not head.has_body:
@@ -104,7 +118,7 @@ async def _read_given(head: Head, query: bytes, receive: Receive, *, spool: Spoo
     if kind == b"multipart/form-data":
         bound = file_bytes_max + 2 * PARAMS_BYTES_MAX
         _refuse_announced(head, bound)
-        form = Form(head.content_type, inflated(body_of(receive, bound), head.coding, bound))
+        form = RequestForm(head.content_type, inflated(body_of(receive, bound), head.coding, bound))
         fields, enclosed = await read_form(form, spool=spool, file_bytes_max=file_bytes_max, room=PARAMS_BYTES_MAX)
         return _of_fields({**fields, **asked}, head.key, tuple(enclosed))
     _refuse_announced(head, PARAMS_BYTES_MAX)
@@ -117,7 +131,7 @@ async def _read_given(head: Head, query: bytes, receive: Receive, *, spool: Spoo
     return _of_fields(asked, head.key)  # the body of any other kind means nothing to Telegram
 
 
-def _refuse_announced(head: Head, bytes_max: int) -> None:
+def _refuse_announced(head: GatewayHead, bytes_max: int) -> None:
     if head.size_bytes is not None and head.size_bytes > bytes_max:
         raise too_large()
 
@@ -133,7 +147,7 @@ def _pairs(text: bytes) -> dict[str, str]:
     except UnicodeDecodeError:
         raise not_utf8() from None
     except ValueError:
-        raise Unreadable(413, "Request Entity Too Large: too much parameters") from None
+        raise UnreadableBody(413, "Request Entity Too Large: too much parameters") from None
     return dict(reversed(pairs))  # the first of a name counts
 
 
@@ -143,7 +157,7 @@ def _object(text: bytes) -> dict[str, object]:
     try:
         return _decode_object(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Unreadable(400, "Bad Request: can't parse JSON: an object is expected") from None
+        raise UnreadableBody(400, "Bad Request: can't parse JSON: an object is expected") from None
 
 
 _decode_object = msgspec.json.Decoder(dict[str, object]).decode
@@ -151,17 +165,17 @@ _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def _of_json(body: bytes, asked: dict[str, str], key: str | None) -> Given:
+def _of_json(body: bytes, asked: dict[str, str], key: str | None) -> GatewayParams:
     if not asked and _KEY_BYTES not in body:
-        return Given(params=body if body.strip() else b"{}", key=key)
+        return GatewayParams(params=body if body.strip() else b"{}", key=key)
     _object(body)  # whatever it says must be whole: parts of it are about to be written anew
     fields: dict[str, object] = {**(_decode_raw(body) if body.strip() else {}), **asked}
     named = fields.pop(KEY_PARAMETER, None)
     if isinstance(named, msgspec.Raw):
         named = msgspec.json.decode(named)
-    return Given(params=_encode(fields), key=str(named) if named else key)
+    return GatewayParams(params=_encode(fields), key=str(named) if named else key)
 
 
-def _of_fields(fields: dict[str, str], key: str | None, enclosed: tuple[Enclosed, ...] = ()) -> Given:
+def _of_fields(fields: dict[str, str], key: str | None, enclosed: tuple[Enclosed, ...] = ()) -> GatewayParams:
     named = fields.pop(KEY_PARAMETER, None)
-    return Given(params=_encode(fields), key=named or key, enclosed=enclosed)
+    return GatewayParams(params=_encode(fields), key=named or key, enclosed=enclosed)

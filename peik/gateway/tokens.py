@@ -10,14 +10,14 @@ from collections import OrderedDict
 
 import msgspec
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.methods import MethodClass
 from peik.core.outcome import Delivered, Limited, Moved, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.problem import BadInput
 from peik.core.token import Token
-from peik.gateway.answers import AWAY, Answer, failure, of_reply, too_many
+from peik.gateway.answers import AWAY, GatewayAnswer, failure, of_reply, too_many
 from peik.outbox.store import BotRecord
-from peik.telegram.passthrough import Patience, patience_with
+from peik.telegram.passthrough import CallPatience, patience_with
 from peik.web.limits import bot_holder
 
 WRONG_S = 60.0
@@ -28,13 +28,13 @@ CHECKS_PER_MINUTE = 20
 
 UNAUTHORIZED = failure(401, "Unauthorized")
 MALFORMED = failure(401, "Unauthorized: invalid token specified")
-_QUESTION: Patience = patience_with("getMe", MethodClass.READ)
+_QUESTION: CallPatience = patience_with("getMe", MethodClass.READ)
 
 
 class Turned(Exception):
     """Not admitted; the answer says why."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: GatewayAnswer) -> None:
         super().__init__(answer.status)
         self.answer = answer
 
@@ -48,15 +48,15 @@ _decode_me = msgspec.json.Decoder(_Me).decode
 
 
 class Tokens:
-    def __init__(self, peik: Office) -> None:
+    def __init__(self, peik: Runtime) -> None:
         self._desk = peik.desk
         self._passage = peik.passage
         self._courier = peik.courier
         self._now = peik.clock.mono
         self._is_open = peik.config.gateway_open
         self._gate = peik.gate
-        self._wrong: OrderedDict[Token, tuple[float, Answer]] = OrderedDict()
-        self._asked: dict[Token, asyncio.Future[Answer | None]] = {}
+        self._wrong: OrderedDict[Token, tuple[float, GatewayAnswer]] = OrderedDict()
+        self._asked: dict[Token, asyncio.Future[GatewayAnswer | None]] = {}
         self._checks: list[float] = []
 
     async def admit(self, text: str, host: str | None = None) -> BotRecord:
@@ -103,14 +103,14 @@ class Tokens:
         paused = None if sender is None else sender.bot.paused
         return paused is not None and paused.startswith("Unauthorized")
 
-    async def _check(self, token: Token) -> Answer | None:
+    async def _check(self, token: Token) -> GatewayAnswer | None:
         """What Telegram thinks of a token: None if it takes it. Whoever comes in the meantime waits for the same answer."""
         if (refusal := self._remembered(token)) is not None:
             return refusal
         if (asked := self._asked.get(token)) is not None:
             return await asyncio.shield(asked)
         at = self._count_check()
-        mine: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        mine: asyncio.Future[GatewayAnswer | None] = asyncio.get_running_loop().create_future()
         self._asked[token] = mine
         refusal = AWAY  # what the others hear if this one is cancelled
         try:
@@ -129,7 +129,7 @@ class Tokens:
         self._checks.append(now)
         return now
 
-    async def _ask(self, token: Token, at: float) -> Answer | None:
+    async def _ask(self, token: Token, at: float) -> GatewayAnswer | None:
         reply = await self._passage.carry(token, "getMe", b"{}", patience=_QUESTION)
         match judge(reply, method="getMe"):
             case Delivered(result=result):
@@ -150,7 +150,7 @@ class Tokens:
             case Uncertain():
                 return AWAY
 
-    def _remember(self, token: Token, reply: Reply) -> Answer:
+    def _remember(self, token: Token, reply: Reply) -> GatewayAnswer:
         answer = of_reply(reply)
         self._wrong[token] = (self._now() + WRONG_S, answer)
         self._wrong.move_to_end(token)
@@ -158,7 +158,7 @@ class Tokens:
             self._wrong.popitem(last=False)
         return answer
 
-    def _remembered(self, token: Token) -> Answer | None:
+    def _remembered(self, token: Token) -> GatewayAnswer | None:
         until, answer = self._wrong.get(token, (0.0, None))
         if answer is not None and self._now() >= until:
             del self._wrong[token]

@@ -6,9 +6,9 @@ from starlette.responses import Response
 
 from peik.core.documents import Contact
 from peik.errors import BadInput
-from peik.importing.service import ImportDesk, ImportNote
+from peik.importing.service import ImportNote, ImportService
 from peik.outbox.answers import rfc3339
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.web.access import Access
 from peik.web.bodies import decode, instant_ms, parse_id, read_body
 from peik.web.openapi import BOT, ID, TIME, Json, Operation, nullable, shape
@@ -59,7 +59,7 @@ class ImportBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ImportRoutes:
-    def __init__(self, desk: Desk, imports: ImportDesk, access: Access) -> None:
+    def __init__(self, desk: OutboxService, imports: ImportService, access: Access) -> None:
         self._desk = desk
         self._imports = imports
         self._access = access

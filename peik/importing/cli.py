@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from peik.cli.arguments import moment, pair
-from peik.cli.client import Counter, Document
+from peik.cli.client import Document, PeikClient
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import Yes
 from peik.clock import SystemClock
@@ -19,8 +19,8 @@ from peik.storage.cli import address
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peik.importing.sources import Source
-    from peik.importing.transfer import Part, Plan, Wanted
+    from peik.importing.sources import ImportSource
+    from peik.importing.transfer import ImportPart, ImportPlan, ImportWanted
 
 _WHAT = "What to bring"
 _STAY = {  # by how a message stood
@@ -135,22 +135,22 @@ def _wanted(
     only: list[str] | None,
     name: str | None,
     bot_id: str | None,
-) -> "Wanted":
-    from peik.importing.rows import ROLES, Kind, instant_ms_of, word_of
-    from peik.importing.transfer import Wanted
+) -> "ImportWanted":
+    from peik.importing.rows import ROLES, TableKind, instant_ms_of, word_of
+    from peik.importing.transfer import ImportWanted
 
-    kinds = frozenset({Kind.LETTERS, Kind.PEOPLE, Kind.OFFSET})
+    kinds = frozenset({TableKind.LETTERS, TableKind.PEOPLE, TableKind.OFFSET})
     if only:
         names = {str(kind) for kind in kinds}
         if wrong := sorted(set(only) - names):
             raise typer.BadParameter(f"{', '.join(wrong)} is none of {', '.join(sorted(names))}.", param_hint="--only")
-        kinds = frozenset(Kind(one) for one in only)
+        kinds = frozenset(TableKind(one) for one in only)
     columns = dict(pair(one, "--map") for one in mapped or [])
     if wrong := sorted(set(columns) - ROLES):
         raise typer.BadParameter(
             f"{', '.join(wrong)} is no role of a column. There are: {', '.join(sorted(ROLES))}.", param_hint="--map"
         )
-    return Wanted(
+    return ImportWanted(
         name=name,
         table=table,
         people_table=people,
@@ -169,7 +169,7 @@ def _only_token(visit: Visit) -> str | None:
     return tokens[0].partition(":")[0] if len(tokens) == 1 else None
 
 
-def _nothing(plan: "Plan") -> str:
+def _nothing(plan: "ImportPlan") -> str:
     found = "".join(f"\n  {sentence}" for sentence in plan.left)
     return f"There is nothing in {plan.name} that Peik can bring over.{found}"
 
@@ -199,7 +199,7 @@ def _bots(page: Document) -> list[str]:
     return [str(bot["bot_id"]) for bot in found]
 
 
-def _bring(visit: Visit, read: "Source", plan: "Plan", wanted: "Wanted", bot_id: str) -> list[str]:
+def _bring(visit: Visit, read: "ImportSource", plan: "ImportPlan", wanted: "ImportWanted", bot_id: str) -> list[str]:
     from peik.importing.transfer import bring
 
     total = sum(part.ready for part in plan.parts)
@@ -217,7 +217,7 @@ def _bring(visit: Visit, read: "Source", plan: "Plan", wanted: "Wanted", bot_id:
 # ---- telling ----
 
 
-def _document(plan: "Plan", told: list[str], *, is_dry: bool) -> Document:
+def _document(plan: "ImportPlan", told: list[str], *, is_dry: bool) -> Document:
     return {
         "name": plan.name,
         "dry_run": is_dry,
@@ -242,13 +242,13 @@ def _document(plan: "Plan", told: list[str], *, is_dry: bool) -> Document:
     }
 
 
-def _print(plan: "Plan") -> None:
+def _print(plan: "ImportPlan") -> None:
     from peik.cli.output import console
 
     console(stderr=True).print(_drawn(plan, is_done=False))
 
 
-def _drawn(plan: "Plan", *, is_done: bool) -> "RenderableType":
+def _drawn(plan: "ImportPlan", *, is_done: bool) -> "RenderableType":
     from rich.console import Group
 
     from peik.cli.output import plain
@@ -260,10 +260,10 @@ def _drawn(plan: "Plan", *, is_done: bool) -> "RenderableType":
     return Group(*map(plain, lines))
 
 
-def _told(part: "Part", *, is_done: bool) -> list[str]:
-    from peik.importing.rows import Kind
+def _told(part: "ImportPart", *, is_done: bool) -> list[str]:
+    from peik.importing.rows import TableKind
 
-    is_letters = part.shape.kind is Kind.LETTERS
+    is_letters = part.shape.kind is TableKind.LETTERS
     what = "messages" if is_letters else "people"
     table = part.shape.table
     if is_done:
@@ -293,7 +293,7 @@ def _told(part: "Part", *, is_done: bool) -> list[str]:
 
 
 if TYPE_CHECKING:
-    from peik.outbox.service import Desk
+    from peik.outbox.service import OutboxService
     from peik.outbox.store import BotRecord
     from peik.storage.open import AnyStore
 
@@ -304,7 +304,7 @@ FILE_S = 300.0  # for a batch on a slow disk
 class ImportTaker:
     """See `peik.importing.transfer.Taker`. `ask` is a call of REST: verb, path, query, body."""
 
-    def __init__(self, counter: Counter, ask: Ask, bot_id: str) -> None:
+    def __init__(self, counter: PeikClient, ask: Ask, bot_id: str) -> None:
         self._counter = counter
         self._ask = ask
         self._bot_id = bot_id
@@ -356,7 +356,7 @@ def asking_store(
     config: Config,
     *,
     store: "AnyStore",
-    desk: "Desk",
+    desk: "OutboxService",
     run: Callable[[Coroutine[object, object, Any]], Any],
     know_chats: "Callable[[BotRecord], Coroutine[object, object, None]]",
     is_running: bool,

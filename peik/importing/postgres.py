@@ -9,7 +9,7 @@ import asyncpg  # type: ignore[import-untyped,unused-ignore]
 
 from peik.errors import Unavailable
 from peik.importing.rows import LETTER_COLUMNS, snake
-from peik.importing.sources import PAGE, Row, refuse_own
+from peik.importing.sources import PAGE, SourceRow, refuse_own
 
 CONNECT_S = 15.0
 
@@ -52,7 +52,7 @@ class PostgresSource:
             found.setdefault(table, []).append(column)
         return dict(found)
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterator[SourceRow]:
         columns = self.tables()[table]
         key = self._run(self._connection.fetch(_KEY, _quoted_name(table)))
         is_place = len(key) == 1 and bool(key[0][1])
@@ -66,7 +66,7 @@ class PostgresSource:
         pages = self._pages(query)
         while page := self._run(anext(pages, [])):
             for number, *values in page:
-                yield Row(number, dict(zip(columns, values, strict=True)))
+                yield SourceRow(number, dict(zip(columns, values, strict=True)))
 
     async def _pages(self, query: str) -> AsyncIterator[list[Any]]:
         cursor = await self._connection.cursor(query)

@@ -10,7 +10,7 @@ import msgspec
 from peik.errors import BadInput
 
 
-class Kind(enum.StrEnum):
+class TableKind(enum.StrEnum):
     LETTERS = "letters"
     PEOPLE = "people"
     OFFSET = "offset"
@@ -79,10 +79,10 @@ _OUT_NAMES = frozenset({"attempts", "retries", "retry_count", "tries", "error", 
 _IN_NAMES = frozenset({"update_id", "received_at", "from_user", "from_user_id", "from_id", "callback_data"})
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class TableShape(msgspec.Struct, frozen=True, kw_only=True):
     """A table that is understood: what it is, and which of its columns has which role."""
 
-    kind: Kind
+    kind: TableKind
     table: str
     columns: Mapping[str, str]
     is_last: bool = True  # of an offset: the last that was handled, not the next to ask for
@@ -94,15 +94,15 @@ def snake(name: str) -> str:
     return re.sub(r"[^0-9a-zA-Z]+", "_", apart).lower().strip("_")
 
 
-def recognise(table: str, columns: Sequence[str]) -> Shape | None:
+def recognise(table: str, columns: Sequence[str]) -> TableShape | None:
     """What a table looks like. None: nothing that Peik could use."""
     known = {snake(column): column for column in columns}
     return _offset(table, known) or _letters(table, known) or _people(table, known)
 
 
-def as_letters(table: str, columns: Sequence[str], wanted: Mapping[str, str]) -> Shape:
+def as_letters(table: str, columns: Sequence[str], wanted: Mapping[str, str]) -> TableShape:
     """Somebody says that these are messages to send. Raises BadInput if it cannot be seen to whom, or what."""
-    shape = _mapped(Kind.LETTERS, table, columns, LETTER_COLUMNS, wanted)
+    shape = _mapped(TableKind.LETTERS, table, columns, LETTER_COLUMNS, wanted)
     if "chat" not in shape.columns and "params" not in shape.columns:
         raise _missing(table, columns, "chat", "to whom its messages go")
     if not {"text", "params", "file"} & set(shape.columns):
@@ -110,22 +110,22 @@ def as_letters(table: str, columns: Sequence[str], wanted: Mapping[str, str]) ->
     return shape
 
 
-def as_people(table: str, columns: Sequence[str], wanted: Mapping[str, str]) -> Shape:
-    shape = _mapped(Kind.PEOPLE, table, columns, PEOPLE_COLUMNS, wanted)
+def as_people(table: str, columns: Sequence[str], wanted: Mapping[str, str]) -> TableShape:
+    shape = _mapped(TableKind.PEOPLE, table, columns, PEOPLE_COLUMNS, wanted)
     if "user" not in shape.columns:
         raise _missing(table, columns, "user", "which number Telegram has for each person")
     return shape
 
 
 def _mapped(
-    kind: Kind, table: str, columns: Sequence[str], roles: Mapping[str, tuple[str, ...]], wanted: Mapping[str, str]
-) -> Shape:
+    kind: TableKind, table: str, columns: Sequence[str], roles: Mapping[str, tuple[str, ...]], wanted: Mapping[str, str]
+) -> TableShape:
     mapped = {role: column for role, column in wanted.items() if role in roles}
     if absent := sorted(set(mapped.values()) - set(columns)):
         there = ", ".join(columns)
         raise BadInput(code="no_column", detail=f"{table} has no column {', '.join(absent)}. It has: {there}.")
     taken = {snake(column): column for column in columns if column not in mapped.values()}
-    return Shape(kind=kind, table=table, columns=_guess(taken, roles) | mapped)
+    return TableShape(kind=kind, table=table, columns=_guess(taken, roles) | mapped)
 
 
 def _missing(table: str, columns: Sequence[str], role: str, what: str) -> BadInput:
@@ -145,41 +145,41 @@ def _guess(known: Mapping[str, str], roles: Mapping[str, tuple[str, ...]]) -> di
     return found
 
 
-def _letters(table: str, known: Mapping[str, str]) -> Shape | None:
+def _letters(table: str, known: Mapping[str, str]) -> TableShape | None:
     columns = _guess(known, LETTER_COLUMNS)
     if not {"text", "params", "file"} & set(columns) or not {"chat", "params"} & set(columns):
         return None
     is_sent_from = bool(_PROOF_OF_SENDING & set(columns) or _OUT_NAMES & set(known))
     is_of_somebody = "message_id" in known or ("user_id" in known and "chat_id" not in known)
     if _IN_NAMES & set(known) or (not is_sent_from and is_of_somebody and {"type", "status"} <= set(columns)):
-        return Shape(kind=Kind.RECEIVED, table=table, columns=columns)
+        return TableShape(kind=TableKind.RECEIVED, table=table, columns=columns)
     # A log of all that was ever said has a chat and a text too: without a sign that some of it is yet to be sent, it is one.
     if not ({"status", "sent", "sent_at"} & set(columns) or _QUEUE.search(snake(table))):
         return None
-    return Shape(kind=Kind.LETTERS, table=table, columns=columns)
+    return TableShape(kind=TableKind.LETTERS, table=table, columns=columns)
 
 
-def _people(table: str, known: Mapping[str, str]) -> Shape | None:
+def _people(table: str, known: Mapping[str, str]) -> TableShape | None:
     columns = _guess(known, PEOPLE_COLUMNS)
     told = set(columns) & _ABOUT_PEOPLE
     if "user" not in columns or not (told or _PEOPLE.search(snake(table))):
         return None
-    return Shape(kind=Kind.PEOPLE, table=table, columns=columns)
+    return TableShape(kind=TableKind.PEOPLE, table=table, columns=columns)
 
 
-def _offset(table: str, known: Mapping[str, str]) -> Shape | None:
+def _offset(table: str, known: Mapping[str, str]) -> TableShape | None:
     """A row with a column for it, or rows of keys and values."""
     if {"text", "message", "payload", "chat_id", "user_id"} & set(known):
         return None
     key = next((known[name] for name in _KEYS if name in known), None)
     value = next((known[name] for name in _VALUES if name in known), None)
     if key is not None and value is not None:
-        return Shape(kind=Kind.OFFSET, table=table, columns={"key": key, "value": value})
+        return TableShape(kind=TableKind.OFFSET, table=table, columns={"key": key, "value": value})
     for names, is_last in ((LAST_NAMES, True), (NEXT_NAMES, False)):
         column = next((known[name] for name in names if name in known), None)
         if column is not None:
             more = {"bot": known["bot_id"]} if "bot_id" in known else {}
-            return Shape(kind=Kind.OFFSET, table=table, columns={"value": column, **more}, is_last=is_last)
+            return TableShape(kind=TableKind.OFFSET, table=table, columns={"value": column, **more}, is_last=is_last)
     return None
 
 
@@ -190,7 +190,7 @@ Value = object  # a text, or what a line of JSON holds
 Document = dict[str, object]
 
 
-class Standing(enum.StrEnum):
+class RowStanding(enum.StrEnum):
     """How a message stood with the program that it comes from."""
 
     WAITING = "waiting"
@@ -258,19 +258,19 @@ _PARSE_MODES = {"html": "HTML", "markdown": "Markdown", "markdownv2": "MarkdownV
 _MILLI_FROM = 100_000_000_000  # later than the year 5000 in seconds: these are milliseconds
 
 
-def standing_of(shape: Shape, row: Mapping[str, Value], pending: frozenset[str]) -> tuple[Standing, str]:
+def standing_of(shape: TableShape, row: Mapping[str, Value], pending: frozenset[str]) -> tuple[RowStanding, str]:
     """How the message stands, and the word that says so. `pending`: words that mean "to be sent", whatever we think of them."""
     columns = shape.columns
     if "sent" in columns and not _is_no(row.get(columns["sent"])):
-        return Standing.SENT, "sent"
+        return RowStanding.SENT, "sent"
     if "status" in columns:
         word = word_of(_text(row.get(columns["status"])))
         if pending:
-            return (Standing.WAITING if word in pending else _by_word(word, has_own=True)), word
+            return (RowStanding.WAITING if word in pending else _by_word(word, has_own=True)), word
         return _by_word(word, has_own=False), word
     if "sent_at" in columns and not _is_no(row.get(columns["sent_at"])):
-        return Standing.SENT, "sent"
-    return Standing.WAITING, "waiting"
+        return RowStanding.SENT, "sent"
+    return RowStanding.WAITING, "waiting"
 
 
 def word_of(text: str) -> str:
@@ -278,18 +278,18 @@ def word_of(text: str) -> str:
     return snake(text) if text.isascii() else text.strip().lower()
 
 
-def _by_word(word: str, *, has_own: bool) -> Standing:
+def _by_word(word: str, *, has_own: bool) -> RowStanding:
     """`has_own`: somebody has said which words mean "to be sent", so that no other does."""
     if word in _WAITING or word in _NO:
-        return Standing.UNKNOWN if has_own else Standing.WAITING
+        return RowStanding.UNKNOWN if has_own else RowStanding.WAITING
     if word in _SENT or word in {"1", "true", "t", "yes"}:
-        return Standing.SENT
+        return RowStanding.SENT
     if word in _FAILED:
-        return Standing.FAILED
-    return Standing.IN_DOUBT if word in _IN_DOUBT else Standing.UNKNOWN
+        return RowStanding.FAILED
+    return RowStanding.IN_DOUBT if word in _IN_DOUBT else RowStanding.UNKNOWN
 
 
-def letter_of(shape: Shape, row: Mapping[str, Value]) -> Document:
+def letter_of(shape: TableShape, row: Mapping[str, Value]) -> Document:
     """The method and its parameters, with `send_at` if it is set. Raises BadRow."""
     given = {role: row.get(column) for role, column in shape.columns.items()}
     given = {role: value for role, value in given.items() if value is not None and value != ""}
@@ -342,7 +342,7 @@ def _call(given: Mapping[str, Value]) -> tuple[str, Document]:
     return "sendMessage", {"text": _text(given["text"])}
 
 
-def person_of(shape: Shape, row: Mapping[str, Value]) -> Document:
+def person_of(shape: TableShape, row: Mapping[str, Value]) -> Document:
     """A contact in the words of REST. Raises BadRow."""
     given = {role: row.get(column) for role, column in shape.columns.items()}
     chat = _whole(given.get("user"), "the person's id")
@@ -368,7 +368,7 @@ def person_of(shape: Shape, row: Mapping[str, Value]) -> Document:
     return {field: value for field, value in told.items() if value is not None}
 
 
-def last_update_of(shape: Shape, row: Mapping[str, Value]) -> int | None:
+def last_update_of(shape: TableShape, row: Mapping[str, Value]) -> int | None:
     """The id of the last update that was handled, if the row has it."""
     if "key" in shape.columns:
         key = snake(_text(row.get(shape.columns["key"])))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.documents import Contact, ContactStore, Filing, PaperStore
+from peik.core.documents import Contact, ContactStore, DocumentStore, Filing
 from peik.errors import BadInput, Conflict
 from peik.inbox.store import InboxStore
 from peik.inbox.wiring import numbering_of
@@ -31,11 +31,11 @@ class ImportNote(msgspec.Struct, frozen=True, kw_only=True):
     letters: int
 
 
-class ImportDesk:
+class ImportService:
     """`server`: whose numbering a bot's updates have, as its source will say."""
 
     def __init__(
-        self, *, papers: PaperStore, contacts: ContactStore, inbox: InboxStore, clock: Clock, server: str
+        self, *, papers: DocumentStore, contacts: ContactStore, inbox: InboxStore, clock: Clock, server: str
     ) -> None:
         self._papers = papers
         self._contacts = contacts
@@ -97,8 +97,8 @@ def _key(note: ImportNote) -> str:
 # Builds the desk of imports, for a node and for a command on the store alike.
 
 
-def import_desk_of(config: Config, store: AnyStore, *, clock: Clock) -> ImportDesk:
-    return ImportDesk(
+def import_desk_of(config: Config, store: AnyStore, *, clock: Clock) -> ImportService:
+    return ImportService(
         papers=store.papers,
         contacts=store.contacts,
         inbox=store.inbox,

@@ -17,7 +17,7 @@ _Stored = None | int | float | str | bytes  # what SQLite has in a cell
 _OURS = frozenset({"letters", "marks", "inboxes", "papers"})  # tables that only Peik has side by side
 
 
-class Row(msgspec.Struct, frozen=True):
+class SourceRow(msgspec.Struct, frozen=True):
     """`place` rises within a table, and is the row's own for ever. `trouble`: why its values cannot be read."""
 
     place: int
@@ -25,19 +25,19 @@ class Row(msgspec.Struct, frozen=True):
     trouble: str | None = None
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     name: str  # of the file without its ending, or of the database
 
     def tables(self) -> dict[str, Sequence[str]]:
         """Each with its columns."""
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterator[SourceRow]:
         """In the order in which they were written."""
 
     def close(self) -> None: ...
 
 
-def source_of(named: str) -> Source:
+def source_of(named: str) -> ImportSource:
     """Raises BadInput if it is nothing that can be read, Unavailable if it cannot be read now."""
     if named.startswith(("postgresql://", "postgres://")):
         try:
@@ -64,7 +64,7 @@ def source_of(named: str) -> Source:
     )
 
 
-def refuse_own(source: Source) -> None:
+def refuse_own(source: ImportSource) -> None:
     """Raises BadInput for a store of Peik: what waits there is not to be sent a second time by another one."""
     if set(source.tables()) >= _OURS:
         detail = f"{source.name} is a store of Peik itself. `peik migrate` moves one to another store."
@@ -98,7 +98,7 @@ class SqliteSource:
             for (name,) in names
         }
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterator[SourceRow]:
         columns = self.tables()[table]
         # As bytes: text that is not UTF-8 spoils one row, not the page.
         wanted = ", ".join(f"CAST({_quoted(column)} AS BLOB)" for column in columns)
@@ -118,7 +118,7 @@ class SqliteSource:
         found = self._ask("SELECT wr FROM pragma_table_list(?) WHERE schema = 'main'", table)
         return not (found and found[0][0])
 
-    def _all_at_once(self, table: str, columns: Sequence[str], wanted: str) -> Iterator[Row]:
+    def _all_at_once(self, table: str, columns: Sequence[str], wanted: str) -> Iterator[SourceRow]:
         """A table WITHOUT ROWID lies in the order of its key, and has no other."""
         cursor = self._connection.execute(f"SELECT {wanted} FROM {_quoted(table)}")  # noqa: S608  names are quoted
         for number, values in enumerate(cursor, start=1):
@@ -146,7 +146,7 @@ class CsvSource:
         with self._path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             return {self.name: next(self._reader(file), [])}
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterator[SourceRow]:
         with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             reader = self._reader(file)
             columns: list[str] = next(reader, [])
@@ -156,7 +156,7 @@ class CsvSource:
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    yield Row(reader.line_num, {}, f"it is no CSV: {error}")
+                    yield SourceRow(reader.line_num, {}, f"it is no CSV: {error}")
                     continue
                 if values:
                     yield _line(reader.line_num, columns, values)
@@ -182,25 +182,25 @@ class LinesSource:
             columns |= dict.fromkeys(row.values)
         return {self.name: list(columns)}
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterator[SourceRow]:
         with self._path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
                 try:
-                    yield Row(number, msgspec.json.decode(line, type=dict[str, object]))
+                    yield SourceRow(number, msgspec.json.decode(line, type=dict[str, object]))
                 except (msgspec.DecodeError, RecursionError):
-                    yield Row(number, {}, "it is no JSON object")
+                    yield SourceRow(number, {}, "it is no JSON object")
 
     def close(self) -> None:
         pass
 
 
-def _row(place: int, columns: Sequence[str], values: Sequence[_Stored]) -> Row:
+def _row(place: int, columns: Sequence[str], values: Sequence[_Stored]) -> SourceRow:
     try:
-        return Row(place, {name: _decoded(value) for name, value in zip(columns, values, strict=True)})
+        return SourceRow(place, {name: _decoded(value) for name, value in zip(columns, values, strict=True)})
     except UnicodeDecodeError:
-        return Row(place, {}, "it is not text in UTF-8")
+        return SourceRow(place, {}, "it is not text in UTF-8")
 
 
 def _decoded(value: _Stored) -> str | None:
@@ -208,12 +208,12 @@ def _decoded(value: _Stored) -> str | None:
     return None if value is None else value.decode()
 
 
-def _line(place: int, columns: Sequence[str], values: Sequence[str]) -> Row:
+def _line(place: int, columns: Sequence[str], values: Sequence[str]) -> SourceRow:
     if len(values) > len(columns):
-        return Row(place, {}, f"it has {len(values)} fields, and the first line names {len(columns)}")
+        return SourceRow(place, {}, f"it has {len(values)} fields, and the first line names {len(columns)}")
     if any("\ud800" <= letter <= "\udfff" for value in values for letter in value):
-        return Row(place, {}, "it is not text in UTF-8")
-    return Row(place, dict(zip(columns, values, strict=False)))
+        return SourceRow(place, {}, "it is not text in UTF-8")
+    return SourceRow(place, dict(zip(columns, values, strict=False)))
 
 
 def _place_of(columns: Sequence[str]) -> str:

@@ -10,9 +10,9 @@ from peik.errors import BadInput, Problem
 from peik.importing.rows import (
     BadRow,
     Document,
-    Kind,
-    Shape,
-    Standing,
+    RowStanding,
+    TableKind,
+    TableShape,
     as_letters,
     as_people,
     instant_ms_of,
@@ -22,12 +22,12 @@ from peik.importing.rows import (
     recognise,
     standing_of,
 )
-from peik.importing.sources import Row, Source
+from peik.importing.sources import ImportSource, SourceRow
 
 TROUBLES_MAX = 100  # that are told one by one; all are counted
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ImportWanted(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody has said about it. None: as it looks."""
 
     name: str | None = None  # of the source, in keys
@@ -38,13 +38,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     last_update_id: int | None = None
     bot_id: str | None = None  # whose place it is, where a table has those of several bots
-    kinds: frozenset[Kind] = frozenset({Kind.LETTERS, Kind.PEOPLE, Kind.OFFSET})
+    kinds: frozenset[TableKind] = frozenset({TableKind.LETTERS, TableKind.PEOPLE, TableKind.OFFSET})
 
 
-class Part(msgspec.Struct, kw_only=True):
+class ImportPart(msgspec.Struct, kw_only=True):
     """One table, and what was found in it."""
 
-    shape: Shape
+    shape: TableShape
     rows: int = 0
     ready: int = 0  # to be brought
     standings: dict[str, int] = msgspec.field(default_factory=dict)  # rows that stay, by how they stand
@@ -56,28 +56,28 @@ class Part(msgspec.Struct, kw_only=True):
     brought: int = 0  # that Peik did not have
     known: int = 0  # that it had
 
-    def trouble(self, row: Row, why: str) -> None:
+    def trouble(self, row: SourceRow, why: str) -> None:
         self.troubled += 1
         if len(self.troubles) < TROUBLES_MAX:
             self.troubles.append(f"{self.shape.table}, row {row.place}: {why}.")
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class ImportPlan(msgspec.Struct, kw_only=True):
     name: str
-    parts: list[Part]
+    parts: list[ImportPart]
     last_update_id: int | None = None
     left: list[str] = msgspec.field(default_factory=list)  # tables that stay, each with why, in a sentence
 
 
-def look(source: Source, wanted: Wanted, step: Callable[[int], None] = lambda done: None) -> Plan:
+def look(source: ImportSource, wanted: ImportWanted, step: Callable[[int], None] = lambda done: None) -> ImportPlan:
     """Read everything once, and change nothing. Raises BadInput if what was asked for is not there."""
-    plan = Plan(name=wanted.name or source.name, parts=[], last_update_id=wanted.last_update_id)
+    plan = ImportPlan(name=wanted.name or source.name, parts=[], last_update_id=wanted.last_update_id)
     for shape in _shapes(source, wanted, plan.left):
-        if shape.kind is Kind.OFFSET:
+        if shape.kind is TableKind.OFFSET:
             if plan.last_update_id is None:
                 plan.last_update_id = _last_update(source, shape, wanted.bot_id, plan.left)
             continue
-        part = Part(shape=shape)
+        part = ImportPart(shape=shape)
         for _ in made_of(source, part, wanted, plan.name):
             part.ready += 1
             step(1)
@@ -85,7 +85,7 @@ def look(source: Source, wanted: Wanted, step: Callable[[int], None] = lambda do
     return plan
 
 
-def _shapes(source: Source, wanted: Wanted, left: list[str]) -> Iterator[Shape]:
+def _shapes(source: ImportSource, wanted: ImportWanted, left: list[str]) -> Iterator[TableShape]:
     tables = source.tables()
     for asked in (wanted.table, wanted.people_table):
         if asked is not None and asked not in tables:
@@ -98,18 +98,18 @@ def _shapes(source: Source, wanted: Wanted, left: list[str]) -> Iterator[Shape]:
             shape = as_people(table, columns, wanted.columns)
         elif shape is None:
             left.append(f"{table}: nothing that Peik knows. If these are messages to send, say --table {table}.")
-        elif shape.kind is Kind.RECEIVED:
+        elif shape.kind is TableKind.RECEIVED:
             left.append(f"{table}: messages that people wrote to the bot. Let the old program finish them.")
             shape = None
-        elif shape.kind is Kind.LETTERS:
+        elif shape.kind is TableKind.LETTERS:
             shape = None if wanted.table is not None else as_letters(table, columns, wanted.columns)
-        elif shape.kind is Kind.PEOPLE:
+        elif shape.kind is TableKind.PEOPLE:
             shape = None if wanted.people_table is not None else as_people(table, columns, wanted.columns)
         if shape is not None and shape.kind in wanted.kinds:
             yield shape
 
 
-def _last_update(source: Source, shape: Shape, bot_id: str | None, left: list[str]) -> int | None:
+def _last_update(source: ImportSource, shape: TableShape, bot_id: str | None, left: list[str]) -> int | None:
     """The lowest, if a row says one thing and another row another: prefer twice to never."""
     rows = [row.values for row in source.rows(shape.table) if row.trouble is None]
     if "bot" in shape.columns and len(rows) > 1:
@@ -122,10 +122,12 @@ def _last_update(source: Source, shape: Shape, bot_id: str | None, left: list[st
     return min(found, default=None)
 
 
-def made_of(source: Source, part: Part, wanted: Wanted, name: str) -> Iterator[tuple[Row, Document]]:
+def made_of(
+    source: ImportSource, part: ImportPart, wanted: ImportWanted, name: str
+) -> Iterator[tuple[SourceRow, Document]]:
     """Every row that can be brought, as Peik takes it. What stays is counted in the part, each time anew."""
     part.rows, part.standings, part.words, part.first, part.oldest_ms = 0, {}, {}, None, None
-    make = _letter if part.shape.kind is Kind.LETTERS else _person
+    make = _letter if part.shape.kind is TableKind.LETTERS else _person
     for row in source.rows(part.shape.table):
         part.rows += 1
         if row.trouble is not None:
@@ -140,20 +142,20 @@ def made_of(source: Source, part: Part, wanted: Wanted, name: str) -> Iterator[t
             yield row, made
 
 
-def _person(row: Row, part: Part, wanted: Wanted, name: str) -> Document:
+def _person(row: SourceRow, part: ImportPart, wanted: ImportWanted, name: str) -> Document:
     return person_of(part.shape, row.values)
 
 
-def _letter(row: Row, part: Part, wanted: Wanted, name: str) -> Document | None:
+def _letter(row: SourceRow, part: ImportPart, wanted: ImportWanted, name: str) -> Document | None:
     shape = part.shape
     standing, word = standing_of(shape, row.values, wanted.pending)
     created = shape.columns.get("created_at")
     created_ms = None if created is None else instant_ms_of(row.values.get(created))
-    if standing is Standing.WAITING and wanted.since_ms is not None and (created_ms or 0) < wanted.since_ms:
-        standing = Standing.OLD
-    if standing is not Standing.WAITING:
+    if standing is RowStanding.WAITING and wanted.since_ms is not None and (created_ms or 0) < wanted.since_ms:
+        standing = RowStanding.OLD
+    if standing is not RowStanding.WAITING:
         part.standings[standing] = part.standings.get(standing, 0) + 1
-        if standing is Standing.UNKNOWN and (word in part.words or len(part.words) < TROUBLES_MAX):
+        if standing is RowStanding.UNKNOWN and (word in part.words or len(part.words) < TROUBLES_MAX):
             part.words[word] = part.words.get(word, 0) + 1
         return None
     letter = letter_of(shape, row.values)
@@ -183,7 +185,7 @@ KEYS_KEPT_MS = 47 * 3600 * 1000  # a key is kept for 48 hours; an hour is for a 
 _REFUSED = frozenset({409, 413, 422})  # about one of the letters, not about Peik
 
 
-class Taker(Protocol):
+class ImportTarget(Protocol):
     """Peik, as it is reached: over REST, or its store."""
 
     def newest_id(self) -> int:
@@ -205,7 +207,11 @@ class Taker(Protocol):
 
 
 def bring(
-    source: Source, plan: Plan, wanted: Wanted, taker: Taker, step: Callable[[int], None] = lambda done: None
+    source: ImportSource,
+    plan: ImportPlan,
+    wanted: ImportWanted,
+    taker: ImportTarget,
+    step: Callable[[int], None] = lambda done: None,
 ) -> list[str]:
     """Hand it over. What became of the offset, and of rows that were brought too long ago to be known again, in sentences."""
     told: list[str] = []
@@ -214,7 +220,7 @@ def bring(
     highest = taker.newest_id()
     for part in plan.parts:
         part.troubles, part.troubled = [], 0
-        if part.shape.kind is Kind.PEOPLE:
+        if part.shape.kind is TableKind.PEOPLE:
             for batch in _batches(made_of(source, part, wanted, plan.name)):
                 new = _add(taker, part, batch)
                 part.brought += new
@@ -225,7 +231,14 @@ def bring(
 
 
 def _bring_letters(
-    source: Source, part: Part, name: str, wanted: Wanted, taker: Taker, *, highest: int, step: Callable[[int], None]
+    source: ImportSource,
+    part: ImportPart,
+    name: str,
+    wanted: ImportWanted,
+    taker: ImportTarget,
+    *,
+    highest: int,
+    step: Callable[[int], None],
 ) -> Iterator[str]:
     table = part.shape.table
     now_ms = time.time_ns() // 1_000_000
@@ -270,8 +283,8 @@ def _number(value: object) -> int:
 # ---- handing over ----
 
 
-def _batches(made: Iterator[tuple[Row, Document]]) -> Iterator[list[tuple[Row, Document]]]:
-    batch: list[tuple[Row, Document]] = []
+def _batches(made: Iterator[tuple[SourceRow, Document]]) -> Iterator[list[tuple[SourceRow, Document]]]:
+    batch: list[tuple[SourceRow, Document]] = []
     size = 0
     for one in made:
         batch.append(one)
@@ -283,7 +296,7 @@ def _batches(made: Iterator[tuple[Row, Document]]) -> Iterator[list[tuple[Row, D
         yield batch
 
 
-def _accept(taker: Taker, part: Part, batch: Sequence[tuple[Row, Document]]) -> list[int]:
+def _accept(taker: ImportTarget, part: ImportPart, batch: Sequence[tuple[SourceRow, Document]]) -> list[int]:
     """In halves, if one of them is refused: it is told by its row, and its neighbours go on in their order."""
     if not batch:
         return []
@@ -299,7 +312,7 @@ def _accept(taker: Taker, part: Part, batch: Sequence[tuple[Row, Document]]) -> 
     return _accept(taker, part, batch[:middle]) + _accept(taker, part, batch[middle:])
 
 
-def _add(taker: Taker, part: Part, batch: Sequence[tuple[Row, Document]]) -> int:
+def _add(taker: ImportTarget, part: ImportPart, batch: Sequence[tuple[SourceRow, Document]]) -> int:
     try:
         new = taker.add_people([person for _, person in batch])
     except Problem as problem:

@@ -6,11 +6,11 @@ import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, wire_id
 from peik.core.trace import trace_of
-from peik.inbox.service import Inbox, Recovery
-from peik.inbox.store import ArrivalView, Consumer, Delivery, InboxTally
+from peik.inbox.service import InboxView, Recovery
+from peik.inbox.store import ArrivalDelivery, ArrivalView, Consumer, InboxTally
 from peik.outbox.answers import rfc3339
 from peik.outbox.store import BotRecord
-from peik.outbox.views import Answers, answers_view
+from peik.outbox.views import TraceAnswers, answers_view
 
 _TEXT_CHARS_MAX = 200
 
@@ -40,7 +40,7 @@ def arrival_view(view: ArrivalView, *, consumer: str | None = None) -> dict[str,
     }
 
 
-def whole_arrival_view(view: ArrivalView, answers: Answers) -> dict[str, object]:
+def whole_arrival_view(view: ArrivalView, answers: TraceAnswers) -> dict[str, object]:
     """One arrival with the update itself, as a bot gets it, and the letters that answer it."""
     return {
         **arrival_view(view),
@@ -59,7 +59,7 @@ def _state(view: ArrivalView, consumer: str | None) -> str | None:
     return None if found is None else str(found)
 
 
-def _delivery_view(delivery: Delivery) -> dict[str, object]:
+def _delivery_view(delivery: ArrivalDelivery) -> dict[str, object]:
     return {
         "consumer": delivery.consumer,
         "state": delivery.state,
@@ -127,7 +127,7 @@ def tally_view(tally: InboxTally) -> dict[str, object]:
     }
 
 
-def inbox_view(bot: BotRecord, inbox: Inbox) -> dict[str, object]:
+def inbox_view(bot: BotRecord, inbox: InboxView) -> dict[str, object]:
     state = inbox.state
     return {
         "bot_id": str(bot.bot_id),

@@ -7,10 +7,10 @@ from starlette.responses import Response
 from peik.core.letter import State
 from peik.errors import BadInput
 from peik.inbox.answers import arrival_view, consumer_view, inbox_view, recovery_view, tally_view, whole_arrival_view
-from peik.inbox.service import REPLAY_PAGE, STATES, InboxDesk
+from peik.inbox.service import REPLAY_PAGE, STATES, InboxService
 from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, ConsumerKind
-from peik.outbox.service import Desk
-from peik.outbox.views import Answers, answers_to, wanted_of
+from peik.outbox.service import OutboxService
+from peik.outbox.views import TraceAnswers, answers_to, wanted_of
 from peik.web.access import Access, Caller
 from peik.web.bodies import decode, parse_id, read_body
 from peik.web.openapi import (
@@ -94,7 +94,7 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ArrivalRoutes:
-    def __init__(self, desk: Desk, inbox: InboxDesk, access: Access) -> None:
+    def __init__(self, desk: OutboxService, inbox: InboxService, access: Access) -> None:
         self._desk = desk
         self._inbox = inbox
         self._access = access
@@ -137,7 +137,7 @@ class ArrivalRoutes:
         shown = [arrival_view(view, consumer=wanted.consumer) for view in views]
         return json_response({"arrivals": shown, "next_cursor": cursor})
 
-    async def _answers(self, caller: Caller, view: ArrivalView) -> Answers:
+    async def _answers(self, caller: Caller, view: ArrivalView) -> TraceAnswers:
         return await answers_to(self._desk, caller.narrow(wanted_of(view.arrival)))
 
     async def get_arrival(self, request: Request) -> Response:
@@ -233,7 +233,7 @@ class ArrivalRoutes:
         return self._desk.bot(caller.bot_id_of(bot_id)).bot_id
 
 
-async def replay(inbox: InboxDesk, bot_id: int, body: ReplayBody) -> dict[str, object]:
+async def replay(inbox: InboxService, bot_id: int, body: ReplayBody) -> dict[str, object]:
     """The same for every door that takes this body. Raises BadInput if nothing says which arrivals: everything is rarely
     meant."""
     wanted = msgspec.structs.replace(filter_in(body), bot_id=None, consumer=None)
@@ -253,7 +253,7 @@ async def replay(inbox: InboxDesk, bot_id: int, body: ReplayBody) -> dict[str, o
     return {"replayed": count, "next_cursor": cursor}
 
 
-async def acknowledge(inbox: InboxDesk, bot_id: int, body: AckBody) -> dict[str, object]:
+async def acknowledge(inbox: InboxService, bot_id: int, body: AckBody) -> dict[str, object]:
     if (body.update_id is None) == (body.number is None):
         raise BadInput(code="which_number", detail="Say update_id or number, and not both.")
     progress = await inbox.acknowledge(bot_id, body.consumer, up_to=body.number, update_id=body.update_id)
@@ -307,7 +307,7 @@ class ConsumerBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ConsumerRoutes:
-    def __init__(self, desk: Desk, inbox: InboxDesk, access: Access) -> None:
+    def __init__(self, desk: OutboxService, inbox: InboxService, access: Access) -> None:
         self._desk = desk
         self._inbox = inbox
         self._access = access
@@ -351,7 +351,7 @@ class ConsumerRoutes:
         return Response(status_code=204)
 
 
-async def set_consumer(inbox: InboxDesk, bot_id: int, name: str, body: ConsumerBody) -> Consumer:
+async def set_consumer(inbox: InboxService, bot_id: int, name: str, body: ConsumerBody) -> Consumer:
     """The same for every door that takes this body."""
     return await inbox.set_consumer(
         bot_id,

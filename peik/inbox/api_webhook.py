@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from peik.core.arrival import Update, mended, read_update
 from peik.errors import BadInput, Denied, Problem
-from peik.inbox.webhooks import Pushed
-from peik.outbox.service import Desk
+from peik.inbox.webhooks import PushedUpdates
+from peik.outbox.service import OutboxService
 from peik.web.access import host_of
 from peik.web.bodies import read_body
 from peik.web.fast_routes import Scope
-from peik.web.limits import Gate, bot_holder
+from peik.web.limits import RequestLimits, bot_holder
 from peik.web.responses import problem_response, surprise_response
 
 PUSHES = "/webhook/"  # and the id of a bot
@@ -28,7 +28,12 @@ _TAKEN = Response()
 
 class WebhookDoor:
     def __init__(
-        self, desk: Desk, pushed: Pushed, *, gate: Gate | None = None, now: Callable[[], float] = lambda: 0.0
+        self,
+        desk: OutboxService,
+        pushed: PushedUpdates,
+        *,
+        gate: RequestLimits | None = None,
+        now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._desk = desk
         self._pushed = pushed
@@ -79,7 +84,7 @@ def _is_shown(scope: Scope, secret: str) -> bool:
     return False
 
 
-def _bot_id(text: str, desk: Desk) -> int | None:
+def _bot_id(text: str, desk: OutboxService) -> int | None:
     """The bot, if it wants its updates here."""
     if text.isascii() and text.isdecimal() and len(text) < 20:
         bot = desk.known(int(text))

@@ -12,16 +12,26 @@ from typing import Protocol
 import msgspec
 
 from peik.clock import Clock
-from peik.core.address import Reach
+from peik.core.address import AddressReach
 from peik.core.events import Arrived, ConsumerWaits, Event, Events, StoreFailed, Surprise
 from peik.errors import StoreUnavailable, described
-from peik.inbox.delivery import PATIENCE, Accept, Handle, InProcess, Push, Taker, TellLimited, patience_of, tell_nobody
-from peik.inbox.delivery_queue import Terms
+from peik.inbox.delivery import (
+    PATIENCE,
+    Accept,
+    Handle,
+    InProcess,
+    PushTaker,
+    Taker,
+    TellLimited,
+    patience_of,
+    tell_nobody,
+)
+from peik.inbox.delivery_queue import QueueTerms
 from peik.inbox.outages import NoOutages, OutagePort
-from peik.inbox.runner import Bounds, Runner
-from peik.inbox.store import Consumer, ConsumerKind, InboxStore, Pusher
+from peik.inbox.runner import Bounds, ConsumerRunner
+from peik.inbox.store import Consumer, ConsumerKind, InboxStore, PushPort
 from peik.outbox.store import BotRecord
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 TOUCH_S = 40.0  # as readers do: see reading.py
 LOCK_S = 1.0  # between two looks whether another process has ended
@@ -31,7 +41,7 @@ RETRY_S = 2.0
 Key = tuple[int, str]  # bot, name
 
 
-class Locks(Protocol):
+class ConsumerLocks(Protocol):
     """Rights with names, to one process at a time among all on the store."""
 
     async def take_lock(self, name: str) -> bool: ...
@@ -52,7 +62,7 @@ class NoLocks:
         return False
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that matter here."""
 
     handlers: int
@@ -82,11 +92,11 @@ class Consumers:
         store: InboxStore,
         clock: Clock,
         events: Events,
-        limits: Limits,
-        pusher: Pusher,
-        reach_of: Callable[[int], Awaitable[Reach]],
+        limits: ConsumerLimits,
+        pusher: PushPort,
+        reach_of: Callable[[int], Awaitable[AddressReach]],
         accept: Accept,
-        locks: Locks | None = None,
+        locks: ConsumerLocks | None = None,
         is_served: Callable[[int], bool] = lambda bot_id: True,
         is_live: Callable[[int], bool] = lambda bot_id: True,
         outages: OutagePort | None = None,
@@ -104,8 +114,8 @@ class Consumers:
         self._is_live = is_live  # and whether it may begin one now
         self._outages = outages or NoOutages()
         self._tell_limited = tell_limited
-        self._bell = Bell()
-        self._began_bell = Bell()
+        self._bell = Wakeup()
+        self._began_bell = Wakeup()
         self._claims = 0
         self._is_draining = False
         self._group: asyncio.TaskGroup | None = None
@@ -114,7 +124,7 @@ class Consumers:
         self._pushed_bots: dict[int, int] = {}  # whose they are
         self._handlings: dict[Key, Handling] = {}
         self._handlers: dict[Key, asyncio.Task[None]] = {}
-        self._runners: dict[int, Runner] = {}  # by consumer id
+        self._runners: dict[int, ConsumerRunner] = {}  # by consumer id
         events.listen(self._listen, Arrived)
         self._outages.when_released(self._released)
 
@@ -289,7 +299,7 @@ class Consumers:
         task.add_done_callback(lambda _: self._bell.ring())
         return task
 
-    def _runner_of(self, key: Key) -> Runner | None:
+    def _runner_of(self, key: Key) -> ConsumerRunner | None:
         for runner in self._runners.values():
             if (runner.consumer.bot_id, runner.consumer.name) == key:
                 return runner
@@ -355,7 +365,7 @@ class Consumers:
 
     # ---- runners ----
 
-    def _handler_runner(self, consumer: Consumer, handling: Handling) -> Runner:
+    def _handler_runner(self, consumer: Consumer, handling: Handling) -> ConsumerRunner:
         taker = InProcess(handling.handle, timeout_s=self._limits.handler_timeout_s)
         bounds = Bounds(
             terms=self._terms(consumer, at_once=min(handling.at_once or self._limits.handlers, self._limits.handlers)),
@@ -364,8 +374,10 @@ class Consumers:
         )
         return self._runner(consumer, taker, bounds)
 
-    def _push_runner(self, consumer: Consumer) -> Runner:
-        taker = Push(consumer, pusher=self._pusher, reach_of=self._reach_of, accept=self._accept, events=self._events)
+    def _push_runner(self, consumer: Consumer) -> ConsumerRunner:
+        taker = PushTaker(
+            consumer, pusher=self._pusher, reach_of=self._reach_of, accept=self._accept, events=self._events
+        )
         bounds = Bounds(
             terms=self._terms(consumer, at_once=consumer.connections_max),
             patience=PATIENCE,
@@ -373,8 +385,8 @@ class Consumers:
         )
         return self._runner(consumer, taker, bounds, is_ours=partial(self._is_live, consumer.bot_id))
 
-    def _terms(self, consumer: Consumer, *, at_once: int) -> Terms:
-        return Terms(
+    def _terms(self, consumer: Consumer, *, at_once: int) -> QueueTerms:
+        return QueueTerms(
             at_once=at_once,
             allowed=consumer.allowed,
             user_rate=self._limits.user_rate,
@@ -384,8 +396,8 @@ class Consumers:
 
     def _runner(
         self, consumer: Consumer, taker: Taker, bounds: Bounds, *, is_ours: Callable[[], bool] = lambda: True
-    ) -> Runner:
-        runner = self._runners[consumer.id] = Runner(
+    ) -> ConsumerRunner:
+        runner = self._runners[consumer.id] = ConsumerRunner(
             consumer,
             taker,
             store=self._store,
@@ -399,7 +411,7 @@ class Consumers:
         self._began_bell.ring()
         return runner
 
-    async def _supervise(self, consumer: Consumer, make: Callable[[Consumer], Runner]) -> None:
+    async def _supervise(self, consumer: Consumer, make: Callable[[Consumer], ConsumerRunner]) -> None:
         """A runner that meets a surprise begins anew from the store; what it had in hand is handed on again."""
         try:
             while not self._is_draining:

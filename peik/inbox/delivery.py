@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.core.address import Reach
+from peik.core.address import AddressReach
 from peik.core.arrival import Arrival
 from peik.core.events import AnswerIgnored, Events, StoreFailed
 from peik.core.letter import Chat
@@ -18,7 +18,7 @@ from peik.core.problem import BadInput, Problem
 from peik.core.token import without_tokens
 from peik.core.trace import HEADER, trace_of, under
 from peik.errors import Conflict, StoreUnavailable
-from peik.inbox.store import Consumer, Pushed, Pusher
+from peik.inbox.store import Consumer, PushAnswer, PushPort
 
 WORDS_MAX = 500
 
@@ -50,7 +50,7 @@ class Taker(Protocol):
         """Hand one on and say what came of it. Bounded in time; it raises only for surprises."""
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryPatience(msgspec.Struct, frozen=True, kw_only=True):
     """How often an arrival is tried, and the wait after the first failure; it doubles up to a minute."""
 
     attempts: int
@@ -113,8 +113,8 @@ TRACE_CHARS_MAX = 4000  # the end of it, which is where the error is
 Handle = Callable[[Arrival, int], Awaitable[None]]  # the arrival, and how many tries have failed
 
 
-def patience_of(attempts: int) -> Patience:
-    return Patience(attempts=attempts, first_ms=BACKOFF_MS)
+def patience_of(attempts: int) -> DeliveryPatience:
+    return DeliveryPatience(attempts=attempts, first_ms=BACKOFF_MS)
 
 
 class Absent(Exception):
@@ -241,7 +241,7 @@ def _bad(why: str) -> BadInput:
 
 
 TRY_S = 60.0  # as Telegram waits (docs/telegram.md, Webhook delivery)
-PATIENCE = Patience(attempts=30, first_ms=1000)
+PATIENCE = DeliveryPatience(attempts=30, first_ms=1000)
 RETRY_S = 2.0
 # Somebody answers in the bot's place that it is not there, or that it wants to be left alone for a while.
 AWAY_STATUS = frozenset({429, 502, 503, 504})
@@ -254,15 +254,15 @@ class Accept(Protocol):
     async def __call__(self, bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None: ...
 
 
-class Push:
+class PushTaker:
     """A taker of arrivals."""
 
     def __init__(
         self,
         consumer: Consumer,
         *,
-        pusher: Pusher,
-        reach_of: Callable[[int], Awaitable[Reach]],
+        pusher: PushPort,
+        reach_of: Callable[[int], Awaitable[AddressReach]],
         accept: Accept,
         events: Events,
     ) -> None:
@@ -316,7 +316,7 @@ class Push:
                 await asyncio.sleep(RETRY_S)
 
 
-def _judge(pushed: Pushed) -> Verdict:
+def _judge(pushed: PushAnswer) -> Verdict:
     if 200 <= pushed.status < 300:
         return Done()
     why = f"it answered {pushed.status}" if pushed.status else pushed.why

@@ -16,15 +16,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from peik.core.arrival import Arrival, Progress, advanced, is_wanted
+from peik.core.arrival import Arrival, ConsumerProgress, advanced, is_wanted
 from peik.core.letter import Chat
-from peik.core.rate import Bucket, UserQuota
+from peik.core.rate import RateBucket, UserQuota
 
 PAGE = 500  # arrivals in one read
 CATCH_UP_BURST_S = 0.1  # late ones go in small groups: a timer for each would cost more than handing it on
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class QueueTerms(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int = 32
     allowed: frozenset[str] | None = None
     user_rate: float = 0.0  # a second; 0 is no limit
@@ -47,7 +47,7 @@ class PutOff(msgspec.Struct, frozen=True, kw_only=True):
     until: float
 
 
-class Read(msgspec.Struct, frozen=True, kw_only=True):
+class QueueRead(msgspec.Struct, frozen=True, kw_only=True):
     """A page to be read from the store, answered by `took` before the next one is asked for."""
 
     after: int
@@ -56,7 +56,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     is_peek: bool = False  # only to find lanes that need not wait for the cursor
 
 
-class Handing(msgspec.Struct, frozen=True, kw_only=True):
+class InHand(msgspec.Struct, frozen=True, kw_only=True):
     arrival: Arrival
     tries: int  # that have failed before
 
@@ -75,11 +75,11 @@ class _Lane:
         self.reach = reach  # how many to read at a time: one after a wait, more when it goes well
 
 
-class Course:
+class DeliveryQueue:
     """`now` is the loop's time; `resumed_at_ms` is when the consumer began, or came back."""
 
     def __init__(
-        self, terms: Terms, progress: Progress, *, put_off: Iterable[PutOff] = (), resumed_at_ms: int = 0
+        self, terms: QueueTerms, progress: ConsumerProgress, *, put_off: Iterable[PutOff] = (), resumed_at_ms: int = 0
     ) -> None:
         self._terms = terms
         self._progress = progress
@@ -102,7 +102,7 @@ class Course:
         self._flying: dict[int, _Lane] = {}
         self._is_full = self._is_crowded = self._is_lates_turn = self._is_loads_turn = False
         self._users = UserQuota(terms.user_rate)
-        self._catch_up = Bucket(terms.catch_up_rate, burst=max(1.0, terms.catch_up_rate * CATCH_UP_BURST_S))
+        self._catch_up = RateBucket(terms.catch_up_rate, burst=max(1.0, terms.catch_up_rate * CATCH_UP_BURST_S))
         self._limited: list[Arrival] = []
         self._put_off: dict[int, PutOff] = {}
         for one in put_off:
@@ -140,19 +140,19 @@ class Course:
 
     # ---- reading ----
 
-    def next_read(self) -> Read | None:
+    def next_read(self) -> QueueRead | None:
         self._is_loads_turn = not self._is_loads_turn
         if self._is_loads_turn:
             return self._next_load() or self._next_page()
         return self._next_page() or self._next_load()
 
-    def _next_load(self) -> Read | None:
+    def _next_load(self) -> QueueRead | None:
         if not self._loads:
             return None
         lane = self._loads.popleft()
-        return Read(after=self._past(lane.after), lane=lane.key, limit=lane.reach)
+        return QueueRead(after=self._past(lane.after), lane=lane.key, limit=lane.reach)
 
-    def _next_page(self) -> Read | None:
+    def _next_page(self) -> QueueRead | None:
         terms = self._terms
         share = 0.5 if self._is_full else 1.0
         self._is_full = self._held >= terms.held_max * share or self._held_bytes >= terms.held_bytes_max * share
@@ -166,20 +166,20 @@ class Course:
         if self._cursor >= self._upto:
             return None
         self._has_news = False
-        return Read(after=self._cursor, limit=limit)
+        return QueueRead(after=self._cursor, limit=limit)
 
-    def _next_peek(self, limit: int) -> Read | None:
+    def _next_peek(self, limit: int) -> QueueRead | None:
         """The cursor stands before more lanes than we can know. What is fresh in others still goes: from the newest on."""
         self._peek = self._past(max(self._peek or self._newest, self._cursor))
         if self._peek >= self._peek_upto or not self._has_extra_room():
             return None
         self._has_news = False
-        return Read(after=self._peek, limit=limit, is_peek=True)
+        return QueueRead(after=self._peek, limit=limit, is_peek=True)
 
     def _has_extra_room(self) -> bool:
         return len(self._lanes) < self._terms.lanes_max + self._terms.lanes_extra
 
-    def took(self, read: Read, arrivals: Sequence[Arrival]) -> list[int]:
+    def took(self, read: QueueRead, arrivals: Sequence[Arrival]) -> list[int]:
         """What was read. The numbers that this consumer does not want: they are over at once."""
         if read.lane is not None:
             return self._loaded(self._lanes[read.lane], arrivals)
@@ -248,7 +248,7 @@ class Course:
 
     # ---- handing on ----
 
-    def take(self, now: float) -> Handing | None:
+    def take(self, now: float) -> InHand | None:
         """The next to hand on. It is in hand until `over`, `put_off` or `give_back`."""
         while self._timers and self._timers[0][0] <= now:
             self._load(heapq.heappop(self._timers)[2])
@@ -262,14 +262,14 @@ class Course:
                 return handing
         return None
 
-    def _take_ready(self, now: float) -> Handing | None:
+    def _take_ready(self, now: float) -> InHand | None:
         while self._ready:
             handing = self._begin(self._ready.popleft(), now)
             if handing is not None:
                 return handing
         return None
 
-    def _take_late(self, now: float) -> Handing | None:
+    def _take_late(self, now: float) -> InHand | None:
         while self._late and self._called < self._terms.late_ahead and self._catch_up.ready_at <= now:
             lane = self._late.popleft()
             if not lane.window:
@@ -283,7 +283,7 @@ class Course:
                 return handing
         return None
 
-    def _begin(self, lane: _Lane, now: float) -> Handing | None:
+    def _begin(self, lane: _Lane, now: float) -> InHand | None:
         while lane.window and self._is_over(lane.window[0].number):
             gone = lane.window.popleft()  # by another hand
             self._put_off.pop(gone.number, None)
@@ -304,7 +304,7 @@ class Course:
         self._users.spend(head.user_id, now)
         self._drop(lane.window.popleft())
         self._flying[head.number] = lane
-        return Handing(arrival=head, tries=0 if put_off is None else put_off.tries)
+        return InHand(arrival=head, tries=0 if put_off is None else put_off.tries)
 
     def newly_limited(self) -> list[Arrival]:
         """The first arrival of each user who is over his limit since this was last asked."""
@@ -334,12 +334,12 @@ class Course:
         self._held_bytes += len(arrival.payload)
         self._queue(lane)
 
-    def settled(self, progress: Progress) -> None:
+    def settled(self, progress: ConsumerProgress) -> None:
         """What the store says now."""
         self._progress = progress
         self._done = {number for number in self._done if not _covers(progress, number)}
 
-    def learned(self, progress: Progress) -> None:
+    def learned(self, progress: ConsumerProgress) -> None:
         """What the store said a while ago: some of it may be news, and some of what we know may be newer."""
         self.settled(advanced(self._progress, [(0, progress.watermark), *progress.spans]))
 
@@ -434,8 +434,8 @@ class Course:
         return came_late or self._resumed_at_ms - arrival.received_at_ms >= terms.late_ms
 
 
-def _covers(progress: Progress, number: int) -> bool:
-    """The same as `Progress.is_over`, quick also where many lanes wait and part the spans."""
+def _covers(progress: ConsumerProgress, number: int) -> bool:
+    """The same as `ConsumerProgress.is_over`, quick also where many lanes wait and part the spans."""
     if number <= progress.watermark:
         return True
     at = bisect_right(progress.spans, (number, math.inf)) - 1

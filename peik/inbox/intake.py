@@ -86,7 +86,7 @@ class _Traveller(Generic[T]):
         self.begins = begins
 
 
-class Company(Generic[T]):
+class Batcher(Generic[T]):
     """`go` takes many at once, in their order, and hears whether the first of them begins something new."""
 
     def __init__(self, go: Callable[[Sequence[T], bool], Awaitable[None]]) -> None:

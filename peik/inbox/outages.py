@@ -11,12 +11,12 @@ import msgspec
 from peik.clock import Clock
 from peik.core.arrival import DEFAULT_CONSUMER, Span, is_wanted
 from peik.core.events import Events, OutageSettled, StoreFailed, Surprise
-from peik.core.missed import Absence, Ledger, Notice, Policy, Wish
+from peik.core.missed import Absence, MissedLedger, MissedMessage, MissedNotice, Policy
 from peik.core.notice import Texts, alert_text, notice_text
 from peik.errors import Conflict, NotFound, StoreUnavailable
-from peik.inbox.store import Consumer, InboxStore, Outage, Outgoing
+from peik.inbox.store import Consumer, InboxStore, OutageRecord, OutgoingPush
 from peik.outbox.store import BotRecord
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 SOURCE = "source"  # who was away
 
@@ -76,26 +76,26 @@ ANSWERS_MAX = 8  # at once
 ANSWERS_S_MAX = 30.0  # for all of them; the others join the notices
 PRESS_S_MAX = 150.0  # an older press cannot be answered, and need not be tried
 
-Accept = Callable[[int, Sequence[Outgoing]], Awaitable[None]]
+Accept = Callable[[int, Sequence[OutgoingPush]], Awaitable[None]]
 Answer = Callable[[int, str, bytes], Awaitable[bool]]
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class SettledOutage(msgspec.Struct, frozen=True, kw_only=True):
     """What came of an outage."""
 
     missed: int = 0
     handed: int = 0
     notices: int = 0
 
-    def and_also(self, other: "Settled") -> "Settled":
-        return Settled(
+    def and_also(self, other: "SettledOutage") -> "SettledOutage":
+        return SettledOutage(
             missed=self.missed + other.missed,
             handed=self.handed + other.handed,
             notices=self.notices + other.notices,
         )
 
 
-class Settling:
+class OutageSettlement:
     """Everything that settling needs of others. It holds no state of its own."""
 
     def __init__(
@@ -117,22 +117,22 @@ class Settling:
 
     async def settle(
         self, bot: BotRecord, outage_id: int, policy: Policy, absence: Absence, earlier: Sequence[Absence]
-    ) -> Settled:
+    ) -> SettledOutage:
         """Deal with everything that is here now. Raises StoreUnavailable; then it is to be called again."""
         state = await self._store.inbox(bot.bot_id)
         last = 0 if state is None else state.last_number
         consumer = await self._store.ensure_consumer(bot.bot_id, DEFAULT_CONSUMER, at_ms=self._clock.wall_ms())
         after = consumer.progress.watermark
-        whole = Settled()
+        whole = SettledOutage()
         while after < last:
-            ledger = Ledger(policy, absence, bot_id=bot.bot_id, username=bot.username, earlier=earlier)
+            ledger = MissedLedger(policy, absence, bot_id=bot.bot_id, username=bot.username, earlier=earlier)
             after = await self._read(consumer, ledger, after=after, last=last)
             away_s = (absence.ended_at_ms - absence.began_at_ms) / 1000
             done = await self._deal(bot.bot_id, consumer, ledger, f"missed:{outage_id}", policy, away_s)
             whole = whole.and_also(done)
         return whole
 
-    async def _read(self, consumer: Consumer, ledger: Ledger, *, after: int, last: int) -> int:
+    async def _read(self, consumer: Consumer, ledger: MissedLedger, *, after: int, last: int) -> int:
         """Fill the ledger with open arrivals; the number up to which it got."""
         seen = 0
         while after < last and seen < RANGE_MAX and ledger.chats < self._chats_max:
@@ -150,8 +150,8 @@ class Settling:
         return after
 
     async def _deal(
-        self, bot_id: int, consumer: Consumer, ledger: Ledger, key: str, policy: Policy, away_s: float
-    ) -> Settled:
+        self, bot_id: int, consumer: Consumer, ledger: MissedLedger, key: str, policy: Policy, away_s: float
+    ) -> SettledOutage:
         is_handled = policy is Policy.BOTH
         answered = await self._answer_all(bot_id, ledger.presses, is_handled=is_handled, away_s=away_s)
         if not is_handled:
@@ -163,7 +163,7 @@ class Settling:
         for start in range(0, len(letters), BATCH):
             told += await self._accept_all(bot_id, letters[start : start + BATCH])
         await self._over(consumer, verdict.over)
-        return Settled(missed=verdict.missed, handed=verdict.handed, notices=told)
+        return SettledOutage(missed=verdict.missed, handed=verdict.handed, notices=told)
 
     async def _over(self, consumer: Consumer, spans: Sequence[Span]) -> None:
         for start in range(0, len(spans), SPANS_MAX):
@@ -173,7 +173,7 @@ class Settling:
 
     # ---- notices ----
 
-    def _letter(self, notice: Notice, key: str, *, is_handled: bool, away_s: float) -> Outgoing:
+    def _letter(self, notice: MissedNotice, key: str, *, is_handled: bool, away_s: float) -> OutgoingPush:
         first = notice.first
         words = self._texts.words(first.language)
         params: dict[str, object] = {
@@ -185,14 +185,14 @@ class Settling:
             params["message_thread_id"] = first.thread
         if first.message_id is not None:
             params["reply_parameters"] = {"message_id": first.message_id, "allow_sending_without_reply": True}
-        return Outgoing(
+        return OutgoingPush(
             method="sendMessage",
             params=msgspec.json.encode(params),
             idempotency_key=f"{key}:{first.chat}",
             metadata=_METADATA,
         )
 
-    async def _accept_all(self, bot_id: int, letters: Sequence[Outgoing]) -> int:
+    async def _accept_all(self, bot_id: int, letters: Sequence[OutgoingPush]) -> int:
         """How many of them are accepted now. The others were told before, in slightly other words: before a crash, when
         less time had passed, or in an earlier go through a very long backlog."""
         try:
@@ -209,7 +209,7 @@ class Settling:
     # ---- presses ----
 
     async def _answer_all(
-        self, bot_id: int, presses: Sequence[Wish], *, is_handled: bool, away_s: float
+        self, bot_id: int, presses: Sequence[MissedMessage], *, is_handled: bool, away_s: float
     ) -> frozenset[int]:
         """The numbers of those whose sender has seen an alert."""
         oldest_ms = self._clock.wall_ms() - int(PRESS_S_MAX * 1000)
@@ -263,7 +263,7 @@ class _Away:
         self.late: list[Callable[[], None]] = []  # what was said while it was being closed: it is about the next one
         self.kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.bell = Bell()
+        self.bell = Wakeup()
 
 
 class Outages:
@@ -275,7 +275,7 @@ class Outages:
         store: InboxStore,
         clock: Clock,
         events: Events,
-        settling: Settling,
+        settling: OutageSettlement,
         bot: Callable[[int], BotRecord | None],
         policy: str,
         missed_after_s: float,
@@ -319,10 +319,10 @@ class Outages:
                 if bot.bot_id in self._unheard:
                     away.expected.add(SOURCE)
 
-    async def _open_ones(self, bots: Sequence[BotRecord]) -> list[list[Outage]]:
+    async def _open_ones(self, bots: Sequence[BotRecord]) -> list[list[OutageRecord]]:
         return await asyncio.gather(*(self._store.outages(bot.bot_id, is_open=True) for bot in bots))
 
-    def _take_up(self, bot_id: int, left: Sequence[Outage]) -> _Away:
+    def _take_up(self, bot_id: int, left: Sequence[OutageRecord]) -> _Away:
         began_at_ms = min(outage.began_at_ms for outage in left)
         away = self._aways.get(bot_id) or self._begin(bot_id, began_at_ms=began_at_ms)
         away.began_at_ms = min(away.began_at_ms, began_at_ms)
@@ -459,7 +459,7 @@ class Outages:
         return away
 
     async def _see_through(self, away: _Away) -> None:
-        settled = Settled()
+        settled = SettledOutage()
         try:
             await self._keep(away)
             is_settled = False
@@ -515,11 +515,11 @@ class Outages:
         left = await self._persistently(partial(self._store.outages, away.bot_id, is_open=True))
         return [*away.ids, *(outage.id for outage in left)]
 
-    async def _settle(self, away: _Away) -> Settled:
+    async def _settle(self, away: _Away) -> SettledOutage:
         bot = self._bot(away.bot_id)
         now = self._clock.wall_ms()
         if bot is None or now - away.began_at_ms <= self._missed_after_ms:
-            return Settled()
+            return SettledOutage()
         absence = self._absence(away.began_at_ms, now, away.recovered_from_ms)
         before = await self._store.outages(away.bot_id, is_open=False)
         earlier = [
@@ -537,7 +537,7 @@ class Outages:
             missed_after_ms=self._missed_after_ms,
         )
 
-    def _release(self, away: _Away, settled: Settled) -> None:
+    def _release(self, away: _Away, settled: SettledOutage) -> None:
         self._events.tell(
             OutageSettled(
                 bot_id=away.bot_id,

@@ -13,7 +13,7 @@ from peik.core.trace import certainty, message_ids_in, trace_of
 from peik.errors import BadInput, Problem
 from peik.inbox.answers import text_of
 from peik.inbox.service import STATES
-from peik.inbox.store import ArrivalFilter, ArrivalView, Delivery, InboxTally
+from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView, InboxTally
 from peik.outbox.store import LetterView
 from peik.outbox.views import after_ms, answers_to, ended_after_ms, wanted_of
 from peik.web.bodies import parse_id
@@ -253,6 +253,6 @@ def arrival_lines(views: Sequence[ArrivalView], consumer: str | None) -> list[Ar
     return lines
 
 
-def history_of(delivery: Delivery) -> list[DeliveryLine]:
+def history_of(delivery: ArrivalDelivery) -> list[DeliveryLine]:
     """Every try that failed."""
     return _decode_history(delivery.history or "[]")

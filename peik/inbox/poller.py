@@ -23,17 +23,17 @@ from peik.core.events import (
     Surprise,
     UpdatesExpired,
 )
-from peik.core.numbering import SHORTEST_LIFE_S, Continuous, Gap, Reading, Reset, Unclear, is_over_a_day, read_ids
+from peik.core.numbering import SHORTEST_LIFE_S, Continuous, Gap, IdsReset, Reading, Unclear, is_over_a_day, read_ids
 from peik.core.outcome import Delivered, Limited, Refused
 from peik.core.problem import BadInput
 from peik.errors import StoreUnavailable, Unavailable
 from peik.inbox.intake import Intake
 from peik.inbox.outages import SOURCE, OutagePort
 from peik.inbox.service import Recovery
-from peik.inbox.source import Conflicts, Contact, SourceStatus, Way, ask, words_of
+from peik.inbox.source import Conflicts, SourceHealth, SourceStatus, SourceWay, ask, words_of
 from peik.inbox.store import InboxStore, TakenIn
 from peik.outbox.store import BotRecord
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # One pass over everything that Telegram has kept for a bot: what it counts, and who is told that it is over.
 
@@ -120,7 +120,7 @@ class Poller:
         self,
         bot: BotRecord,
         *,
-        way: Way,
+        way: SourceWay,
         store: InboxStore,
         intake: Intake,
         outages: OutagePort,
@@ -140,7 +140,7 @@ class Poller:
         self._events = events
         self._chance = chance
         self._terms = terms
-        self._contact = Contact(bot.bot_id, "polling", clock=clock, events=events)
+        self._contact = SourceHealth(bot.bot_id, "polling", clock=clock, events=events)
         self._conflicts = Conflicts(
             bot,
             way=way,
@@ -151,7 +151,7 @@ class Poller:
             public_url=terms.public_url,
             is_visitor=is_visitor,
         )
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._parked: asyncio.Timeout | None = None  # the poll that is under way
         self._allowed = msgspec.json.encode(list(dict.fromkeys([*UPDATE_TYPES, *terms.update_types])))
 
@@ -363,7 +363,7 @@ class Poller:
                 self._bot_id,
                 updates,
                 last_update_id=last,
-                is_new_epoch=isinstance(reading, Reset),
+                is_new_epoch=isinstance(reading, IdsReset),
                 expired=expired,
             )
         except StoreUnavailable as error:
@@ -376,7 +376,7 @@ class Poller:
             self._pass.add(taken, found=len(updates), expired=expired, is_clear=is_clear)
         self._offset = last + 1
         self._received_at_ms = now_ms
-        if isinstance(reading, Reset):
+        if isinstance(reading, IdsReset):
             self._pushed_up_to = 0
         self._noted_at = self._clock.mono()
         return True
@@ -388,7 +388,7 @@ class Poller:
             case Gap(count=count):
                 detail = f"{count} updates were taken by another hand."
                 self._events.tell(Intruder(bot_id=self._bot_id, kind="gap", detail=detail))
-            case Reset():
+            case IdsReset():
                 self._events.tell(
                     NumberingReset(bot_id=self._bot_id, expected_id=self._offset or 0, first_id=first, epoch=epoch)
                 )

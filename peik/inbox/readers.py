@@ -18,7 +18,7 @@ from peik.core.events import Arrived, Event, Events, OutageSettled
 from peik.errors import Conflict, StoreUnavailable
 from peik.inbox.outages import OutagePort
 from peik.inbox.store import ArrivalFilter, Consumer, ConsumerKind, InboxStore
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # Readers that wait for arrivals: who sits where, who rings for them, and who has to go. It never reads the store.
 #
@@ -34,7 +34,7 @@ class Seat:
     def __init__(self, bot_id: int, consumer_id: int | None) -> None:
         self.bot_id = bot_id
         self.consumer_id = consumer_id  # None: a reader without a cursor, beside whom any number may sit
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._dismissal: Conflict | None = None
 
     def ring(self) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Progress, spans_of
+from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, spans_of
 from peik.core.events import (
     ArrivalDeferred,
     ArrivalSettled,
@@ -31,9 +31,9 @@ from peik.errors import NotFound, StoreUnavailable
 from peik.inbox.delivery import (
     WORDS_MAX,
     Away,
+    DeliveryPatience,
     Done,
     Failed,
-    Patience,
     Taker,
     TellLimited,
     Verdict,
@@ -41,10 +41,10 @@ from peik.inbox.delivery import (
     line_of,
     tell_nobody,
 )
-from peik.inbox.delivery_queue import Course, Handing, PutOff, Read, Terms
+from peik.inbox.delivery_queue import DeliveryQueue, InHand, PutOff, QueueRead, QueueTerms
 from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.store import Burial, Consumer, Deferral, InboxStore
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # Stores what became of one consumer's arrivals: all that ended while the last commit was under way goes into the
 # next.
@@ -78,7 +78,7 @@ class Settlements:
         store: InboxStore,
         clock: Clock,
         events: Events,
-        stored: Callable[[Progress], None],
+        stored: Callable[[ConsumerProgress], None],
     ) -> None:
         self._consumer_id = consumer_id
         self._store = store
@@ -87,8 +87,8 @@ class Settlements:
         self._stored = stored
         self._ended = _Ended()
         self._under_way = 0
-        self._bell = Bell()
-        self._idle_bell = Bell()
+        self._bell = Wakeup()
+        self._idle_bell = Wakeup()
         self.is_stuck = False  # the store does not take what ended
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ class Settlements:
         self._stored(progress)
         self._events.tell_all(ended.told)
 
-    async def _settle(self, ended: _Ended) -> Progress:
+    async def _settle(self, ended: _Ended) -> ConsumerProgress:
         while True:
             try:
                 progress = await self._store.settle_arrivals(
@@ -166,8 +166,8 @@ T = TypeVar("T")
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    terms: Terms
-    patience: Patience
+    terms: QueueTerms
+    patience: DeliveryPatience
     missed_after_s: float  # whoever was away for longer has missed something
 
 
@@ -176,7 +176,7 @@ class _Suspect(msgspec.Struct):
     times: int = 0
 
 
-class Runner:
+class ConsumerRunner:
     """`run` ends after `drain`, or when its consumer is gone."""
 
     def __init__(
@@ -202,10 +202,10 @@ class Runner:
         self._tell_limited = tell_limited
         self._is_ours = is_ours  # whether this node may hand on now
         self._settlements = Settlements(consumer.id, store=store, clock=clock, events=events, stored=self._stored)
-        self._course = Course(bounds.terms, consumer.progress)
+        self._course = DeliveryQueue(bounds.terms, consumer.progress)
         self._resumed_at_ms = clock.wall_ms()
-        self._bell = Bell()
-        self._reader_bell = Bell()
+        self._bell = Wakeup()
+        self._reader_bell = Wakeup()
         self._is_stale = True  # what memory holds is not what the store would give
         self._is_begun = False
         self._is_draining = False
@@ -232,7 +232,7 @@ class Runner:
         self._course.news(last_number)
         self._reader_bell.ring()
 
-    def look(self, progress: Progress) -> None:
+    def look(self, progress: ConsumerProgress) -> None:
         """Others wrote to the store: arrivals, or what is over for this consumer."""
         self._course.learned(progress)
         self._course.look()
@@ -297,7 +297,7 @@ class Runner:
         deferrals = await self._surely(lambda: self._store.deferrals(self.consumer.id))
         state = await self._surely(lambda: self._store.inbox(self.consumer.bot_id))
         self._is_stale = False
-        self._course = Course(
+        self._course = DeliveryQueue(
             self._bounds.terms,
             found.progress,
             put_off=[self._put_off(deferral) for deferral in deferrals if deferral.lane is not None],
@@ -333,7 +333,7 @@ class Runner:
                     self._settlements.over(unwanted)
                 self._bell.ring()
 
-    async def _page(self, read: Read) -> list[Arrival]:
+    async def _page(self, read: QueueRead) -> list[Arrival]:
         bytes_max = PAGE_BYTES_MAX if read.lane is None else LANE_BYTES_MAX
         return await self._surely(
             lambda: self._store.arrivals_after(
@@ -389,7 +389,7 @@ class Runner:
             at = self._away_until  # after it, with nothing to try the taker with, only the bell can bring something
         return None if at is None else at + HAIR_S
 
-    async def _carry(self, handing: Handing) -> None:
+    async def _carry(self, handing: InHand) -> None:
         arrival = handing.arrival
         self._events.tell(HandedOn(bot_id=arrival.bot_id, consumer=self.consumer.name, arrivals=(arrival,)))
         try:
@@ -412,7 +412,7 @@ class Runner:
             suspect.times += 1
         return suspect.times > SUSPICIONS_MAX
 
-    def _judge(self, handing: Handing, verdict: Verdict) -> None:
+    def _judge(self, handing: InHand, verdict: Verdict) -> None:
         number = handing.arrival.number
         match verdict:
             case Away():
@@ -428,7 +428,7 @@ class Runner:
         if self._away_since is not None:
             self._came_back(self._away_since)
 
-    def _fail(self, handing: Handing, failed: Failed) -> None:
+    def _fail(self, handing: InHand, failed: Failed) -> None:
         arrival, tries = handing.arrival, handing.tries + 1
         now_ms = self._clock.wall_ms()
         entry, reason = line_of(failed, at_ms=now_ms), failed.words[:WORDS_MAX]
@@ -453,7 +453,7 @@ class Runner:
             ),
         )
 
-    def _settled(self, handing: Handing, state: State, reason: str | None = None) -> ArrivalSettled:
+    def _settled(self, handing: InHand, state: State, reason: str | None = None) -> ArrivalSettled:
         return ArrivalSettled(
             bot_id=handing.arrival.bot_id,
             consumer=self.consumer.name,
@@ -465,7 +465,7 @@ class Runner:
             reason=reason,
         )
 
-    def _stored(self, progress: Progress) -> None:
+    def _stored(self, progress: ConsumerProgress) -> None:
         self._course.settled(progress)
         self._bell.ring()
         self._reader_bell.ring()

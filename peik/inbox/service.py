@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.address import Reach, read_address
-from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, Progress, number_near
+from peik.core.address import AddressReach, read_address
+from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, ConsumerProgress, number_near
 from peik.core.events import Arrived, Events, HandedOn
 from peik.core.letter import State
 from peik.core.numbering import expires_at_ms
@@ -16,11 +16,11 @@ from peik.inbox.handed import LIKELY_S, Handed
 from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.readers import NoRunners, Readers, Runners, Stream, Waiting, types_of
 from peik.inbox.store import (
+    ArrivalDelivery,
     ArrivalFilter,
     ArrivalView,
     Consumer,
     ConsumerKind,
-    Delivery,
     InboxState,
     InboxStore,
     InboxTally,
@@ -49,7 +49,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     took_s: float
 
 
-class Inbox(msgspec.Struct, frozen=True, kw_only=True):
+class InboxView(msgspec.Struct, frozen=True, kw_only=True):
     """How a bot's inbox stands. `state` is None before its source was ever open."""
 
     bot_id: int
@@ -64,12 +64,12 @@ _NOT_INSIDE = (
 )
 
 
-async def anywhere(bot_id: int) -> Reach:
+async def anywhere(bot_id: int) -> AddressReach:
     """Of one that pushes nothing itself."""
-    return Reach.ANYWHERE
+    return AddressReach.ANYWHERE
 
 
-class InboxDesk:
+class InboxService:
     def __init__(
         self,
         *,
@@ -80,7 +80,7 @@ class InboxDesk:
         runners: Runners | None = None,
         outages: OutagePort | None = None,
         recover: Callable[[int], Awaitable[Recovery]] | None = None,
-        reach_of: Callable[[int], Awaitable[Reach]] = anywhere,
+        reach_of: Callable[[int], Awaitable[AddressReach]] = anywhere,
         likely_s: float = LIKELY_S,
         consumers_max: int = CONSUMERS_MAX,
     ) -> None:
@@ -125,7 +125,7 @@ class InboxDesk:
         deliveries = tuple(self._delivery(view.arrival, delivery) for delivery in view.deliveries)
         return view if deliveries == view.deliveries else msgspec.structs.replace(view, deliveries=deliveries)
 
-    def _delivery(self, arrival: Arrival, delivery: Delivery) -> Delivery:
+    def _delivery(self, arrival: Arrival, delivery: ArrivalDelivery) -> ArrivalDelivery:
         is_open = delivery.state in (State.WAITING, State.DELAYED)
         if is_open and arrival.number in self._runners.in_hand(arrival.bot_id, delivery.consumer):
             return msgspec.structs.replace(delivery, state=State.ACTIVE)
@@ -279,7 +279,7 @@ class InboxDesk:
 
     async def acknowledge(
         self, bot_id: int, name: str, *, up_to: int | None = None, update_id: int | None = None
-    ) -> Progress:
+    ) -> ConsumerProgress:
         """Everything up to a number, or up to an update as a bot got it, is over for a consumer: committed when this
         returns. Numbers that are not there yet cannot be acknowledged."""
         consumer = await self._named(bot_id, name)
@@ -367,12 +367,12 @@ class InboxDesk:
 
     # ---- counts, recovery, ends ----
 
-    async def inbox(self, bot_id: int) -> Inbox:
+    async def inbox(self, bot_id: int) -> InboxView:
         """How a bot's inbox stands, with the backlog of each consumer."""
         tallies = await self._store.inbox_tallies(bot_id)
         state = await self._store.inbox(bot_id)
         seen_at_ms = None if state is None else state.seen_at_ms
-        return Inbox(
+        return InboxView(
             bot_id=bot_id,
             state=state,
             tallies=tuple(tallies),

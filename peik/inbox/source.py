@@ -21,7 +21,7 @@ from peik.telegram.port import Request
 CALL_TIMEOUT_S = 20.0
 
 
-class Way(Protocol):
+class SourceWay(Protocol):
     """The way to Telegram."""
 
     async def carry(self, request: Request) -> Reply: ...
@@ -62,7 +62,7 @@ def webhook_url(public_url: str | None, bot_id: int) -> str | None:
 
 
 async def ask(
-    way: Way, token: Token, method: str, params: bytes = b"{}", *, timeout_s: float = CALL_TIMEOUT_S
+    way: SourceWay, token: Token, method: str, params: bytes = b"{}", *, timeout_s: float = CALL_TIMEOUT_S
 ) -> Outcome:
     reply = await way.carry(Request(token=token, method=method, params=params, timeout_s=timeout_s))
     outcome = judge(reply, method=method)
@@ -104,7 +104,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_ms: int | None = None
 
 
-class Contact:
+class SourceHealth:
     def __init__(self, bot_id: int, source: str, *, clock: Clock, events: Events) -> None:
         self._bot_id = bot_id
         self._source = source
@@ -222,8 +222,8 @@ class Conflicts:
         self,
         bot: BotRecord,
         *,
-        way: Way,
-        contact: Contact,
+        way: SourceWay,
+        contact: SourceHealth,
         clock: Clock,
         events: Events,
         chance: random.Random,

@@ -11,7 +11,7 @@ from peik.inbox.outages import OutagePort
 from peik.inbox.poller import Poller
 from peik.inbox.service import Recovery
 from peik.inbox.source import SourceStatus
-from peik.inbox.webhooks import Pushed, WebhookKeeper
+from peik.inbox.webhooks import PushedUpdates, WebhookKeeper
 from peik.outbox.store import BotRecord
 
 RESTART_S = 1.0
@@ -31,7 +31,7 @@ class Receiver:
         *,
         events: Events,
         outages: OutagePort,
-        pushed: Pushed,
+        pushed: PushedUpdates,
         is_served: Callable[[int], bool],
         make_poller: Callable[[BotRecord, bool], Poller],
         make_keeper: Callable[[BotRecord], WebhookKeeper],

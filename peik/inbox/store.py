@@ -6,8 +6,8 @@ from typing import Protocol
 
 import msgspec
 
-from peik.core.address import Reach
-from peik.core.arrival import Arrival, Progress, Span, Update
+from peik.core.address import AddressReach
+from peik.core.arrival import Arrival, ConsumerProgress, Span, Update
 from peik.core.letter import Chat, State
 
 
@@ -54,7 +54,7 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     secret: str | None = None
     allowed: frozenset[str] | None = None  # types of updates; None: those that Telegram gives if nobody asks
     connections_max: int = 40
-    progress: Progress = Progress(watermark=0)
+    progress: ConsumerProgress = ConsumerProgress(watermark=0)
     seen_at_ms: int | None = None
     created_at_ms: int = 0
 
@@ -81,7 +81,7 @@ class Burial(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class ArrivalDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """How an arrival stands with one consumer."""
 
     consumer: str
@@ -97,7 +97,7 @@ class ArrivalView(msgspec.Struct, frozen=True, kw_only=True):
     """An arrival as people see it."""
 
     arrival: Arrival
-    deliveries: tuple[Delivery, ...]
+    deliveries: tuple[ArrivalDelivery, ...]
 
 
 class ArrivalFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class ArrivalFilter(msgspec.Struct, frozen=True, kw_only=True):
     is_original: bool = False  # leave replays out, as `replay` itself does
 
 
-class Outage(msgspec.Struct, frozen=True, kw_only=True):
+class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A time in which Peik or its default consumer was away. Open arrivals up to `last_number` waited through it."""
 
     id: int
@@ -129,7 +129,7 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     settled_at_ms: int | None = None
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingPush(msgspec.Struct, frozen=True, kw_only=True):
     """A call that the inbox has for the outbox: a notice to somebody, or a method in the answer to a push."""
 
     method: str
@@ -161,7 +161,7 @@ class ArrivalsCleaned(msgspec.Struct, frozen=True, kw_only=True):
     expired: tuple[Consumer, ...]  # consumers that nobody used
 
 
-class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+class PushAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a push: a status with the answer, or 0 and why there is none."""
 
     status: int = 0
@@ -170,12 +170,12 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Pusher(Protocol):
+class PushPort(Protocol):
     """Takes updates to bots over HTTP, on connections that stay. It answers with facts and never raises for the network."""
 
     async def push(
-        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
-    ) -> Pushed:
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: AddressReach
+    ) -> PushAnswer:
         """`reach`: whereto this bot may lead."""
 
     async def close(self) -> None: ...
@@ -248,14 +248,16 @@ class InboxStore(Protocol):
         deferred: Sequence[Deferral] = (),
         dead: Sequence[Burial] = (),
         at_ms: int,
-    ) -> Progress:
+    ) -> ConsumerProgress:
         """What became of arrivals, in one commit. Dead ones are over too. Numbers that this consumer never sees do not
         keep its watermark back. Progress never goes back, whoever settles."""
 
     # outages
-    async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> Outage: ...
+    async def open_outage(
+        self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int
+    ) -> OutageRecord: ...
 
-    async def outages(self, bot_id: int, *, is_open: bool) -> list[Outage]:
+    async def outages(self, bot_id: int, *, is_open: bool) -> list[OutageRecord]:
         """The newest hundred, or all that are not settled yet."""
 
     async def settle_outage(self, outage_id: int, *, at_ms: int) -> None: ...

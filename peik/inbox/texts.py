@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from peik.core.notice import ALERT_MAX, JOB_PLACES, OTHER, PLACES, SENTENCE_MAX, JobWords, Texts, Words, places_of
+from peik.core.notice import ALERT_MAX, JOB_PLACES, OTHER, PLACES, SENTENCE_MAX, JobWords, NoticeWords, Texts, places_of
 from peik.errors import StartError
 
 # The words that Peik speaks to people with, as files beside this one. It only gives them out; nothing is read into
@@ -69,12 +69,12 @@ def _lend_jobs(tables: dict[str, object]) -> None:
 
 
 def _read(tables: dict[str, object], *, where: str) -> Texts:
-    languages: dict[str, Words] = {}
+    languages: dict[str, NoticeWords] = {}
     for code, table in tables.items():
         if code == "default":
             continue
         try:
-            words = msgspec.convert(table, Words)
+            words = msgspec.convert(table, NoticeWords)
         except msgspec.ValidationError as error:
             raise StartError(f"{where}: [{code}]: {_plainly(error)}. {_HINT}") from None
         _check(words, place=f"{where}: [{code}]")
@@ -90,7 +90,7 @@ def _plainly(error: msgspec.ValidationError) -> str:
     return str(error).replace("Object", "It").replace("`", "")
 
 
-def _check(words: Words, *, place: str) -> None:
+def _check(words: NoticeWords, *, place: str) -> None:
     _check_all(words, PLACES, place=place)
     _check_all(words.jobs, JOB_PLACES, place=f"{place} jobs:")
     if len(words.digits) != 10:
@@ -99,7 +99,7 @@ def _check(words: Words, *, place: str) -> None:
         raise StartError(f"{place} names needs {OTHER}: the word for what has no name of its own. {_HINT}")
 
 
-def _check_all(words: Words | JobWords, places: Mapping[str, frozenset[str]], *, place: str) -> None:
+def _check_all(words: NoticeWords | JobWords, places: Mapping[str, frozenset[str]], *, place: str) -> None:
     for name, allowed in places.items():
         value: str | tuple[str, ...] = getattr(words, name)
         forms = value if isinstance(value, tuple) else (value,)

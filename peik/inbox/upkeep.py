@@ -9,7 +9,7 @@ import asyncio
 import msgspec
 
 from peik.clock import Clock
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import ConsumerExpired, Events, StoreFailed, UnreadDropped, UnreadNearEnd
 from peik.errors import StoreUnavailable
 from peik.inbox.store import ArrivalRetention, InboxStore
@@ -23,9 +23,9 @@ SHELF = "unread_warned"
 KEY = "consumers"
 
 
-class Upkeep:
+class InboxUpkeep:
     def __init__(
-        self, *, store: InboxStore, papers: PaperStore, clock: Clock, events: Events, retention: ArrivalRetention
+        self, *, store: InboxStore, papers: DocumentStore, clock: Clock, events: Events, retention: ArrivalRetention
     ) -> None:
         self._store = store
         self._papers = papers

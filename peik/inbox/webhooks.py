@@ -15,15 +15,15 @@ from peik.core.events import Events, NumberingReset, StoreFailed, WebhookSet
 from peik.core.numbering import is_pushed_anew
 from peik.core.outcome import Delivered, Limited, Outcome, Refused
 from peik.errors import StoreUnavailable
-from peik.inbox.intake import Company, Intake, Told
+from peik.inbox.intake import Batcher, Intake, Told
 from peik.inbox.outages import SOURCE, OutagePort
 from peik.inbox.poller import PollTerms
 from peik.inbox.source import (
     WEBHOOK_S,
-    Contact,
     Intruders,
+    SourceHealth,
     SourceStatus,
-    Way,
+    SourceWay,
     WebhookInfo,
     ask,
     read_info,
@@ -32,7 +32,7 @@ from peik.inbox.source import (
 )
 from peik.inbox.store import InboxStore
 from peik.outbox.store import BotRecord
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 CHECK_S = 60.0
 LOOK_S = 40.0  # while all is well; oftener than a message may wait (see NOTE_S of the poller)
@@ -49,7 +49,7 @@ class WebhookKeeper:
         self,
         bot: BotRecord,
         *,
-        way: Way,
+        way: SourceWay,
         store: InboxStore,
         outages: OutagePort,
         clock: Clock,
@@ -69,9 +69,9 @@ class WebhookKeeper:
         self._terms = terms
         self._secret = secret
         self._url = webhook_url(terms.public_url, bot.bot_id)
-        self._contact = Contact(bot.bot_id, "webhook", clock=clock, events=events)
+        self._contact = SourceHealth(bot.bot_id, "webhook", clock=clock, events=events)
         self._intruders = Intruders(bot.bot_id, clock=clock, events=events)
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._began_at = clock.mono()
         # By Telegram's clock. Failures from before the first look were not ours; None: there was no look yet.
         self._error_at_s: int | None = None
@@ -233,7 +233,7 @@ class _Push:
         self.newest = newest  # the highest id before it
 
 
-class Pushed:
+class PushedUpdates:
     def __init__(self, *, store: InboxStore, secret_store: Secrets, intake: Intake, events: Events) -> None:
         self._store = store
         self._secret_store = secret_store
@@ -241,7 +241,7 @@ class Pushed:
         self._events = events
         self._newest: dict[int, int | None] = {}  # the highest id of each bot's epoch
         self._secrets: dict[int, str] = {}
-        self._companies: dict[int, Company[_Push]] = {}
+        self._companies: dict[int, Batcher[_Push]] = {}
 
     async def secret(self, bot_id: int) -> str:
         """What Telegram shows us with every push. Made at the first use, and kept."""
@@ -280,10 +280,10 @@ class Pushed:
             self._newest[bot_id] = update.update_id
         return _Push(update, before), is_new_epoch
 
-    def _company(self, bot_id: int) -> Company[_Push]:
+    def _company(self, bot_id: int) -> Batcher[_Push]:
         company = self._companies.get(bot_id)
         if company is None:
-            company = self._companies[bot_id] = Company(partial(self._store_all, bot_id))
+            company = self._companies[bot_id] = Batcher(partial(self._store_all, bot_id))
         return company
 
     async def _store_all(self, bot_id: int, pushes: Sequence[_Push], is_new_epoch: bool) -> None:

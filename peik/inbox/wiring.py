@@ -5,25 +5,25 @@ from functools import partial
 
 import msgspec
 
-from peik.app.context import Ground
-from peik.core.address import Reach
+from peik.app.context import Context
+from peik.core.address import AddressReach
 from peik.core.letter import Chat
 from peik.core.methods import classify
 from peik.core.notice import limited_text
 from peik.core.outcome import Delivered, judge
 from peik.errors import Conflict, NotFound
-from peik.inbox.consumers import Consumers, Limits
+from peik.inbox.consumers import ConsumerLimits, Consumers
 from peik.inbox.intake import Intake
-from peik.inbox.outages import Outages, Settling
+from peik.inbox.outages import Outages, OutageSettlement
 from peik.inbox.poller import Poller, PollTerms
-from peik.inbox.service import InboxDesk, Recovery
+from peik.inbox.service import InboxService, Recovery
 from peik.inbox.sources import Receiver
-from peik.inbox.store import ArrivalRetention, Outgoing, Pusher
+from peik.inbox.store import ArrivalRetention, OutgoingPush, PushPort
 from peik.inbox.texts import load_texts
-from peik.inbox.upkeep import Upkeep
-from peik.inbox.webhooks import Pushed, WebhookKeeper
+from peik.inbox.upkeep import InboxUpkeep
+from peik.inbox.webhooks import PushedUpdates, WebhookKeeper
 from peik.outbox.leases import Leases
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import BotRecord
 from peik.outbox.wiring import Outbox
 from peik.settings.config import Config
@@ -34,21 +34,21 @@ ANSWER_S = 10.0  # for an answer to a button press; Telegram takes none that com
 HOUR_MS = 3600 * 1000
 
 
-class Inbox(msgspec.Struct, frozen=True, kw_only=True):
-    desk: InboxDesk
+class InboxParts(msgspec.Struct, frozen=True, kw_only=True):
+    desk: InboxService
     receiver: Receiver
     outages: Outages
     consumers: Consumers
-    upkeep: Upkeep
+    upkeep: InboxUpkeep
 
 
-def inbox_of(ground: Ground, outbox: Outbox, pusher: Pusher) -> Inbox:
+def inbox_of(ground: Context, outbox: Outbox, pusher: PushPort) -> InboxParts:
     outages = _outages(ground, outbox)
     consumers = _consumers(ground, outbox, outages, pusher)
     receiver = _receiver(ground, outbox, outages)
     outbox.hands.join(receiver)
     outbox.hands.join(consumers)
-    inbox = InboxDesk(
+    inbox = InboxService(
         store=ground.store.inbox,
         clock=ground.clock,
         events=ground.events,
@@ -60,14 +60,14 @@ def inbox_of(ground: Ground, outbox: Outbox, pusher: Pusher) -> Inbox:
         reach_of=partial(_reach_of, ground, outbox),
         consumers_max=ground.config.consumers_max,
     )
-    return Inbox(desk=inbox, receiver=receiver, outages=outages, consumers=consumers, upkeep=_upkeep(ground))
+    return InboxParts(desk=inbox, receiver=receiver, outages=outages, consumers=consumers, upkeep=_upkeep(ground))
 
 
-async def _reach_of(ground: Ground, outbox: Outbox, bot_id: int) -> Reach:
+async def _reach_of(ground: Context, outbox: Outbox, bot_id: int) -> AddressReach:
     return ground.config.pushes_reach(is_guest=await outbox.desk.is_guest(bot_id))
 
 
-def _outages(ground: Ground, outbox: Outbox) -> Outages:
+def _outages(ground: Context, outbox: Outbox) -> Outages:
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
     desk, routes = outbox.desk, outbox.routes
 
@@ -77,7 +77,7 @@ def _outages(ground: Ground, outbox: Outbox) -> Outages:
         except NotFound:
             return None
 
-    async def accept(bot_id: int, calls: Sequence[Outgoing]) -> None:
+    async def accept(bot_id: int, calls: Sequence[OutgoingPush]) -> None:
         await desk.accept([_call(bot_id, call) for call in calls])
 
     async def answer(bot_id: int, method: str, params: bytes) -> bool:
@@ -89,15 +89,17 @@ def _outages(ground: Ground, outbox: Outbox) -> Outages:
         store=store.inbox,
         clock=clock,
         events=events,
-        settling=Settling(store=store.inbox, clock=clock, texts=load_texts(config.texts), accept=accept, answer=answer),
+        settling=OutageSettlement(
+            store=store.inbox, clock=clock, texts=load_texts(config.texts), accept=accept, answer=answer
+        ),
         bot=bot,
         policy=config.missed,
         missed_after_s=config.missed_after,
     )
 
 
-def _call(bot_id: int, call: Outgoing) -> Call:
-    return Call(
+def _call(bot_id: int, call: OutgoingPush) -> LetterCall:
+    return LetterCall(
         bot_id=bot_id,
         method=call.method,
         params=call.params,
@@ -106,7 +108,7 @@ def _call(bot_id: int, call: Outgoing) -> Call:
     )
 
 
-def _consumers(ground: Ground, outbox: Outbox, outages: Outages, pusher: Pusher) -> Consumers:
+def _consumers(ground: Context, outbox: Outbox, outages: Outages, pusher: PushPort) -> Consumers:
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
     desk, routes = outbox.desk, outbox.routes
     texts = load_texts(config.texts)
@@ -115,7 +117,9 @@ def _consumers(ground: Ground, outbox: Outbox, outages: Outages, pusher: Pusher)
         """A call that a bot put into its answer to a push. What cannot wait in a queue is carried at once, one time."""
         _, kind = classify(method)
         if kind is not None and kind.is_queued:
-            await desk.accept([Call(bot_id=bot_id, method=method, params=params, idempotency_key=idempotency_key)])
+            await desk.accept(
+                [LetterCall(bot_id=bot_id, method=method, params=params, idempotency_key=idempotency_key)]
+            )
         else:
             request = Request(token=desk.bot(bot_id).token, method=method, params=params, timeout_s=ANSWER_S)
             await routes.carry(request)
@@ -124,13 +128,13 @@ def _consumers(ground: Ground, outbox: Outbox, outages: Outages, pusher: Pusher)
         """Once an hour at most, however many consumers a bot has."""
         params = msgspec.json.encode({"chat_id": chat, "text": limited_text(texts.words(language_code))})
         key = f"limited:{user_id}:{clock.wall_ms() // HOUR_MS}"
-        await desk.accept([Call(bot_id=bot_id, method="sendMessage", params=params, idempotency_key=key)])
+        await desk.accept([LetterCall(bot_id=bot_id, method="sendMessage", params=params, idempotency_key=key)])
 
     return Consumers(
         store=store.inbox,
         clock=clock,
         events=events,
-        limits=Limits(
+        limits=ConsumerLimits(
             handlers=config.handlers,
             handler_timeout_s=config.handler_timeout,
             handler_attempts=config.handler_attempts,
@@ -149,7 +153,7 @@ def _consumers(ground: Ground, outbox: Outbox, outages: Outages, pusher: Pusher)
     )
 
 
-def _receiver(ground: Ground, outbox: Outbox, outages: Outages) -> Receiver:
+def _receiver(ground: Context, outbox: Outbox, outages: Outages) -> Receiver:
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
     desk, courier = outbox.desk, outbox.courier
 
@@ -167,7 +171,7 @@ def _receiver(ground: Ground, outbox: Outbox, outages: Outages) -> Receiver:
         missed_after_s=config.missed_after,
     )
     intake = Intake(store=store.inbox, clock=clock, events=events, spoke=spoke)
-    pushed = Pushed(store=store.inbox, secret_store=store, intake=intake, events=events)
+    pushed = PushedUpdates(store=store.inbox, secret_store=store, intake=intake, events=events)
 
     def make_poller(bot: BotRecord, is_visitor: bool) -> Poller:
         return Poller(
@@ -221,14 +225,14 @@ async def _recover(leases: Leases, receiver: Receiver, bot: BotRecord) -> Recove
     return await receiver.recover(bot)
 
 
-def _upkeep(ground: Ground) -> Upkeep:
+def _upkeep(ground: Context) -> InboxUpkeep:
     config = ground.config
     retention = ArrivalRetention(
         read_ms=int(config.keep_arrivals * 1000),
         unread_ms=int(config.keep_unread * 1000),
         idle_ms=int(config.consumer_idle * 1000),
     )
-    return Upkeep(
+    return InboxUpkeep(
         store=ground.store.inbox,
         papers=ground.store.papers,
         clock=ground.settled,

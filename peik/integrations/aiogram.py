@@ -20,7 +20,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from peik.client.peik import Peik
-from peik.integrations.inprocess import CutShort, Feed, LocalGateway, Upload, hand_on, whose
+from peik.integrations.inprocess import CutShort, GatewayUpload, LocalGateway, UpdateFeed, hand_on, whose
 
 # Nothing is ever sent to this address; aiogram builds the addresses of files with it, and we know them by it.
 _ROOT = "http://peik.invalid"
@@ -49,7 +49,7 @@ class PeikSession(AiohttpSession):
             if (prepared := self.prepare_value(value, bot=bot, files=files))
         }
         uploads = [
-            Upload(
+            GatewayUpload(
                 field=name,
                 filename=file.filename or name,
                 content_type="application/octet-stream",
@@ -119,7 +119,7 @@ async def feed(
     known.pop("bot", None)
     allowed = frozenset(dispatcher.resolve_used_update_types() if allowed_updates is None else allowed_updates)
 
-    def feed_of(bot: Bot) -> Feed:
+    def feed_of(bot: Bot) -> UpdateFeed:
         async def handle(body: dict[str, Any]) -> None:
             update = Update.model_validate(body, context={"bot": bot})
             result = await dispatcher.feed_update(bot, update, **known)
@@ -127,7 +127,7 @@ async def feed(
                 await dispatcher.silent_call_request(bot, result)
 
         token, consumer = whose(bot.token)
-        return Feed(token=token, consumer=consumer, handle=handle, allowed=allowed)
+        return UpdateFeed(token=token, consumer=consumer, handle=handle, allowed=allowed)
 
     feeds = [feed_of(bot) for bot in bots]
     await dispatcher.emit_startup(bot=bots[-1], **known)

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from peik.app.runtime import Office
-from peik.client.local import LocalCounter
+from peik.app.runtime import Runtime
+from peik.client.local import LocalTransport
 from peik.client.peik import Peik
 from peik.client.transport import until_stopped
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import Enclosed
 from peik.core.token import Token
 from peik.errors import BadInput, Problem
-from peik.gateway.answers import NOT_FOUND, Answer, of_problem
+from peik.gateway.answers import NOT_FOUND, GatewayAnswer, of_problem
 from peik.gateway.app import Gateway, respond
 from peik.gateway.params import given_of
 from peik.inbox.consumers import Handling
@@ -28,10 +28,10 @@ from peik.outbox.service import keep_files
 Message = Mapping[str, Any]
 
 
-def counter_of(peik: Peik) -> LocalCounter:
+def counter_of(peik: Peik) -> LocalTransport:
     """The inside of a `Peik.open`. Raises BadInput for a Peik that is far away."""
     counter = peik._counter  # noqa: SLF001  the integrations are a part of Peik
-    if isinstance(counter, LocalCounter):
+    if isinstance(counter, LocalTransport):
         return counter
     raise BadInput(
         code="not_here",
@@ -50,7 +50,7 @@ def gateway_of(peik: Peik) -> Gateway:
     return Gateway(_office_of(peik), nowhere, keeps_files=False)
 
 
-def _office_of(peik: Peik) -> Office:
+def _office_of(peik: Peik) -> Runtime:
     counter = counter_of(peik)
     peik._at_counter()  # noqa: SLF001  it says whether it is open
     return counter.office
@@ -59,7 +59,7 @@ def _office_of(peik: Peik) -> Office:
 # ---- calls ----
 
 
-class Upload(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayUpload(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a call, not read yet."""
 
     field: str
@@ -74,10 +74,12 @@ class LocalGateway:
     def __init__(self, peik: Peik) -> None:
         counter_of(peik)  # better now than at the first call
         self._peik = peik
-        self._office: Office | None = None
+        self._office: Runtime | None = None
         self._gateway: Gateway
 
-    async def call(self, token: str, method: str, fields: dict[str, str], uploads: Sequence[Upload] = ()) -> Answer:
+    async def call(
+        self, token: str, method: str, fields: dict[str, str], uploads: Sequence[GatewayUpload] = ()
+    ) -> GatewayAnswer:
         """What the gateway answers over HTTP. Raises what reading a file raises; nothing was accepted then.
 
         Whoever stops waiting takes nothing back: a letter that is accepted goes its way.
@@ -114,7 +116,7 @@ class LocalGateway:
             serving.cancel()
             await asyncio.wait([serving])
 
-    def _opened(self) -> tuple[Gateway, Office]:
+    def _opened(self) -> tuple[Gateway, Runtime]:
         office = _office_of(self._peik)
         if self._office is not office:  # it is the first call, or Peik was closed and opened again
             self._gateway, self._office = gateway_of(self._peik), office
@@ -158,7 +160,7 @@ class _SourceFailed(Exception):
         self.error = error
 
 
-async def _read(upload: Upload) -> AsyncGenerator[bytes, None]:
+async def _read(upload: GatewayUpload) -> AsyncGenerator[bytes, None]:
     try:
         async for chunk in upload.chunks:
             yield chunk
@@ -166,10 +168,10 @@ async def _read(upload: Upload) -> AsyncGenerator[bytes, None]:
         raise _SourceFailed(error) from error
 
 
-async def _enclosed(office: Office, uploads: Sequence[Upload]) -> tuple[Enclosed, ...]:
+async def _enclosed(office: Runtime, uploads: Sequence[GatewayUpload]) -> tuple[Enclosed, ...]:
     """The files, durable in the spool. Leaves none of them behind if one cannot be kept."""
 
-    async def enclose(upload: Upload) -> Enclosed:
+    async def enclose(upload: GatewayUpload) -> Enclosed:
         kept = await office.spool.keep(_read(upload), size_bytes_max=office.config.upload_bytes_max)
         return kept.as_enclosed(upload.field, filename=upload.filename, content_type=upload.content_type)
 
@@ -179,7 +181,7 @@ async def _enclosed(office: Office, uploads: Sequence[Upload]) -> tuple[Enclosed
 # ---- updates ----
 
 
-class Feed(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateFeed(msgspec.Struct, frozen=True, kw_only=True):
     """One consumer's updates, and who handles them: an update is over when `handle` returns, and tried again if it raises."""
 
     token: Token
@@ -195,7 +197,7 @@ def whose(token: str) -> tuple[Token, str]:
     return Token(text), consumer or DEFAULT_CONSUMER
 
 
-async def hand_on(peik: Peik, feeds: Sequence[Feed], *, handle_signals: bool) -> None:
+async def hand_on(peik: Peik, feeds: Sequence[UpdateFeed], *, handle_signals: bool) -> None:
     """Hand updates to functions until a signal comes, this task is cancelled or Peik ends; then let what is in hand end."""
     counter, office = counter_of(peik), _office_of(peik)
     for feed in feeds:
@@ -214,14 +216,14 @@ async def hand_on(peik: Peik, feeds: Sequence[Feed], *, handle_signals: bool) ->
         await asyncio.gather(*leaving)
 
 
-def _taking(feed: Feed) -> Callable[[Arrival, int], Awaitable[None]]:
+def _taking(feed: UpdateFeed) -> Callable[[Arrival, int], Awaitable[None]]:
     async def take(arrival: Arrival, _: int) -> None:
         await feed.handle(msgspec.json.decode(arrival.wire()))
 
     return take
 
 
-async def _receive(office: Office, token: Token) -> None:
+async def _receive(office: Runtime, token: Token) -> None:
     """Whoever handles a bot's updates wants them fetched."""
     if office.desk.known(token.bot_id) is None:
         await office.desk.save_bot(token, inbound="polling")

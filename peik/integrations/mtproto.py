@@ -1,6 +1,6 @@
 """What the adapters of MTProto clients share: whose notes go where, and one recovery from the first page to the last end.
 
-It knows no client library. An adapter brings `Hands`, which run a client's own handlers.
+It knows no client library. An adapter brings `MtprotoHandlers`, which run a client's own handlers.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from peik.app.runtime import Office
-from peik.client.local import LocalCounter
+from peik.app.runtime import Runtime
+from peik.client.local import LocalTransport
 from peik.client.peik import Peik
 from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival
 from peik.core.events import ArrivalDeferred, ArrivalSettled, ConsumerWaits, Event, OutageSettled
@@ -24,7 +24,7 @@ from peik.inbox.consumers import Handling
 from peik.inbox.store import ArrivalFilter
 from peik.integrations.tl import TRANSLATED, Json
 from peik.monitoring.log_file import plain_log
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # What an MTProto client has handled: kept in memory so that nothing is handled twice in one life, and written to Peik
 # so that it is not handed over in the next. Writing fails quietly towards the bot: the worst that follows is a
@@ -113,7 +113,7 @@ class Hold:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class Watch:
+class HandledWatch:
     """Which items the client is at work on or done with, whichever way they came. The first way to an item has it."""
 
     def __init__(self, notes: Notes) -> None:
@@ -172,7 +172,7 @@ HANDLER_TIMEOUT = "1h"  # a client sets its handlers no limit; a download may ta
 Settings = Mapping[str, str | float | bool]
 
 
-class Hands(Protocol):
+class MtprotoHandlers(Protocol):
     """The handlers of one client."""
 
     @property
@@ -187,7 +187,7 @@ class Hands(Protocol):
         translated, Absent if the client does not run."""
 
 
-Attach = Callable[[Any, Watch, Callable[[], Awaitable[None]]], Hands]
+Attach = Callable[[Any, HandledWatch, Callable[[], Awaitable[None]]], MtprotoHandlers]
 
 
 def attach(client: Any, make: Attach, *, peik: Peik, bot_id: int | None) -> None:
@@ -224,15 +224,15 @@ async def recover(
 
 class _Bridge:
     def __init__(self) -> None:
-        self.hands: Hands
+        self.hands: MtprotoHandlers
         self.bot_id: int | None = None
         self.recovering = asyncio.Lock()
         self.count: _Count | None = None  # of the recovery that goes on
         self._peik: Peik | None = None
         self._open_own: Callable[[], Peik] | None = None
         self._opening = asyncio.Lock()
-        self._heard: Office | None = None
-        self.watch = Watch(Notes(self._write))
+        self._heard: Runtime | None = None
+        self.watch = HandledWatch(Notes(self._write))
 
     @property
     def has_peik(self) -> bool:
@@ -253,9 +253,9 @@ class _Bridge:
                 self._peik = await self._open_own().__aenter__()
             return self._peik
 
-    async def office(self) -> Office:
+    async def office(self) -> Runtime:
         counter = _counter(await self.peik())
-        if not isinstance(counter, LocalCounter):
+        if not isinstance(counter, LocalTransport):
             raise BadInput(
                 code="not_here",
                 detail="What was missed can be handed over by a Peik in this process only: use Peik.open, or give store=. "
@@ -326,7 +326,7 @@ class _Count:
 
     def __init__(self, bot_id: int) -> None:
         self._bot_id = bot_id
-        self.bell = Bell()
+        self.bell = Wakeup()
         self.fetched = 0
         self.processed = 0
         self.failed: set[int] = set()  # their numbers; they are tried again
@@ -365,7 +365,7 @@ class _Count:
         )
 
 
-async def _run(bridge: _Bridge, office: Office, token: Token, *, policy: str | None) -> int:
+async def _run(bridge: _Bridge, office: Runtime, token: Token, *, policy: str | None) -> int:
     """Fetch, then hand on, until nothing that was there has not had its turn."""
     bot_id = token.bot_id
     if office.desk.known(bot_id) is None:
@@ -390,7 +390,7 @@ async def _run(bridge: _Bridge, office: Office, token: Token, *, policy: str | N
     return count.processed
 
 
-async def _fetch(office: Office, bot_id: int, count: _Count) -> Problem | None:
+async def _fetch(office: Runtime, bot_id: int, count: _Count) -> Problem | None:
     """One pass. If there can be none now, what is here already is handed on before that is said."""
     if not await _serves(office, bot_id):
         plain_log().info("~ another process owns the store, and fetches", bot=bot_id)
@@ -406,7 +406,7 @@ async def _fetch(office: Office, bot_id: int, count: _Count) -> Problem | None:
     return None
 
 
-async def _serves(office: Office, bot_id: int) -> bool:
+async def _serves(office: Runtime, bot_id: int) -> bool:
     """Whether this process acts for the bot, after a moment in which it may come to."""
     until = office.clock.mono() + HANDOVER_S
     while not office.leases.holds(bot_id) and office.clock.mono() < until:  # noqa: ASYNC110  nobody rings for it
@@ -414,7 +414,7 @@ async def _serves(office: Office, bot_id: int) -> bool:
     return office.leases.holds(bot_id)
 
 
-async def _all_had_their_turn(office: Office, bot_id: int, count: _Count, *, last_number: int) -> None:
+async def _all_had_their_turn(office: Runtime, bot_id: int, count: _Count, *, last_number: int) -> None:
     """Until nothing waits any more, or all that waits stands behind something that failed and is put off."""
     here = ArrivalFilter(bot_id=bot_id, consumer=DEFAULT_CONSUMER, last_number=last_number)
     waiting = msgspec.structs.replace(here, state=State.WAITING)

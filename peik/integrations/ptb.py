@@ -13,10 +13,10 @@ from telegram.error import NetworkError, TimedOut
 from telegram.ext import Application, CallbackContext
 from telegram.request import BaseRequest, RequestData
 
-from peik.client.calls import Parcel, chunks
+from peik.client.calls import FileParcel, chunks
 from peik.client.peik import Peik
 from peik.errors import Problem
-from peik.integrations.inprocess import CutShort, Feed, LocalGateway, Upload, hand_on, whose
+from peik.integrations.inprocess import CutShort, GatewayUpload, LocalGateway, UpdateFeed, hand_on, whose
 
 # Only the library's arithmetic for long polls needs a figure: it adds their own time to this. How long anything else may
 # take is bounded by Peik, and never by less than this.
@@ -79,9 +79,9 @@ class PeikRequest(BaseRequest):
             raise NetworkError(str(error)) from error
 
 
-def _upload(field: str, filename: str, content: Any, content_type: str) -> Upload:
-    parcel = Parcel(field=field, filename=filename, content_type=content_type, content=content)
-    return Upload(field=field, filename=filename, content_type=content_type, chunks=chunks(parcel))
+def _upload(field: str, filename: str, content: Any, content_type: str) -> GatewayUpload:
+    parcel = FileParcel(field=field, filename=filename, content_type=content_type, content=content)
+    return GatewayUpload(field=field, filename=filename, content_type=content_type, chunks=chunks(parcel))
 
 
 # What the handlers of the update at hand have raised. The application itself gives that to its error handlers only.
@@ -141,7 +141,7 @@ async def _feed(
             raise raised[0]
 
     token, consumer = whose(application.bot.token)
-    feed = Feed(
+    feed = UpdateFeed(
         token=token,
         consumer=consumer,
         handle=handle,

@@ -18,8 +18,8 @@ from peik.client.peik import Peik
 from peik.errors import StartError
 from peik.inbox.delivery import Absent
 from peik.integrations import mtproto
-from peik.integrations.mtproto import Hold, Item, Watch
-from peik.integrations.tl import Json, Parcel, Schema, translate
+from peik.integrations.mtproto import HandledWatch, Hold, Item
+from peik.integrations.tl import Json, Schema, TlParcel, translate
 
 _SCHEMA = Schema(raw.types, reread=lambda made: TLObject.read(BytesIO(made.write())))
 
@@ -61,7 +61,7 @@ async def recover_missed_messages(
     return await mtproto.recover(client, _attach, bot_token, store=store, policy=policy, peik=peik, settings=settings)
 
 
-def _attach(client: pyrogram.Client, watch: Watch, on_stop: Callable[[], Awaitable[None]]) -> "_Dispatching":
+def _attach(client: pyrogram.Client, watch: HandledWatch, on_stop: Callable[[], Awaitable[None]]) -> "_Dispatching":
     return _Dispatching(client, watch, on_stop)
 
 
@@ -81,7 +81,7 @@ class _Handed:
 
     __slots__ = ("ended", "hold", "kind", "parcel")
 
-    def __init__(self, hold: Hold, kind: str, parcel: Parcel) -> None:
+    def __init__(self, hold: Hold, kind: str, parcel: TlParcel) -> None:
         self.hold = hold
         self.kind = kind
         self.parcel = parcel
@@ -91,7 +91,7 @@ class _Handed:
 class _Dispatching:
     """The hooks in one client's dispatcher."""
 
-    def __init__(self, client: pyrogram.Client, watch: Watch, on_stop: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, client: pyrogram.Client, watch: HandledWatch, on_stop: Callable[[], Awaitable[None]]) -> None:
         self._client = client
         self._watch = watch
         self._at_work: dict[asyncio.Task[Any], _Work] = {}
@@ -209,7 +209,7 @@ class _Dispatching:
         is_edit = handed.kind.startswith("edited_")
         return message, handlers.EditedMessageHandler if is_edit else handlers.MessageHandler
 
-    async def _message(self, made: Any, parcel: Parcel) -> Any:
+    async def _message(self, made: Any, parcel: TlParcel) -> Any:
         if made is None:
             return None
         return await types.Message._parse(self._client, made, parcel.users, parcel.chats, replies=0)

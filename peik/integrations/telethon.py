@@ -20,8 +20,8 @@ from peik.client.peik import Peik
 from peik.errors import StartError
 from peik.inbox.delivery import Absent
 from peik.integrations import mtproto
-from peik.integrations.mtproto import Item, Watch
-from peik.integrations.tl import Json, Parcel, Schema, translate
+from peik.integrations.mtproto import HandledWatch, Item
+from peik.integrations.tl import Json, Schema, TlParcel, translate
 from peik.monitoring.log_file import plain_log
 
 CATCH_UP_S = 60.0  # for Telethon's own catching up; what it brings later is noted as anything else
@@ -77,7 +77,7 @@ async def recover_missed_messages(
     return await mtproto.recover(client, _attach, bot_token, store=store, policy=policy, peik=peik, settings=settings)
 
 
-def _attach(client: TelegramClient, watch: Watch, on_stop: Callable[[], Awaitable[None]]) -> "_Dispatching":
+def _attach(client: TelegramClient, watch: HandledWatch, on_stop: Callable[[], Awaitable[None]]) -> "_Dispatching":
     missing = [name for name in _NEEDED if not hasattr(client, name)]
     if missing:
         raise StartError(
@@ -135,7 +135,7 @@ class _Handlers(list[tuple[Any, Any]]):
 class _Dispatching:
     """The hooks in one client."""
 
-    def __init__(self, client: Any, watch: Watch, on_stop: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, client: Any, watch: HandledWatch, on_stop: Callable[[], Awaitable[None]]) -> None:
         self._client = client
         self._watch = watch
         self._dispatch = client._dispatch_update
@@ -207,7 +207,7 @@ class _Dispatching:
             self._watch.end(hold, is_handled=is_handled)
         return True
 
-    async def _address(self, parcel: Parcel) -> None:
+    async def _address(self, parcel: TlParcel) -> None:
         """What an update brings with it: its people, known to the client well enough to be answered."""
         entities = {utils.get_peer_id(one): one for one in (*parcel.users.values(), *parcel.chats.values())}
         parcel.update._entities = entities

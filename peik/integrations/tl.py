@@ -41,7 +41,7 @@ class Schema:
         return hasattr(self._types, name)
 
 
-class Parcel:
+class TlParcel:
     """One update in TL, with the users and chats that it speaks of, by their ids in MTProto."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ _UPDATES = {
 TRANSLATED = frozenset({*_UPDATES, "callback_query"})
 
 
-def translate(schema: Schema, kind: str, body: Json, *, bot_id: int) -> Parcel:
+def translate(schema: Schema, kind: str, body: Json, *, bot_id: int) -> TlParcel:
     """The parcel of one update. Raises BadInput if it is of a kind, or a shape, that is not translated."""
-    parcel = Parcel()
+    parcel = TlParcel()
     write = _Writer(schema, parcel, bot_id)
     try:
         if kind == "callback_query":
@@ -83,7 +83,7 @@ def translate(schema: Schema, kind: str, body: Json, *, bot_id: int) -> Parcel:
     return parcel
 
 
-def _reread(schema: Schema, parcel: Parcel) -> None:
+def _reread(schema: Schema, parcel: TlParcel) -> None:
     parcel.update = schema.reread(parcel.update)
     if parcel.message is not None:
         parcel.message = getattr(parcel.update, "message", None) or schema.reread(parcel.message)
@@ -94,7 +94,7 @@ def _reread(schema: Schema, parcel: Parcel) -> None:
 
 
 class _Writer:
-    def __init__(self, schema: Schema, parcel: Parcel, bot_id: int) -> None:
+    def __init__(self, schema: Schema, parcel: TlParcel, bot_id: int) -> None:
         self._schema = schema
         self._make = schema.make
         self._parcel = parcel

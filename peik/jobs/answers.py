@@ -7,8 +7,8 @@ import msgspec
 from peik.core.letter import Priority, State
 from peik.errors import NotFound
 from peik.jobs.hosts import HostView
-from peik.jobs.model import Job, read_notice
-from peik.jobs.service import JobsDesk, Turn, Used
+from peik.jobs.model import JobRecord, read_notice
+from peik.jobs.service import JobService, JobTurn, Used
 from peik.jobs.store import JobTally
 from peik.outbox.answers import rfc3339
 
@@ -25,7 +25,7 @@ class _Line(msgspec.Struct):
 _read_history = msgspec.json.Decoder(list[_Line]).decode
 
 
-def job_view(job: Job) -> dict[str, object]:
+def job_view(job: JobRecord) -> dict[str, object]:
     """A job as it is shown in a list."""
     return {
         "id": str(job.id),
@@ -57,9 +57,9 @@ def job_view(job: Job) -> dict[str, object]:
     }
 
 
-async def whole_view(jobs: JobsDesk, job: Job) -> dict[str, object]:
+async def whole_view(jobs: JobService, job: JobRecord) -> dict[str, object]:
     """The same with its place, while it waits."""
-    turn: Turn | None = None
+    turn: JobTurn | None = None
     if job.state is State.WAITING:
         try:
             turn = await jobs.place(job.id)
@@ -69,7 +69,7 @@ async def whole_view(jobs: JobsDesk, job: Job) -> dict[str, object]:
     return {**job_view(job), "position": position, "eta_s": eta_s}
 
 
-def page_view(jobs: list[Job], limit: int) -> dict[str, object]:
+def page_view(jobs: list[JobRecord], limit: int) -> dict[str, object]:
     return {
         "jobs": [job_view(job) for job in jobs],
         "next": str(jobs[-1].id) if len(jobs) == limit else None,

@@ -14,10 +14,10 @@ from peik.core.trace import under
 from peik.errors import BadInput
 from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
 from peik.jobs.hosts import HostState
-from peik.jobs.model import End, Job, OnDone
+from peik.jobs.model import JobEnd, JobRecord, OnDone
 from peik.jobs.service import KEY_CHARS_MAX, TIMEOUT_S_MAX, USER_CHARS_MAX, JobRequest
 from peik.jobs.store import JobFilter
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.web.access import Access
 from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_traced, wait_s
 from peik.web.openapi import ID, LIMIT, SECONDS, TIME, Json, Operation, in_path, in_query, nullable, shape
@@ -25,7 +25,7 @@ from peik.web.queries import filter_of, read_cursor, read_limit
 from peik.web.responses import Route, json_response
 
 if TYPE_CHECKING:
-    from peik.app.runtime import Office
+    from peik.app.runtime import Runtime
 
 KIND_PATTERN = "^[A-Za-z0-9_.-]{1,64}$"
 FILTERS = ("kind", "user", "state", "since")
@@ -67,7 +67,7 @@ class JobBatchBody(msgspec.Struct, forbid_unknown_fields=True):
     jobs: list[JobBody]
 
 
-def request_of(body: JobBody, desk: Desk, *, key: str | None = None) -> JobRequest:
+def request_of(body: JobBody, desk: OutboxService, *, key: str | None = None) -> JobRequest:
     """The desk's request. A key in the body wins over the header. Raises BadInput, and NotFound for a bot that is not there:
     nobody would ever hear of the job."""
     notice = None if body.notice is None else _notice_of(body.notice)
@@ -109,7 +109,7 @@ def _timeout_s(timeout_ms: int | None) -> float | None:
 class JobRoutes:
     """Jobs belong to no bot, even if one tells of them: all of this is for keys without bot_ids."""
 
-    def __init__(self, peik: "Office", access: Access) -> None:
+    def __init__(self, peik: "Runtime", access: Access) -> None:
         self._jobs = peik.jobs
         self._hosts = peik.hosts
         self._desk = peik.desk
@@ -212,7 +212,7 @@ class JobRoutes:
     def _wait_s(self, request: Request) -> float:
         return wait_s(request, most_s=self._config.wait_max)
 
-    async def _shown(self, job: Job, status: int = 200) -> Response:
+    async def _shown(self, job: JobRecord, status: int = 200) -> Response:
         return json_response(await whole_view(self._jobs, job), status)
 
 
@@ -291,7 +291,7 @@ _JOB = shape(
         "type": "array",
         "items": shape(
             at=TIME,
-            end={"type": "string", "enum": [str(end) for end in End]},
+            end={"type": "string", "enum": [str(end) for end in JobEnd]},
             run=_WHOLE,
             reason=nullable(_TEXT),
             node=nullable(_TEXT),

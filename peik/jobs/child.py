@@ -11,7 +11,7 @@ from multiprocessing import spawn
 from typing import Any, cast
 
 from peik.jobs.job import BlockingJob
-from peik.jobs.messages import Message, Talk, said_error, said_result
+from peik.jobs.messages import Message, ProcessTalk, said_error, said_result
 
 is_preparing = False  # while a script is run once more to get at its functions: it must not begin its work there
 
@@ -21,7 +21,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
-    talk = Talk(int(sys.argv[1]))
+    talk = ProcessTalk(int(sys.argv[1]))
     last: Message
     try:
         last = said_result(_done(talk))
@@ -33,7 +33,7 @@ def main() -> None:
         talk.tell(last)
 
 
-def _done(talk: Talk) -> object:
+def _done(talk: ProcessTalk) -> object:
     first = talk.hear()
     sys.argv[:] = first["argv"]
     if first["main"]:

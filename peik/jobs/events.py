@@ -2,7 +2,7 @@
 
 from peik.core.events import Event
 from peik.core.letter import State
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 
 
 class JobsQueued(Event, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class JobRan(Event, frozen=True, kw_only=True):
     kind: str
     user: str
     run: int
-    end: End
+    end: JobEnd
     state: State
     reason: str | None
     run_s: float

@@ -22,9 +22,9 @@ from peik.core.events import Events, Surprise
 from peik.errors import StartError, described
 from peik.jobs.disk import Account, Space, floor_of, lacking, remove, shown, size_of, space_of
 from peik.jobs.events import DiskBack, DiskShort, FolderLeft
-from peik.jobs.model import Job as Record
+from peik.jobs.model import JobRecord as Record
 from peik.jobs.outcome import FolderOver, NoRoom
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # Which process a work folder belongs to. Several share one base folder, and each must only ever remove what nobody
 # needs.
@@ -244,7 +244,7 @@ class Folders:
         self._space_of = space_of
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="work-folders")
         self._one = asyncio.Lock()  # who sets aside, or looks for strays
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._live: dict[tuple[int, int], _Live] = {}
         self._left: dict[Path, _Left] = {}
         self._failed = 0

@@ -318,10 +318,10 @@ class Hosts:
         self._hosts_max = hosts_max
         self._known: dict[str, HostBreaker] = {}  # those that were used last at the end
 
-    def of(self, host: str, job_id: int) -> "Talk":
+    def of(self, host: str, job_id: int) -> "HostTalk":
         """`async with hosts.of("example.com", job.id):` around what talks to it. Raises HostShut on the way in while the host
         is left alone, and BadInput if that is no name. An address (a link) is taken for the host in it."""
-        return Talk(self, host_in(host), job_id)
+        return HostTalk(self, host_in(host), job_id)
 
     def all(self) -> list[HostView]:
         """By name."""
@@ -383,7 +383,7 @@ class Hosts:
                 self._events.tell(HostClosed(host=name, after_s=self._clock.mono() - breaker.opened_at))
 
 
-class Talk:
+class HostTalk:
     """One job's talk with one host. What the body raises is passed on as it is."""
 
     def __init__(self, hosts: Hosts, name: str, job_id: int) -> None:

@@ -17,7 +17,7 @@ from peik.core.letter import State
 from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, described
 from peik.jobs.hosts import HostDown, fault_of, is_answer
-from peik.jobs.model import Job as Record
+from peik.jobs.model import JobRecord as Record
 from peik.jobs.model import read_notice
 from peik.jobs.outcome import HostShut, WorkFailed
 
@@ -26,7 +26,7 @@ TEXT_CHARS_MAX = 200
 Message = dict[str, Any]
 
 
-class Hosts(Protocol):
+class HostsPort(Protocol):
     """The breakers of outside hosts: see peik.jobs.hosts."""
 
     def of(self, host: str, job_id: int) -> AbstractAsyncContextManager[None]:
@@ -36,7 +36,7 @@ class Hosts(Protocol):
         """How long the host is left alone from now on. None: it is not."""
 
 
-class Chat(Protocol):
+class JobChatPort(Protocol):
     """The chat that a job tells of: see peik.jobs.job."""
 
     async def send(
@@ -90,8 +90,8 @@ class Job(_Facts):
         record: Record,
         folder: Path,
         *,
-        chat: Chat,
-        hosts: Hosts,
+        chat: JobChatPort,
+        hosts: HostsPort,
         on_progress: Callable[[float | None, str | None], None],
     ) -> None:
         super().__init__(facts_of(record, folder))
@@ -234,7 +234,7 @@ def _spoken(error: Exception) -> Message:
     return {"fault": told, "is_well": is_answer(error)}
 
 
-class Answers:
+class JobAnswers:
     """Peik's side of one blocking job."""
 
     def __init__(self, job: Job) -> None:
@@ -314,7 +314,7 @@ def _read_error(error: Message) -> Exception:
 # Letters of a job to the chat that it tells of.
 
 
-class Letters(Protocol):
+class JobLettersPort(Protocol):
     """What jobs need of the outbox."""
 
     async def accept(
@@ -331,7 +331,7 @@ class Letters(Protocol):
 class JobChat:
     """Sends for jobs. A job without a notice has no chat, but may name one with each letter."""
 
-    def __init__(self, letters: Letters) -> None:
+    def __init__(self, letters: JobLettersPort) -> None:
         self._letters = letters
 
     async def send(

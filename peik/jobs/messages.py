@@ -30,7 +30,7 @@ _LENGTH = struct.Struct(">I")
 Message = dict[str, Any]
 
 
-class Garbled(Exception):
+class GarbledMessage(Exception):
     """What came is not a message."""
 
 
@@ -46,16 +46,16 @@ def unpacked(body: bytes) -> Message:
     try:
         message = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Garbled(str(error)) from None
+        raise GarbledMessage(str(error)) from None
     if not isinstance(message, dict):
-        raise Garbled("not an object")
+        raise GarbledMessage("not an object")
     return message
 
 
 def length_of(head: bytes) -> int:
     length: int = _LENGTH.unpack(head)[0]
     if length > MESSAGE_BYTES_MAX:
-        raise Garbled("too long")
+        raise GarbledMessage("too long")
     return length
 
 
@@ -68,7 +68,7 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
         return None
 
 
-class Talk:
+class ProcessTalk:
     """The process's end. Its threads may all ask; they are answered one after the other."""
 
     def __init__(self, number: int) -> None:

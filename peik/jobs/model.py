@@ -10,7 +10,7 @@ import msgspec
 from peik.core.call import chat_key
 from peik.core.letter import Backoff, Priority, State
 from peik.core.lifecycle import backoff_ms
-from peik.core.notice import FSI, PDI, Words, away_words, beginning, counted, directed, one_line, put_in
+from peik.core.notice import FSI, PDI, NoticeWords, away_words, beginning, counted, directed, one_line, put_in
 from peik.core.problem import BadInput
 from peik.core.trace import read_trace, under
 
@@ -19,7 +19,7 @@ HISTORY_MAX = 50  # lines; of more, the first and the last ones are kept
 TRACES_MAX = 3  # the last ones: they are long, and mostly alike
 
 
-class End(enum.StrEnum):
+class JobEnd(enum.StrEnum):
     """How one run of a job ended."""
 
     DONE = "done"
@@ -50,7 +50,7 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 0  # what its folder may hold; 0: no folder is set aside
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it stands."""
 
     id: int
@@ -90,7 +90,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: int
     run: int
-    end: End
+    end: JobEnd
     reason: str | None = None  # as a sentence
     trace: str | None = None  # where in the work an error was raised, for whoever wrote it
     result: str | None = None
@@ -98,7 +98,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     due_at_ms: int | None = None  # of one that was put off; or what the job itself asked for
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class RunVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a job after a run."""
 
     state: State
@@ -107,33 +107,35 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def judged(job: Job, ran: Ran, *, at_ms: int) -> Verdict:
+def judged(job: JobRecord, ran: Ran, *, at_ms: int) -> RunVerdict:
     """The one table of what a run costs a job."""
     made = job.attempts_made
     match ran.end:
-        case End.DONE:
-            return Verdict(state=State.COMPLETED, attempts_made=made + 1)
-        case End.CANCELLED:
-            return Verdict(state=State.CANCELLED, attempts_made=made, reason=ran.reason)
-        case End.HOPELESS:
-            return Verdict(state=State.FAILED, attempts_made=made + 1, reason=ran.reason)
-        case End.PUT_OFF if job.is_cancelling:
-            return Verdict(state=State.CANCELLED, attempts_made=made, reason=ran.reason)
-        case End.PUT_OFF:
-            return Verdict(state=State.DELAYED, attempts_made=made, due_at_ms=ran.due_at_ms or at_ms, reason=ran.reason)
-        case End.FAILED | End.LOST | End.LATE:
+        case JobEnd.DONE:
+            return RunVerdict(state=State.COMPLETED, attempts_made=made + 1)
+        case JobEnd.CANCELLED:
+            return RunVerdict(state=State.CANCELLED, attempts_made=made, reason=ran.reason)
+        case JobEnd.HOPELESS:
+            return RunVerdict(state=State.FAILED, attempts_made=made + 1, reason=ran.reason)
+        case JobEnd.PUT_OFF if job.is_cancelling:
+            return RunVerdict(state=State.CANCELLED, attempts_made=made, reason=ran.reason)
+        case JobEnd.PUT_OFF:
+            return RunVerdict(
+                state=State.DELAYED, attempts_made=made, due_at_ms=ran.due_at_ms or at_ms, reason=ran.reason
+            )
+        case JobEnd.FAILED | JobEnd.LOST | JobEnd.LATE:
             if job.is_cancelling:
-                return Verdict(state=State.CANCELLED, attempts_made=made + 1, reason=ran.reason)
+                return RunVerdict(state=State.CANCELLED, attempts_made=made + 1, reason=ran.reason)
             if made + 1 >= job.attempts:
-                return Verdict(state=State.FAILED, attempts_made=made + 1, reason=ran.reason)
+                return RunVerdict(state=State.FAILED, attempts_made=made + 1, reason=ran.reason)
             wait_ms = backoff_ms(failures=made + 1, first_ms=job.backoff_ms, kind=job.backoff)
-            due_at_ms = ran.due_at_ms or at_ms + (0 if ran.end is End.LOST else wait_ms)
-            return Verdict(state=State.DELAYED, attempts_made=made + 1, due_at_ms=due_at_ms, reason=ran.reason)
+            due_at_ms = ran.due_at_ms or at_ms + (0 if ran.end is JobEnd.LOST else wait_ms)
+            return RunVerdict(state=State.DELAYED, attempts_made=made + 1, due_at_ms=due_at_ms, reason=ran.reason)
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
     at: int
-    end: End
+    end: JobEnd
     run: int
     reason: str | None = None
     node: str | None = None
@@ -193,7 +195,7 @@ class JobNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     label: str | None = None  # what the job is to the user: stands above all that is told
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StatusTold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was told of a job, as its notice_state keeps it."""
 
     letter: int | None = None  # that is, or becomes, the message
@@ -220,7 +222,7 @@ def noted(given: Mapping[str, Any]) -> str:
 
 
 _read_notice = msgspec.json.Decoder(JobNotice).decode
-_read_told = msgspec.json.Decoder(Told).decode
+_read_told = msgspec.json.Decoder(StatusTold).decode
 
 
 def read_notice(notice: str | None) -> JobNotice | None:
@@ -231,15 +233,15 @@ def read_notice(notice: str | None) -> JobNotice | None:
         return None
 
 
-def read_told(notice_state: str | None) -> Told:
+def read_told(notice_state: str | None) -> StatusTold:
     """What cannot be read was written by a newer Peik, or is none: then nothing was told."""
     try:
-        return Told() if notice_state is None else _read_told(notice_state)
+        return StatusTold() if notice_state is None else _read_told(notice_state)
     except msgspec.DecodeError:
-        return Told()
+        return StatusTold()
 
 
-def written(told: Told) -> str:
+def written(told: StatusTold) -> str:
     return msgspec.json.encode(told).decode()
 
 
@@ -253,13 +255,13 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float | None = None
 
 
-def first_text(notice: JobNotice, words: Words) -> str:
+def first_text(notice: JobNotice, words: NoticeWords) -> str:
     """The text with which the message is sent. It depends on the notice alone: whoever sends it sends the same, so that its
     key makes it one message, however many nodes and lives try."""
     return _told(words.jobs.queued, notice, words)
 
 
-def waiting_text(notice: JobNotice, words: Words, ahead: Ahead) -> str:
+def waiting_text(notice: JobNotice, words: NoticeWords, ahead: Ahead) -> str:
     if ahead.count <= 0:
         return _told(words.jobs.next, notice, words)
     others = counted(ahead.count, words.jobs.others, words)
@@ -268,14 +270,14 @@ def waiting_text(notice: JobNotice, words: Words, ahead: Ahead) -> str:
     return _told(words.jobs.ahead_about, notice, words, ahead=others, wait=away_words(ahead.wait_s, words))
 
 
-def later_text(notice: JobNotice, words: Words, wait_s: float) -> str | None:
+def later_text(notice: JobNotice, words: NoticeWords, wait_s: float) -> str | None:
     """None: it is so soon that nothing need be said."""
     if wait_s < LATER_S_MIN:
         return None
     return _told(words.jobs.later, notice, words, wait=away_words(wait_s, words))
 
 
-def working_text(notice: JobNotice, words: Words, *, progress: float | None, text: str | None) -> str:
+def working_text(notice: JobNotice, words: NoticeWords, *, progress: float | None, text: str | None) -> str:
     """With whole percents: what is smaller does not show."""
     if progress is None:
         said = _told(words.jobs.working, notice, words)
@@ -289,7 +291,7 @@ def working_text(notice: JobNotice, words: Words, *, progress: float | None, tex
     return f"{said}\n{directed(FSI + doing + PDI, words)}" if doing else said
 
 
-def end_text(notice: JobNotice, words: Words, job: Job) -> str | None:
+def end_text(notice: JobNotice, words: NoticeWords, job: JobRecord) -> str | None:
     """None: the message is to be deleted, or left as it is."""
     if job.state is State.COMPLETED:
         return _told(words.jobs.done, notice, words) if notice.on_done is OnDone.EDIT else None
@@ -308,13 +310,13 @@ class _NoticeLine(msgspec.Struct):
 _read_lines = msgspec.json.Decoder(list[_NoticeLine]).decode
 
 
-def _is_for_people(job: Job) -> bool:
+def _is_for_people(job: JobRecord) -> bool:
     """What the job's function said when it gave up is meant for people; what it happened to raise is not."""
     lines = _read_lines(job.history)
-    return bool(lines) and lines[-1].end == End.HOPELESS
+    return bool(lines) and lines[-1].end == JobEnd.HOPELESS
 
 
-def _told(template: str, notice: JobNotice, words: Words, **values: str) -> str:
+def _told(template: str, notice: JobNotice, words: NoticeWords, **values: str) -> str:
     said = directed(put_in(template, values).strip(), words)
     return said if notice.label is None else f"{directed(FSI + notice.label + PDI, words)}\n{said}"
 
@@ -335,7 +337,7 @@ def traced(draft: JobDraft, trace: str | None) -> JobDraft:
     return msgspec.structs.replace(draft, metadata=msgspec.json.encode(metadata).decode())
 
 
-def trace_in(job: Job) -> str | None:
+def trace_in(job: JobRecord) -> str | None:
     if job.metadata is None:
         return None
     found = msgspec.json.decode(job.metadata, type=dict[str, object]).get(FIELD)
@@ -345,6 +347,6 @@ def trace_in(job: Job) -> str | None:
         return None  # metadata is its sender's, who may have put anything there
 
 
-def under_trace_of(job: Job) -> AbstractContextManager[None]:
+def under_trace_of(job: JobRecord) -> AbstractContextManager[None]:
     """Letters that are accepted inside answer what the job answers."""
     return under(trace_in(job))

@@ -11,8 +11,8 @@ import msgspec
 
 from peik.core.token import without_tokens
 from peik.errors import Unavailable, described
-from peik.jobs.model import End, Job, Ran
-from peik.jobs.model import Job as Record
+from peik.jobs.model import JobEnd, JobRecord, Ran
+from peik.jobs.model import JobRecord as Record
 
 # Where the pieces of jobs meet.
 
@@ -98,30 +98,30 @@ class Stop(enum.Enum):
     OVER = "over"  # its folder
 
 
-def stopped(job: Job, stop: Stop, *, after_s: float, at_ms: int) -> Ran | None:
+def stopped(job: JobRecord, stop: Stop, *, after_s: float, at_ms: int) -> Ran | None:
     """A run that we ended. None: there is nothing to tell, it is not ours."""
     match stop:
         case Stop.LOST:
             return None
         case Stop.CANCELLED:
-            return _ran(job, End.CANCELLED, None)  # who cancelled it said why
+            return _ran(job, JobEnd.CANCELLED, None)  # who cancelled it said why
         case Stop.LATE:
-            return _ran(job, End.LATE, f"It was not done after {after_s:g} s, and was ended.")
+            return _ran(job, JobEnd.LATE, f"It was not done after {after_s:g} s, and was ended.")
         case Stop.HANDED_ON:
-            return _ran(job, End.PUT_OFF, "Peik ended here while it ran.", due_at_ms=at_ms)
+            return _ran(job, JobEnd.PUT_OFF, "Peik ended here while it ran.", due_at_ms=at_ms)
         case Stop.CUT_OFF:
-            return _ran(job, End.PUT_OFF, "The store was away for too long while it ran.", due_at_ms=at_ms)
+            return _ran(job, JobEnd.PUT_OFF, "The store was away for too long while it ran.", due_at_ms=at_ms)
         case Stop.OVER:
-            return _ran(job, End.HOPELESS, OVER_REASON)
+            return _ran(job, JobEnd.HOPELESS, OVER_REASON)
 
 
-def raised(job: Job, error: BaseException, *, at_ms: int) -> Ran:
+def raised(job: JobRecord, error: BaseException, *, at_ms: int) -> Ran:
     """A run whose work raised. What is not the job's own fault costs it nothing."""
     match error:
         case JobHopeless():
-            return _ran(job, End.HOPELESS, _said(error))
+            return _ran(job, JobEnd.HOPELESS, _said(error))
         case FolderOver():
-            return _ran(job, End.HOPELESS, _said(error) if error.args else OVER_REASON)
+            return _ran(job, JobEnd.HOPELESS, _said(error) if error.args else OVER_REASON)
         case JobLater():
             return _put_off(job, _said(error), error.after_s, at_ms)
         case HostShut():
@@ -135,42 +135,44 @@ def raised(job: Job, error: BaseException, *, at_ms: int) -> Ran:
         case BaseExceptionGroup():
             return _raised_many(job, error, at_ms=at_ms)
         case WorkFailed():
-            return _ran(job, End.FAILED, _said(error), trace=error.trace)
+            return _ran(job, JobEnd.FAILED, _said(error), trace=error.trace)
         case _:
-            return _ran(job, End.FAILED, described(error), trace=trace_of(error))
+            return _ran(job, JobEnd.FAILED, described(error), trace=trace_of(error))
 
 
-def _raised_many(job: Job, error: "BaseExceptionGroup[BaseException]", *, at_ms: int) -> Ran:
+def _raised_many(job: JobRecord, error: "BaseExceptionGroup[BaseException]", *, at_ms: int) -> Ran:
     """Work may do several things at once. One of them that is hopeless is enough; if none is its own fault, it waits for
     the one that takes longest."""
     runs = [raised(job, one, at_ms=at_ms) for one in error.exceptions]
-    hopeless = [one for one in runs if one.end is End.HOPELESS]
+    hopeless = [one for one in runs if one.end is JobEnd.HOPELESS]
     if hopeless:
         return hopeless[0]
-    if all(one.end is End.PUT_OFF for one in runs):
+    if all(one.end is JobEnd.PUT_OFF for one in runs):
         return max(runs, key=lambda one: one.due_at_ms or 0)
-    return _ran(job, End.FAILED, described(error), trace=trace_of(error))
+    return _ran(job, JobEnd.FAILED, described(error), trace=trace_of(error))
 
 
-def returned(job: Job, result: object) -> Ran:
+def returned(job: JobRecord, result: object) -> Ran:
     """A run whose work came to its end. A result that cannot be kept is the function's mistake, and would be again."""
     try:
         encoded = msgspec.json.encode(result)
     except (TypeError, ValueError, RecursionError) as error:
-        return _ran(job, End.HOPELESS, f"What it returned is not JSON ({error}).")
+        return _ran(job, JobEnd.HOPELESS, f"What it returned is not JSON ({error}).")
     if len(encoded) > RESULT_BYTES_MAX:
-        return _ran(job, End.HOPELESS, f"What it returned has more than {RESULT_BYTES_MAX} bytes of JSON.")
-    return Ran(job_id=job.id, run=job.run, end=End.DONE, result=encoded.decode())
+        return _ran(job, JobEnd.HOPELESS, f"What it returned has more than {RESULT_BYTES_MAX} bytes of JSON.")
+    return Ran(job_id=job.id, run=job.run, end=JobEnd.DONE, result=encoded.decode())
 
 
-def _put_off(job: Job, reason: str, after_s: float, at_ms: int) -> Ran:
+def _put_off(job: JobRecord, reason: str, after_s: float, at_ms: int) -> Ran:
     bounded_s = min(max(after_s, 0.0), LATER_S_MAX) if after_s == after_s else 0.0  # the second: not a number
     return _ran(
-        job, End.PUT_OFF, reason, due_at_ms=at_ms + math.ceil(bounded_s * 1000)
+        job, JobEnd.PUT_OFF, reason, due_at_ms=at_ms + math.ceil(bounded_s * 1000)
     )  # never a hair before what it waits for
 
 
-def _ran(job: Job, end: End, reason: str | None, *, due_at_ms: int | None = None, trace: str | None = None) -> Ran:
+def _ran(
+    job: JobRecord, end: JobEnd, reason: str | None, *, due_at_ms: int | None = None, trace: str | None = None
+) -> Ran:
     return Ran(job_id=job.id, run=job.run, end=end, reason=reason, due_at_ms=due_at_ms, trace=trace)
 
 

@@ -9,8 +9,8 @@ from peik.core.letter import State
 from peik.errors import NotFound
 from peik.jobs.answers import job_view
 from peik.jobs.api import job_filter_of
-from peik.jobs.model import Job
-from peik.jobs.service import Turn
+from peik.jobs.model import JobRecord
+from peik.jobs.service import JobTurn
 from peik.jobs.store import JobFilter
 from peik.web.bodies import parse_id
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
@@ -22,8 +22,8 @@ PLACES_MAX = 20  # each is a question of its own to the store, and a page that i
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    job: Job
-    turn: Turn | None = None
+    job: JobRecord
+    turn: JobTurn | None = None
 
 
 class JobPages:
@@ -90,12 +90,12 @@ class JobPages:
             node=self._board.peik.store.nodes.node,
         )
 
-    async def _rows(self, jobs: list[Job]) -> list[JobRow]:
+    async def _rows(self, jobs: list[JobRecord]) -> list[JobRow]:
         waiting = [job.id for job in jobs if job.state is State.WAITING]
         asked = frozenset(waiting[-PLACES_MAX:])  # the oldest: those that go next
         return [await self._row(job) if job.id in asked else JobRow(job=job) for job in jobs]
 
-    async def _row(self, job: Job) -> JobRow:
+    async def _row(self, job: JobRecord) -> JobRow:
         if job.state is not State.WAITING:
             return JobRow(job=job)
         try:

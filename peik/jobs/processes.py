@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 from peik.core.problem import BadInput
 from peik.jobs import guardian
 from peik.jobs.child import found
-from peik.jobs.messages import Garbled, Message, heard_error, packed, read_message
+from peik.jobs.messages import GarbledMessage, Message, heard_error, packed, read_message
 from peik.jobs.outcome import JobHopeless, JobLater, WorkFailed
 
 END_S = 5.0  # so long a process may take to end by itself, once it has said how its work went
@@ -192,7 +192,7 @@ class _Child:
                 self._writer.write(packed(answer))
                 await self._writer.drain()
                 message = await read_message(self._reader)
-            except Garbled:
+            except GarbledMessage:
                 self._is_garbled = True
                 return None
             except ConnectionError:

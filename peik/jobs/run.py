@@ -15,11 +15,11 @@ import msgspec
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
 from peik.errors import described
-from peik.jobs.job import Answers, BlockingJob, Chat, Hosts, Job, Message, facts_of
-from peik.jobs.model import Job as Record
+from peik.jobs.job import BlockingJob, HostsPort, Job, JobAnswers, JobChatPort, Message, facts_of
+from peik.jobs.model import JobRecord as Record
 from peik.jobs.model import Ran, under_trace_of
 from peik.jobs.outcome import Stop, Teller, WorkFailed, WorkFolders, raised, returned, stopped
-from peik.jobs.store import Kind, RunNews, Where
+from peik.jobs.store import JobKind, RunNews, Where
 
 # Blocking work in a thread of its own. A thread cannot be killed: it is asked to end, and given up if it does not.
 
@@ -102,12 +102,12 @@ class Processes(Protocol):
         """What the function returned. If this is cancelled, the process and all that it started are killed first."""
 
 
-class Tools(msgspec.Struct, frozen=True, kw_only=True):
+class RunTools(msgspec.Struct, frozen=True, kw_only=True):
     """What all runs of a process share."""
 
     folders: WorkFolders
-    chat: Chat
-    hosts: Hosts
+    chat: JobChatPort
+    hosts: HostsPort
     teller: Teller
     processes: Processes
     clock: Clock
@@ -119,7 +119,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 class Run:
     """One run, from `play` on. `stop` ends it early."""
 
-    def __init__(self, record: Record, kind: Kind, tools: Tools, *, ends_at: float) -> None:
+    def __init__(self, record: Record, kind: JobKind, tools: RunTools, *, ends_at: float) -> None:
         self.record = record
         self.kind = kind
         self.ends_at = ends_at  # of its lease, by the clock that never jumps: so long we may believe in it
@@ -288,18 +288,18 @@ class Run:
             # Many a library ends the whole program when it is unhappy. Not this one.
             raise WorkFailed("It called sys.exit().") from None
 
-    async def _asked(self, job: Job, run: Callable[[Answers], Awaitable[Any]]) -> Any:
-        answers = Answers(job)
+    async def _asked(self, job: Job, run: Callable[[JobAnswers], Awaitable[Any]]) -> Any:
+        answers = JobAnswers(job)
         try:
             return await run(answers)
         finally:
             await answers.close()
 
-    async def _threaded(self, folder: Path, answers: Answers) -> Any:
+    async def _threaded(self, folder: Path, answers: JobAnswers) -> Any:
         self._thread = ThreadWork(self.kind.work, facts_of(self.record, folder), answers.answered)
         return await self._thread.run()
 
-    async def _in_process(self, folder: Path, answers: Answers) -> object:
+    async def _in_process(self, folder: Path, answers: JobAnswers) -> object:
         return await self._tools.processes(
             self.kind.work, facts_of(self.record, folder), folder=folder, on_message=answers.answered
         )

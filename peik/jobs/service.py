@@ -16,9 +16,9 @@ from peik.core.problem import BadInput
 from peik.core.trace import current_trace
 from peik.errors import NotFound, StoreUnavailable
 from peik.jobs.events import JobCancelled, JobRan, JobsQueued
-from peik.jobs.model import Job, JobDraft, noted, traced
+from peik.jobs.model import JobDraft, JobRecord, noted, traced
 from peik.jobs.outcome import Teller
-from peik.jobs.store import JobFilter, JobRetention, JobStore, JobTally, Kind, Kinds, Queued, Quota
+from peik.jobs.store import JobFilter, JobKind, JobKinds, JobRetention, JobStore, JobTally, Queued, Quota
 from peik.jobs.workers import bot_of
 
 PARAMS_BYTES_MAX = 64 * 1024
@@ -56,7 +56,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class JobTurn(msgspec.Struct, frozen=True, kw_only=True):
     """When a waiting job will begin, as far as one can tell."""
 
     position: int  # 1: it is the next
@@ -72,12 +72,12 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int | None = None
 
 
-class JobsDesk:
+class JobService:
     def __init__(
         self,
         *,
         store: JobStore,
-        kinds: Kinds,
+        kinds: JobKinds,
         teller: Teller,
         clock: Clock,
         events: Events,
@@ -135,28 +135,28 @@ class JobsDesk:
 
     # ---- looking ----
 
-    async def get(self, job_id: int) -> Job:
+    async def get(self, job_id: int) -> JobRecord:
         """Raises NotFound."""
         job = await self._store.job(job_id)
         if job is None:
             raise NotFound(code="unknown_job", detail=f"There is no job {job_id} here (any more).")
         return job
 
-    async def find(self, wanted: JobFilter, *, before: int | None = None, limit: int = 100) -> list[Job]:
+    async def find(self, wanted: JobFilter, *, before: int | None = None, limit: int = 100) -> list[JobRecord]:
         """The newest first, below an id."""
         if not 0 < limit <= PAGE_MAX:
             raise BadInput(code="bad_limit", detail=f"limit must be between 1 and {PAGE_MAX}.")
         return await self._store.jobs(wanted, before=before, limit=limit)
 
-    async def place(self, job_id: int) -> Turn | None:
+    async def place(self, job_id: int) -> JobTurn | None:
         """None: it does not wait (it runs, is put off, has ended, or is unknown)."""
         standing = await self._store.standing(job_id)
         if standing is None:
             return None
         kind = self._kinds.get((await self.get(job_id)).kind)
         if kind is None or standing.mean_run_ms is None:
-            return Turn(position=standing.ahead + 1, eta_s=None)
-        return Turn(
+            return JobTurn(position=standing.ahead + 1, eta_s=None)
+        return JobTurn(
             position=standing.ahead + 1,
             eta_s=_eta_s(standing.ahead, standing.running, standing.mean_run_ms, kind.terms.concurrency),
         )
@@ -171,7 +171,7 @@ class JobsDesk:
         quota = Quota() if known is None else known.quota
         return Used(jobs=jobs, bytes=size_bytes, jobs_max=quota.jobs, bytes_max=quota.bytes)
 
-    async def wait(self, job_id: int, timeout_s: float) -> Job:
+    async def wait(self, job_id: int, timeout_s: float) -> JobRecord:
         """The job once it has ended, or as it stands when the time is over. Raises NotFound."""
         deadline = self._clock.mono() + timeout_s
         while True:
@@ -208,7 +208,7 @@ class JobsDesk:
 
     # ---- changing ----
 
-    async def cancel(self, job_id: int, *, reason: str = "Somebody cancelled it.") -> Job:
+    async def cancel(self, job_id: int, *, reason: str = "Somebody cancelled it.") -> JobRecord:
         """One that waits is cancelled when this returns; one that runs is told to end, and ends soon after, wherever it is.
         Raises NotFound, and Conflict if it has ended."""
         job = await self._store.cancel(job_id, reason=reason[:REASON_CHARS_MAX], at_ms=self._clock.wall_ms())
@@ -220,7 +220,7 @@ class JobsDesk:
             self._on_cancel(job_id)
         return job
 
-    async def retry(self, job_id: int) -> Job:
+    async def retry(self, job_id: int) -> JobRecord:
         """A failed or cancelled one runs again, with all of its attempts. Raises NotFound, Conflict."""
         job = await self._store.retry(job_id, at_ms=self._clock.wall_ms())
         self._on_queued(job.kind)
@@ -237,7 +237,7 @@ def _eta_s(ahead: int, running: int, mean_run_ms: int, concurrency: int) -> floa
 # ---- from a request to a draft ----
 
 
-def drafted(request: JobRequest, kind: Kind | None, *, at_ms: int) -> JobDraft:
+def drafted(request: JobRequest, kind: JobKind | None, *, at_ms: int) -> JobDraft:
     """Checked, and filled up with what its kind says. Raises BadInput."""
     _check(request, at_ms=at_ms)
     backoff = request.backoff if request.backoff is not None else None if kind is None else kind.backoff
@@ -312,7 +312,7 @@ PAUSE_S = 0.05  # between two pages: what runs comes first
 CLEAN_S = 300.0
 
 
-class Upkeep:
+class JobsUpkeep:
     def __init__(
         self, *, store: JobStore, retention: JobRetention, is_ours: Callable[[], bool], clock: Clock, events: Events
     ) -> None:

@@ -17,16 +17,16 @@ import msgspec
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
 from peik.core.letter import State
-from peik.core.notice import Texts, Words
+from peik.core.notice import NoticeWords, Texts
 from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, Unavailable, described
-from peik.jobs.job import Letters
+from peik.jobs.job import JobLettersPort
 from peik.jobs.model import (
     Ahead,
-    Job,
     JobNotice,
+    JobRecord,
     OnDone,
-    Told,
+    StatusTold,
     end_text,
     first_text,
     later_text,
@@ -37,9 +37,9 @@ from peik.jobs.model import (
     working_text,
     written,
 )
-from peik.jobs.model import Job as Record
-from peik.jobs.store import JobFilter, JobStore, Kinds, Standing
-from peik.wakeup import Bell
+from peik.jobs.model import JobRecord as Record
+from peik.jobs.store import JobFilter, JobKinds, JobsStanding, JobStore
+from peik.wakeup import Wakeup
 
 # What is known of one job that is told of, and what its message should say now.
 
@@ -49,23 +49,23 @@ GROUP_PACE_S = 15.0  # Telegram takes twenty messages a minute to a group, edits
 FIRST_PACE_S = 1.0  # between the message and its first edit
 
 
-class Stage(enum.Enum):
+class JobStage(enum.Enum):
     WAITING = "waiting"  # in its line
     LATER = "later"  # put off, or not before some time
     WORKING = "working"
     OVER = "over"
 
 
-_STAGES = {State.WAITING: Stage.WAITING, State.DELAYED: Stage.LATER, State.ACTIVE: Stage.WORKING}
+_STAGES = {State.WAITING: JobStage.WAITING, State.DELAYED: JobStage.LATER, State.ACTIVE: JobStage.WORKING}
 
 
-class Tale:
+class StatusStory:
     """One job's message. `job` is the newest that we heard."""
 
-    def __init__(self, job: Job, notice: JobNotice, words: Words) -> None:
+    def __init__(self, job: JobRecord, notice: JobNotice, words: NoticeWords) -> None:
         self.notice = notice
         self.words = words
-        self.told: Told = read_told(job.notice_state)
+        self.told: StatusTold = read_told(job.notice_state)
         self.kept = job.notice_state  # as the store has it
         self.said: str | None = None  # the text that it has now, if we know
         self.said_at = float("-inf")
@@ -80,10 +80,10 @@ class Tale:
         self.is_busy = False
         self.hear(job)
 
-    def hear(self, job: Job) -> None:
+    def hear(self, job: JobRecord) -> None:
         """How the job stands now."""
         self.job = job
-        self.stage = _STAGES.get(job.state, Stage.OVER)
+        self.stage = _STAGES.get(job.state, JobStage.OVER)
         self.progress, self.progress_text, self.ahead = job.progress, job.progress_text, None
         known = read_told(job.notice_state)
         if self.told.letter is None and known.letter is not None:
@@ -101,19 +101,19 @@ class Tale:
     def is_idle(self) -> bool:
         """Whoever begins it, or wants it once more, brings it back; until then there is nothing to say."""
         match self.stage:
-            case Stage.WAITING:
+            case JobStage.WAITING:
                 return self.ahead is None
-            case Stage.LATER:
+            case JobStage.LATER:
                 return True
-            case Stage.WORKING:
+            case JobStage.WORKING:
                 return False
-            case Stage.OVER:
+            case JobStage.OVER:
                 return self.told.is_gone or self.is_told
 
     @property
     def is_told(self) -> bool:
         """Its end is, and nothing more is to come."""
-        return self.stage is Stage.OVER and self.told.over == self.job.ended_at_ms
+        return self.stage is JobStage.OVER and self.told.over == self.job.ended_at_ms
 
     @property
     def is_to_be_deleted(self) -> bool:
@@ -121,16 +121,16 @@ class Tale:
 
     def text(self, *, at_ms: int) -> str | None:
         """What the message should say; None: nothing else than it says."""
-        if self.stage is Stage.OVER:
+        if self.stage is JobStage.OVER:
             return end_text(self.notice, self.words, self.job)
         if not self.notice.has_progress:
             return None
         match self.stage:
-            case Stage.WAITING:
+            case JobStage.WAITING:
                 return None if self.ahead is None else waiting_text(self.notice, self.words, self.ahead)
-            case Stage.LATER:
+            case JobStage.LATER:
                 return later_text(self.notice, self.words, ((self.job.due_at_ms or at_ms) - at_ms) / 1000)
-            case Stage.WORKING:
+            case JobStage.WORKING:
                 return working_text(self.notice, self.words, progress=self.progress, text=self.progress_text)
 
 
@@ -149,15 +149,15 @@ RECOVERED_S = 7 * 86_400.0
 PAGE = 200
 
 
-class Telling:
+class StatusMessages:
     """A `Teller`. Its methods only note what happened; one loop speaks."""
 
     def __init__(
         self,
         *,
         store: JobStore,
-        letters: Letters,
-        kinds: Kinds,
+        letters: JobLettersPort,
+        kinds: JobKinds,
         texts: Texts,
         clock: Clock,
         events: Events,
@@ -170,12 +170,12 @@ class Telling:
         self._clock = clock
         self._events = events
         self._tales_max = tales_max
-        self._bell = Bell()
-        self._tales: dict[int, Tale] = {}
+        self._bell = Wakeup()
+        self._tales: dict[int, StatusStory] = {}
         self._looks: list[
             tuple[float, int]
         ] = []  # a heap of (when, job); what does not fit its tale any more is passed over
-        self._stages: Counter[Stage] = Counter()
+        self._stages: Counter[JobStage] = Counter()
         self._speakers: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
         self._left = asyncio.Event()  # a tale ended
@@ -190,7 +190,7 @@ class Telling:
 
     def progressed(self, job: Record, progress: float | None, text: str | None) -> None:
         tale = self._tales.get(job.id)
-        if tale is None or tale.stage is not Stage.WORKING or tale.job.run != job.run:
+        if tale is None or tale.stage is not JobStage.WORKING or tale.job.run != job.run:
             return  # work that was given up may still speak
         tale.progress, tale.progress_text = progress, text
         if tale.notice.has_progress and not tale.told.is_gone:
@@ -199,14 +199,14 @@ class Telling:
     def ended(self, job: Record) -> None:
         self._hear(job)
 
-    def _hear(self, job: Record) -> Tale | None:
+    def _hear(self, job: Record) -> StatusStory | None:
         notice = read_notice(job.notice)
         if notice is None:
             return None
         tale = self._tales.get(job.id)
         if tale is None:
             self._make_room()
-            tale = self._tales[job.id] = Tale(job, notice, self._texts.words(notice.language))
+            tale = self._tales[job.id] = StatusStory(job, notice, self._texts.words(notice.language))
         else:
             self._stages[tale.stage] -= 1
             tale.hear(job)
@@ -217,11 +217,11 @@ class Telling:
     def _make_room(self) -> None:
         if len(self._tales) < self._tales_max:
             return
-        oldest = next((one for one in self._tales.values() if one.stage is not Stage.OVER and not one.is_busy), None)
+        oldest = next((one for one in self._tales.values() if one.stage is not JobStage.OVER and not one.is_busy), None)
         if oldest is not None:
             self._drop(oldest)
 
-    def _drop(self, tale: Tale) -> None:
+    def _drop(self, tale: StatusStory) -> None:
         if self._tales.pop(tale.job.id, None) is not None:
             self._stages[tale.stage] -= 1
             self._left.set()
@@ -257,7 +257,7 @@ class Telling:
     async def stop(self, grace_s: float) -> None:
         """What ended is told, if that is possible within the grace. What is not is told by the next life."""
         deadline = self._clock.mono() + grace_s
-        while any(tale.stage is Stage.OVER for tale in self._tales.values()) and self._clock.mono() < deadline:
+        while any(tale.stage is JobStage.OVER for tale in self._tales.values()) and self._clock.mono() < deadline:
             self._left.clear()
             left = asyncio.ensure_future(self._left.wait())
             await asyncio.wait([left], timeout=deadline - self._clock.mono())
@@ -273,7 +273,7 @@ class Telling:
             is_full = len(self._speakers) >= SPEAKING_MAX
             await self._bell.wait(self._looks[0][0] if self._looks and not is_full else None)
 
-    def _look(self, tale: Tale, at: float) -> None:
+    def _look(self, tale: StatusStory, at: float) -> None:
         if tale.look_at is not None and tale.look_at <= at:
             return
         tale.look_at = at
@@ -295,7 +295,7 @@ class Telling:
         self._speakers.discard(task)
         self._bell.ring()
 
-    async def _speak(self, tale: Tale) -> None:
+    async def _speak(self, tale: StatusStory) -> None:
         """Nothing that fails here may reach the work, or other tales."""
         again_s: float | None = None
         try:
@@ -316,7 +316,7 @@ class Telling:
         if self._tales.get(tale.job.id) is tale:
             self._go_on(tale, again_s)
 
-    def _go_on(self, tale: Tale, again_s: float | None) -> None:
+    def _go_on(self, tale: StatusStory, again_s: float | None) -> None:
         if tale.look_at is not None:  # something happened while we spoke
             heapq.heappush(self._looks, (tale.look_at, tale.job.id))
         elif again_s is not None:
@@ -326,32 +326,32 @@ class Telling:
 
     # ---- speaking ----
 
-    async def _told(self, tale: Tale) -> float | None:
+    async def _told(self, tale: StatusStory) -> float | None:
         """Say what is to be said now. When to look again (s); None: when something happens."""
         tale.looked_at = self._clock.mono()
         await self._keep(tale)
         if tale.told.is_gone or tale.is_told:
             return None
-        if tale.stage is Stage.OVER:
+        if tale.stage is JobStage.OVER:
             return await self._tell_end(tale)
         if await self._send_first(tale):
             return self._may_be_said_at(tale) - self._clock.mono() if tale.notice.has_progress else None
         if not tale.notice.has_progress:
             return None
         again_s: float | None = None
-        if tale.stage is Stage.WAITING:
+        if tale.stage is JobStage.WAITING:
             await self._see_place(tale)
-            again_s = None if tale.ahead is None else max(REFRESH_S, self._stages[Stage.WAITING] / PLACES_PER_S)
+            again_s = None if tale.ahead is None else max(REFRESH_S, self._stages[JobStage.WAITING] / PLACES_PER_S)
         text = tale.text(at_ms=self._clock.wall_ms())
         if text is None or text == tale.said:
             return again_s
         return await self._tell_on(tale, text, again_s)
 
-    def _may_be_said_at(self, tale: Tale) -> float:
-        crowd_s = self._stages[Stage.WORKING] / EDITS_PER_S if tale.stage is Stage.WORKING else 0.0
+    def _may_be_said_at(self, tale: StatusStory) -> float:
+        crowd_s = self._stages[JobStage.WORKING] / EDITS_PER_S if tale.stage is JobStage.WORKING else 0.0
         return max(tale.may_be_said_at, tale.said_at + crowd_s)
 
-    async def _tell_on(self, tale: Tale, text: str, again_s: float | None) -> float | None:
+    async def _tell_on(self, tale: StatusStory, text: str, again_s: float | None) -> float | None:
         job = tale.job
         left_s = self._may_be_said_at(tale) - self._clock.mono()
         if left_s > SLACK_S:
@@ -364,7 +364,7 @@ class Telling:
         await self._edit(tale, text, key=f"job:{job.id}:{job.run}:{tale.edits}:{_digest(text)}")
         return again_s
 
-    async def _tell_end(self, tale: Tale) -> float | None:
+    async def _tell_end(self, tale: StatusStory) -> float | None:
         job = tale.job
         text = tale.text(at_ms=self._clock.wall_ms())
         key = f"job:{job.id}:end:{job.ended_at_ms}"
@@ -381,7 +381,7 @@ class Telling:
         await self._keep(tale)
         return None
 
-    async def _send_first(self, tale: Tale) -> bool:
+    async def _send_first(self, tale: StatusStory) -> bool:
         """The message itself, if it was not sent. Whether it was sent now."""
         if tale.told.letter is not None:
             return False
@@ -396,24 +396,24 @@ class Telling:
         except Conflict:
             # It was sent in other words, by a life or a node that has another file of texts. Which letter it was may be kept.
             known = await self._store.job(job.id)
-            found = Told() if known is None else read_told(known.notice_state)
+            found = StatusTold() if known is None else read_told(known.notice_state)
             if found.letter is not None:
                 tale.told, tale.last_letter = found, found.letter
                 return False
             letter = await self._accept(tale, "sendMessage", params, key=f"{key}:{_digest(text)}")
-        tale.told = Told(letter=letter)
+        tale.told = StatusTold(letter=letter)
         tale.said, tale.said_at, tale.is_first = text, self._clock.mono(), True
         await self._keep(tale)
         return True
 
-    async def _edit(self, tale: Tale, text: str, *, key: str) -> None:
+    async def _edit(self, tale: StatusStory, text: str, *, key: str) -> None:
         try:
             await self._accept(tale, "editMessageText", {**_message(tale), "text": text, **_PLAIN}, key=key)
         except Conflict:
             return  # it was said in other words already: see above
         tale.said, tale.said_at, tale.is_first = text, self._clock.mono(), False
 
-    async def _accept(self, tale: Tale, method: str, params: dict[str, Any], *, key: str) -> int:
+    async def _accept(self, tale: StatusStory, method: str, params: dict[str, Any], *, key: str) -> int:
         try:
             with under_trace_of(tale.job):
                 letter = await self._letters.accept(
@@ -423,12 +423,12 @@ class Telling:
             if error.code != "unknown_reference":
                 raise
             # Letters are kept for some days, and jobs may be put off for months: then the message is sent anew.
-            tale.told, tale.last_letter, tale.said = Told(), None, None
+            tale.told, tale.last_letter, tale.said = StatusTold(), None, None
             raise _MessageForgotten from None
         tale.last_letter = letter
         return letter
 
-    async def _is_out(self, tale: Tale) -> bool:
+    async def _is_out(self, tale: StatusStory) -> bool:
         """Whether what was said last has reached Telegram. If it never will, the message or its chat is gone."""
         state = None if tale.last_letter is None else await self._letters.state(tale.last_letter)
         if state in (State.FAILED, State.CANCELLED):
@@ -436,17 +436,17 @@ class Telling:
             await self._keep(tale)
         return state is None or state.is_final
 
-    async def _see_place(self, tale: Tale) -> None:
+    async def _see_place(self, tale: StatusStory) -> None:
         standing = await self._store.standing(tale.job.id)
-        if tale.stage is not Stage.WAITING:
+        if tale.stage is not JobStage.WAITING:
             return
         kind = self._kinds.get(tale.job.kind)
         tale.ahead = None if standing is None else _ahead(standing, None if kind is None else kind.terms.concurrency)
 
-    async def _keep(self, tale: Tale) -> None:
+    async def _keep(self, tale: StatusStory) -> None:
         """What was told, with the job."""
         state = written(tale.told)
-        if state != tale.kept and tale.told != Told():
+        if state != tale.kept and tale.told != StatusTold():
             await self._store.note(tale.job.id, state)
             tale.kept = state
 
@@ -459,18 +459,18 @@ class _MessageForgotten(Exception):
 _PLAIN: dict[str, Any] = {"link_preview_options": {"is_disabled": True}}
 
 
-def _place(tale: Tale) -> dict[str, Any]:
+def _place(tale: StatusStory) -> dict[str, Any]:
     """Edits name the thread, too (Telegram does not mind): so they stand in one lane with what the job itself sends."""
     notice = tale.notice
     thread = {} if notice.thread_id is None else {"message_thread_id": notice.thread_id}
     return {"chat_id": notice.chat_id, **thread}
 
 
-def _message(tale: Tale) -> dict[str, Any]:
+def _message(tale: StatusStory) -> dict[str, Any]:
     return {**_place(tale), "message_id": {"letter": str(tale.told.letter)}}
 
 
-def _ahead(standing: Standing, concurrency: int | None) -> Ahead:
+def _ahead(standing: JobsStanding, concurrency: int | None) -> Ahead:
     if concurrency is None:
         return Ahead(count=standing.ahead)
     if standing.ahead < concurrency - standing.running:

@@ -16,7 +16,7 @@ import msgspec
 from peik.core.letter import Backoff, State
 from peik.core.problem import BadInput
 from peik.errors import Conflict, NotFound
-from peik.jobs.model import End, Job, JobDraft, Ran, Verdict, cut, judged, with_line
+from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, RunVerdict, cut, judged, with_line
 
 
 class KindTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,14 +56,14 @@ class RunNews(msgspec.Struct, frozen=True, kw_only=True):
     notice_state: str | None = None
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class SettledRun(msgspec.Struct, frozen=True, kw_only=True):
     """A job after a run that was stored. None in place of one: the run was not this one's any more, and nothing was stored."""
 
-    job: Job
-    verdict: Verdict
+    job: JobRecord
+    verdict: RunVerdict
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class JobsStanding(msgspec.Struct, frozen=True, kw_only=True):
     """Where a waiting job stands."""
 
     ahead: int  # that go before it, if nobody else comes (counted up to a bound)
@@ -103,7 +103,7 @@ class JobStore(Protocol):
         """All of them or none. Raises Conflict if a key was used for another job, or (code `quota`) if a user has asked for
         more than its day allows (by kind; repeats cost nothing). The day's bytes are those of runs that are over."""
 
-    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[Job]:
+    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[JobRecord]:
         """Begin up to `limit` jobs of a kind on this node: fairly, and within the terms over all nodes. Each is active now,
         under a new run number and a lease. Delayed ones whose time has come join their lines first."""
 
@@ -116,26 +116,26 @@ class JobStore(Protocol):
     async def note(self, job_id: int, notice_state: str) -> bool:
         """What was told of a job, whatever state it is in. Whether there is such a job."""
 
-    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[Settled | None]:
+    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[SettledRun | None]:
         """Runs that are over, each judged by `peik.jobs.model.judged` and stored if the job still is at this run. A delayed one
         whose time has come joins the end of its line."""
 
-    async def reap(self, *, at_ms: int, limit: int) -> list[Settled]:
+    async def reap(self, *, at_ms: int, limit: int) -> list[SettledRun]:
         """Jobs whose lease is over: each is judged as LOST, by whichever node comes first."""
 
-    async def job(self, job_id: int) -> Job | None: ...
+    async def job(self, job_id: int) -> JobRecord | None: ...
 
-    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
+    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
         """The newest first, below an id."""
 
-    async def standing(self, job_id: int) -> Standing | None:
+    async def standing(self, job_id: int) -> JobsStanding | None:
         """None: it does not wait."""
 
-    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> Job:
+    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> JobRecord:
         """A waiting or delayed one is cancelled at once; an active one is marked, and its worker hears at its next beat. Raises
         NotFound, and Conflict if it has ended."""
 
-    async def retry(self, job_id: int, *, at_ms: int) -> Job:
+    async def retry(self, job_id: int, *, at_ms: int) -> JobRecord:
         """A failed or cancelled job joins the end of its line, its counters at zero. Raises NotFound, Conflict."""
 
     async def tallies(self) -> dict[str, JobTally]:
@@ -144,7 +144,7 @@ class JobStore(Protocol):
     async def used_today(self, kind: str, user: str, *, at_ms: int) -> tuple[int, int]:
         """How many jobs were queued, and how many bytes used, since midnight UTC."""
 
-    async def active(self, node: str | None = None) -> list[Job]:
+    async def active(self, node: str | None = None) -> list[JobRecord]:
         """Those that run (on a node)."""
 
     async def clean(self, retention: JobRetention, *, at_ms: int, limit: int) -> int:
@@ -209,7 +209,7 @@ def _whose(user: str) -> str:
 # ---- runs ----
 
 
-def begun(job: Job, *, node: str, ends_at_ms: int, at_ms: int) -> Job:
+def begun(job: JobRecord, *, node: str, ends_at_ms: int, at_ms: int) -> JobRecord:
     """A waiting job with its next run."""
     return msgspec.structs.replace(
         job,
@@ -223,12 +223,12 @@ def begun(job: Job, *, node: str, ends_at_ms: int, at_ms: int) -> Job:
     )
 
 
-def lost(job: Job) -> Ran:
+def lost(job: JobRecord) -> Ran:
     """The run of a job whose lease is over, as its worker would have told it."""
-    return Ran(job_id=job.id, run=job.run, end=End.LOST, reason=LOST_REASON)
+    return Ran(job_id=job.id, run=job.run, end=JobEnd.LOST, reason=LOST_REASON)
 
 
-def settled(job: Job, ran: Ran, *, at_ms: int) -> Settled:
+def settled(job: JobRecord, ran: Ran, *, at_ms: int) -> SettledRun:
     """An active job after its run. One that is delayed until now or earlier waits: it joins the end of its line."""
     verdict = judged(job, ran, at_ms=at_ms)
     state, due_at_ms = verdict.state, verdict.due_at_ms
@@ -251,10 +251,10 @@ def settled(job: Job, ran: Ran, *, at_ms: int) -> Settled:
         bytes_used=job.bytes_used + ran.bytes_used,
         ended_at_ms=at_ms if state.is_final else None,
     )
-    return Settled(job=after, verdict=verdict)
+    return SettledRun(job=after, verdict=verdict)
 
 
-def run_ms(job: Job, *, at_ms: int) -> int:
+def run_ms(job: JobRecord, *, at_ms: int) -> int:
     """How long the last run of a job took. A clock that was put back makes no run shorter than nothing."""
     return max(at_ms - (job.started_at_ms or at_ms), 0)
 
@@ -267,7 +267,7 @@ def new_mean_ms(mean_ms: int | None, last_ms: int) -> int:
 # ---- people ----
 
 
-def cancelled(job: Job | None, job_id: int, *, reason: str, at_ms: int) -> Job:
+def cancelled(job: JobRecord | None, job_id: int, *, reason: str, at_ms: int) -> JobRecord:
     """A job after somebody wanted it to end. Raises NotFound, and Conflict if it has ended."""
     job = known(job, job_id)
     if job.state.is_final:
@@ -279,7 +279,7 @@ def cancelled(job: Job | None, job_id: int, *, reason: str, at_ms: int) -> Job:
     )
 
 
-def retried(job: Job | None, job_id: int) -> Job:
+def retried(job: JobRecord | None, job_id: int) -> JobRecord:
     """A failed or cancelled job as it waits again. Its runs go on being numbered: an old worker stays locked out."""
     job = known(job, job_id)
     if job.state not in (State.FAILED, State.CANCELLED):
@@ -298,7 +298,7 @@ def retried(job: Job | None, job_id: int) -> Job:
     )
 
 
-def known(job: Job | None, job_id: int) -> Job:
+def known(job: JobRecord | None, job_id: int) -> JobRecord:
     if job is None:
         raise NotFound(code="unknown_job", detail=f"There is no job {job_id} here (any more).")
     return job
@@ -324,7 +324,7 @@ class Where(enum.StrEnum):
     PROCESS = "process"  # a blocking function in a process of its own, killed for real with all that it started
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class JobKind(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     work: Callable[..., Any]  # takes a Job; see peik.jobs.job
     where: Where = Where.LOOP
@@ -337,21 +337,21 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     quota: Quota = Quota()
 
 
-class Kinds:
+class JobKinds:
     """Those that this process can do. Others may be queued here, and are done elsewhere."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Kind] = {}
+        self._known: dict[str, JobKind] = {}
 
-    def add(self, kind: Kind) -> None:
+    def add(self, kind: JobKind) -> None:
         if not _NAME.fullmatch(kind.name):
             raise BadInput(code="bad_kind", detail="A kind of jobs is named by 1 to 64 letters, digits and . _ - only.")
         if kind.name in self._known:
             raise BadInput(code="known_kind", detail=f"There is a kind {kind.name} already.")
         self._known[kind.name] = kind
 
-    def get(self, name: str) -> Kind | None:
+    def get(self, name: str) -> JobKind | None:
         return self._known.get(name)
 
-    def all(self) -> list[Kind]:
+    def all(self) -> list[JobKind]:
         return list(self._known.values())

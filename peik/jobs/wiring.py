@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from peik.app.context import Ground
+from peik.app.context import Context
 from peik.core.letter import Enclosed, State
 from peik.core.nodes import CHORES
 from peik.errors import BadInput, NotFound
@@ -18,26 +18,26 @@ from peik.jobs.folders import Folders
 from peik.jobs.hosts import Hosts
 from peik.jobs.job import JobChat
 from peik.jobs.processes import run_in_process
-from peik.jobs.run import Tools
-from peik.jobs.service import JobsDesk, Upkeep
-from peik.jobs.status_message import Telling
-from peik.jobs.store import JobRetention, Kinds
+from peik.jobs.run import RunTools
+from peik.jobs.service import JobService, JobsUpkeep
+from peik.jobs.status_message import StatusMessages
+from peik.jobs.store import JobKinds, JobRetention
 from peik.jobs.workers import Workers
-from peik.outbox.service import Call, Desk, keep_files
+from peik.outbox.service import LetterCall, OutboxService, keep_files
 from peik.outbox.wiring import Outbox
-from peik.storage.spool import Spool
+from peik.storage.spool import SpoolPort
 
 CHUNK_BYTES = 256 * 1024
 
 
-class JobHands(msgspec.Struct, frozen=True, kw_only=True):
+class JobWorkers(msgspec.Struct, frozen=True, kw_only=True):
     """Who works: in a process that knows no kind of jobs they only tell and tidy."""
 
     workers: Workers
-    telling: Telling
+    telling: StatusMessages
     folders: Folders
-    upkeep: Upkeep
-    kinds: Kinds
+    upkeep: JobsUpkeep
+    kinds: JobKinds
 
     async def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """What is to be cancelled in the end, besides `stop`."""
@@ -57,16 +57,16 @@ class JobHands(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
-    desk: JobsDesk
-    hands: JobHands
+    desk: JobService
+    hands: JobWorkers
     hosts: Hosts
 
 
-def jobs_of(ground: Ground, outbox: Outbox, kinds: Kinds) -> Jobs:
+def jobs_of(ground: Context, outbox: Outbox, kinds: JobKinds) -> Jobs:
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
     letters = JobLetters(outbox.desk, ground.spool, size_bytes_max=config.upload_bytes_max)
     hosts = Hosts(clock=clock, events=events, chance=ground.chance)
-    telling = Telling(
+    telling = StatusMessages(
         store=store.jobs, letters=letters, kinds=kinds, texts=load_texts(config.texts), clock=clock, events=events
     )
     folders = Folders(
@@ -80,7 +80,7 @@ def jobs_of(ground: Ground, outbox: Outbox, kinds: Kinds) -> Jobs:
     def said(job_id: int, line: str) -> None:
         events.tell(JobSaid(job_id=job_id, line=line))
 
-    tools = Tools(
+    tools = RunTools(
         folders=folders,
         chat=JobChat(letters),
         hosts=hosts,
@@ -91,7 +91,7 @@ def jobs_of(ground: Ground, outbox: Outbox, kinds: Kinds) -> Jobs:
         folder_bytes=config.work_max,
     )
     workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools)
-    desk = JobsDesk(
+    desk = JobService(
         store=store.jobs,
         kinds=kinds,
         teller=telling,
@@ -101,21 +101,21 @@ def jobs_of(ground: Ground, outbox: Outbox, kinds: Kinds) -> Jobs:
         on_cancel=workers.cancel,
     )
     retention = JobRetention(completed_ms=int(config.keep_jobs * 1000), failed_ms=int(config.keep_failed_jobs * 1000))
-    upkeep = Upkeep(
+    upkeep = JobsUpkeep(
         store=store.jobs,
         retention=retention,
         is_ours=lambda: outbox.leases.is_live(CHORES),
         clock=ground.settled,
         events=events,
     )
-    hands = JobHands(workers=workers, telling=telling, folders=folders, upkeep=upkeep, kinds=kinds)
+    hands = JobWorkers(workers=workers, telling=telling, folders=folders, upkeep=upkeep, kinds=kinds)
     return Jobs(desk=desk, hands=hands, hosts=hosts)
 
 
 class JobLetters:
     """The port `Letters` of jobs: calls with files of this machine, through the desk."""
 
-    def __init__(self, desk: Desk, spool: Spool, *, size_bytes_max: int) -> None:
+    def __init__(self, desk: OutboxService, spool: SpoolPort, *, size_bytes_max: int) -> None:
         self._desk = desk
         self._spool = spool
         self._size_bytes_max = size_bytes_max
@@ -124,7 +124,7 @@ class JobLetters:
         self, bot_id: int | None, method: str, params: bytes, *, files: Mapping[str, Path], idempotency_key: str
     ) -> int:
         kept = await keep_files((self._enclosed(field, path) for field, path in files.items()), self._spool)
-        call = Call(bot_id=bot_id, method=method, params=params, enclosed=kept, idempotency_key=idempotency_key)
+        call = LetterCall(bot_id=bot_id, method=method, params=params, enclosed=kept, idempotency_key=idempotency_key)
         return (await self._desk.accept_with_files(kept, lambda _: call, blobs=self._spool)).letter_id
 
     async def _enclosed(self, field: str, path: Path) -> Enclosed:

@@ -12,12 +12,12 @@ from peik.core.events import StoreFailed, Surprise
 from peik.core.letter import State
 from peik.errors import InDoubt, StoreUnavailable, described
 from peik.jobs.events import JobBegan, JobRan
-from peik.jobs.model import End, Job, Ran
-from peik.jobs.model import Job as Record
+from peik.jobs.model import JobEnd, JobRecord, Ran
+from peik.jobs.model import JobRecord as Record
 from peik.jobs.outcome import Stop, raised
-from peik.jobs.run import Run, Tools
-from peik.jobs.store import JobStore, Kind, Kinds, Settled
-from peik.wakeup import Bell
+from peik.jobs.run import Run, RunTools
+from peik.jobs.store import JobKind, JobKinds, JobStore, SettledRun
+from peik.wakeup import Wakeup
 
 # Puts into the store how runs ended, however long the store is away, and tells of it only after the commit.
 
@@ -28,8 +28,8 @@ PAGE = 100
 T = TypeVar("T")
 
 
-class Settling:
-    def __init__(self, store: JobStore, tools: Tools, *, answer_s: float) -> None:
+class RunSettlement:
+    def __init__(self, store: JobStore, tools: RunTools, *, answer_s: float) -> None:
         self._store = store
         self._tools = tools
         self._answer_s = answer_s
@@ -59,10 +59,10 @@ class Settling:
         if job is not None:
             self.tell(job, ran, run_s=run_s)
 
-    async def _settled(self, ran: Ran) -> Settled | None:
+    async def _settled(self, ran: Ran) -> SettledRun | None:
         return (await self.asked(self._store.settle([ran], at_ms=self._tools.clock.wall_ms())))[0]
 
-    async def _as_stored(self, ran: Ran) -> Job | None:
+    async def _as_stored(self, ran: Ran) -> JobRecord | None:
         """A settlement whose answer was lost may be there already."""
         try:
             job = await self.asked(self._store.job(ran.job_id))
@@ -79,13 +79,13 @@ class Settling:
             at_ms = self._tools.clock.wall_ms()
             reaped = await self.asked(self._store.reap(at_ms=at_ms, limit=PAGE))
             for one in reaped:
-                ran = Ran(job_id=one.job.id, run=one.job.run, end=End.LOST, reason=one.verdict.reason)
+                ran = Ran(job_id=one.job.id, run=one.job.run, end=JobEnd.LOST, reason=one.verdict.reason)
                 self.tell(one.job, ran, run_s=max(at_ms - (one.job.started_at_ms or at_ms), 0) / 1000)
             gone = len(reaped)
             count += gone
         return count
 
-    def tell(self, job: Job, ran: Ran, *, run_s: float) -> None:
+    def tell(self, job: JobRecord, ran: Ran, *, run_s: float) -> None:
         self._tools.events.tell(
             JobRan(
                 bot_id=bot_of(job),
@@ -117,7 +117,7 @@ class _Notice(msgspec.Struct):
 _read_notice = msgspec.json.Decoder(_Notice).decode
 
 
-def bot_of(job: Job) -> int:
+def bot_of(job: JobRecord) -> int:
     """The bot that tells of a job; 0: none."""
     return 0 if job.notice is None else _read_notice(job.notice).bot_id
 
@@ -136,7 +136,7 @@ SETTLE_S = 5.0  # at our own end, for the last words to the store
 IN_DOUBT = "It was taken by a node that did not hear of it."
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A run of this process, as others may see it."""
 
     job_id: int
@@ -153,8 +153,8 @@ class Workers:
         *,
         store: JobStore,
         node: str,
-        kinds: Kinds,
-        tools: Tools,
+        kinds: JobKinds,
+        tools: RunTools,
         lease_s: float = LEASE_S,
         look_s: float = LOOK_S,
     ) -> None:
@@ -166,8 +166,8 @@ class Workers:
         self._events = tools.events
         self._lease_s = lease_s
         self._look_s = look_s
-        self._settling = Settling(store, tools, answer_s=lease_s / ANSWERS)
-        self._bell = Bell()
+        self._settling = RunSettlement(store, tools, answer_s=lease_s / ANSWERS)
+        self._bell = Wakeup()
         self._runs: dict[tuple[int, int], Run] = {}
         self._lingering: Counter[str] = Counter()  # by kind: what was given up and did not end yet
         self._stale: set[str] = set()  # kinds of which something may wait that could run
@@ -211,10 +211,10 @@ class Workers:
             if run.record.id == job_id:
                 run.stop(Stop.CANCELLED)
 
-    def running(self) -> list[Place]:
+    def running(self) -> list[WorkerPlace]:
         now = self._clock.mono()
         return [
-            Place(
+            WorkerPlace(
                 job_id=run.record.id,
                 kind=run.kind.name,
                 user=run.record.user,
@@ -307,7 +307,7 @@ class Workers:
             self._look_at = now + self._look_s
         self._wait_s = await self._next_look_s()
 
-    async def _take(self, kind: Kind) -> None:
+    async def _take(self, kind: JobKind) -> None:
         places = self._free(kind)
         if places <= 0:
             return  # whatever ends rings
@@ -324,7 +324,7 @@ class Workers:
         for record in taken:
             self._begin(Run(record, kind, self._tools, ends_at=asked_at + self._lease_s * SAFE))
 
-    def _free(self, kind: Kind) -> int:
+    def _free(self, kind: JobKind) -> int:
         busy = sum(run.kind.name == kind.name for run in self._runs.values()) + self._lingering[kind.name]
         return kind.terms.concurrency - busy
 
@@ -361,7 +361,7 @@ class Workers:
         unknown = [one for one in found if (one.id, one.run) not in self._runs]
         at_ms = self._clock.wall_ms()
         put_off = [
-            Ran(job_id=one.id, run=one.run, end=End.PUT_OFF, reason=IN_DOUBT, due_at_ms=at_ms) for one in unknown
+            Ran(job_id=one.id, run=one.run, end=JobEnd.PUT_OFF, reason=IN_DOUBT, due_at_ms=at_ms) for one in unknown
         ]
         if put_off:
             await self._settling.asked(self._store.settle(put_off, at_ms=at_ms))

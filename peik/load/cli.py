@@ -14,8 +14,8 @@ import typer
 from peik.cli.command import Exit, Visit, exit_of, tell
 
 if TYPE_CHECKING:
-    from peik.load.place import Place
-    from peik.load.plan import Work
+    from peik.load.place import LoadPlace
+    from peik.load.plan import LoadWork
     from peik.load.report import Result
     from peik.load.run import Limit
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _PLACE, _REAL = "Where", "The real Telegram"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class LoadWanted(msgspec.Struct, frozen=True, kw_only=True):
     """Where the load goes."""
 
     url: str | None
@@ -99,7 +99,7 @@ def load(
         raise typer.BadParameter("A running Peik is named by both, --url and --sim.", param_hint="--url, --sim")
     if url is not None and store is not None:
         raise typer.BadParameter("A running Peik has its own store.", param_hint="--store")
-    where = Wanted(url=url, key=shown, sim=sim, store=store, seed=seed, is_unpaced=find_limit)
+    where = LoadWanted(url=url, key=shown, sim=sim, store=store, seed=seed, is_unpaced=find_limit)
     if find_limit:
         found = _told(visit, _searched(visit, where, step_s=step_s, bots=bots, chats=chats))
         _show_limit(visit, found, write)
@@ -115,8 +115,8 @@ def load(
 
 def _work(
     letters: str | None, updates: str | None, profile: str | None, *, span_s: float, bots: int, chats: int
-) -> "Work":
-    from peik.load.plan import LETTERS_MAX, PROFILES, Work, parse_rate
+) -> "LoadWork":
+    from peik.load.plan import LETTERS_MAX, PROFILES, LoadWork, parse_rate
     from peik.load.plan import profile as rates_of
 
     letters_per_s = _read(letters or "50/s", "--letters", parse_rate)
@@ -126,7 +126,7 @@ def _work(
             words = f"One of {', '.join(PROFILES)}, and without --letters and --updates."
             raise typer.BadParameter(words, param_hint="--profile")
         letters_per_s, updates_per_s = rates_of(PROFILES[profile])
-    work = Work(letters_per_s=letters_per_s, updates_per_s=updates_per_s, for_s=span_s, bots=bots, chats=chats)
+    work = LoadWork(letters_per_s=letters_per_s, updates_per_s=updates_per_s, for_s=span_s, bots=bots, chats=chats)
     if not 1 <= work.sends <= LETTERS_MAX:
         words = f"That would be {work.sends:,} letters; a run has 1 to {LETTERS_MAX:,}."
         raise typer.BadParameter(words, param_hint="--for")
@@ -158,7 +158,7 @@ def _key(url: str, key_file: Path | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _place(visit: Visit, where: Wanted, bots: int) -> "AsyncIterator[Place]":
+async def _place(visit: Visit, where: LoadWanted, bots: int) -> "AsyncIterator[LoadPlace]":
     from peik.load.place import own_place, running_place
 
     if where.url is not None and where.sim is not None:
@@ -169,7 +169,7 @@ async def _place(visit: Visit, where: Wanted, bots: int) -> "AsyncIterator[Place
             yield place
 
 
-async def _loaded(visit: Visit, where: Wanted, work: "Work") -> "Result":
+async def _loaded(visit: Visit, where: LoadWanted, work: "LoadWork") -> "Result":
     from peik.load.run import run
 
     async with _place(visit, where, work.bots) as place:
@@ -177,13 +177,13 @@ async def _loaded(visit: Visit, where: Wanted, work: "Work") -> "Result":
             return await run(place, work, seed=where.seed, grow=grow)
 
 
-async def _searched(visit: Visit, where: Wanted, *, step_s: float, bots: int, chats: int) -> "Limit":
+async def _searched(visit: Visit, where: LoadWanted, *, step_s: float, bots: int, chats: int) -> "Limit":
     from peik.load.run import find_limit, run
 
     async with _place(visit, where, bots) as place:
         with visit.watching("Starting") as say:
 
-            async def one_step(work: "Work") -> "Result":
+            async def one_step(work: "LoadWork") -> "Result":
                 say(f"{work.letters_per_s + work.updates_per_s:.0f} letters a second")
                 return await run(place, work, seed=where.seed, grow=lambda done: None)
 

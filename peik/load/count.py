@@ -6,14 +6,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from peik.load.drive import Asked, Drive, Fate
-from peik.load.place import Place, decoded
+from peik.load.drive import Drive, LoadFate, LoadRequest
+from peik.load.place import LoadPlace, decoded
 
 PAGE = 20_000
 LOOKED_UP_MAX = 200  # of letters that Peik itself is asked about; beyond that they count as the worst they can be
 
 
-class Arrived(msgspec.Struct, frozen=True):
+class ArrivedLetters(msgspec.Struct, frozen=True):
     """A line of the ledger."""
 
     number: int
@@ -25,14 +25,14 @@ class Arrived(msgspec.Struct, frozen=True):
         return self.text.partition(" ")[0]
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownLetters(msgspec.Struct, frozen=True):
     """What Peik says of a letter."""
 
     state: str
     uncertain_tries: int
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class LoadCounts(msgspec.Struct, frozen=True, kw_only=True):
     letters: int  # asked for, answers of bots among them
     accepted: int
     refused: int
@@ -71,20 +71,23 @@ def _said(*found: tuple[int, str]) -> list[str]:
 
 
 def counted(
-    asked: Mapping[str, Asked], arrived: Mapping[str, int], known: Mapping[str, Known | None], got: "Updates"
-) -> Counts:
+    asked: Mapping[str, LoadRequest],
+    arrived: Mapping[str, int],
+    known: Mapping[str, KnownLetters | None],
+    got: "Updates",
+) -> LoadCounts:
     """`arrived` is how often each mark is in the ledger; `known` what Peik says of those that are not there once."""
     fates = Counter(one.fate for one in asked.values())
-    missing = [mark for mark, one in asked.items() if one.fate is Fate.ACCEPTED and not arrived.get(mark)]
+    missing = [mark for mark, one in asked.items() if one.fate is LoadFate.ACCEPTED and not arrived.get(mark)]
     states = Counter(_end_of(known.get(mark)) for mark in missing)
     repeats = {mark: count - 1 for mark, count in arrived.items() if count > 1}
     tries = {mark: one.uncertain_tries if (one := known.get(mark)) is not None else 0 for mark in repeats}
-    return Counts(
+    return LoadCounts(
         letters=len(asked),
-        accepted=fates[Fate.ACCEPTED],
-        refused=fates[Fate.REFUSED],
-        unknown=fates[Fate.UNKNOWN],
-        delivered=fates[Fate.ACCEPTED] - len(missing),
+        accepted=fates[LoadFate.ACCEPTED],
+        refused=fates[LoadFate.REFUSED],
+        unknown=fates[LoadFate.UNKNOWN],
+        delivered=fates[LoadFate.ACCEPTED] - len(missing),
         waiting=states["waiting"],
         failed=states["failed"],
         lost=states["lost"],
@@ -97,7 +100,7 @@ def counted(
     )
 
 
-def _end_of(known: Known | None) -> str:
+def _end_of(known: KnownLetters | None) -> str:
     """Of a letter that was accepted and is not in the ledger. If Peik says that it was delivered, it lies: lost."""
     if known is None or known.state in ("completed", "cancelled"):
         return "lost"
@@ -116,10 +119,10 @@ class Updates(msgspec.Struct, frozen=True, kw_only=True):
         return cls(written=len(marks), lost=times.count(0), doubled=sum(count - 1 for count in times if count > 1))
 
 
-async def count(drive: Drive, arrivals: Iterable[Arrived]) -> Counts:
+async def count(drive: Drive, arrivals: Iterable[ArrivedLetters]) -> LoadCounts:
     arrived = Counter(one.mark for one in arrivals)
     odd = [mark for mark, count in arrived.items() if count > 1]
-    odd += [mark for mark, one in drive.asked.items() if one.fate is Fate.ACCEPTED and not arrived[mark]]
+    odd += [mark for mark, one in drive.asked.items() if one.fate is LoadFate.ACCEPTED and not arrived[mark]]
     known = {
         mark: await look_up(drive.place, mark, drive.asked[mark].chat)
         for mark in odd[:LOOKED_UP_MAX]
@@ -129,11 +132,11 @@ async def count(drive: Drive, arrivals: Iterable[Arrived]) -> Counts:
 
 
 class _Page(msgspec.Struct):
-    letters: list[Known]
+    letters: list[KnownLetters]
     next_cursor: str | None = None
 
 
-async def look_up(place: Place, mark: str, chat: int) -> Known | None:
+async def look_up(place: LoadPlace, mark: str, chat: int) -> KnownLetters | None:
     """What Peik has of the letter with this mark. None: nothing, however far one looks."""
     query = f"/v1/letters?text={quote(mark)}&chat_id={chat}&limit=2"
     page = decoded(await place.peik.ask("GET", query), _Page, "Peik")
@@ -145,25 +148,25 @@ async def look_up(place: Place, mark: str, chat: int) -> Known | None:
 class _Sent(msgspec.Struct):
     class Result(msgspec.Struct):
         total: int
-        deliveries: list[Arrived]
+        deliveries: list[ArrivedLetters]
 
     result: Result
 
 
-async def total_of(place: Place) -> int:
+async def total_of(place: LoadPlace) -> int:
     """How many lines the ledger has."""
     return (await _sent(place, after=0, limit=0)).total
 
 
-async def ledger(place: Place, mark: str, *, after: int) -> list[Arrived]:
+async def ledger(place: LoadPlace, mark: str, *, after: int) -> list[ArrivedLetters]:
     """What came with this mark since line `after`."""
-    found: list[Arrived] = []
+    found: list[ArrivedLetters] = []
     while page := (await _sent(place, after=after, limit=PAGE)).deliveries:
         found += [one for one in page if one.text.startswith(mark)]
         after = page[-1].number
     return found
 
 
-async def _sent(place: Place, *, after: int, limit: int) -> _Sent.Result:
+async def _sent(place: LoadPlace, *, after: int, limit: int) -> _Sent.Result:
     reply = await place.sim.ask("GET", f"/sim/sent?after={after}&limit={limit}")
     return decoded(reply, _Sent, "The simulated Telegram").result

@@ -13,8 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from peik.core.outcome import Reply
-from peik.load.place import Place, bot_of
-from peik.load.plan import Latencies, Letters, Way, Work, Written, letters_plan, updates_plan
+from peik.load.place import LoadPlace, bot_of
+from peik.load.plan import Latencies, LoadLetters, LoadWay, LoadWork, Written, letters_plan, updates_plan
 
 FIRST_CHAT = 10_000_001
 TEXT = "Your order has left the warehouse and will be with you soon; here is what you asked for, and a link to more."
@@ -28,7 +28,7 @@ PATIENCE_S = 30.0  # without a single update that comes
 T = TypeVar("T")
 
 
-class Fate(enum.Enum):
+class LoadFate(enum.Enum):
     """What the caller of a letter was told."""
 
     ACCEPTED = "accepted"
@@ -36,15 +36,15 @@ class Fate(enum.Enum):
     UNKNOWN = "unknown"  # no answer: it may have been accepted
 
 
-class Asked(msgspec.Struct):
+class LoadRequest(msgspec.Struct):
     """One letter, by its mark."""
 
     due_s: float
-    fate: Fate
+    fate: LoadFate
     chat: int = 0
 
 
-class Told(msgspec.Struct):
+class LoadAnswer(msgspec.Struct):
     """Of a gateway's answer, what is needed here."""
 
     ok: bool = False
@@ -69,7 +69,7 @@ class Drive:
     """One run. Marks are words that no other run uses, and lead the text of each message."""
 
     def __init__(
-        self, place: Place, work: Work, *, seed: int, mark: str, grow: Callable[[int], None] = lambda done: None
+        self, place: LoadPlace, work: LoadWork, *, seed: int, mark: str, grow: Callable[[int], None] = lambda done: None
     ) -> None:
         chance = random.Random(f"{seed} {mark}")
         self.place = place
@@ -79,7 +79,7 @@ class Drive:
         self.updates = updates_plan(work, chance)
         self._chats = [FIRST_CHAT + chance.randrange(work.chats) for _ in range(work.sends + 1)]
         self._grow = grow
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, LoadRequest] = {}
         self.written: dict[str, float] = {}  # when it was due, by mark
         self.unwritten: dict[str, int] = {}  # why the simulated Telegram did not take it
         self.got: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Drive:
         self.accepting, self.answering, self.getting = Latencies(), Latencies(), Latencies()
         self.late = Latencies()  # how late we ourselves were
         self.began_at = 0.0
-        self._rest: asyncio.Queue[Letters] = asyncio.Queue()
+        self._rest: asyncio.Queue[LoadLetters] = asyncio.Queue()
         self._gateway: asyncio.Queue[tuple[str, float, int, int]] = asyncio.Queue()
         self._people: asyncio.Queue[Written] = asyncio.Queue()
 
@@ -115,13 +115,13 @@ class Drive:
         await asyncio.gather(*(self._confirm(number) for number in range(self.work.bots)))
 
     async def _do(self) -> None:
-        pieces: list[Letters | Written] = [*self.letters, *self.updates]
+        pieces: list[LoadLetters | Written] = [*self.letters, *self.updates]
         for piece in sorted(pieces, key=lambda one: one.due_s):
             await asyncio.sleep(max(0.0, piece.due_s - self.now_s))
             self.late.add(due_s=piece.due_s, done_s=self.now_s)
             if isinstance(piece, Written):
                 self._people.put_nowait(piece)
-            elif piece.way is Way.GATEWAY:
+            elif piece.way is LoadWay.GATEWAY:
                 entry = (f"{self.mark}L{piece.first:07d}", piece.due_s, piece.bot, self._chats[piece.first])
                 self._gateway.put_nowait(entry)
             else:
@@ -141,21 +141,23 @@ class Drive:
 
     # ---- letters ----
 
-    async def _hand_in(self, piece: Letters) -> None:
+    async def _hand_in(self, piece: LoadLetters) -> None:
         bot_id = str(bot_of(self.place.tokens[piece.bot]))
         numbers = range(piece.first, piece.first + piece.count)
         letters = [
             {"bot_id": bot_id, "method": "sendMessage", "params": self._params(f"L{number:07d}", self._chats[number])}
             for number in numbers
         ]
-        if piece.way is Way.BATCH:
+        if piece.way is LoadWay.BATCH:
             reply = await self.place.peik.ask("POST", "/v1/letters/batch", {"letters": letters})
         else:
             reply = await self.place.peik.ask("POST", "/v1/letters", letters[0])
         fate = self._fate(reply, is_taken=reply.status == 202)
         for number in numbers:
-            self.asked[f"{self.mark}L{number:07d}"] = Asked(due_s=piece.due_s, fate=fate, chat=self._chats[number])
-        if fate is Fate.ACCEPTED:
+            self.asked[f"{self.mark}L{number:07d}"] = LoadRequest(
+                due_s=piece.due_s, fate=fate, chat=self._chats[number]
+            )
+        if fate is LoadFate.ACCEPTED:
             self.accepting.add(due_s=piece.due_s, done_s=self.now_s)
         self._grow(piece.count)
 
@@ -164,23 +166,23 @@ class Drive:
         mark, due_s, bot, chat = entry
         path = f"/bot{self.place.tokens[bot]}/sendMessage"
         reply = await self.place.peik.ask("POST", path, self._params(mark.removeprefix(self.mark), chat))
-        is_taken = reply.status == 200 and msgspec.json.decode(reply.body, type=Told).ok
+        is_taken = reply.status == 200 and msgspec.json.decode(reply.body, type=LoadAnswer).ok
         fate = self._fate(reply, is_taken=is_taken)
-        self.asked[mark] = Asked(due_s=due_s, fate=fate, chat=chat)
-        if fate is Fate.ACCEPTED and mark.startswith(f"{self.mark}L"):
+        self.asked[mark] = LoadRequest(due_s=due_s, fate=fate, chat=chat)
+        if fate is LoadFate.ACCEPTED and mark.startswith(f"{self.mark}L"):
             self.answering.add(due_s=due_s, done_s=self.now_s)
         self._grow(1)
 
     def _params(self, mark: str, chat: int) -> dict[str, object]:
         return {"chat_id": chat, "text": f"{self.mark}{mark} {TEXT}"}
 
-    def _fate(self, reply: Reply, *, is_taken: bool) -> Fate:
+    def _fate(self, reply: Reply, *, is_taken: bool) -> LoadFate:
         if is_taken:
-            return Fate.ACCEPTED
+            return LoadFate.ACCEPTED
         why = str(reply.fault or reply.status)
         self.refusals[why] = self.refusals.get(why, 0) + 1
         is_in_doubt = reply.left if reply.fault is not None else reply.status >= 500 and reply.status != 503
-        return Fate.UNKNOWN if is_in_doubt else Fate.REFUSED
+        return LoadFate.UNKNOWN if is_in_doubt else LoadFate.REFUSED
 
     # ---- updates ----
 

@@ -16,12 +16,12 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.demo.stage import Child, plain_environment
 from peik.errors import BadInput, Problem, StartError, Unavailable
 from peik.settings.table import SETTINGS
 from peik.telegram.connect import detail_of, direct, fault_of
-from peik.telegram.push import Asked, Warm
+from peik.telegram.push import ConnectionPool, PoolRequest
 
 # HTTP to one server for many callers at once: warm connections, one request at a time on each. It repeats nothing.
 
@@ -30,7 +30,7 @@ ANSWER_S = 30.0
 ANSWER_BYTES_MAX = 1 << 28  # pages of what was counted are long
 
 
-class Client:
+class LoadClient:
     """Made inside the running loop. What goes wrong on the way is in the reply, as a fault."""
 
     def __init__(self, url: str, *, key: str = "") -> None:
@@ -46,7 +46,7 @@ class Client:
         self.url = url.rstrip("/")
         self._loop = asyncio.get_running_loop()
         context = ssl.create_default_context() if is_tls else None
-        self._warm = Warm(
+        self._warm = ConnectionPool(
             direct(host=host, port=port or (443 if is_tls else 80), ssl_context=context),
             answer_bytes_max=ANSWER_BYTES_MAX,
         )
@@ -58,7 +58,7 @@ class Client:
         payload = b"" if body is None else msgspec.json.encode(body)
         kind = "Content-Type: application/json\r\n" if payload else ""
         head = f"{verb} {self._path}{path} HTTP/1.1\r\n{self._head}{kind}Content-Length: {len(payload)}\r\n\r\n"
-        asked = Asked(head.encode() + payload, self._loop)
+        asked = PoolRequest(head.encode() + payload, self._loop)
         try:
             connection = await self._warm.begin(asked)
         except (OSError, UnicodeError) as error:
@@ -67,7 +67,7 @@ class Client:
             async with asyncio.timeout(timeout_s):
                 return await asked.answered
         except TimeoutError:
-            return Reply(fault=Fault.TIMEOUT, left=True, detail=f"no answer within {timeout_s:g} s")
+            return Reply(fault=NetworkFault.TIMEOUT, left=True, detail=f"no answer within {timeout_s:g} s")
         finally:
             self._warm.leave(connection, asked)
 
@@ -85,7 +85,7 @@ _LOG = "logs/peik.log"
 T = TypeVar("T")
 
 
-class Declined(Problem):
+class LoadDeclined(Problem):
     """It answered, and said no: with its own code and words, if it is a Peik."""
 
     def __init__(self, reply: Reply, who: str) -> None:
@@ -102,11 +102,11 @@ class _Told(msgspec.Struct):
     detail: str = ""
 
 
-class Place(msgspec.Struct, kw_only=True):
+class LoadPlace(msgspec.Struct, kw_only=True):
     """`pid` and `folder` are those of a Peik that was started here. `ahead_s`: how far Telegram's clock is before ours."""
 
-    peik: Client
-    sim: Client
+    peik: LoadClient
+    sim: LoadClient
     tokens: list[str]
     store: str
     pid: int | None = None
@@ -119,7 +119,7 @@ class Place(msgspec.Struct, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def own_place(*, bots: int, store: str | None, is_unpaced: bool, seed: int) -> AsyncIterator[Place]:
+async def own_place(*, bots: int, store: str | None, is_unpaced: bool, seed: int) -> AsyncIterator[LoadPlace]:
     """Default settings, but for a log file to see it grow, and for the pace where the machine itself is to be measured."""
     tokens = [f"{FIRST_BOT + number}:load-{secrets.token_hex(8)}" for number in range(bots)]
     settings = {
@@ -149,7 +149,7 @@ async def own_place(*, bots: int, store: str | None, is_unpaced: bool, seed: int
             ):
                 for token in tokens:  # people may write before Peik has asked about its bots
                     decoded(await control.ask("POST", "/sim/bots", {"token": token}), object, "The simulated Telegram")
-                yield Place(peik=door, sim=control, tokens=tokens, store=_kind(store), pid=peik.pid, folder=folder)
+                yield LoadPlace(peik=door, sim=control, tokens=tokens, store=_kind(store), pid=peik.pid, folder=folder)
         finally:
             try:
                 await peik.end()
@@ -160,7 +160,7 @@ async def own_place(*, bots: int, store: str | None, is_unpaced: bool, seed: int
 @contextlib.asynccontextmanager
 async def running_place(
     url: str, *, key: str, sim: str, bots: int, note: Callable[[str], None] = lambda words: None
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[LoadPlace]:
     """Bots of no value are added there, and removed in the end. Raises BadInput unless it is the simulated Telegram that
     knows them: nothing of a load may reach people."""
     first = secrets.randbelow(10**9) + 8 * 10**9
@@ -183,14 +183,14 @@ async def running_place(
                     detail=f"Peik at {url} does not talk to the simulated Telegram at {sim}: it was never asked about "
                     "the bots of this load. Nothing was sent.",
                 )
-            yield Place(peik=door, sim=control, tokens=tokens, store="of the running Peik", ahead_s=ahead_s)
+            yield LoadPlace(peik=door, sim=control, tokens=tokens, store="of the running Peik", ahead_s=ahead_s)
         finally:
             kept = [str(bot_of(token)) for token in added if not await _removed(door, bot_of(token))]
             if kept:
                 note(f"Peik still has bots of this load: {', '.join(kept)}. Remove them: peik bots remove")
 
 
-async def _removed(door: Client, bot_id: int) -> bool:
+async def _removed(door: LoadClient, bot_id: int) -> bool:
     """Whether the bot is gone. A run that was broken off leaves letters, and a bot with letters stays: they are cancelled."""
     for _ in range(_REMOVALS):
         if (await door.ask("DELETE", f"/v1/bots/{bot_id}")).status in (200, 204, 404):
@@ -209,7 +209,7 @@ def decoded(reply: Reply, kind: type[T], who: str) -> T:
     if reply.fault is not None:
         raise Unavailable(code="unreachable", detail=f"{who} does not answer: {reply.detail}.")
     if reply.status >= 300:
-        raise Declined(reply, who)
+        raise LoadDeclined(reply, who)
     try:
         return msgspec.json.decode(reply.body, type=kind)
     except msgspec.DecodeError as error:
@@ -247,8 +247,8 @@ def _kind(store: str | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _client(url: str, *, key: str = "") -> AsyncIterator[Client]:
-    client = Client(url, key=key)
+async def _client(url: str, *, key: str = "") -> AsyncIterator[LoadClient]:
+    client = LoadClient(url, key=key)
     try:
         yield client
     finally:

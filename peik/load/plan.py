@@ -25,13 +25,13 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|m|h|d))?")
 _PER_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Way(enum.StrEnum):
+class LoadWay(enum.StrEnum):
     SINGLE = "rest"
     BATCH = "batch"
     GATEWAY = "gateway"
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class LoadWork(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what. A bot answers each update, so there is a letter for each besides `letters_per_s`."""
 
     letters_per_s: float
@@ -45,11 +45,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         return round((self.letters_per_s + self.updates_per_s) * self.for_s)
 
 
-class Letters(msgspec.Struct, frozen=True, kw_only=True):
+class LoadLetters(msgspec.Struct, frozen=True, kw_only=True):
     """Letters that go in one request: one of them, or a batch."""
 
     due_s: float
-    way: Way
+    way: LoadWay
     first: int  # its number; those of a batch follow
     count: int
     bot: int
@@ -77,23 +77,23 @@ def users_a_day(letters_per_s: float) -> int:
     return int(letters_per_s / (REQUESTS * PEAK * LETTERS))
 
 
-def letters_plan(work: Work, chance: random.Random) -> list[Letters]:
+def letters_plan(work: LoadWork, chance: random.Random) -> list[LoadLetters]:
     """In the order of time. Moments are those of a Poisson process: callers do not know of one another."""
     total = round(work.letters_per_s * work.for_s)
     batches = round(total * BATCH_SHARE / BATCH)
     by_gateway = round(total * GATEWAY_SHARE)
-    ways = [Way.BATCH] * batches + [Way.GATEWAY] * by_gateway
-    ways += [Way.SINGLE] * (total - batches * BATCH - by_gateway)
+    ways = [LoadWay.BATCH] * batches + [LoadWay.GATEWAY] * by_gateway
+    ways += [LoadWay.SINGLE] * (total - batches * BATCH - by_gateway)
     chance.shuffle(ways)
     planned, number = [], 0
     for due_s, way in zip(_moments(len(ways), work.for_s, chance), ways, strict=True):
-        count = BATCH if way is Way.BATCH else 1
-        planned.append(Letters(due_s=due_s, way=way, first=number, count=count, bot=chance.randrange(work.bots)))
+        count = BATCH if way is LoadWay.BATCH else 1
+        planned.append(LoadLetters(due_s=due_s, way=way, first=number, count=count, bot=chance.randrange(work.bots)))
         number += count
     return planned
 
 
-def updates_plan(work: Work, chance: random.Random) -> list[Written]:
+def updates_plan(work: LoadWork, chance: random.Random) -> list[Written]:
     moments = _moments(round(work.updates_per_s * work.for_s), work.for_s, chance)
     return [
         Written(due_s=due_s, number=number, bot=chance.randrange(work.bots), chat=chance.randrange(work.chats))
@@ -128,7 +128,7 @@ def parse_span(text: str) -> float:
 EDGES_S: tuple[float, ...] = tuple(step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5))
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Of one kind of work, in milliseconds."""
 
     count: int
@@ -138,7 +138,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: float
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyBar(msgspec.Struct, frozen=True, kw_only=True):
     """So many took at most `up_to_s`, and more than the bar before it; the last one has no bound."""
 
     up_to_s: float | None
@@ -164,15 +164,15 @@ class Latencies:
         self._due_s.append(due_s)
         self._took_s.append(max(0.0, done_s - due_s))  # two clocks may differ by a hair
 
-    def figures(self, *, since_s: float = 0.0) -> Figures | None:
+    def figures(self, *, since_s: float = 0.0) -> LatencyFigures | None:
         """None if there is nothing to say."""
         ordered = sorted(took for due, took in self if due >= since_s)
         if not ordered:
             return None
         p50, p95, p99 = (1000 * percentile(ordered, percent) for percent in (50, 95, 99))
-        return Figures(count=len(ordered), p50_ms=p50, p95_ms=p95, p99_ms=p99, max_ms=1000 * ordered[-1])
+        return LatencyFigures(count=len(ordered), p50_ms=p50, p95_ms=p95, p99_ms=p99, max_ms=1000 * ordered[-1])
 
-    def bars(self) -> list[Bar]:
+    def bars(self) -> list[LatencyBar]:
         """From the first bar that holds something to the last."""
         counts = [0] * (len(EDGES_S) + 1)
         for took_s in self._took_s:
@@ -181,7 +181,7 @@ class Latencies:
         if not full:
             return []
         edges: list[float | None] = [*EDGES_S, None]
-        return [Bar(up_to_s=edges[number], count=counts[number]) for number in range(full[0], full[-1] + 1)]
+        return [LatencyBar(up_to_s=edges[number], count=counts[number]) for number in range(full[0], full[-1] + 1)]
 
     def over_time(self, percent: float, *, width_s: float) -> list[tuple[float, float]]:
         """The percentile of what was due in each stretch of so many seconds, at the stretch's middle."""
@@ -214,14 +214,14 @@ Z = 2.576  # of a hundred such intervals 99 hold the true slope, if the blocks w
 Sample = tuple[float, float]  # seconds since the beginning, the figure
 
 
-class Verdict(enum.StrEnum):
+class TrendVerdict(enum.StrEnum):
     FLAT = "flat"
     SETTLING = "settling"  # it grew, and hardly does any more: caches that fill
     LEAK = "leak"
     TOO_SHORT = "too short to say"
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class TrendRule(msgspec.Struct, frozen=True, kw_only=True):
     """What counts as growth. Below `allowed` over the whole time nothing is called a leak, however steady it is."""
 
     unit: str
@@ -232,14 +232,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     least_s: float = 120.0  # of what is left; less says nothing
 
 
-MEMORY = Rule(unit="MiB", per_unit=2.0**20, allowed=6 * 2.0**20, allowed_share=0.05)
-HANDLES = Rule(unit="handles", allowed=8.0)
+MEMORY = TrendRule(unit="MiB", per_unit=2.0**20, allowed=6 * 2.0**20, allowed_share=0.05)
+HANDLES = TrendRule(unit="handles", allowed=8.0)
 
 
 class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """Figures are in the rule's unit; slopes per hour."""
 
-    verdict: Verdict
+    verdict: TrendVerdict
     unit: str
     seconds: float  # that were looked at, after the warm-up
     level: float = 0.0
@@ -251,24 +251,24 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        if self.verdict is Verdict.TOO_SHORT:
+        if self.verdict is TrendVerdict.TOO_SHORT:
             return f"too short to say: {self.seconds:.0f} s after the warm-up"
         held = (
             f"{self.verdict} at {self.level:.0f} {self.unit}: {self.per_hour:+.1f} an hour "
             f"(99 %: {self.per_hour_low:+.1f} to {self.per_hour_high:+.1f}) in {self.seconds:.0f} s"
         )
-        if self.verdict is Verdict.FLAT and self.unseen_per_hour is not None:
+        if self.verdict is TrendVerdict.FLAT and self.unseen_per_hour is not None:
             held += f"; less than {self.unseen_per_hour:.0f} an hour could not be seen"
         return held
 
 
-def trend(samples: Sequence[Sample], rule: Rule) -> Trend:
+def trend(samples: Sequence[Sample], rule: TrendRule) -> Trend:
     highest = max((value for _, value in samples), default=0.0) / rule.per_unit
     warm = after_warm_up(samples, rule.warm_share)
     span_s = warm[-1][0] - warm[0][0] if warm else 0.0
     floors = block_floors(warm)
     if span_s < rule.least_s or len(floors) < BLOCKS_MIN:
-        return Trend(verdict=Verdict.TOO_SHORT, unit=rule.unit, seconds=span_s, highest=highest)
+        return Trend(verdict=TrendVerdict.TOO_SHORT, unit=rule.unit, seconds=span_s, highest=highest)
     level = statistics.median(value for _, value in floors)
     slope, low, high = theil_sen(floors)
     allowed = max(rule.allowed, rule.allowed_share * level)
@@ -286,12 +286,12 @@ def trend(samples: Sequence[Sample], rule: Rule) -> Trend:
     )
 
 
-def _judged(floors: Sequence[Sample], *, slope: float, low: float, span_s: float, allowed: float) -> Verdict:
+def _judged(floors: Sequence[Sample], *, slope: float, low: float, span_s: float, allowed: float) -> TrendVerdict:
     if low <= 0.0 or slope * span_s <= allowed:
-        return Verdict.FLAT
+        return TrendVerdict.FLAT
     late, _, _ = theil_sen(floors[len(floors) // 2 :])
     # A leak goes on as it began. What fills up is slow in its second half, by the same measure.
-    return Verdict.LEAK if late * span_s > allowed else Verdict.SETTLING
+    return TrendVerdict.LEAK if late * span_s > allowed else TrendVerdict.SETTLING
 
 
 def after_warm_up(samples: Sequence[Sample], share: float) -> Sequence[Sample]:

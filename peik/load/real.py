@@ -5,8 +5,8 @@ import time
 
 import msgspec
 
-from peik.load.count import Counts
-from peik.load.place import Client, decoded
+from peik.load.count import LoadCounts
+from peik.load.place import LoadClient, decoded
 from peik.load.plan import HANDLES, MEMORY, Latencies, trend
 from peik.load.report import Result, broken_by, kinds_of, notes_on, this_machine
 from peik.load.run import watched
@@ -27,7 +27,7 @@ class _Letter(msgspec.Struct):
     uncertain_tries: int
 
 
-class Fates:
+class RealFates:
     def __init__(self) -> None:
         self.states: list[str] = []
         self.uncertain_tries = 0
@@ -36,9 +36,9 @@ class Fates:
 
 
 async def run_real(url: str, *, key: str, chat: int | str, bot_id: int | None, per_s: float, for_s: float) -> Result:
-    peik = Client(url, key=key)
+    peik = LoadClient(url, key=key)
     total = min(LETTERS_MAX, max(1, round(per_s * for_s)))
-    fates = Fates()
+    fates = RealFates()
     try:
         async with watched(peik, None) as watch, asyncio.TaskGroup() as group:
             began = time.monotonic()
@@ -55,7 +55,7 @@ async def run_real(url: str, *, key: str, chat: int | str, bot_id: int | None, p
     return _result(fates, watch.memory, watch.handles, total=total, per_s=per_s)
 
 
-async def _follow(peik: Client, letter: dict[str, object], fates: Fates, *, began: float, due_s: float) -> None:
+async def _follow(peik: LoadClient, letter: dict[str, object], fates: RealFates, *, began: float, due_s: float) -> None:
     reply = await peik.ask("POST", "/v1/letters", letter)
     if reply.status != 202:
         why = str(reply.fault or reply.status)
@@ -79,12 +79,12 @@ async def _follow(peik: Client, letter: dict[str, object], fates: Fates, *, bega
 
 
 def _result(
-    fates: Fates, memory: list[tuple[float, float]], handles: list[tuple[float, float]], *, total: int, per_s: float
+    fates: RealFates, memory: list[tuple[float, float]], handles: list[tuple[float, float]], *, total: int, per_s: float
 ) -> Result:
     states, refused, unknown = fates.states, fates.states.count("refused"), fates.states.count("unknown")
     delivered, failed = states.count("completed"), states.count("failed") + states.count("cancelled")
     lost = states.count("lost")
-    counts = Counts(
+    counts = LoadCounts(
         letters=total,
         accepted=total - refused - unknown,
         refused=refused,

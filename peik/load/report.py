@@ -10,8 +10,8 @@ from html import escape
 import msgspec
 
 from peik import __version__
-from peik.load.count import Counts
-from peik.load.plan import Bar, Figures, Latencies, Sample, Trend, Verdict
+from peik.load.count import LoadCounts
+from peik.load.plan import Latencies, LatencyBar, LatencyFigures, Sample, Trend, TrendVerdict
 
 # Plots as SVG text: lines over time with a grid and a legend. No script, no outside network, legible in light and
 # dark.
@@ -106,12 +106,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     store: str
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class WorkKind(msgspec.Struct, frozen=True, kw_only=True):
     """One way that is timed, from the moment at which it was due."""
 
     name: str
-    figures: Figures
-    bars: list[Bar]
+    figures: LatencyFigures
+    bars: list[LatencyBar]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,10 +122,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     bots: int
     chats: int
     delivered_per_s: float
-    kinds: list[Kind]
-    counts: Counts
+    kinds: list[WorkKind]
+    counts: LoadCounts
     refusals: dict[str, int]
-    late: Figures | None  # we ourselves
+    late: LatencyFigures | None  # we ourselves
     memory: Trend
     handles: Trend
     sizes_before: dict[str, int]
@@ -150,23 +150,23 @@ def this_machine(store: str) -> Machine:
     )
 
 
-def kinds_of(named: Iterable[tuple[str, Latencies]]) -> list[Kind]:
+def kinds_of(named: Iterable[tuple[str, Latencies]]) -> list[WorkKind]:
     """Those of which there was any."""
     found = []
     for name, latencies in named:
         figures = latencies.figures()
         if figures is not None:
-            found.append(Kind(name=name, figures=figures, bars=latencies.bars()))
+            found.append(WorkKind(name=name, figures=figures, bars=latencies.bars()))
     return found
 
 
-def broken_by(counts: Counts, trends: Iterable[tuple[str, Trend]]) -> list[str]:
-    grown = [f"{name}: {trend.words}" for name, trend in trends if trend.verdict is Verdict.LEAK]
+def broken_by(counts: LoadCounts, trends: Iterable[tuple[str, Trend]]) -> list[str]:
+    grown = [f"{name}: {trend.words}" for name, trend in trends if trend.verdict is TrendVerdict.LEAK]
     nothing = [] if counts.accepted or counts.updates else ["nothing was accepted, so nothing was shown"]
     return counts.broken() + grown + nothing
 
 
-def notes_on(late: Figures | None, counts: Counts) -> list[str]:
+def notes_on(late: LatencyFigures | None, counts: LoadCounts) -> list[str]:
     """What a reader of the figures should know."""
     notes = []
     if late is not None and late.p99_ms > LATE_MS_MAX:
@@ -241,7 +241,7 @@ def facts_of(result: Result) -> list[tuple[str, str]]:
     return found
 
 
-def bars_drawn(bars: Sequence[Bar]) -> list[str]:
+def bars_drawn(bars: Sequence[LatencyBar]) -> list[str]:
     """A histogram in lines of text: up to so many ms, a bar, how many."""
     most, total = max((bar.count for bar in bars), default=1), sum(bar.count for bar in bars)
     drawn = []
@@ -314,7 +314,7 @@ def _plots(series: Mapping[str, Points]) -> list[str]:
     return drawn
 
 
-def _row(kind: Kind) -> tuple[str, ...]:
+def _row(kind: WorkKind) -> tuple[str, ...]:
     found = kind.figures
     times = (found.p50_ms, found.p95_ms, found.p99_ms, found.max_ms)
     return (kind.name, f"{found.count:,}", *(f"{time_ms:,.1f} ms" for time_ms in times))

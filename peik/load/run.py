@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from peik.load.count import Arrived, count, ledger, total_of
+from peik.load.count import ArrivedLetters, count, ledger, total_of
 from peik.load.drive import Drive
-from peik.load.place import Client, Place
-from peik.load.plan import HANDLES, MEMORY, Latencies, Sample, Work, trend, users_a_day
+from peik.load.place import LoadClient, LoadPlace
+from peik.load.plan import HANDLES, MEMORY, Latencies, LoadWork, Sample, trend, users_a_day
 from peik.load.report import POINTS, Machine, Result, broken_by, kinds_of, notes_on, per_second, thinned, this_machine
 from peik.monitoring.capacity import LETTERS
 
@@ -25,7 +25,7 @@ HAS_PROC = Path("/proc/self/statm").exists()
 ASK_METRICS_S = 5.0  # of a Peik whose process is not ours to look at
 
 
-class Stats(msgspec.Struct):
+class ServerStats(msgspec.Struct):
     waiting: int = 0
     active: int = 0
     delayed: int = 0
@@ -37,10 +37,10 @@ class Stats(msgspec.Struct):
         return self.waiting + self.active + self.delayed
 
 
-class Watch:
+class LoadWatch:
     """Moments are seconds since `began_at`. A look that fails leaves a gap; whether Peik answers is the drive's to say."""
 
-    def __init__(self, peik: Client, pid: int | None) -> None:
+    def __init__(self, peik: LoadClient, pid: int | None) -> None:
         """`pid` is that of a process of this machine; without one, Peik's own metrics are asked."""
         self._peik = peik
         self._pid = pid
@@ -88,17 +88,17 @@ def process_look(pid: int) -> tuple[int, int] | None:
         return None
 
 
-async def stats_of(peik: Client) -> Stats | None:
+async def stats_of(peik: LoadClient) -> ServerStats | None:
     """None: it does not answer just now."""
     reply = await peik.ask("GET", "/v1/stats")
-    return msgspec.json.decode(reply.body, type=Stats) if reply.status == 200 else None
+    return msgspec.json.decode(reply.body, type=ServerStats) if reply.status == 200 else None
 
 
 DRAIN_S = 60.0  # without anything that ends
 LOOK_S = 0.2
 
 
-async def run(place: Place, work: Work, *, seed: int, grow: Callable[[int], None]) -> Result:
+async def run(place: LoadPlace, work: LoadWork, *, seed: int, grow: Callable[[int], None]) -> Result:
     """`grow` is told of each letter whose caller has his answer."""
     mark = f"p{secrets.token_hex(4)}"
     drive = Drive(place, work, seed=seed, mark=mark, grow=grow)
@@ -157,8 +157,8 @@ async def run(place: Place, work: Work, *, seed: int, grow: Callable[[int], None
 
 
 @contextlib.asynccontextmanager
-async def watched(peik: Client, pid: int | None) -> AsyncIterator[Watch]:
-    watch = Watch(peik, pid)
+async def watched(peik: LoadClient, pid: int | None) -> AsyncIterator[LoadWatch]:
+    watch = LoadWatch(peik, pid)
     looking = asyncio.create_task(watch.run())
     try:
         yield watch
@@ -168,7 +168,7 @@ async def watched(peik: Client, pid: int | None) -> AsyncIterator[Watch]:
             await looking
 
 
-async def drained(peik: Client, *, patience_s: float = DRAIN_S) -> bool:
+async def drained(peik: LoadClient, *, patience_s: float = DRAIN_S) -> bool:
     """Whether nothing waits any more; False if nothing has ended for so long."""
     before, since = -1, time.monotonic()
     while True:
@@ -183,7 +183,7 @@ async def drained(peik: Client, *, patience_s: float = DRAIN_S) -> bool:
         await asyncio.sleep(LOOK_S)
 
 
-def _arrival_latencies(drive: Drive, arrivals: list[Arrived]) -> tuple[Latencies, Latencies]:
+def _arrival_latencies(drive: Drive, arrivals: list[ArrivedLetters]) -> tuple[Latencies, Latencies]:
     """Of letters, and of answers to people; by the first time that each arrived."""
     letters, answers = Latencies(), Latencies()
     seen: set[str] = set()
@@ -197,7 +197,7 @@ def _arrival_latencies(drive: Drive, arrivals: list[Arrived]) -> tuple[Latencies
     return letters, answers
 
 
-def _last_s(drive: Drive, arrivals: list[Arrived]) -> float:
+def _last_s(drive: Drive, arrivals: list[ArrivedLetters]) -> float:
     return max((one.at - drive.place.ahead_s - drive.began_at for one in arrivals), default=0.0)
 
 
@@ -219,7 +219,7 @@ LATE_MS_MAX = 500.0
 ACCEPTED, ARRIVED = "REST request → accepted", "letter → at Telegram"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class LimitStep(msgspec.Struct, frozen=True, kw_only=True):
     letters_per_s: float
     accept_p99_ms: float
     arrive_p99_ms: float
@@ -233,13 +233,13 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     users_a_day: int
     bots_needed: int  # at Telegram's pace, which was not kept here
     ended_by: str
-    steps: list[Step]
+    steps: list[LimitStep]
     broken: list[str]
 
 
-async def find_limit(run: Callable[[Work], Awaitable[Result]], *, step_s: float, bots: int, chats: int) -> Limit:
+async def find_limit(run: Callable[[LoadWork], Awaitable[Result]], *, step_s: float, bots: int, chats: int) -> Limit:
     """Raises nothing of its own; a promise that breaks on the way ends the search and is told."""
-    steps: list[Step] = []
+    steps: list[LimitStep] = []
     good, bad, rate = 0.0, 0.0, FIRST_PER_S
     narrowed = 0
     while True:
@@ -268,13 +268,13 @@ def next_rate(good: float, bad: float) -> float:
     return float((max(good, bad / TIMES**2) * bad) ** 0.5)
 
 
-def work_at(letters_per_s: float, *, step_s: float, bots: int, chats: int) -> Work:
+def work_at(letters_per_s: float, *, step_s: float, bots: int, chats: int) -> LoadWork:
     """In the same mix as a profile: of four letters one is the bot's answer to somebody."""
     updates = letters_per_s / LETTERS
-    return Work(letters_per_s=letters_per_s - updates, updates_per_s=updates, for_s=step_s, bots=bots, chats=chats)
+    return LoadWork(letters_per_s=letters_per_s - updates, updates_per_s=updates, for_s=step_s, bots=bots, chats=chats)
 
 
-def judged(result: Result, letters_per_s: float) -> Step:
+def judged(result: Result, letters_per_s: float) -> LimitStep:
     p99 = {kind.name: kind.figures.p99_ms for kind in result.kinds}
     accept_ms, arrive_ms = p99.get(ACCEPTED, 0.0), p99.get(ARRIVED, 0.0)
     why = None
@@ -288,7 +288,7 @@ def judged(result: Result, letters_per_s: float) -> Step:
         why = f"a letter took {arrive_ms:.0f} ms to Telegram (p99)"
     elif result.delivered_per_s < letters_per_s * KEPT_UP_SHARE:
         why = f"{result.delivered_per_s:.0f} of {letters_per_s:.0f} letters a second were delivered"
-    return Step(
+    return LimitStep(
         letters_per_s=letters_per_s,
         accept_p99_ms=accept_ms,
         arrive_p99_ms=arrive_ms,
@@ -297,7 +297,7 @@ def judged(result: Result, letters_per_s: float) -> Step:
     )
 
 
-def _limit(machine: Machine, good: float, steps: list[Step], *, ended_by: str, broken: list[str]) -> Limit:
+def _limit(machine: Machine, good: float, steps: list[LimitStep], *, ended_by: str, broken: list[str]) -> Limit:
     return Limit(
         machine=machine,
         letters_per_s=good,

@@ -18,7 +18,7 @@ from peik.core.events import Events, StoreFailed, Surprise
 from peik.core.token import without_secrets
 from peik.errors import StoreUnavailable, described
 from peik.monitoring.log import EventLog
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 QUEUE_MAX = 10_000
 BATCH_LINES = 500
@@ -36,7 +36,7 @@ class ArchivedLog:
         self._node = node
         self._clock = clock
         self._events = events
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._lines: deque[LogLine] = deque()
         self._dropped = 0
         self._is_failing = False

@@ -56,7 +56,7 @@ SPARE = 1.5  # green: half as much again as is needed
 ROOM_BYTES = 50 * 1024**3
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """What is None could not be measured."""
 
     commits_per_s: float | None
@@ -75,7 +75,9 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     work_bytes: int
 
 
-def findings(users: int, measured: Measured, keeping: Keeping, *, room_bytes: int = ROOM_BYTES) -> list[Finding]:
+def findings(
+    users: int, measured: MeasuredCapacity, keeping: Keeping, *, room_bytes: int = ROOM_BYTES
+) -> list[Finding]:
     """`room_bytes`: what must be free in any case."""
     a_second = users * REQUESTS * PEAK
     found = [
@@ -88,7 +90,7 @@ def findings(users: int, measured: Measured, keeping: Keeping, *, room_bytes: in
     return [*found, _of_most(users, most(measured, keeping))]
 
 
-def most(measured: Measured, keeping: Keeping) -> int:
+def most(measured: MeasuredCapacity, keeping: Keeping) -> int:
     """So many new users a day, by whatever is short first."""
     bounds = [(measured.room_bytes - keeping.work_bytes) / _stored_bytes(1, keeping)]
     if measured.load is not None:

@@ -24,7 +24,7 @@ from peik.inbox.source import read_info
 from peik.monitoring import checks_launch as launching
 from peik.monitoring import doctor
 from peik.monitoring.capacity import verdict
-from peik.monitoring.checks_scene import STORE_S, Scene, Wanted, scene_of, standing
+from peik.monitoring.checks_scene import STORE_S, DoctorScene, DoctorWanted, scene_of, standing
 from peik.monitoring.doctor import Finding, Grade
 from peik.monitoring.nodes import Nodes
 from peik.secrets import service
@@ -134,7 +134,7 @@ BEATS_S = 5.0  # between two signs of life of a node, at most a fifth of the usu
 LOOK_S = 0.05
 
 
-def examine(flags: Mapping[str, str | None], wanted: Wanted) -> list[Finding]:
+def examine(flags: Mapping[str, str | None], wanted: DoctorWanted) -> list[Finding]:
     try:
         config = load(flags)
     except StartError as error:
@@ -148,7 +148,7 @@ def examine(flags: Mapping[str, str | None], wanted: Wanted) -> list[Finding]:
     return found if wanted.users_a_day is None else [*found, verdict(wanted.users_a_day, found)]
 
 
-async def _examine(config: Config, wanted: Wanted) -> list[Finding]:
+async def _examine(config: Config, wanted: DoctorWanted) -> list[Finding]:
     async with scene_of(config, wanted) as scene:
         found = [scene.opening]
         for check in CHECKS:
@@ -156,7 +156,7 @@ async def _examine(config: Config, wanted: Wanted) -> list[Finding]:
         return found
 
 
-async def _looked(check: "Check", scene: Scene) -> list[Finding]:
+async def _looked(check: "DoctorCheck", scene: DoctorScene) -> list[Finding]:
     """One that breaks is a finding, too: the others go on."""
     if check.needs_store and scene.store is None:
         return []
@@ -173,19 +173,19 @@ async def _looked(check: "Check", scene: Scene) -> list[Finding]:
 # ---- the store and its nodes ----
 
 
-async def _of_durability(scene: Scene) -> list[Finding]:
+async def _of_durability(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
     return doctor.of_durability(await scene.store.nodes.durability())
 
 
-async def _of_nodes(scene: Scene) -> list[Finding]:
+async def _of_nodes(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
     bot_ids = [bot.bot_id for bot in scene.bots]
     nodes = Nodes(scene.config, scene.store.nodes, clock=SystemClock(), bot_ids=lambda: bot_ids, is_node=False)
     return [doctor.of_nodes(await nodes.known(), bot_ids)]
 
 
-async def _of_clock(scene: Scene) -> list[Finding]:
+async def _of_clock(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
     if scene.store.nodes.lease_s is None:  # a file goes by the clock of this machine
         return []
@@ -204,20 +204,20 @@ async def _skew_s(nodes: NodeStore) -> float | None:
     return None
 
 
-async def _of_secrets(scene: Scene) -> list[Finding]:
+async def _of_secrets(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
     standing = await service.standing(scene.store.sealed, scene.store.seals)
     return doctor.of_secrets(plain=standing.plain, sealed=standing.sealed + standing.older, advice=standing.advice)
 
 
-async def _of_accounts(scene: Scene) -> list[Finding]:
+async def _of_accounts(scene: DoctorScene) -> list[Finding]:
     return await of_accounts(scene.config)
 
 
 # ---- the machine ----
 
 
-async def _of_room(scene: Scene) -> list[Finding]:
+async def _of_room(scene: DoctorScene) -> list[Finding]:
     return [doctor.of_room(str(folder), shutil.disk_usage(folder).free) for folder in _folders(scene.config)]
 
 
@@ -228,30 +228,30 @@ def _folders(config: Config) -> list[Path]:
     return list(by_disk.values())
 
 
-async def _of_memory(scene: Scene) -> list[Finding]:
+async def _of_memory(scene: DoctorScene) -> list[Finding]:
     return [doctor.of_memory(memory_of(), percent_max=scene.config.alert_memory)]
 
 
-async def _of_open_files(scene: Scene) -> list[Finding]:
+async def _of_open_files(scene: DoctorScene) -> list[Finding]:
     polled = sum(scene.inbound(bot_id) == "polling" for bot_id in scene.tokens)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return [doctor.of_open_files(2**31 if most == resource.RLIM_INFINITY else most, polled=polled)]
 
 
-async def _of_python(_: Scene) -> list[Finding]:
+async def _of_python(_: DoctorScene) -> list[Finding]:
     return [doctor.of_python(sys.version_info[:3])]
 
 
 # ---- Telegram ----
 
 
-async def _of_routes(scene: Scene) -> list[Finding]:
+async def _of_routes(scene: DoctorScene) -> list[Finding]:
     return [
         doctor.of_route(address.name, outcome, has_other=scene.way is not None) for address, outcome in scene.routes
     ]
 
 
-async def _of_bots(scene: Scene) -> list[Finding]:
+async def _of_bots(scene: DoctorScene) -> list[Finding]:
     if not scene.tokens:
         fix = "Set BOT_TOKEN, or: peik bots add"
         return [Finding(name="bot", grade=Grade.YELLOW, words="There is no bot yet.", fix=fix)]
@@ -266,7 +266,7 @@ async def _of_bots(scene: Scene) -> list[Finding]:
     return [one for found in await asyncio.gather(*map(asked, scene.tokens.values())) for one in found]
 
 
-async def _of_bot(scene: Scene, token: Token) -> list[Finding]:
+async def _of_bot(scene: DoctorScene, token: Token) -> list[Finding]:
     outcome = await scene.ask(token, "getMe", {})
     found = [doctor.of_bot(token.bot_id, outcome)]
     if not isinstance(outcome, Delivered):
@@ -291,39 +291,39 @@ async def _of_bot(scene: Scene, token: Token) -> list[Finding]:
 # ---- a running Peik ----
 
 
-async def _of_running(scene: Scene) -> list[Finding]:
+async def _of_running(scene: DoctorScene) -> list[Finding]:
     return [doctor.of_running(scene.url, scene.health, is_named=scene.config.url is not None)]
 
 
 # ---- all of them ----
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    look: Callable[[Scene], Awaitable[list[Finding]]]
+    look: Callable[[DoctorScene], Awaitable[list[Finding]]]
     needs_store: bool = False  # nothing is found without one, and the store's own finding says why
 
 
-CHECKS: tuple[Check, ...] = (
-    Check(name="durability", look=_of_durability, needs_store=True),
-    Check(name="nodes", look=_of_nodes, needs_store=True),
-    Check(name="clock", look=_of_clock, needs_store=True),
-    Check(name="secrets", look=_of_secrets, needs_store=True),
-    Check(name="archive", look=_of_accounts),
-    Check(name="room", look=_of_room),
-    Check(name="memory", look=_of_memory),
-    Check(name="open files", look=_of_open_files),
-    Check(name="python", look=_of_python),
-    Check(name="admin key", look=launching.of_admin_key),
-    Check(name="route", look=_of_routes),
-    Check(name="bot", look=_of_bots),
-    Check(name="running", look=_of_running),
-    Check(name="panel", look=launching.of_panel),
-    Check(name="log", look=launching.of_log),
-    Check(name="backup", look=launching.of_backup, needs_store=True),
-    Check(name="alerts", look=launching.of_alerts),
-    Check(name="job", look=launching.of_job, needs_store=True),
-    Check(name="channel", look=launching.of_channels),
-    Check(name="support", look=launching.of_support),
-    Check(name="capacity", look=launching.of_capacity),
+CHECKS: tuple[DoctorCheck, ...] = (
+    DoctorCheck(name="durability", look=_of_durability, needs_store=True),
+    DoctorCheck(name="nodes", look=_of_nodes, needs_store=True),
+    DoctorCheck(name="clock", look=_of_clock, needs_store=True),
+    DoctorCheck(name="secrets", look=_of_secrets, needs_store=True),
+    DoctorCheck(name="archive", look=_of_accounts),
+    DoctorCheck(name="room", look=_of_room),
+    DoctorCheck(name="memory", look=_of_memory),
+    DoctorCheck(name="open files", look=_of_open_files),
+    DoctorCheck(name="python", look=_of_python),
+    DoctorCheck(name="admin key", look=launching.of_admin_key),
+    DoctorCheck(name="route", look=_of_routes),
+    DoctorCheck(name="bot", look=_of_bots),
+    DoctorCheck(name="running", look=_of_running),
+    DoctorCheck(name="panel", look=launching.of_panel),
+    DoctorCheck(name="log", look=launching.of_log),
+    DoctorCheck(name="backup", look=launching.of_backup, needs_store=True),
+    DoctorCheck(name="alerts", look=launching.of_alerts),
+    DoctorCheck(name="job", look=launching.of_job, needs_store=True),
+    DoctorCheck(name="channel", look=launching.of_channels),
+    DoctorCheck(name="support", look=launching.of_support),
+    DoctorCheck(name="capacity", look=launching.of_capacity),
 )

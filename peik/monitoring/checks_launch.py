@@ -14,28 +14,28 @@ from urllib.parse import urlsplit
 import msgspec
 
 from peik.alerts.looks import memory_of
-from peik.backups.ledger import Ledger
+from peik.backups.ledger import BackupLedger
 from peik.cli.command import Visit
-from peik.cli.remote import HEALTH_S, RestCounter
+from peik.cli.remote import HEALTH_S, RestClient
 from peik.clock import SystemClock
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events
 from peik.core.letter import State
 from peik.core.outcome import Delivered
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.errors import BadInput, Problem, StartError
 from peik.jobs.folders import Folders
 from peik.jobs.hosts import Hosts
 from peik.jobs.job import Job
-from peik.jobs.model import Job as Record
+from peik.jobs.model import JobRecord as Record
 from peik.jobs.processes import run_in_process
-from peik.jobs.run import Tools
-from peik.jobs.service import JobRequest, JobsDesk
-from peik.jobs.store import Kind, Kinds, KindTerms
+from peik.jobs.run import RunTools
+from peik.jobs.service import JobRequest, JobService
+from peik.jobs.store import JobKind, JobKinds, KindTerms
 from peik.jobs.workers import Workers
 from peik.monitoring import capacity, doctor
-from peik.monitoring.capacity import SUFFIX, Keeping, LoadFigure, Measured, read_load_figure
-from peik.monitoring.checks_scene import Scene, standing
+from peik.monitoring.capacity import SUFFIX, Keeping, LoadFigure, MeasuredCapacity, read_load_figure
+from peik.monitoring.checks_scene import DoctorScene, standing
 from peik.monitoring.doctor import Finding, Grade, Seen
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
@@ -53,8 +53,10 @@ WORDS = "This is what a test job writes."
 async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, str | None]:
     """How long it took, or why it was not done."""
     clock, events = SystemClock(), Events()
-    kinds = Kinds()
-    kinds.add(Kind(name=KIND, work=_work, terms=KindTerms(concurrency=16, per_user=16), attempts=1, timeout_s=DONE_S))
+    kinds = JobKinds()
+    kinds.add(
+        JobKind(name=KIND, work=_work, terms=KindTerms(concurrency=16, per_user=16), attempts=1, timeout_s=DONE_S)
+    )
     folders = Folders(
         config.work or config.beside(".work"),
         bytes_max=config.work_max,
@@ -63,7 +65,7 @@ async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, s
         events=events,
     )
     nobody = _Nobody()
-    tools = Tools(
+    tools = RunTools(
         folders=folders,
         chat=nobody,
         hosts=Hosts(clock=clock, events=events, chance=random.Random()),
@@ -74,7 +76,7 @@ async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, s
         folder_bytes=config.work_max,
     )
     workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools)
-    desk = JobsDesk(store=store.jobs, kinds=kinds, teller=nobody, clock=clock, events=events, on_queued=workers.ring)
+    desk = JobService(store=store.jobs, kinds=kinds, teller=nobody, clock=clock, events=events, on_queued=workers.ring)
     try:
         await folders.open()
     except StartError as error:
@@ -93,7 +95,7 @@ async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, s
     return None, why
 
 
-async def _done(desk: JobsDesk) -> tuple[float | None, str | None]:
+async def _done(desk: JobService) -> tuple[float | None, str | None]:
     began = time.monotonic()
     (queued,) = await desk.queue([JobRequest(kind=KIND, user=USER)])
     job = await desk.wait(queued.job_id, DONE_S)
@@ -135,7 +137,7 @@ SENT_S = 60.0  # for a running Peik to say how a test alert went
 PANEL = "/admin/sign-in"  # where /admin leads whoever is not signed in
 
 
-async def of_admin_key(scene: Scene) -> list[Finding]:
+async def of_admin_key(scene: DoctorScene) -> list[Finding]:
     path = scene.config.beside(".key")
     mode = path.stat().st_mode if path.is_file() else None
     return [doctor.of_admin_key(scene.config.admin_key, file_mode=mode)]
@@ -144,7 +146,7 @@ async def of_admin_key(scene: Scene) -> list[Finding]:
 # ---- a running Peik ----
 
 
-async def of_panel(scene: Scene) -> list[Finding]:
+async def of_panel(scene: DoctorScene) -> list[Finding]:
     """Nothing without a running Peik."""
     if scene.health is None:
         return []
@@ -168,7 +170,7 @@ def _status(url: str, context: ssl.SSLContext | None) -> int | None:
         connection.close()
 
 
-async def of_alerts(scene: Scene) -> list[Finding]:
+async def of_alerts(scene: DoctorScene) -> list[Finding]:
     config = scene.config
     found = [doctor.of_alerts(len(config.admin_chats), len(config.alert_urls))]
     return found + (await asyncio.to_thread(_sent, scene) if scene.wanted.may_send else [])
@@ -180,12 +182,12 @@ class _Way(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-def _sent(scene: Scene) -> list[Finding]:
+def _sent(scene: DoctorScene) -> list[Finding]:
     """By the running Peik, with the settings that it has: they may not be those of this command."""
     if scene.health is None:
         return [doctor.of_alert_sent("anybody", "no Peik is running that could send it. Start it: peik serve")]
     counter = Visit({"url": scene.url}, is_json=True, may_create=False).counter
-    assert isinstance(counter, RestCounter)
+    assert isinstance(counter, RestClient)
     try:
         page = counter.call("POST", "/v1/alerts/test", timeout_s=SENT_S)
         ways = msgspec.convert(page.get("ways"), list[_Way])
@@ -199,7 +201,7 @@ def _sent(scene: Scene) -> list[Finding]:
 # ---- what is kept ----
 
 
-async def of_log(scene: Scene) -> list[Finding]:
+async def of_log(scene: DoctorScene) -> list[Finding]:
     path, age_s, can_write = scene.config.log_file, None, True
     if path is not None:
         path = path.absolute()
@@ -223,9 +225,9 @@ def _age_s(path: Path) -> float | None:
     return max(0.0, time.time() - told.st_mtime) if told.st_size else None
 
 
-async def of_backup(scene: Scene) -> list[Finding]:
+async def of_backup(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
-    entries = sorted((await Ledger(scene.store.papers).entries()).values(), key=lambda one: one.made_at_ms)
+    entries = sorted((await BackupLedger(scene.store.papers).entries()).values(), key=lambda one: one.made_at_ms)
     good = [one.made_at_ms for one in entries if not one.is_broken]
     finding = doctor.of_backup(
         good[-1] if good else None,
@@ -237,7 +239,7 @@ async def of_backup(scene: Scene) -> list[Finding]:
     return [finding]
 
 
-async def of_job(scene: Scene) -> list[Finding]:
+async def of_job(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
     return [doctor.of_job(*await run_test_job(scene.config, scene.store))]
 
@@ -252,7 +254,7 @@ class _Member(msgspec.Struct):
 _SEEN = {"creator": Seen.ADMIN, "administrator": Seen.ADMIN, "member": Seen.MEMBER, "restricted": Seen.MEMBER}
 
 
-async def of_channels(scene: Scene) -> list[Finding]:
+async def of_channels(scene: DoctorScene) -> list[Finding]:
     """Whether the bot sees who is in each channel that a sponsor gate asks for."""
     wanted = scene.wanted
     if not wanted.channels:
@@ -276,7 +278,7 @@ def _seen(result: bytes) -> Seen:
         return Seen.OUTSIDE
 
 
-async def of_support(scene: Scene) -> list[Finding]:
+async def of_support(scene: DoctorScene) -> list[Finding]:
     """Only before a launch, or if somebody was named: not every Peik has users who ask."""
     wanted = scene.wanted
     return [doctor.of_support(wanted.support)] if wanted.is_launch or wanted.support is not None else []
@@ -285,7 +287,7 @@ async def of_support(scene: Scene) -> list[Finding]:
 # ---- how much ----
 
 
-async def of_capacity(scene: Scene) -> list[Finding]:
+async def of_capacity(scene: DoctorScene) -> list[Finding]:
     users, config = scene.wanted.users_a_day, scene.config
     if users is None:
         return []
@@ -293,7 +295,7 @@ async def of_capacity(scene: Scene) -> list[Finding]:
     place = standing(config.beside(".files").parent.absolute())
     told = os.statvfs(place)
     figure, unread = _load_figure(config)
-    measured = Measured(
+    measured = MeasuredCapacity(
         commits_per_s=None if scene.store is None else await commits_per_s(scene.store.papers),
         letters_per_s=_letters_per_s(scene),
         memory_bytes=None if memory is None else memory.total,
@@ -323,15 +325,15 @@ def _load_figure(config: Config) -> tuple[LoadFigure | None, list[Finding]]:
     return None, [Finding(name="load test", grade=Grade.YELLOW, words=words, fix="Measure again with --store.")]
 
 
-def _letters_per_s(scene: Scene) -> float | None:
+def _letters_per_s(scene: DoctorScene) -> float | None:
     """At the pace for bulk, which is the narrower one. None: no pace is kept."""
     if not scene.config.pace:
         return None
     own = {bot.bot_id: bot.limits for bot in scene.bots if bot.limits is not None}
-    return sum(own.get(bot_id, Limits()).bulk_per_s for bot_id in scene.tokens) or Limits().bulk_per_s
+    return sum(own.get(bot_id, PaceLimits()).bulk_per_s for bot_id in scene.tokens) or PaceLimits().bulk_per_s
 
 
-async def commits_per_s(papers: PaperStore, *, measure_s: float = MEASURE_S) -> float:
+async def commits_per_s(papers: DocumentStore, *, measure_s: float = MEASURE_S) -> float:
     """One after the other, for a moment, on one paper that is taken away again. Letters go many in one commit, so this is the
     least that the store can do."""
     began, count = time.monotonic(), 0

@@ -12,7 +12,7 @@ import msgspec
 
 from peik.cli.client import Document
 from peik.cli.command import context_to
-from peik.cli.remote import HEALTH_S, RestCounter
+from peik.cli.remote import HEALTH_S, RestClient
 from peik.clock import SystemClock
 from peik.core.outcome import Outcome, Uncertain, Unsent, judge
 from peik.core.token import Token
@@ -31,7 +31,7 @@ STORE_S = 15.0
 ASK_S = 10.0
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorWanted(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants to know beyond what is always looked at."""
 
     users_a_day: int | None = None  # before a launch for so many
@@ -46,9 +46,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return self.users_a_day is not None
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorScene(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
-    wanted: Wanted
+    wanted: DoctorWanted
     opening: Finding  # of the store
     store: AnyStore | None
     bots: tuple[BotRecord, ...]
@@ -69,7 +69,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def scene_of(config: Config, wanted: Wanted) -> AsyncIterator[Scene]:
+async def scene_of(config: Config, wanted: DoctorWanted) -> AsyncIterator[DoctorScene]:
     async with AsyncExitStack() as stack:
         store, opening = await _store(config, stack)
         bots: tuple[BotRecord, ...] = ()
@@ -84,7 +84,7 @@ async def scene_of(config: Config, wanted: Wanted) -> AsyncIterator[Scene]:
         routes, way = await _ways(config, next(iter(tokens.values()), None), stack)
         url = config.url or f"{'http' if config.tls_cert is None else 'https'}://{_host(config)}:{config.port}"
         context = context_to(url, config)
-        yield Scene(
+        yield DoctorScene(
             config=config,
             wanted=wanted,
             opening=opening,
@@ -183,7 +183,7 @@ def _host(config: Config) -> str:
 
 
 def _health(url: str, context: ssl.SSLContext | None) -> Document | None:
-    counter = RestCounter(url, None, context=context)
+    counter = RestClient(url, None, context=context)
     if not counter.is_there():
         return None
     try:

@@ -51,10 +51,10 @@ def doctor(
     each bot, the panel, alerts, a test job. docs/doctor.md lists all of it."""
     users_a_day, room_bytes = _users(users), _size(disk)
     from peik.monitoring.checks import examine
-    from peik.monitoring.checks_scene import Wanted
+    from peik.monitoring.checks_scene import DoctorWanted
     from peik.monitoring.doctor import Grade, worst
 
-    wanted = Wanted(
+    wanted = DoctorWanted(
         users_a_day=users_a_day,
         room_bytes=room_bytes,
         channels=tuple(name for name in (channels or "").replace(",", " ").split()),
@@ -144,14 +144,14 @@ class RestNodes:
 
 
 def _counter(visit: Visit) -> NodeCounter:
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
 
     counter = visit.counter
-    if isinstance(counter, RestCounter):
+    if isinstance(counter, RestClient):
         return RestNodes(counter.call)
-    from peik.cli.local import FileCounter
+    from peik.cli.local import StoreClient
 
-    assert isinstance(counter, FileCounter)
+    assert isinstance(counter, StoreClient)
     return counter
 
 

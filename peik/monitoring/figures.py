@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from peik.clock import Clock
-from peik.core.documents import KEY_CHARS_MAX, Filing, PaperStore
+from peik.core.documents import KEY_CHARS_MAX, DocumentStore, Filing
 from peik.errors import StoreUnavailable
 from peik.monitoring.counts import Counting
 from peik.monitoring.values import DELIVERED, FAILED, Point, Sums
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 SHELF = "minutes"
 MINUTE_MS = 60_000
@@ -48,7 +48,7 @@ class _Fold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures:
-    def __init__(self, *, counting: Counting, papers: PaperStore, node: str, clock: Clock, settled: Clock) -> None:
+    def __init__(self, *, counting: Counting, papers: DocumentStore, node: str, clock: Clock, settled: Clock) -> None:
         self._began_ms = clock.wall_ms()
         self.counting = counting
         self._papers = papers
@@ -57,7 +57,7 @@ class Figures:
         # The start is part of the key: a node of the same name that begins anew within the minute has a paper of its own.
         name = node.encode("ascii", "replace").decode()[: KEY_CHARS_MAX - 30]
         self._own = f"{name}:{clock.wall_ms():x}"
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._minute = self._now_minute()
         self._counted = Sums()  # at the beginning of this minute
         self._looks: deque[tuple[float, Sums]] = deque([(clock.mono(), Sums())], maxlen=7)

@@ -12,7 +12,7 @@ from peik.core import events
 from peik.core.letter import State
 from peik.core.trace import is_likely, plain, trace_of
 from peik.jobs import events as job_events
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.outbox.answers import rfc3339
 
 # What writes the lines of the log: to whom, how much, and the same trouble not again and again.
@@ -30,7 +30,7 @@ GLYPH = {
 }
 
 
-class Pen:
+class LogWriter:
     def __init__(self, book: structlog.typing.FilteringBoundLogger, *, shows_all: bool, clock: Clock) -> None:
         self.book = book
         self.shows_all = shows_all  # also what goes as it should: there may be thousands a second
@@ -51,7 +51,7 @@ class Pen:
 # Lines of the log about accounts, and the archive of what they see.
 
 
-def write_session(pen: Pen, event: events.Event) -> None:
+def write_session(pen: LogWriter, event: events.Event) -> None:
     """Accounts and their connections."""
     match event:
         case session_events.SessionUp(bot_id=bot_id, session_id=session_id):
@@ -77,7 +77,7 @@ def write_session(pen: Pen, event: events.Event) -> None:
             pen.book.warning(f"! {words}")
 
 
-def write_archive(pen: Pen, event: events.Event) -> None:
+def write_archive(pen: LogWriter, event: events.Event) -> None:
     """What accounts see, and where it is kept. `SessionFed` has no line: there may be thousands a second."""
     match event:
         case session_events.ArchiveGap(session_id=session_id, chat_id=chat_id):
@@ -113,7 +113,7 @@ def write_archive(pen: Pen, event: events.Event) -> None:
 # Lines of the log about updates, on their way in and on.
 
 
-def write_source(pen: Pen, event: events.Event) -> None:
+def write_source(pen: LogWriter, event: events.Event) -> None:
     """Updates on their way in."""
     bot_id = event.bot_id
     match event:
@@ -163,7 +163,7 @@ def write_source(pen: Pen, event: events.Event) -> None:
             pen.book.error("! offline for more than a day", bot=bot_id, away_s=round(away_s), expired=shown)
 
 
-def write_arrival(pen: Pen, event: events.Event) -> None:
+def write_arrival(pen: LogWriter, event: events.Event) -> None:
     """Arrivals on their way on."""
     bot_id = event.bot_id
     match event:
@@ -210,7 +210,7 @@ def write_arrival(pen: Pen, event: events.Event) -> None:
             )
 
 
-def write_consumer(pen: Pen, event: events.Event) -> None:
+def write_consumer(pen: LogWriter, event: events.Event) -> None:
     """Who reads them, and what became of those that nobody read."""
     bot_id = event.bot_id
     match event:
@@ -259,7 +259,7 @@ def write_consumer(pen: Pen, event: events.Event) -> None:
 # Lines of the log about jobs, and what they need.
 
 
-def write_job(pen: Pen, event: events.Event) -> None:
+def write_job(pen: LogWriter, event: events.Event) -> None:
     match event:
         case job_events.JobsQueued(kind=kind, count=count):
             if pen.shows_all:
@@ -287,11 +287,11 @@ def write_job(pen: Pen, event: events.Event) -> None:
             pen.book.info("-> the host answers again", host=host, after_s=round(after_s, 1))
 
 
-def _run(pen: Pen, event: job_events.JobRan) -> None:
+def _run(pen: LogWriter, event: job_events.JobRan) -> None:
     fields = {"job": event.job_id, "kind": event.kind, "run": event.run, "run_s": round(event.run_s, 1)}
     if event.state is State.FAILED:
         pen.book.warning("! dead job", **fields, end=event.end.value, reason=event.reason)
-    elif event.end in (End.FAILED, End.LATE, End.LOST):
+    elif event.end in (JobEnd.FAILED, JobEnd.LATE, JobEnd.LOST):
         pen.book.info("~ job is tried again", **fields, end=event.end.value, reason=event.reason)
     elif pen.shows_all:
         pen.book.debug(f"{GLYPH[event.state]} job {event.end.value}", **fields, reason=event.reason)
@@ -303,7 +303,9 @@ class EventLog:
     def __init__(
         self, *, level: str, log: structlog.typing.FilteringBoundLogger | None = None, clock: Clock | None = None
     ) -> None:
-        self._pen = Pen(log or structlog.get_logger("peik"), shows_all=level == "debug", clock=clock or SystemClock())
+        self._pen = LogWriter(
+            log or structlog.get_logger("peik"), shows_all=level == "debug", clock=clock or SystemClock()
+        )
 
     def __call__(self, told: Sequence[events.Event]) -> None:
         for event in told:
@@ -311,14 +313,14 @@ class EventLog:
 
 
 # Who has the lines of the rest, by the module that an event is of.
-_OTHERS: Mapping[str, Sequence[Callable[[Pen, events.Event], None]]] = {
+_OTHERS: Mapping[str, Sequence[Callable[[LogWriter, events.Event], None]]] = {
     events.__name__: (write_source, write_arrival, write_consumer),
     session_events.__name__: (write_session, write_archive),
     job_events.__name__: (write_job,),
 }
 
 
-def _write(pen: Pen, event: events.Event) -> None:
+def _write(pen: LogWriter, event: events.Event) -> None:
     match event:
         case events.Settled():
             _write_letter(pen, event)
@@ -393,7 +395,7 @@ def _write(pen: Pen, event: events.Event) -> None:
                 write(pen, event)
 
 
-def _write_letter(pen: Pen, event: events.Settled) -> None:
+def _write_letter(pen: LogWriter, event: events.Settled) -> None:
     if event.state is State.FAILED:
         pen.book.warning(
             "! dead letter",

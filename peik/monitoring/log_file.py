@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Self, TextIO, TypeVar
 import structlog
 
 from peik.core.token import without_secrets
-from peik.erasure.model import Found, Gone, Person, scrubbed
+from peik.erasure.model import ErasedCounts, ErasedPerson, Found, scrubbed
 
 QUEUE_MAX = 10_000  # lines; a disk that hangs must not fill the memory
 LAST_S = 5.0  # for the last lines, when Peik ends
@@ -290,20 +290,20 @@ class LogFilesPart:
         self._path = path
         self._files_kept = files_kept
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         def work() -> int:
             return sum(_rewritten(path, person, is_dry=is_dry) for path in self._files())
 
         writer = open_file(self._path)
         blanked = await (asyncio.to_thread(work) if writer is None else writer.between_lines(work))
-        return {"log_files": Gone(blanked=blanked)}
+        return {"log_files": ErasedCounts(blanked=blanked)}
 
     def _files(self) -> list[Path]:
         older = (self._path.with_name(f"{self._path.name}.{number}") for number in range(1, self._files_kept + 1))
         return [path for path in (self._path, *older) if path.is_file()]
 
 
-def _rewritten(path: Path, person: Person, *, is_dry: bool) -> int:
+def _rewritten(path: Path, person: ErasedPerson, *, is_dry: bool) -> int:
     """How many lines named the person. A file without any is left as it is."""
     words = [word.encode() for word in person.words]
     changed = 0

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from peik import __version__
 from peik.backups.ledger import Newest, newest
-from peik.core.documents import PaperStore
+from peik.core.documents import DocumentStore
 from peik.errors import StoreUnavailable
 from peik.monitoring import values
 from peik.monitoring.counts import Answering, Counting
@@ -34,18 +34,18 @@ DAY_S = 24 * 3600.0
 HOSTS_MAX = 50  # links come from people, and name whatever they like
 
 
-class Kind(enum.StrEnum):
+class MetricKind(enum.StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
-class Reach(enum.StrEnum):
+class MetricReach(enum.StrEnum):
     NODE = "this node"
     STORE = "the whole store"
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsView(msgspec.Struct, frozen=True, kw_only=True):
     """What samples are taken from, at one moment."""
 
     view: OverviewView
@@ -60,21 +60,21 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # of a counter without its _total
-    kind: Kind = Kind.COUNTER
+    kind: MetricKind = MetricKind.COUNTER
     labels: tuple[str, ...] = ()
-    reach: Reach = Reach.NODE
+    reach: MetricReach = MetricReach.NODE
     help: str
-    samples: Callable[[Measured], Iterable[Sample]] = lambda measured: ()
-    histograms: Callable[[Measured], Mapping[tuple[str, ...], Histogram]] | None = None
+    samples: Callable[[MetricsView], Iterable[Sample]] = lambda measured: ()
+    histograms: Callable[[MetricsView], Mapping[tuple[str, ...], Histogram]] | None = None
 
 
 # ---- where samples come from ----
 
 
-def _counted(name: str, *, per: float = 1) -> Callable[[Measured], Iterator[Sample]]:
+def _counted(name: str, *, per: float = 1) -> Callable[[MetricsView], Iterator[Sample]]:
     """What was counted under a name, by the rest of its key."""
 
-    def samples(measured: Measured) -> Iterator[Sample]:
+    def samples(measured: MetricsView) -> Iterator[Sample]:
         for key, count in list(measured.counting.labelled.items()):
             if key[0] == name:
                 yield key[1:], count / per
@@ -82,33 +82,33 @@ def _counted(name: str, *, per: float = 1) -> Callable[[Measured], Iterator[Samp
     return samples
 
 
-def _plain(name: str) -> Callable[[Measured], list[Sample]]:
+def _plain(name: str) -> Callable[[MetricsView], list[Sample]]:
     """The same without labels: 0 before the first."""
     return lambda measured: [((), measured.counting.labelled[name,])]
 
 
-def _summed(place: int) -> Callable[[Measured], list[Sample]]:
+def _summed(place: int) -> Callable[[MetricsView], list[Sample]]:
     return lambda measured: [((), measured.counting.whole.counts[place])]
 
 
-def _letters(measured: Measured) -> Iterator[Sample]:
+def _letters(measured: MetricsView) -> Iterator[Sample]:
     for bot in measured.view.bots:
         for state in Tally.__struct_fields__:
             yield (str(bot.bot_id), state), getattr(bot.letters, state)
 
 
-def _oldest(measured: Measured) -> Iterator[Sample]:
+def _oldest(measured: MetricsView) -> Iterator[Sample]:
     for bot in measured.view.bots:
         since = bot.oldest_waiting_ms
         yield (str(bot.bot_id),), 0.0 if since is None else max(0, measured.view.at_ms - since) / 1000
 
 
-def _paused(measured: Measured) -> Iterator[Sample]:
+def _paused(measured: MetricsView) -> Iterator[Sample]:
     for bot in measured.view.bots:
         yield (str(bot.bot_id),), 0 if bot.paused is None else 1
 
 
-def _pending(measured: Measured) -> Iterator[Sample]:
+def _pending(measured: MetricsView) -> Iterator[Sample]:
     for line in measured.view.inbox:
         for one in line.consumers:
             yield (str(line.bot_id), one.name, "open"), one.open
@@ -116,7 +116,7 @@ def _pending(measured: Measured) -> Iterator[Sample]:
             yield (str(line.bot_id), one.name, "failed"), one.failed
 
 
-def _lag(measured: Measured) -> Iterator[Sample]:
+def _lag(measured: MetricsView) -> Iterator[Sample]:
     for line in measured.view.inbox:
         for one in line.consumers:
             since = one.oldest_open_at_ms
@@ -124,13 +124,13 @@ def _lag(measured: Measured) -> Iterator[Sample]:
             yield (str(line.bot_id), one.name), lag_s
 
 
-def _expiry(measured: Measured) -> Iterator[Sample]:
+def _expiry(measured: MetricsView) -> Iterator[Sample]:
     for line in measured.view.inbox:
         if line.expires_at_ms is not None:
             yield (str(line.bot_id),), min(DAY_S, max(0, line.expires_at_ms - measured.view.at_ms) / 1000)
 
 
-def _breakers(measured: Measured) -> Iterator[Sample]:
+def _breakers(measured: MetricsView) -> Iterator[Sample]:
     view = measured.view
     for route in view.routes:
         if route.node == view.node:
@@ -139,41 +139,41 @@ def _breakers(measured: Measured) -> Iterator[Sample]:
         yield ("host", host.name), 1
 
 
-def _in_use(measured: Measured) -> Iterator[Sample]:
+def _in_use(measured: MetricsView) -> Iterator[Sample]:
     for route in measured.view.routes:
         if route.node == measured.view.node:
             yield (route.name,), int(route.is_in_use)
 
 
-def _jobs(measured: Measured) -> Iterator[Sample]:
+def _jobs(measured: MetricsView) -> Iterator[Sample]:
     for kind, tally in measured.view.jobs.items():
         for state in tally.__struct_fields__:
             yield (kind, state), getattr(tally, state)
 
 
-def _sessions(measured: Measured) -> Iterator[Sample]:
+def _sessions(measured: MetricsView) -> Iterator[Sample]:
     for state, count in (measured.view.sessions or {}).items():
         yield (state,), count
 
 
-def _alerts(measured: Measured) -> Iterator[Sample]:
+def _alerts(measured: MetricsView) -> Iterator[Sample]:
     yield (), len([alert for alert in measured.view.alerts if alert.node == measured.view.node])
 
 
-def _missing(measured: Measured) -> Iterator[Sample]:
+def _missing(measured: MetricsView) -> Iterator[Sample]:
     for name in ("letters", "oldest_waiting", "inbox", "nodes", "jobs", "sessions", "figures"):
         yield (name,), int(name not in measured.view.missing)
 
 
-def _recipients(measured: Measured) -> Iterator[Sample]:
+def _recipients(measured: MetricsView) -> Iterator[Sample]:
     running = list(measured.counting.broadcasts.values())
     done = sum(one for _, one in running)
     yield ("done",), done
     yield ("left",), sum(total for total, _ in running) - done
 
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
-_STORE = Reach.STORE
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+_STORE = MetricReach.STORE
 PROMETHEUS_BOUNDS = tuple(range(0, len(BOUNDS_S), 2))  # each twice the one before
 
 METRICS: tuple[Metric, ...] = (
@@ -260,7 +260,7 @@ class MetricsRoutes:
         store: str,
         temp_bytes: Callable[[], int],
         answering: Answering | None = None,
-        papers: PaperStore | None = None,
+        papers: DocumentStore | None = None,
     ) -> None:
         self._overview = overview
         self._figures = figures
@@ -279,7 +279,7 @@ class MetricsRoutes:
         if not self._is_open:
             self._access.admit(request, "read").must_serve_all()
         backups = await self._newest_backup()
-        measured = Measured(
+        measured = MetricsView(
             view=await self._overview.now(),
             counting=self._figures.counting,
             version=__version__,
@@ -303,7 +303,7 @@ class MetricsRoutes:
             return Newest()  # the rest of the page is needed all the more
 
 
-def registry_of(measured: Measured) -> CollectorRegistry:
+def registry_of(measured: MetricsView) -> CollectorRegistry:
     """One of our own for each answer: nothing of another library gets in, and nothing lingers."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Moment(measured))
@@ -312,7 +312,7 @@ def registry_of(measured: Measured) -> CollectorRegistry:
 
 
 class _Moment(Collector):
-    def __init__(self, measured: Measured) -> None:
+    def __init__(self, measured: MetricsView) -> None:
         self._measured = measured
 
     def collect(self) -> Iterator[Family]:
@@ -320,10 +320,10 @@ class _Moment(Collector):
             yield _family(metric, self._measured)
 
 
-def _family(metric: Metric, measured: Measured) -> Family:
+def _family(metric: Metric, measured: MetricsView) -> Family:
     if metric.histograms is not None:
         return _histogram(metric, metric.histograms(measured))
-    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    make = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     family = make(metric.name, metric.help, labels=metric.labels)
     for labels, value in metric.samples(measured):
         family.add_metric(labels, value)

@@ -14,7 +14,7 @@ from peik.errors import Unavailable
 from peik.inbox.store import InboxState, InboxTally
 from peik.jobs.store import JobTally
 from peik.monitoring.figures import Figures
-from peik.monitoring.pulse import Standing, Standings
+from peik.monitoring.pulse import NodeStanding, NodeStandings
 from peik.monitoring.values import BotLine, ConsumerLine, InboxLine, NodeLine, OverviewView, Point
 from peik.outbox.store import BotRecord, Tally
 
@@ -27,7 +27,7 @@ REST = 20  # times as long as the last answer took: asking takes a twentieth of 
 T = TypeVar("T")
 
 
-class Part(Generic[T]):
+class OverviewPart(Generic[T]):
     """What was answered last, for `fresh_s` at least. Not safe for two at once: whoever has parts asks them in turn."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Sources(Protocol):
 
     def bots(self) -> Sequence[BotRecord]: ...
 
-    def standing(self) -> Standing:
+    def standing(self) -> NodeStanding:
         """What only this node knows."""
 
     def is_whole(self) -> bool:
@@ -91,7 +91,7 @@ class Sources(Protocol):
 
 
 class Overview:
-    def __init__(self, sources: Sources, *, figures: Figures, standings: Standings, clock: Clock) -> None:
+    def __init__(self, sources: Sources, *, figures: Figures, standings: NodeStandings, clock: Clock) -> None:
         self._sources = sources
         self._figures = figures
         self._standings = standings
@@ -99,17 +99,17 @@ class Overview:
         self._turn = asyncio.Lock()
         self._view: OverviewView | None = None
         self._until = 0.0
-        self._tallies = Part[Mapping[int, Tally]]("letters", sources.tallies, {}, clock=clock)
-        self._oldest = Part[Mapping[int, int]]("oldest_waiting", sources.oldest_waiting, {}, clock=clock)
-        self._inbox = Part[Sequence[InboxTally]]("inbox", sources.inbox_tallies, (), clock=clock)
-        self._states = Part[Mapping[int, InboxState]](
+        self._tallies = OverviewPart[Mapping[int, Tally]]("letters", sources.tallies, {}, clock=clock)
+        self._oldest = OverviewPart[Mapping[int, int]]("oldest_waiting", sources.oldest_waiting, {}, clock=clock)
+        self._inbox = OverviewPart[Sequence[InboxTally]]("inbox", sources.inbox_tallies, (), clock=clock)
+        self._states = OverviewPart[Mapping[int, InboxState]](
             "inbox", sources.inbox_states, {}, clock=clock, fresh_s=INBOX_FRESH_S
         )
-        self._nodes = Part[Sequence[NodeRecord]]("nodes", sources.nodes, (), clock=clock)
-        self._others = Part[Sequence[Standing]]("nodes", self._ask_others, (), clock=clock)
-        self._jobs = Part[Mapping[str, JobTally]]("jobs", sources.jobs, {}, clock=clock)
-        self._sessions = Part[Mapping[str, int] | None]("sessions", sources.sessions, None, clock=clock)
-        self._series = Part[None]("figures", figures.refresh, None, clock=clock)
+        self._nodes = OverviewPart[Sequence[NodeRecord]]("nodes", sources.nodes, (), clock=clock)
+        self._others = OverviewPart[Sequence[NodeStanding]]("nodes", self._ask_others, (), clock=clock)
+        self._jobs = OverviewPart[Mapping[str, JobTally]]("jobs", sources.jobs, {}, clock=clock)
+        self._sessions = OverviewPart[Mapping[str, int] | None]("sessions", sources.sessions, None, clock=clock)
+        self._series = OverviewPart[None]("figures", figures.refresh, None, clock=clock)
         # One after the other: a store with one reader has room for others in between.
         self._parts = (
             self._tallies,
@@ -133,7 +133,7 @@ class Overview:
                 self._until = self._clock.mono() + FRESH_S
             return self._view
 
-    async def _ask_others(self) -> Sequence[Standing]:
+    async def _ask_others(self) -> Sequence[NodeStanding]:
         return await self._standings.others([node.name for node in self._nodes.value])
 
     def _seen(self) -> OverviewView:

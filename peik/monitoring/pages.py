@@ -9,17 +9,17 @@ from starlette.responses import RedirectResponse, Response
 
 from peik.admin.model import Role
 from peik.alerts.rules import todo_of
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.nodes import CHORES
 from peik.errors import StartError, StoreUnavailable
 from peik.monitoring.nodes import Nodes
 from peik.monitoring.overview import of_bots
 from peik.monitoring.values import BotLine, OverviewView, Point
 from peik.outbox.store import Cause
-from peik.settings.config import Config, Given, find, shown_address
+from peik.settings.config import Config, GivenSetting, find, shown_address
 from peik.settings.table import SETTINGS, Setting
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
-from peik.web.dashboard.render import Bar, Dot, lines, stacked
+from peik.web.dashboard.render import ChartBar, Dot, lines, stacked
 
 CAUSES_MAX = 5
 CAUSES_FRESH_S = 5.0  # so long they are kept: for them every dead letter of a day is looked at
@@ -84,7 +84,7 @@ class OverviewPages:
 
     def _throughput(self, visitor: Visitor, points: Sequence[Point]) -> Markup:
         return stacked(
-            [Bar(at_ms=point.at_ms, parts=(point.delivered, point.failed)) for point in points],
+            [ChartBar(at_ms=point.at_ms, parts=(point.delivered, point.failed)) for point in points],
             title=self._board.say(visitor, "overview_throughput"),
             names=(self._board.say(visitor, "overview_delivered"), self._board.say(visitor, "overview_failed")),
         )
@@ -108,7 +108,7 @@ def _busiest(view: OverviewView) -> list[BotLine]:
 # Pages: nodes. Who serves which bots, and asking one to let its bots go.
 
 
-def nodes_of(peik: Office) -> Nodes:
+def nodes_of(peik: Runtime) -> Nodes:
     return Nodes(
         peik.config,
         peik.store.nodes,
@@ -187,7 +187,7 @@ class SettingsPages:
         return self._board.page(request, visitor, "settings.html", groups=groups)
 
 
-def _found() -> Mapping[str, Given]:
+def _found() -> Mapping[str, GivenSetting]:
     """As the settings are written now. They were right when Peik started; what is wrong by now is simply not found."""
     try:
         return find()
@@ -195,7 +195,7 @@ def _found() -> Mapping[str, Given]:
         return {}
 
 
-def shown(setting: Setting, config: Config, given: Given | None) -> Shown:
+def shown(setting: Setting, config: Config, given: GivenSetting | None) -> Shown:
     """One row. What is in force is shown as it was written, if that is what is written there now."""
     value = getattr(config, setting.name)
     is_as_written = given is not None and _parsed(setting, given.text) == value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.documents import KEY_CHARS_MAX, Filing, PaperStore
+from peik.core.documents import KEY_CHARS_MAX, DocumentStore, Filing
 from peik.core.events import Events, StoreWeak
 from peik.core.nodes import NodeStore
 from peik.errors import Conflict, StoreUnavailable
@@ -99,7 +99,7 @@ NODES_MAX = 1000
 LAST_S = 1.0
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStanding(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     at_ms: int = 0
     routes: tuple[RouteLine, ...] = ()
@@ -107,19 +107,19 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     alerts: tuple[Ongoing, ...] = ()
 
 
-_decode = msgspec.json.Decoder(Standing).decode
+_decode = msgspec.json.Decoder(NodeStanding).decode
 
 
-class Standings:
+class NodeStandings:
     def __init__(
-        self, *, papers: PaperStore, node: str, own: Callable[[], Standing], is_shared: bool, clock: Clock
+        self, *, papers: DocumentStore, node: str, own: Callable[[], NodeStanding], is_shared: bool, clock: Clock
     ) -> None:
         self._papers = papers
         self._node = node
         self._own = own
         self._is_shared = is_shared
         self._clock = clock
-        self._filed: Standing | None = None
+        self._filed: NodeStanding | None = None
         self._filed_at = 0.0
 
     async def run(self) -> None:
@@ -140,7 +140,7 @@ class Standings:
                 async with asyncio.timeout(LAST_S):
                     await self._papers.file([Filing(shelf=SHELF, key=_key(self._node), body=None)])
 
-    async def others(self, nodes: Collection[str]) -> Sequence[Standing]:
+    async def others(self, nodes: Collection[str]) -> Sequence[NodeStanding]:
         """Of these nodes, without this one. Raises StoreUnavailable."""
         if not self._is_shared:
             return ()
@@ -162,7 +162,7 @@ class Standings:
                 await self._papers.file(gone)
         return found
 
-    async def _file(self, standing: Standing) -> None:
+    async def _file(self, standing: NodeStanding) -> None:
         stamped = msgspec.structs.replace(standing, at_ms=self._clock.wall_ms())
         body = msgspec.json.encode(stamped).decode()
         await self._papers.file([Filing(shelf=SHELF, key=_key(self._node), body=body)])

@@ -9,24 +9,24 @@ from peik.archive.store import SessionFilter
 from peik.clock import Clock
 from peik.core.events import Events
 from peik.core.nodes import NodeRecord
-from peik.inbox.service import InboxDesk
+from peik.inbox.service import InboxService
 from peik.inbox.store import InboxState, InboxTally
 from peik.jobs.hosts import Hosts, HostState, HostView
-from peik.jobs.service import JobsDesk
+from peik.jobs.service import JobService
 from peik.jobs.store import JobTally
 from peik.monitoring.counts import Counting
 from peik.monitoring.figures import Figures
 from peik.monitoring.overview import Overview
-from peik.monitoring.pulse import Standing, Standings
+from peik.monitoring.pulse import NodeStanding, NodeStandings
 from peik.monitoring.values import HostLine, RouteLine
 from peik.outbox.leases import Leases
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord, Tally
 from peik.storage.open import AnyStore
 from peik.telegram.routes import Routes
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 SESSIONS_PAGE = 500
 
@@ -42,16 +42,16 @@ def overview_of(
     figures: Figures,
     store: AnyStore,
     clock: Clock,
-    desk: Desk,
-    inbox: InboxDesk,
+    desk: OutboxService,
+    inbox: InboxService,
     routes: Routes,
     leases: Leases,
     alerts: Alerts,
-    jobs: JobsDesk,
+    jobs: JobService,
     hosts: Hosts,
-    sessions: "SessionsDesk | None",
-) -> tuple[Overview, Standings]:
-    asked = Asked(
+    sessions: "AccountService | None",
+) -> tuple[Overview, NodeStandings]:
+    asked = OverviewAsked(
         store=store,
         clock=clock,
         desk=desk,
@@ -63,7 +63,7 @@ def overview_of(
         hosts=hosts,
         sessions=sessions,
     )
-    standings = Standings(
+    standings = NodeStandings(
         papers=store.papers,
         node=store.nodes.node,
         own=asked.standing,
@@ -73,7 +73,7 @@ def overview_of(
     return Overview(asked, figures=figures, standings=standings, clock=clock), standings
 
 
-class Asked:
+class OverviewAsked:
     """See `peik.monitoring.overview.Sources`."""
 
     def __init__(
@@ -81,14 +81,14 @@ class Asked:
         *,
         store: AnyStore,
         clock: Clock,
-        desk: Desk,
-        inbox: InboxDesk,
+        desk: OutboxService,
+        inbox: InboxService,
         routes: Routes,
         leases: Leases,
         alerts: Alerts,
-        jobs: JobsDesk,
+        jobs: JobService,
         hosts: Hosts,
-        sessions: "SessionsDesk | None",
+        sessions: "AccountService | None",
     ) -> None:
         self._store = store
         self._clock = clock
@@ -109,7 +109,7 @@ class Asked:
     def is_whole(self) -> bool:
         return self._leases.is_whole
 
-    def standing(self) -> Standing:
+    def standing(self) -> NodeStanding:
         node, at_ms = self._store.nodes.node, self._clock.wall_ms()
         routes = [
             RouteLine(
@@ -125,7 +125,7 @@ class Asked:
             for status, is_in_use in self._routes.statuses()
         ]
         unwell = [host for host in self._hosts.all() if host.state is not HostState.CLOSED]
-        return Standing(
+        return NodeStanding(
             node=node,
             routes=tuple(routes),
             hosts=tuple(_host_line(host, node, at_ms) for host in unwell),

@@ -25,7 +25,7 @@ from peik.notifications.model import (
     User,
     checked_user,
 )
-from peik.notifications.service import NotificationsDesk
+from peik.notifications.service import NotificationService
 from peik.outbox.answers import rfc3339
 from peik.web.access import Access, Caller
 from peik.web.bodies import decode, instant_ms, parse_id, read_body
@@ -207,7 +207,7 @@ class TemplateBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NotificationRoutes:
-    def __init__(self, desk: NotificationsDesk, access: Access) -> None:
+    def __init__(self, desk: NotificationService, access: Access) -> None:
         self._desk = desk
         self._access = access
 

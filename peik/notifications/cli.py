@@ -16,7 +16,7 @@ from peik.errors import Unavailable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
 
 app = typer.Typer(no_args_is_help=True, help="Users of your own, and the chats that they linked.")
 
@@ -25,12 +25,12 @@ Language = Annotated[str | None, typer.Option(metavar="CODE", help="To write in,
 Bot = Annotated[str | None, typer.Option(metavar="ID", help="The bot; not needed if there is one only.")]
 
 
-def _rest(visit: Visit) -> "RestCounter":
+def _rest(visit: Visit) -> "RestClient":
     """The running Peik: it is the one that sees codes, and sends."""
-    from peik.cli.remote import RestCounter
+    from peik.cli.remote import RestClient
 
     counter = visit.counter
-    if not isinstance(counter, RestCounter):
+    if not isinstance(counter, RestClient):
         detail = "Links and notifications need a running Peik: start `peik serve`, or say --url."
         raise Unavailable(code="not_running", detail=detail)
     return counter

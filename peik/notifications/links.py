@@ -14,7 +14,7 @@ import msgspec
 from peik.clock import Clock, zone_of
 from peik.contacts.model import CODE_PREFIX, Sighting
 from peik.core.arrival import Arrival
-from peik.core.documents import PaperStore
+from peik.core.documents import DocumentStore
 from peik.core.events import Events
 from peik.core.quiet import Quiet, checked_quiet
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
@@ -25,10 +25,10 @@ from peik.notifications.model import (
     USERS,
     Bots,
     Code,
-    Letters,
-    Link,
+    NotificationLettersPort,
     Tries,
     User,
+    UserLink,
     checked_language,
     checked_user,
     digest_of,
@@ -58,7 +58,7 @@ class NewCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Links:
-    def __init__(self, *, papers: PaperStore, bots: Bots, clock: Clock, events: Events) -> None:
+    def __init__(self, *, papers: DocumentStore, bots: Bots, clock: Clock, events: Events) -> None:
         self._papers = papers
         self._bots = bots
         self._clock = clock
@@ -245,8 +245,8 @@ class Redeeming:
     def __init__(
         self,
         *,
-        papers: PaperStore,
-        letters: Letters,
+        papers: DocumentStore,
+        letters: NotificationLettersPort,
         templates: Templates,
         texts: Mapping[str, Mapping[str, str]],
         events: Events,
@@ -307,7 +307,7 @@ class Redeeming:
         if paper is None:
             raise Conflict(code="paper_changed", detail="The user was forgotten a moment ago.")
         user = read(paper, User)
-        link = Link(bot_id=arrival.bot_id, chat_id=sighting.chat_id, since_ms=sighting.at_ms)
+        link = UserLink(bot_id=arrival.bot_id, chat_id=sighting.chat_id, since_ms=sighting.at_ms)
         changed = msgspec.structs.replace(
             user,
             link=link,

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from peik.core.documents import Filing, Paper
+from peik.core.documents import Filing, StoredDocument
 from peik.core.letter import Priority
 from peik.core.notice import places_of, put_in
 from peik.core.quiet import Quiet
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 CAPTIONED = frozenset({"sendPhoto", "sendDocument", "sendVideo", "sendAnimation", "sendAudio", "sendVoice"})
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class RenderedText(msgspec.Struct, frozen=True, kw_only=True):
     """What one notification has to say."""
 
     title: str
@@ -39,7 +39,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     template: str | None = None  # None: the plain one
 
 
-def rendered(said: Said) -> str:
+def rendered(said: RenderedText) -> str:
     """As HTML of Telegram's. Raises BadInput if the template names what is not in the data."""
     message = said.message if said.is_html else html.escape(said.message, quote=False)
     if said.template is None:
@@ -53,7 +53,7 @@ def rendered(said: Said) -> str:
     return put_in(said.template, values).strip()
 
 
-def merged(several: Sequence[Said]) -> list[str]:
+def merged(several: Sequence[RenderedText]) -> list[str]:
     """The same as few messages: under one title if they share it, else one below the other. None is left out."""
     first = several[0]
     if len(several) > 1 and all(one.template is None and one.title == first.title for one in several):
@@ -149,7 +149,7 @@ LANGUAGE_PATTERN = "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}$"
 T = TypeVar("T")
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class UserLink(msgspec.Struct, frozen=True, kw_only=True):
     bot_id: int
     chat_id: int
     since_ms: int
@@ -159,7 +159,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody whom a company knows by a name of its own."""
 
     user_id: str
-    link: Link | None = None
+    link: UserLink | None = None
     language: str | None = None
     quiet: Quiet | None = None  # None: as the settings say
     owner: int | None = None  # the bot for which a key of some bots made this name; None: it is known to all of Peik
@@ -224,7 +224,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     request: NotifyRequest
-    said: Said
+    said: RenderedText
     created_at_ms: int
     due_at_ms: int
     letter_ids: tuple[int, ...] = ()
@@ -247,7 +247,7 @@ class NoticeView(msgspec.Struct, frozen=True, kw_only=True):
     letters: list[LetterView]
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingNotice(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a parcel."""
 
     method: str
@@ -260,7 +260,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # of its first notice
     notice_ids: tuple[str, ...]
     bot_id: int
-    calls: tuple[Outgoing, ...]
+    calls: tuple[OutgoingNotice, ...]
     priority: int
     packed_at_ms: int
     chat_id: int | str
@@ -278,7 +278,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 # ---- on paper ----
 
 
-def read(paper: Paper, kind: type[T]) -> T:
+def read(paper: StoredDocument, kind: type[T]) -> T:
     return msgspec.json.decode(paper.body, type=kind)
 
 
@@ -321,7 +321,7 @@ def checked_language(language: str) -> str:
 # What notifications need of the rest of Peik: the outbox, and the bots.
 
 
-class Letters(Protocol):
+class NotificationLettersPort(Protocol):
     async def accept(self, parcels: Sequence[Parcel]) -> list[list[int]]:
         """The letters of each parcel, durable, all or none; the same ones if it was accepted before. Raises Problem."""
 

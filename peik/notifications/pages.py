@@ -18,7 +18,7 @@ from peik.web.responses import svg
 
 if TYPE_CHECKING:
     from peik.notifications.links import NewCode
-    from peik.notifications.service import NotificationsDesk
+    from peik.notifications.service import NotificationService
 
 TEXT_CHARS_MAX = 4096
 MINUTES_DEFAULT = 15.0
@@ -26,7 +26,7 @@ BLANK = Template(type="", language="", text="<b>{title}</b>\n{message}")
 
 
 class NotificationPages:
-    def __init__(self, board: Board, desk: "NotificationsDesk") -> None:
+    def __init__(self, board: Board, desk: "NotificationService") -> None:
         self._board = board
         self._desk = desk
 

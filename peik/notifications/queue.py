@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from peik.clock import Clock, zone_of
-from peik.core.documents import Filing, Paper, PaperStore
+from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.events import Events, StoreFailed, Surprise
 from peik.core.letter import Priority
 from peik.core.quiet import Quiet, quiet_until
@@ -27,9 +27,9 @@ from peik.notifications.model import (
     RATES,
     USERS,
     WAITING,
-    Letters,
     Notice,
-    Outgoing,
+    NotificationLettersPort,
+    OutgoingNotice,
     Parcel,
     Rates,
     User,
@@ -43,14 +43,14 @@ from peik.notifications.model import (
     waiting_key,
 )
 from peik.notifications.upkeep import Cleaning
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 BUNDLE_MAX = 50  # notices in one digest
 BUNDLE_CHARS_MAX = 40_000  # of their words; a paper has its bounds
 HTML = {"parse_mode": "HTML"}
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PackingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be filed in one commit, and what can be handed over after it."""
 
     filings: list[Filing]
@@ -59,16 +59,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Packing:
-    def __init__(self, papers: PaperStore, *, rate_max: int, quiet: Quiet | None = None) -> None:
+    def __init__(self, papers: DocumentStore, *, rate_max: int, quiet: Quiet | None = None) -> None:
         self._papers = papers
         self._rate_max = rate_max  # messages an hour to one person; 0: no bound
         self._quiet = quiet  # for whoever has no hours of his own
 
-    async def plan(self, notices: Sequence[Notice], *, at_ms: int, may_merge: bool) -> Plan:
+    async def plan(self, notices: Sequence[Notice], *, at_ms: int, may_merge: bool) -> PackingPlan:
         """Decide about notices that are due, in their order. Nothing is written here."""
         users = await self._users(notices)
         rates = await self._papers.those(RATES, sorted({notice.recipient for notice in notices}))
-        plan = Plan(filings=[], parcels=[], put_off=[])
+        plan = PackingPlan(filings=[], parcels=[], put_off=[])
         # In the order of ids within a person, whatever others do: a stable sort.
         for recipient, group in itertools.groupby(sorted(notices, key=_recipient), key=_recipient):
             paper = rates.get(recipient)
@@ -85,7 +85,9 @@ class Packing:
         names = {one.request.user_id for one in notices if one.request.user_id is not None}
         return {name: read(paper, User) for name, paper in (await self._papers.those(USERS, sorted(names))).items()}
 
-    def _decide(self, plan: Plan, bundle: list[Notice], users: dict[str, User], sent: list[int], at_ms: int) -> None:
+    def _decide(
+        self, plan: PackingPlan, bundle: list[Notice], users: dict[str, User], sent: list[int], at_ms: int
+    ) -> None:
         first = bundle[0].request
         address = _address(bundle[0], users)
         if address is None:
@@ -134,7 +136,7 @@ def put_off(notices: Iterable[Notice]) -> Iterator[Filing]:
         yield filed(WAITING, waiting_key(one), {})
 
 
-def calls_of(notices: Sequence[Notice], chat_id: int | str) -> tuple[Outgoing, ...]:
+def calls_of(notices: Sequence[Notice], chat_id: int | str) -> tuple[OutgoingNotice, ...]:
     """What is sent for them. Raises BadInput if a template cannot be filled."""
     chat = {"chat_id": chat_id}
     if len(notices) > 1:
@@ -145,15 +147,15 @@ def calls_of(notices: Sequence[Notice], chat_id: int | str) -> tuple[Outgoing, .
         return (_text(chat, text),)
     params: dict[str, Any] = {**attachment.params, **chat}
     if not text:
-        return (Outgoing(method=attachment.method, params=params),)
+        return (OutgoingNotice(method=attachment.method, params=params),)
     has_room = attachment.method in CAPTIONED and "caption" not in params and units_of(text) <= CAPTION_UNITS_MAX
     if has_room:
-        return (Outgoing(method=attachment.method, params={**params, "caption": text, **HTML}),)
-    return (_text(chat, text), Outgoing(method=attachment.method, params=params))
+        return (OutgoingNotice(method=attachment.method, params={**params, "caption": text, **HTML}),)
+    return (_text(chat, text), OutgoingNotice(method=attachment.method, params=params))
 
 
-def _text(chat: dict[str, int | str], text: str) -> Outgoing:
-    return Outgoing(method="sendMessage", params={**chat, "text": text, **HTML})
+def _text(chat: dict[str, int | str], text: str) -> OutgoingNotice:
+    return OutgoingNotice(method="sendMessage", params={**chat, "text": text, **HTML})
 
 
 def _recipient(notice: Notice) -> str:
@@ -224,8 +226,8 @@ def _over(notices: Iterable[Notice], reason: str) -> Iterator[Filing]:
 FEW = 100  # notices that are noted in one commit: a paper has at most 256 KB, and a commit 32 MB
 
 
-class Handing:
-    def __init__(self, papers: PaperStore, letters: Letters) -> None:
+class NotificationDispatch:
+    def __init__(self, papers: DocumentStore, letters: NotificationLettersPort) -> None:
         self._papers = papers
         self._letters = letters
 
@@ -294,9 +296,9 @@ class Releasing:
     def __init__(
         self,
         *,
-        papers: PaperStore,
+        papers: DocumentStore,
         packing: Packing,
-        handing: Handing,
+        handing: NotificationDispatch,
         cleaning: Cleaning,
         clock: Clock,
         events: Events,
@@ -307,7 +309,7 @@ class Releasing:
         self._cleaning = cleaning
         self._clock = clock
         self._events = events
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._is_stale = True
         self._due_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -398,9 +400,9 @@ class Releasing:
                 self.expect(min(young) + int(PARCEL_S * 1000))
 
 
-def _fitting(page: Sequence[Paper], found: Mapping[str, Paper]) -> tuple[list[Paper], bool]:
+def _fitting(page: Sequence[StoredDocument], found: Mapping[str, StoredDocument]) -> tuple[list[StoredDocument], bool]:
     """As many of them as go into one commit, with what is made of them; and whether some do not."""
-    fitting: list[Paper] = []
+    fitting: list[StoredDocument] = []
     left = CHARS_MAX
     for paper in page:
         notice = found.get(_id_of(paper.key))

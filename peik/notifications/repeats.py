@@ -5,17 +5,17 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 from peik.notifications.model import KEYS, NOTICES, Notice, NotifyRequest, digest_of, filed, read
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptRepeat(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     digest: str
 
 
 class Repeats:
-    def __init__(self, papers: PaperStore) -> None:
+    def __init__(self, papers: DocumentStore) -> None:
         self._papers = papers
 
     async def of(self, requests: Sequence[NotifyRequest]) -> dict[int, Notice]:
@@ -38,8 +38,10 @@ class Repeats:
         notices = await self._notices([one.id for one in kept.values()])
         return {key: notices[one.id] for key, one in kept.items() if one.id in notices}
 
-    async def _kept(self, keys: Iterable[str]) -> dict[str, Kept]:
-        return {key: read(paper, Kept) for key, paper in (await self._papers.those(KEYS, sorted(set(keys)))).items()}
+    async def _kept(self, keys: Iterable[str]) -> dict[str, KeptRepeat]:
+        return {
+            key: read(paper, KeptRepeat) for key, paper in (await self._papers.those(KEYS, sorted(set(keys)))).items()
+        }
 
     async def _notices(self, ids: Iterable[str]) -> dict[str, Notice]:
         found = await self._papers.those(NOTICES, sorted(set(ids)))
@@ -58,7 +60,7 @@ def bot_key(notice: Notice) -> str | None:
 
 def taken(notice: Notice) -> list[Filing]:
     """Its key is its own from now on. Under the bot it must be free; under a name the newest one counts."""
-    kept = Kept(id=notice.id, digest=notice.digest)
+    kept = KeptRepeat(id=notice.id, digest=notice.digest)
     return [filed(KEYS, key, kept, version) for key, version in _keys(notice)]
 
 
@@ -78,7 +80,7 @@ def _named_key(request: NotifyRequest) -> str | None:
     return digest_of(f"{name}\0{request.idempotency_key}")
 
 
-def _is_same(request: NotifyRequest, kept: Kept) -> bool:
+def _is_same(request: NotifyRequest, kept: KeptRepeat) -> bool:
     return digest_asked(request) == kept.digest
 
 

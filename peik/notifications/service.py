@@ -11,7 +11,7 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.call import read_call
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events
 from peik.core.letter import Priority
 from peik.core.quiet import Quiet
@@ -23,12 +23,12 @@ from peik.notifications.model import (
     TEXT_UNITS_MAX,
     USERS,
     Bots,
-    Letters,
     Notice,
     NoticeView,
+    NotificationLettersPort,
     NotifyRequest,
     Parcel,
-    Said,
+    RenderedText,
     User,
     checked_language,
     checked_type,
@@ -40,7 +40,7 @@ from peik.notifications.model import (
     shelf_of,
     units_of,
 )
-from peik.notifications.queue import Handing, Packing, Releasing, after_quiet, calls_of, put_off
+from peik.notifications.queue import NotificationDispatch, Packing, Releasing, after_quiet, calls_of, put_off
 from peik.notifications.repeats import Repeats, bot_key, digest_asked, taken
 from peik.notifications.templates import Templates
 
@@ -56,7 +56,7 @@ _CHAT = re.compile("@[A-Za-z0-9_]{1,64}")
 
 
 class Checking:
-    def __init__(self, *, papers: PaperStore, bots: Bots, templates: Templates, quiet: Quiet | None) -> None:
+    def __init__(self, *, papers: DocumentStore, bots: Bots, templates: Templates, quiet: Quiet | None) -> None:
         self._papers = papers
         self._bots = bots
         self._templates = templates
@@ -91,7 +91,7 @@ class Checking:
         request, chat_id = self._addressed(request, user)
         language = request.language or (None if user is None else user.language)
         template = await self._templates.find(request.type, language)
-        said = Said(
+        said = RenderedText(
             title=request.title,
             message=request.message,
             data=request.data,
@@ -184,23 +184,23 @@ BATCH_MAX = 500
 LOCKS = 64
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class NotificationTerms(msgspec.Struct, frozen=True, kw_only=True):
     rate_max: int = 30  # messages an hour to one person; 0: no bound
     quiet: Quiet | None = None  # for whoever has no hours of his own
     keep_ms: int = 7 * 86400 * 1000
 
 
-class NotificationsDesk:
+class NotificationService:
     def __init__(
         self,
         *,
-        papers: PaperStore,
-        letters: Letters,
+        papers: DocumentStore,
+        letters: NotificationLettersPort,
         links: Links,
         templates: Templates,
         checking: Checking,
         packing: Packing,
-        handing: Handing,
+        handing: NotificationDispatch,
         releasing: Releasing,
         clock: Clock,
         events: Events,

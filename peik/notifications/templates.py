@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 
-from peik.core.documents import PaperStore
+from peik.core.documents import DocumentStore
 from peik.errors import NotFound
 from peik.notifications.model import (
     DEFAULT,
@@ -20,7 +20,7 @@ from peik.notifications.model import (
 
 
 class Templates:
-    def __init__(self, papers: PaperStore) -> None:
+    def __init__(self, papers: DocumentStore) -> None:
         self._papers = papers
 
     async def find(self, kind: str, language: str | None) -> Template | None:

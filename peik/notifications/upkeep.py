@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 
 from peik.clock import Clock
-from peik.core.documents import Filing, Paper, PaperStore
-from peik.erasure.model import Found, Gone, Person, names
+from peik.core.documents import DocumentStore, Filing, StoredDocument
+from peik.erasure.model import ErasedCounts, ErasedPerson, Found, names
 from peik.errors import Conflict
 from peik.notifications.model import (
     CODES,
@@ -38,7 +38,7 @@ LATE_MS = 25 * 3600 * 1000  # Telegram keeps what people write for a day: until 
 
 
 class Cleaning:
-    def __init__(self, papers: PaperStore, *, clock: Clock, keep_ms: int) -> None:
+    def __init__(self, papers: DocumentStore, *, clock: Clock, keep_ms: int) -> None:
         self._papers = papers
         self._clock = clock
         self._keep_ms = keep_ms
@@ -68,7 +68,7 @@ class Cleaning:
             if filings:
                 await self._papers.file(filings)
 
-    async def _each(self, shelf: str, is_old: Callable[[Paper], bool]) -> None:
+    async def _each(self, shelf: str, is_old: Callable[[StoredDocument], bool]) -> None:
         after: str | None = None
         while page := await self._papers.papers(shelf, after=after, limit=CLEAN_PAGE):
             after = page[-1].key
@@ -90,7 +90,7 @@ ERASE_PAGE = 500
 SHELVES = (USERS, CODES, TRIES, NOTICES, WAITING, PARCELS, KEYS, RATES, shelf_of(""))
 
 
-async def names_of(papers: PaperStore, user_id: int) -> frozenset[str]:
+async def names_of(papers: DocumentStore, user_id: int) -> frozenset[str]:
     """What the caller's own systems call the person behind a chat."""
     found: set[str] = set()
     after: str | None = None
@@ -101,7 +101,7 @@ async def names_of(papers: PaperStore, user_id: int) -> frozenset[str]:
     return frozenset(found)
 
 
-async def chat_of(papers: PaperStore, name: str) -> int | None:
+async def chat_of(papers: DocumentStore, name: str) -> int | None:
     """The private chat that a user is linked to."""
     if re.fullmatch(USER_PATTERN, name) is None:
         return None  # nobody can have it
@@ -113,10 +113,10 @@ async def chat_of(papers: PaperStore, name: str) -> int | None:
 class NotificationsPart:
     """The port `Part`."""
 
-    def __init__(self, papers: PaperStore) -> None:
+    def __init__(self, papers: DocumentStore) -> None:
         self._papers = papers
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         notices = await self._each(NOTICES, lambda paper: _notice(person, paper), is_dry=is_dry)
         notices += await self._each(PARCELS, lambda paper: _parcel(person, paper), is_dry=is_dry)
         users = await self._each(USERS, lambda paper: _user(person, paper), is_dry=is_dry)
@@ -127,16 +127,18 @@ class NotificationsPart:
             await self._clear_lists(person)
         return {"notifications": notices, "users": users}
 
-    async def _clear_lists(self, person: Person) -> None:
+    async def _clear_lists(self, person: ErasedPerson) -> None:
         """Where the ids of their notices lay: these went with the notices, but for what a crash left."""
         for shelf in await self._papers.shelves(shelf_of("")):
             if _is_recipient(person, shelf.removeprefix(shelf_of(""))):
                 while await self._papers.clear_shelf(shelf, limit=ERASE_PAGE) >= ERASE_PAGE:
                     pass
 
-    async def _each(self, shelf: str, judge: Callable[[Paper], list[Filing] | None], *, is_dry: bool) -> Gone:
+    async def _each(
+        self, shelf: str, judge: Callable[[StoredDocument], list[Filing] | None], *, is_dry: bool
+    ) -> ErasedCounts:
         """`judge` says what goes with a paper: None, it is no matter of this person's; nothing, it is in use just now."""
-        found = Gone()
+        found = ErasedCounts()
         after: str | None = None
         while page := await self._papers.papers(shelf, after=after, limit=ERASE_PAGE):
             after = page[-1].key
@@ -149,11 +151,11 @@ class NotificationsPart:
                         await self._papers.file(filings)
                 except Conflict:  # somebody changed it just now: the next look sees
                     filings = []
-                found += Gone(removed=1) if filings else Gone(left=1)
+                found += ErasedCounts(removed=1) if filings else ErasedCounts(left=1)
         return found
 
 
-def _notice(person: Person, paper: Paper) -> list[Filing] | None:
+def _notice(person: ErasedPerson, paper: StoredDocument) -> list[Filing] | None:
     notice = read(paper, Notice)
     request = notice.request
     is_theirs = person.is_called(request.user_id) or person.is_chat(request.chat_id)
@@ -162,13 +164,13 @@ def _notice(person: Person, paper: Paper) -> list[Filing] | None:
     return [*gone(notice), filed(WAITING, waiting_key(notice), None)]
 
 
-def _parcel(person: Person, paper: Paper) -> list[Filing] | None:
+def _parcel(person: ErasedPerson, paper: StoredDocument) -> list[Filing] | None:
     """It is about to be letters, which are looked at the next time."""
     parcel = read(paper, Parcel)
     return [] if person.is_called(parcel.user_id) or person.is_chat(parcel.chat_id) else None
 
 
-def _user(person: Person, paper: Paper) -> list[Filing] | None:
+def _user(person: ErasedPerson, paper: StoredDocument) -> list[Filing] | None:
     user = read(paper, User)
     is_linked = user.link is not None and user.link.chat_id == person.user_id
     if not is_linked and not person.is_called(user.user_id):
@@ -176,18 +178,18 @@ def _user(person: Person, paper: Paper) -> list[Filing] | None:
     return [filed(USERS, paper.key, None, paper.version)]
 
 
-def _code(person: Person, paper: Paper) -> list[Filing] | None:
+def _code(person: ErasedPerson, paper: StoredDocument) -> list[Filing] | None:
     code = read(paper, Code)
     is_theirs = person.is_called(code.user_id) or code.used_by == person.user_id
     return [filed(CODES, paper.key, None, paper.version)] if is_theirs else None
 
 
-def _keyed(person: Person, paper: Paper) -> list[Filing] | None:
+def _keyed(person: ErasedPerson, paper: StoredDocument) -> list[Filing] | None:
     is_theirs = _is_recipient(person, paper.key)
     return [filed(paper.shelf, paper.key, None, paper.version)] if is_theirs else None
 
 
-def _is_recipient(person: Person, key: str) -> bool:
+def _is_recipient(person: ErasedPerson, key: str) -> bool:
     """Keys are u/name, c/bot/chat, or bot/chat."""
     kind, _, rest = key.partition("/")
     if kind == "u":

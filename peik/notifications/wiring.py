@@ -5,19 +5,19 @@ from collections.abc import Sequence
 import msgspec
 
 from peik.clock import Clock, zone_of
-from peik.contacts.engine import Census
+from peik.contacts.engine import ContactCollector
 from peik.core.events import Events
 from peik.core.letter import Priority
 from peik.core.outcome import Delivered, judge
 from peik.errors import Conflict, Problem, StartError
 from peik.notifications.links import Links, Redeeming
 from peik.notifications.model import Parcel
-from peik.notifications.queue import Handing, Packing, Releasing
-from peik.notifications.service import Checking, NotificationsDesk, Terms
+from peik.notifications.queue import NotificationDispatch, Packing, Releasing
+from peik.notifications.service import Checking, NotificationService, NotificationTerms
 from peik.notifications.templates import Templates, load_outreach
 from peik.notifications.upkeep import Cleaning
 from peik.outbox.leases import Leases
-from peik.outbox.service import Call, Desk
+from peik.outbox.service import LetterCall, OutboxService
 from peik.outbox.store import LetterFilter, LetterView
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
@@ -34,18 +34,18 @@ FOUND_MAX = 1000
 class Notifying(msgspec.Struct, frozen=True, kw_only=True):
     """The desk for doors; who sees every chat, bot by bot; and who lets go what waited, under the lease of the chores."""
 
-    desk: NotificationsDesk
-    census: Census
+    desk: NotificationService
+    census: ContactCollector
     releasing: Releasing
 
 
-def terms_of(config: Config) -> Terms:
+def terms_of(config: Config) -> NotificationTerms:
     if config.notify_quiet is not None:
         try:
             zone_of(config.notify_quiet.tz)
         except Problem as problem:
             raise StartError(f"PEIK_NOTIFY_QUIET: {problem.detail}") from None
-    return Terms(
+    return NotificationTerms(
         rate_max=round(config.notify_rate * 3600),
         quiet=config.notify_quiet,
         keep_ms=int(config.keep_completed * 1000),
@@ -53,13 +53,13 @@ def terms_of(config: Config) -> Terms:
 
 
 def notifications_of(
-    terms: Terms,
+    terms: NotificationTerms,
     *,
     clock: Clock,
     settled: Clock,
     events: Events,
     store: AnyStore,
-    desk: Desk,
+    desk: OutboxService,
     routes: Routes,
     leases: Leases,
 ) -> Notifying:
@@ -68,7 +68,7 @@ def notifications_of(
     bots = OutreachBots(desk, routes)
     templates = Templates(papers)
     packing = Packing(papers, rate_max=terms.rate_max, quiet=terms.quiet)
-    handing = Handing(papers, letters)
+    handing = NotificationDispatch(papers, letters)
     releasing = Releasing(
         papers=papers,
         packing=packing,
@@ -77,7 +77,7 @@ def notifications_of(
         clock=clock,
         events=events,
     )
-    notifications = NotificationsDesk(
+    notifications = NotificationService(
         papers=papers,
         letters=letters,
         links=Links(papers=papers, bots=bots, clock=clock, events=events),
@@ -90,7 +90,7 @@ def notifications_of(
         events=events,
     )
     redeeming = Redeeming(papers=papers, letters=letters, templates=templates, texts=load_outreach(), events=events)
-    census = Census(
+    census = ContactCollector(
         store=store.inbox,
         contacts=store.contacts,
         events=events,
@@ -103,7 +103,7 @@ def notifications_of(
 class OutreachLetters:
     """The port `Letters` of notifications, through the desk."""
 
-    def __init__(self, desk: Desk, clock: Clock) -> None:
+    def __init__(self, desk: OutboxService, clock: Clock) -> None:
         self._desk = desk
         self._clock = clock
 
@@ -129,7 +129,7 @@ class OutreachLetters:
         params = msgspec.json.encode({"chat_id": chat_id, "text": text})
         await self._desk.accept(
             [
-                Call(
+                LetterCall(
                     bot_id=bot_id,
                     method="sendMessage",
                     params=params,
@@ -144,10 +144,10 @@ class OutreachLetters:
         return await self._desk.letters(letter_ids)
 
 
-def _calls(parcel: Parcel) -> list[Call]:
+def _calls(parcel: Parcel) -> list[LetterCall]:
     """All of one parcel come from one commit, so that either all or none of them are there."""
     return [
-        Call(
+        LetterCall(
             bot_id=parcel.bot_id,
             method=call.method,
             params=msgspec.json.encode(call.params),
@@ -164,7 +164,7 @@ def _calls(parcel: Parcel) -> list[Call]:
 class OutreachBots:
     """The port `Bots` of notifications."""
 
-    def __init__(self, desk: Desk, routes: Routes) -> None:
+    def __init__(self, desk: OutboxService, routes: Routes) -> None:
         self._desk = desk
         self._routes = routes
 

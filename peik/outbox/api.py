@@ -7,9 +7,9 @@ from starlette.responses import Response
 from peik.core.letter import State
 from peik.core.token import Token
 from peik.errors import BadInput
-from peik.inbox.service import InboxDesk
+from peik.inbox.service import InboxService
 from peik.outbox.answers import letter_view
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.outbox.store import NOW, BotRecord, Counted, LetterFilter
 from peik.outbox.views import bot_view, cause_view, chat_view, lane_view, wanted_of
 from peik.web.access import Access, Caller
@@ -70,7 +70,7 @@ class ChatBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LetterRoutes:
-    def __init__(self, desk: Desk, inbox: InboxDesk, access: Access) -> None:
+    def __init__(self, desk: OutboxService, inbox: InboxService, access: Access) -> None:
         self._desk = desk
         self._inbox = inbox
         self._access = access
@@ -290,7 +290,7 @@ class BotChange(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BotRoutes:
-    def __init__(self, desk: Desk, access: Access) -> None:
+    def __init__(self, desk: OutboxService, access: Access) -> None:
         self._desk = desk
         self._access = access
 
@@ -306,7 +306,7 @@ class BotRoutes:
         return json_response(bot_view(await change_bot(self._desk, bot_id, body)))
 
 
-async def change_bot(desk: Desk, bot_id: int, body: BotChange) -> BotRecord:
+async def change_bot(desk: OutboxService, bot_id: int, body: BotChange) -> BotRecord:
     """The same for every door that takes this body."""
     paused: str | msgspec.UnsetType | None = msgspec.UNSET
     if body.paused is not msgspec.UNSET:

@@ -23,7 +23,7 @@ _FILE_FIELD = {
 }
 
 
-class Enclosing:
+class Attachments:
     def __init__(self, bot_id: int, store: Store, spool: Spool, clock: Clock) -> None:
         self._bot_id = bot_id
         self._store = store

@@ -136,9 +136,9 @@ def _limits(bot: Document) -> "RenderableType":
     import msgspec
 
     from peik.cli.output import table
-    from peik.core.pace import Limits
+    from peik.core.pace import PaceLimits
 
-    usual = msgspec.structs.asdict(Limits())
+    usual = msgspec.structs.asdict(PaceLimits())
     own = bot["limits"]
     figures = usual | own if isinstance(own, dict) else usual
     rows = [(name.replace("_", "-"), figures[name], usual[name]) for name in usual if name != "is_on"]

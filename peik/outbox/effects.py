@@ -15,7 +15,7 @@ from peik.core.letter import Chat, Letter
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent, judge
 from peik.core.pace import Pace
 from peik.errors import StoreUnavailable
-from peik.outbox.attachments import Enclosing
+from peik.outbox.attachments import Attachments
 from peik.outbox.store import BotRecord, Store
 from peik.telegram.port import Request
 from peik.telegram.routes import Routes
@@ -147,7 +147,7 @@ WELCOME_S_MAX = 1800.0  # Telegram itself remembers a failed login for up to 30 
 WELCOME_TIMEOUT_S = 10.0
 
 
-class Consequences:
+class LetterEffects:
     """Applies them, and keeps the bot's own standing with Telegram: `bot.paused` says why nothing is sent."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Consequences:
         lanes: Lanes,
         pace: Pace,
         chats: ChatBook,
-        enclosing: Enclosing,
+        enclosing: Attachments,
         ring: Callable[[], None],
     ) -> None:
         self.bot = bot

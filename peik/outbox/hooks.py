@@ -21,7 +21,7 @@ from peik.core.events import Event, Events, HookDropped, HookFailed, HookTold, S
 from peik.errors import StoreUnavailable
 from peik.outbox.answers import letter_view, rfc3339
 from peik.outbox.store import Hook, HookDeferred, HookStore, LetterView, Posted, Poster
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # What a webhook message is: its type, its signature by the Standard Webhooks rules, and when to try again. Pure.
 
@@ -35,17 +35,17 @@ SCHEDULE_MS = (5 * _S, 30 * _S, 120 * _S, 600 * _S, 3600 * _S, 3 * 3600 * _S, 10
 GIVE_UP_MS = 3 * 24 * 3600 * _S
 
 
-class Verdict(enum.Enum):
+class HookVerdict(enum.Enum):
     DONE = "done"
     AGAIN = "again"
     STOP = "stop"
 
 
-def judge(status: int) -> Verdict:
+def judge(status: int) -> HookVerdict:
     """What an answer means; 0 is no answer. A redirect is not followed: it could lead where the address may not."""
     if 200 <= status < 300:
-        return Verdict.DONE
-    return Verdict.STOP if status == 410 else Verdict.AGAIN
+        return HookVerdict.DONE
+    return HookVerdict.STOP if status == 410 else HookVerdict.AGAIN
 
 
 def next_wait_ms(*, tries: int, began_at_ms: int, now_ms: int) -> int | None:
@@ -117,7 +117,7 @@ class Hooks:
         self._clock = clock
         self._settled = settled
         self._events = events
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._endpoints: dict[str, _Endpoint] = {}
         self._ready: dict[str, _Endpoint] = {}  # those for which something waits here
         self._in_hand: set[int] = set()
@@ -282,15 +282,15 @@ class Hooks:
         body = await self._body(hook)
         posted = await self._post(hook, body.encode())
         verdict = judge(posted.status)
-        endpoint.note(is_well=verdict is not Verdict.AGAIN)
+        endpoint.note(is_well=verdict is not HookVerdict.AGAIN)
         now_ms = self._clock.wall_ms()
         wait_ms = next_wait_ms(tries=hook.tries + 1, began_at_ms=hook.at_ms, now_ms=self._settled.wall_ms())
         why = f"it answered {posted.status}" if posted.status else posted.why
         told: Event
-        if verdict is Verdict.DONE:
+        if verdict is HookVerdict.DONE:
             told = HookTold(letter_id=hook.letter_id, endpoint=hook.endpoint, tries=hook.tries + 1)
             await self._settle([hook.id], [])
-        elif verdict is Verdict.STOP or wait_ms is None:
+        elif verdict is HookVerdict.STOP or wait_ms is None:
             told = HookDropped(letter_id=hook.letter_id, endpoint=hook.endpoint, tries=hook.tries + 1, why=why)
             await self._settle([hook.id], [])
         else:

@@ -8,7 +8,7 @@ from peik.clock import Clock
 from peik.core.events import Events, LeasesLetGo, LeasesLost, LeasesTaken, StoreFailed
 from peik.core.nodes import CHORES, Beat, NodeStore
 from peik.errors import StoreUnavailable
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 BEATS = 5  # in the time of a lease
 SAFE = 0.8  # of that time, from before the beat was sent: so long this node believes in its leases
@@ -58,8 +58,8 @@ class Leases:
         self._store = store
         self._clock = clock
         self._events = events
-        self._bell = Bell()
-        self._begin_bell = Bell()
+        self._bell = Wakeup()
+        self._begin_bell = Wakeup()
         self._held: dict[int, Lease] = {}
         self._to_begin: set[int] = set()
         self._leaving: dict[int, asyncio.Task[None]] = {}

@@ -18,7 +18,7 @@ from peik.core.lifecycle import UNCERTAIN
 from peik.core.trace import certainty, plain
 from peik.errors import BadInput, Problem
 from peik.inbox.answers import text_of
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import NOW, Counted, LetterFilter, LetterView, Tally
 from peik.outbox.views import after_ms, arrival_behind, ended_after_ms
 from peik.web.bodies import parse_id
@@ -200,7 +200,7 @@ class LetterPages:
             request, visitor, f"/admin/letters/{accepted.letter_id}", said="letters_sent", id=accepted.letter_id
         )
 
-    def _call(self, fields: Mapping[str, str], visitor: Visitor) -> Call:
+    def _call(self, fields: Mapping[str, str], visitor: Visitor) -> LetterCall:
         told = asked(fields, _NEW)
         bot = bot_asked(self._desk, visitor, told.get("bot_id"))
         params = fields.get("params", "").strip().encode() or _plain(told, fields.get("text", ""))
@@ -208,7 +208,7 @@ class LetterPages:
         # The form sent twice by a nervous hand is one letter; the same form with other words is another.
         content = f"{bot.bot_id}\0{method}\0".encode() + params
         digest = hashlib.blake2b(content, digest_size=12, key=fields.get("nonce", "").encode()[:64]).hexdigest()
-        return Call(
+        return LetterCall(
             bot_id=bot.bot_id,
             method=method,
             params=params,
@@ -344,7 +344,7 @@ class _Line(msgspec.Struct):
 _decode_history = msgspec.json.Decoder(list[_Line]).decode
 
 
-class LetterPage:
+class OneLetterPage:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._desk = board.peik.desk

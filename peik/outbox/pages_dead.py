@@ -10,8 +10,8 @@ from peik.admin.model import Role
 from peik.core.letter import State, cause_of
 from peik.errors import Conflict, NotFound
 from peik.inbox.pages import DeliveryLine, history_of
-from peik.inbox.store import ArrivalFilter, ArrivalView, Delivery
-from peik.jobs.model import Job
+from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView
+from peik.jobs.model import JobRecord
 from peik.jobs.store import JobFilter
 from peik.outbox.store import Cause, LetterFilter
 from peik.web.bodies import parse_id
@@ -42,10 +42,10 @@ class DeadJobs(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     ids: tuple[int, ...]
     newest_at_ms: int
-    lines: list["JobLine"]
+    lines: list["DeadJobLine"]
 
 
-class JobLine(msgspec.Struct, frozen=True, kw_only=True):
+class DeadJobLine(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     end: str
     run: int
@@ -54,7 +54,7 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
 
 
-_decode_runs = msgspec.json.Decoder(list[JobLine]).decode
+_decode_runs = msgspec.json.Decoder(list[DeadJobLine]).decode
 
 
 class DeadPages:
@@ -151,9 +151,9 @@ class DeadPages:
                 groups.append(_arrivals_of(consumer.bot_id, consumer.name, reason, dead))
         return sorted(groups, key=lambda group: -group.newest_at_ms)
 
-    async def _given_up(self, bot_id: int, consumer: str) -> dict[str, list[tuple[ArrivalView, Delivery]]]:
+    async def _given_up(self, bot_id: int, consumer: str) -> dict[str, list[tuple[ArrivalView, ArrivalDelivery]]]:
         wanted = ArrivalFilter(bot_id=bot_id, consumer=consumer, state=State.FAILED)
-        groups: dict[str, list[tuple[ArrivalView, Delivery]]] = {}
+        groups: dict[str, list[tuple[ArrivalView, ArrivalDelivery]]] = {}
         for view in await self._inbox.arrivals(wanted, before=None, limit=LOOKED_AT):
             for delivery in view.deliveries:
                 if delivery.consumer == consumer and delivery.state is State.FAILED:
@@ -183,7 +183,7 @@ class DeadPages:
         self._board.note(request, target=group[0][1].failed_reason, detail=f"{count} arrivals")
         return self._board.back(request, visitor, "/admin/dead/arrivals", said="dead_arrivals_cleared", count=count)
 
-    async def _group(self, request: Request, visitor: Visitor) -> Sequence[tuple[ArrivalView, Delivery]]:
+    async def _group(self, request: Request, visitor: Visitor) -> Sequence[tuple[ArrivalView, ArrivalDelivery]]:
         """Those that died of the same as one of them, and were there when it was looked at."""
         fields = await Fields.sent(request)
         bot = bot_seen(self._desk, visitor, fields.need("bot_id"))
@@ -207,7 +207,7 @@ class DeadPages:
             may_act=visitor.may(Role.OPERATOR),
         )
 
-    async def _failed_jobs(self) -> list[Job]:
+    async def _failed_jobs(self) -> list[JobRecord]:
         return await self._jobs.find(JobFilter(state=State.FAILED), limit=LOOKED_AT)
 
     async def retry_jobs(self, request: Request, visitor: Visitor) -> Response:
@@ -235,7 +235,9 @@ def _gone() -> Conflict:
     return Conflict(code="not_dead_now", detail="This is not as it was when you looked at it. Look again, and decide.")
 
 
-def _arrivals_of(bot_id: int, consumer: str, reason: str, dead: Sequence[tuple[ArrivalView, Delivery]]) -> DeadArrivals:
+def _arrivals_of(
+    bot_id: int, consumer: str, reason: str, dead: Sequence[tuple[ArrivalView, ArrivalDelivery]]
+) -> DeadArrivals:
     newest, delivery = dead[0]
     return DeadArrivals(
         bot_id=bot_id,
@@ -248,8 +250,8 @@ def _arrivals_of(bot_id: int, consumer: str, reason: str, dead: Sequence[tuple[A
     )
 
 
-def _jobs_of(jobs: Sequence[Job]) -> list[DeadJobs]:
-    groups: dict[tuple[str, str], list[Job]] = {}
+def _jobs_of(jobs: Sequence[JobRecord]) -> list[DeadJobs]:
+    groups: dict[tuple[str, str], list[JobRecord]] = {}
     for job in jobs:
         groups.setdefault((job.kind, cause_of(job.failed_reason)), []).append(job)
     return [

@@ -11,7 +11,7 @@ from peik.admin.model import Role
 from peik.core.call import chat_key
 from peik.core.letter import Chat
 from peik.core.missed import Policy
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from peik.errors import BadInput, NotFound
 from peik.monitoring.pages import nodes_of
@@ -113,7 +113,7 @@ def hold_ms(fields: Fields) -> int:
 
 
 INBOUND = ("polling", "webhook", "off")
-FIGURES = tuple(name for name in Limits.__struct_fields__ if name != "is_on")
+FIGURES = tuple(name for name in PaceLimits.__struct_fields__ if name != "is_on")
 
 
 class BotRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,7 +265,7 @@ def _fits(bot: BotRecord, text: str) -> bool:
     return text in (bot.username or "").lower() or text in str(bot.bot_id)
 
 
-def _limits(fields: Fields) -> Limits:
+def _limits(fields: Fields) -> PaceLimits:
     """Every figure has to be there: an empty field is a mistake rather than a wish."""
     given: dict[str, float | int] = {}
     for name in FIGURES:
@@ -274,8 +274,8 @@ def _limits(fields: Fields) -> Limits:
             raise BadInput(
                 code="bad_limits", detail=f"{name} is empty. Give every figure, or go back to the usual ones."
             )
-        is_whole = isinstance(getattr(Limits(), name), int)
+        is_whole = isinstance(getattr(PaceLimits(), name), int)
         if is_whole and not number.is_integer():
             raise BadInput(code="bad_limits", detail=f"{name} is a whole number.")
         given[name] = int(number) if is_whole else number
-    return msgspec.convert({**given, "is_on": fields.is_on("is_on")}, Limits)
+    return msgspec.convert({**given, "is_on": fields.is_on("is_on")}, PaceLimits)

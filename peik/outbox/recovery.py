@@ -20,7 +20,7 @@ from peik.outbox.store import Marked, Store
 Settling = tuple[Settlement, Letter, Settled]  # and what is told once it is stored
 
 
-class Step(msgspec.Struct, frozen=True):
+class TurnStep(msgspec.Struct, frozen=True):
     """What one turn gave to the store together."""
 
     settlements: Sequence[Settling]
@@ -29,7 +29,7 @@ class Step(msgspec.Struct, frozen=True):
     reclaimed: Sequence[Letter] = ()
 
 
-def going_on(step: Step) -> list[int]:
+def going_on(step: TurnStep) -> list[int]:
     """The letters of a step that wait on."""
     return [
         letter.id
@@ -95,7 +95,7 @@ STORE_RETRY_S = 1.0
 _CRASHED = Uncertain(why="Peik ended while it was in flight")
 
 
-class TakingUp:
+class OutboxRecovery:
     """What a sender does first, before it reads a lane."""
 
     def __init__(

@@ -13,18 +13,18 @@ from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import BACKOFF_MS_MAX, DELIVER, EXPIRED, Move, carried_on, end_unsent, settle
 from peik.core.numbering import Ages
-from peik.core.outcome import Delivered, Fault, Reply, Unsent, judge
-from peik.core.pace import NO_LIMITS, Limits, Pace
+from peik.core.outcome import Delivered, NetworkFault, Reply, Unsent, judge
+from peik.core.pace import NO_LIMITS, Pace, PaceLimits
 from peik.errors import StoreUnavailable
-from peik.outbox.attachments import Enclosing
-from peik.outbox.effects import SERVER_ERROR_S, ChatBook, Consequences
+from peik.outbox.attachments import Attachments
+from peik.outbox.effects import SERVER_ERROR_S, ChatBook, LetterEffects
 from peik.outbox.leases import Lease
-from peik.outbox.recovery import STORE_RETRY_S, Settling, Step, TakingUp, going_on, settled
+from peik.outbox.recovery import STORE_RETRY_S, OutboxRecovery, Settling, TurnStep, going_on, settled
 from peik.outbox.store import BotRecord, LetterView, Marked, Store
 from peik.outbox.window import Orphaned, Parked, Windows, resolve, why
 from peik.telegram.port import Enclosure, Request, Spool
 from peik.telegram.routes import Route, Routes
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 LATE_S = 0.5  # a store that takes longer than this must not make sends come closer together than the pace wants
 ENDED_PER_TURN_MAX = 512  # letters of a shut chat that may end in one turn, so that others are not kept waiting
@@ -37,12 +37,12 @@ _RANKS = tuple(range(RANKS))
 _INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
 _BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
 _STOPPING = Reply(
-    fault=Fault.NOT_TRIED, left=False, detail="this Peik is about to stop, or to leave the bot to another"
+    fault=NetworkFault.NOT_TRIED, left=False, detail="this Peik is about to stop, or to leave the bot to another"
 )
 _NEVER_LEFT = Unsent(why="the store did not say that it was marked")
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class SenderTerms(msgspec.Struct, frozen=True, kw_only=True):
     """How senders work; the same for all bots, except that a bot may have limits of its own."""
 
     in_flight_max: int = 64
@@ -63,7 +63,7 @@ class Sender:
         spool: Spool,
         clock: Clock,
         events: Events,
-        terms: Terms,
+        terms: SenderTerms,
     ) -> None:
         self.lease = lease
         self._bot_id = bot.bot_id
@@ -72,12 +72,12 @@ class Sender:
         self._clock = clock
         self._events = events
         self._terms = terms
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._lanes = Lanes(terms.room)
         self._chats = ChatBook(bot.bot_id, store)
-        self._enclosing = Enclosing(bot.bot_id, store, spool, clock)
+        self._enclosing = Attachments(bot.bot_id, store, spool, clock)
         self._windows = Windows(bot.bot_id, self._lanes, store, terms.room, clock=clock, ring=self._bell.ring)
-        self._consequences = Consequences(
+        self._consequences = LetterEffects(
             bot,
             store=store,
             routes=routes,
@@ -95,7 +95,7 @@ class Sender:
         self._reserved = 0  # places of letters that are not durable yet
         self.is_over = False
         self._replies: list[tuple[Letter, Reply, Route, float]] = []  # by which route, begun when
-        self._stored: list[tuple[Step, Marked]] = []
+        self._stored: list[tuple[TurnStep, Marked]] = []
         self._settlements: list[Settling] = []
         self._refused: list[Letter] = []  # whose marks did not take
         self._surprise: Exception | None = None  # what went wrong outside of a turn
@@ -177,7 +177,7 @@ class Sender:
         # At once: a turn of its own would come a round of the loop later. But it is the store that calls: what goes wrong
         # here must end this sender, as in a turn, so that the next one takes up what is marked.
         try:
-            self._send_marked(Step((), (letter,), reserved_at), None, self._clock.mono())
+            self._send_marked(TurnStep((), (letter,), reserved_at), None, self._clock.mono())
         except Exception as error:  # noqa: BLE001  it is raised by the next turn
             self._surprise = error
             self._bell.ring()
@@ -265,7 +265,7 @@ class Sender:
         self._bell.ring()
         await self._is_idle.wait()
 
-    def _limits(self, bot: BotRecord) -> Limits:
+    def _limits(self, bot: BotRecord) -> PaceLimits:
         return (bot.limits or bot.usual_limits) if self._terms.is_paced else NO_LIMITS
 
     # ---- the loop ----
@@ -281,7 +281,7 @@ class Sender:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._consequences.begin(group)
-            await TakingUp(
+            await OutboxRecovery(
                 self._bot_id,
                 self.lease,
                 store=self._store,
@@ -426,7 +426,7 @@ class Sender:
             ready = None
         if ready is not None:
             self._flying[ready.id] = ready
-            self._write(Step([], [ready], taken_at))
+            self._write(TurnStep([], [ready], taken_at))
         self._bell.ring()
 
     async def _prepared(self, letter: Letter) -> Letter | None:
@@ -466,9 +466,9 @@ class Sender:
             settlements, self._settlements = self._settlements, []
             reclaimed, self._refused = self._refused, []
         if settlements or marks or reclaimed:
-            self._write(Step(settlements, marks, now, reclaimed))
+            self._write(TurnStep(settlements, marks, now, reclaimed))
 
-    def _write(self, step: Step) -> None:
+    def _write(self, step: TurnStep) -> None:
         self._unstored += 1
         self._storing.update(going_on(step))
 
@@ -506,7 +506,7 @@ class Sender:
         if told:
             self._events.tell_all(told)
 
-    def _store_failed(self, step: Step, error: BaseException, now: float) -> None:
+    def _store_failed(self, step: TurnStep, error: BaseException, now: float) -> None:
         """Nothing of the step is stored: keep the settlements to store them later, and try no letter meanwhile."""
         if not isinstance(error, StoreUnavailable):
             raise error
@@ -522,7 +522,7 @@ class Sender:
 
     # ---- send ----
 
-    def _send_marked(self, step: Step, taken: Collection[int] | None, now: float) -> None:
+    def _send_marked(self, step: TurnStep, taken: Collection[int] | None, now: float) -> None:
         is_late = now - step.taken_at > LATE_S
         for letter in step.marks:
             if taken is not None and letter.id not in taken:
@@ -549,7 +549,7 @@ class Sender:
         if letter.enclosed:
             spoiled = self._enclosing.spoiled(letter)
             if spoiled is not None:
-                replied(Reply(fault=Fault.SPOILED, left=False, detail=spoiled))
+                replied(Reply(fault=NetworkFault.SPOILED, left=False, detail=spoiled))
                 return
             params, enclosures = self._enclosing.fill(letter)
         own_s = letter.timeout_ms / 1000

@@ -11,19 +11,19 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from peik.clock import Clock
-from peik.core.address import Reach, read_address
+from peik.core.address import AddressReach, read_address
 from peik.core.call import opened, read_call
 from peik.core.events import Accepted as AcceptedEvent
 from peik.core.events import Event, Events, Settled
 from peik.core.letter import Backoff, Chat, Draft, Enclosed, OnUncertain, Priority, State
 from peik.core.lifecycle import Move
-from peik.core.pace import ACCOUNT_LIMITS, Limits
+from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
 from peik.core.token import Token
 from peik.core.trace import current_trace
 from peik.errors import BadInput, InDoubt, NotFound, TooLarge
 from peik.gateway.guests import Guests
 from peik.outbox.store import (
-    Accepted,
+    AcceptedLetter,
     BotRecord,
     Cause,
     ChatRecord,
@@ -51,7 +51,7 @@ INBOUND = ("polling", "webhook", "off")
 MISSED = ("process", "notify", "both", "drop")
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class LetterCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call as a door hands it in: a method, its parameters as JSON, and the terms of its delivery."""
 
     method: str
@@ -117,7 +117,7 @@ async def keep_files(files: Iterable[Awaitable[Enclosed]], blobs: Blobs) -> tupl
     return tuple(kept)
 
 
-class Desk:
+class OutboxService:
     def __init__(
         self,
         *,
@@ -163,7 +163,7 @@ class Desk:
 
     # ---- letters ----
 
-    async def accept(self, calls: Sequence[Call]) -> list[Accepted]:
+    async def accept(self, calls: Sequence[LetterCall]) -> list[AcceptedLetter]:
         """Make calls durable, all or none. When this returns, each will be delivered or its failure will be seen."""
         if not calls:
             raise BadInput(code="empty_batch", detail="There is no letter in the batch.")
@@ -188,8 +188,8 @@ class Desk:
         return accepted
 
     async def accept_with_files(
-        self, enclosed: tuple[Enclosed, ...], call: Callable[[tuple[Enclosed, ...]], Call], *, blobs: Blobs
-    ) -> Accepted:
+        self, enclosed: tuple[Enclosed, ...], call: Callable[[tuple[Enclosed, ...]], LetterCall], *, blobs: Blobs
+    ) -> AcceptedLetter:
         """Make a call with files of the spool durable. They are removed only if no letter can be there to need them."""
         try:
             (accepted,) = await self.accept([call(enclosed)])
@@ -202,7 +202,7 @@ class Desk:
             _remove(enclosed, blobs)
         return accepted
 
-    def _drafts(self, calls: Sequence[Call], at_ms: int) -> list[Draft]:
+    def _drafts(self, calls: Sequence[LetterCall], at_ms: int) -> list[Draft]:
         drafts: list[Draft] = []
         try:
             for call in calls:
@@ -213,7 +213,7 @@ class Desk:
             raise BadInput(code=problem.code, detail=f"Letter {len(drafts)} of the batch: {problem.detail}") from None
         return drafts
 
-    def _draft(self, call: Call, at_ms: int) -> Draft:
+    def _draft(self, call: LetterCall, at_ms: int) -> Draft:
         bot_id = self.bot(call.bot_id).bot_id
         reading = read_call(call.method, call.params)
         rank = _rank(call.priority)
@@ -237,7 +237,7 @@ class Desk:
         )
         return plain if _has_usual_terms(call) else self._with_terms(plain, call, at_ms)
 
-    def _with_terms(self, plain: Draft, call: Call, at_ms: int) -> Draft:
+    def _with_terms(self, plain: Draft, call: LetterCall, at_ms: int) -> Draft:
         _check_terms(call, at_ms)
         labels = _labels(call.metadata)
         return msgspec.structs.replace(
@@ -262,7 +262,7 @@ class Desk:
     def _hook(self, hook: int | str | None) -> int | str | None:
         if not isinstance(hook, str):
             return hook
-        return read_address(hook, reach=Reach.private(self._defaults.hooks_may_be_private))
+        return read_address(hook, reach=AddressReach.private(self._defaults.hooks_may_be_private))
 
     async def _check_references(self, drafts: Sequence[Draft]) -> None:
         for draft in drafts:
@@ -296,7 +296,7 @@ class Desk:
             finally:
                 self._forget(letter_id, ended)
 
-    async def outcome(self, accepted: Accepted, call: Call, timeout_s: float) -> LetterView:
+    async def outcome(self, accepted: AcceptedLetter, call: LetterCall, timeout_s: float) -> LetterView:
         """What became of a call, as `wait` gives it. The key of a repeat outlives its letter: one that was cleared away since is
         shown as far as it is known, which is how it ended."""
         try:
@@ -306,7 +306,7 @@ class Desk:
                 raise
         return self._cleared(accepted, call)
 
-    def _cleared(self, accepted: Accepted, call: Call) -> LetterView:
+    def _cleared(self, accepted: AcceptedLetter, call: LetterCall) -> LetterView:
         at_ms = self._clock.wall_ms()
         draft = self._draft(call, at_ms)
         return LetterView(
@@ -629,7 +629,7 @@ class Desk:
         *,
         token: Token | None = None,
         paused: str | msgspec.UnsetType | None = msgspec.UNSET,
-        limits: Limits | Mapping[str, float] | msgspec.UnsetType | None = msgspec.UNSET,
+        limits: PaceLimits | Mapping[str, float] | msgspec.UnsetType | None = msgspec.UNSET,
         inbound: str | None = None,
         missed: str | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> BotRecord:
@@ -644,7 +644,7 @@ class Desk:
         record: BotRecord,
         token: Token | None,
         paused: str | msgspec.UnsetType | None,
-        limits: Limits | Mapping[str, float] | msgspec.UnsetType | None,
+        limits: PaceLimits | Mapping[str, float] | msgspec.UnsetType | None,
         inbound: str | None,
         missed: str | msgspec.UnsetType | None,
     ) -> BotRecord:
@@ -708,7 +708,7 @@ def _rank(priority: int) -> int:
     return rank
 
 
-def _traced(drafts: Sequence[Draft], accepted: Sequence[Accepted]) -> tuple[tuple[int, str], ...]:
+def _traced(drafts: Sequence[Draft], accepted: Sequence[AcceptedLetter]) -> tuple[tuple[int, str], ...]:
     # In two steps: most letters answer nothing, and then there is nothing to pair.
     if not any(draft.trace for draft in drafts):
         return ()
@@ -723,7 +723,7 @@ def _may_be_open(wanted: LetterFilter) -> bool:
     return wanted.state in (None, State.WAITING, State.DELAYED)
 
 
-def _has_usual_terms(call: Call) -> bool:
+def _has_usual_terms(call: LetterCall) -> bool:
     """Most calls: nothing but a method, parameters and perhaps a priority."""
     return (
         call.attempts is None
@@ -740,10 +740,10 @@ def _has_usual_terms(call: Call) -> bool:
     )
 
 
-def _changed_limits(record: BotRecord, limits: Limits | Mapping[str, float] | None) -> Limits | None:
+def _changed_limits(record: BotRecord, limits: PaceLimits | Mapping[str, float] | None) -> PaceLimits | None:
     if limits is None:
         return ACCOUNT_LIMITS if record.token.is_account else None
-    if not isinstance(limits, Limits):
+    if not isinstance(limits, PaceLimits):
         limits = msgspec.structs.replace(record.limits or record.usual_limits, **limits)
     figures = msgspec.structs.asdict(limits)
     if any(not 0 < figures[name] <= LIMIT_MAX for name in figures if name != "is_on"):
@@ -770,12 +770,12 @@ def _settled(view: LetterView, move: Move) -> Settled:
     )
 
 
-def _is_too_late(call: Call, at_ms: int) -> bool:
+def _is_too_late(call: LetterCall, at_ms: int) -> bool:
     """Under a key the store decides: whoever asks again after an answer was lost must hear what became of the first."""
     return call.expires_at_ms is not None and call.expires_at_ms <= at_ms
 
 
-def _check_terms(call: Call, at_ms: int) -> None:
+def _check_terms(call: LetterCall, at_ms: int) -> None:
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
         ("attempts", call.attempts, 1, ATTEMPTS_MAX),
         ("backoff_ms", call.backoff_ms, 0, BACKOFF_MS_LIMIT),
@@ -811,7 +811,7 @@ def _written(value: object) -> object:
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
-def _digest(call: Call, method: str) -> str:
+def _digest(call: LetterCall, method: str) -> str:
     """Equal for the same call, whatever the order and the encoding of its parameters."""
     given = msgspec.json.decode(call.params, type=dict[str, object])
     params = msgspec.json.encode({name: _written(value) for name, value in given.items()}, order="sorted").decode()

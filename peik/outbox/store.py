@@ -8,11 +8,11 @@ import msgspec
 from peik.admin.model import Key
 from peik.core.letter import Chat, Draft, LaneKey, Letter, OnUncertain, State
 from peik.core.lifecycle import Settlement
-from peik.core.pace import ACCOUNT_LIMITS, Limits
+from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
 from peik.core.token import Token
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AcceptedLetter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call that is durable now. `is_repeat`: the same idempotency key had been accepted before."""
 
     letter_id: int
@@ -43,7 +43,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundInFlight(msgspec.Struct, frozen=True, kw_only=True):
     """The front of one lane, and whether the store holds more of it."""
 
     letters: list[Letter]
@@ -53,7 +53,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """A look at lanes in the order of their keys, beginning after a given one. `last` None: the end was reached."""
 
-    lanes: dict[LaneKey, Found]
+    lanes: dict[LaneKey, FoundInFlight]
     last: LaneKey | None
 
 
@@ -93,15 +93,15 @@ class BotRecord(msgspec.Struct, frozen=True, kw_only=True):
     username: str | None = None
     inbound: str = "off"
     paused: str | None = None
-    limits: Limits | None = None
+    limits: PaceLimits | None = None
     missed: str | None = None  # what becomes of messages that waited through an outage; None: as the settings say
     me: str | None = None  # what Telegram last answered to getMe, as JSON
     created_at_ms: int = 0
 
     @property
-    def usual_limits(self) -> Limits:
+    def usual_limits(self) -> PaceLimits:
         """What goes for it as long as nobody says otherwise: a person's account is slower than a bot."""
-        return ACCOUNT_LIMITS if self.token.is_account else Limits()
+        return ACCOUNT_LIMITS if self.token.is_account else PaceLimits()
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +184,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
+class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A try of the last minute, for the pace after a restart."""
 
     chat: Chat
@@ -246,7 +246,9 @@ class Store(Protocol):
     # letters in
     marks_at_once: bool  # whether it takes an express: only where a commit that failed is certainly undone
 
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+    async def accept(
+        self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None
+    ) -> list[AcceptedLetter]:
         """All of them in one commit, or none. Raises Conflict if an idempotency key was used with another body, BadInput
         for one that is too late and no repeat. An `express` is for one plain draft; it hears of the letter instead of the
         listener."""
@@ -271,9 +273,9 @@ class Store(Protocol):
 
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep: ...
 
-    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]: ...
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, FoundInFlight]: ...
 
-    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]: ...
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[SentMessage]: ...
 
     async def park(self, letter: Letter) -> None:
         """Set a letter apart until the one that it refers to has ended."""

@@ -9,7 +9,7 @@ from peik.core.letter import State
 from peik.core.lifecycle import EXPIRED, Move
 from peik.errors import StoreUnavailable
 from peik.outbox.store import LetterView, Retention, Store
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 PAGE = 1000
 LOOK_S_MAX = 60.0  # look again at the latest after so long, whatever the store said
@@ -34,7 +34,7 @@ class Timekeeper:
         self._events = events
         self._retention = retention
         self._remove_blobs = remove_blobs
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._look_at_ms = 0
         self._task: asyncio.Task[None] | None = None
 

@@ -6,10 +6,10 @@ import msgspec
 
 from peik.core.arrival import Arrival
 from peik.core.trace import arrival_in, certainty, message_ids_in, trace_of
-from peik.inbox.service import InboxDesk
+from peik.inbox.service import InboxService
 from peik.inbox.store import ArrivalFilter, ArrivalView
 from peik.outbox.answers import rfc3339
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord, Cause, ChatRecord, LaneView, LetterFilter, LetterView, Tally
 from peik.telegram.routes import RouteStatus
 
@@ -99,7 +99,7 @@ BEFORE_MS_MAX = 7 * 24 * 3600 * 1000  # an answer to another chat is looked for 
 SKEW_MS = 60_000  # the clock of the node that took the update in may be ahead of the one that took the letter
 
 
-class Answers(msgspec.Struct, frozen=True, kw_only=True):
+class TraceAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """The letters that answer an arrival, the oldest first. `is_cut`: there may be more."""
 
     letters: tuple[LetterView, ...]
@@ -113,12 +113,12 @@ def wanted_of(arrival: Arrival) -> LetterFilter:
     )
 
 
-async def answers_to(desk: Desk, wanted: LetterFilter) -> Answers:
+async def answers_to(desk: OutboxService, wanted: LetterFilter) -> TraceAnswers:
     page = await desk.page(wanted, before=None, limit=ANSWERS_MAX)
-    return Answers(letters=tuple(reversed(page.letters)), is_cut=page.cursor is not None)
+    return TraceAnswers(letters=tuple(reversed(page.letters)), is_cut=page.cursor is not None)
 
 
-async def arrival_behind(inbox: InboxDesk, letter: LetterView) -> ArrivalView | None:
+async def arrival_behind(inbox: InboxService, letter: LetterView) -> ArrivalView | None:
     """The arrival that a letter answers, if it is (still) here."""
     named = None if letter.trace is None else arrival_in(letter.trace)
     if named is None:

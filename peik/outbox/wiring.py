@@ -7,10 +7,10 @@ from typing import Protocol
 
 import msgspec
 
-from peik.accounts.client import Line
+from peik.accounts.client import AccountLine
 from peik.accounts.events import SessionUp
 from peik.accounts.letters import AccountCarrier
-from peik.app.context import Ground
+from peik.app.context import Context
 from peik.archive.store import Session
 from peik.clock import Clock
 from peik.core.events import Event, Events
@@ -22,8 +22,8 @@ from peik.gateway.guests import Guests
 from peik.outbox.courier import Courier
 from peik.outbox.hooks import Hooks
 from peik.outbox.leases import Lease, Leases
-from peik.outbox.sender import Sender, Terms
-from peik.outbox.service import Defaults, Desk
+from peik.outbox.sender import Sender, SenderTerms
+from peik.outbox.service import Defaults, OutboxService
 from peik.outbox.store import BotRecord, Poster, Retention
 from peik.outbox.timekeeper import Timekeeper
 from peik.settings.config import Config
@@ -39,7 +39,7 @@ class LeaseRights:
     """The port `Rights`: a session runs where its account's letters are sent from. One whose account is not known yet belongs
     to the node with the chores, which also enlists accounts."""
 
-    def __init__(self, desk: Desk, leases: Leases, accounts: "LetterAccounts") -> None:
+    def __init__(self, desk: OutboxService, leases: Leases, accounts: "LetterAccounts") -> None:
         self._desk = desk
         self._leases = leases
         self._accounts = accounts
@@ -60,7 +60,7 @@ class LeaseRights:
 class LetterAccounts:
     """The port `Accounts` of the sessions' desk."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: OutboxService) -> None:
         self._desk = desk
 
     async def add(self, user_id: int, username: str | None) -> None:
@@ -82,7 +82,7 @@ class AccountWays:
 
     def __init__(
         self,
-        line_of: Callable[[int], Line | None],
+        line_of: Callable[[int], AccountLine | None],
         *,
         clock: Clock,
         chance: random.Random,
@@ -147,14 +147,14 @@ class Outbox(msgspec.Struct, frozen=True, kw_only=True):
     routes: Routes
     ways: AccountWays
     courier: Courier
-    hands: "Hands"
-    desk: Desk
+    hands: "BotWorkers"
+    desk: OutboxService
     timekeeper: Timekeeper
     hooks: Hooks
 
 
 def outbox_of(
-    ground: Ground, carriers: Sequence[Carrier], poster: Poster, *, line_of: Callable[[int], Line | None]
+    ground: Context, carriers: Sequence[Carrier], poster: Poster, *, line_of: Callable[[int], AccountLine | None]
 ) -> Outbox:
     """`line_of`: the connection of an account, by its user id."""
     config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
@@ -164,8 +164,8 @@ def outbox_of(
     ways = AccountWays(line_of, clock=clock, chance=ground.chance, events=events, trial_s=config.route_trial)
     courier = _courier(ground, leases, routes, ways)
     store.listen(courier)
-    hands = Hands(courier, leases)
-    desk = Desk(
+    hands = BotWorkers(courier, leases)
+    desk = OutboxService(
         store=store,
         engine=hands,
         clock=clock,
@@ -186,7 +186,7 @@ def outbox_of(
     )
 
 
-def _timekeeper(ground: Ground) -> Timekeeper:
+def _timekeeper(ground: Context) -> Timekeeper:
     config = ground.config
     retention = Retention(
         completed_ms=int(config.keep_completed * 1000),
@@ -203,9 +203,9 @@ def _timekeeper(ground: Ground) -> Timekeeper:
     )
 
 
-def _courier(ground: Ground, leases: Leases, routes: Routes, ways: AccountWays) -> Courier:
+def _courier(ground: Context, leases: Leases, routes: Routes, ways: AccountWays) -> Courier:
     config, clock, events = ground.config, ground.clock, ground.events
-    terms = Terms(
+    terms = SenderTerms(
         in_flight_max=config.in_flight,
         timeout_s=config.timeout,
         upload_timeout_s=config.upload_timeout,
@@ -238,7 +238,7 @@ def tokens_of(config: Config) -> list[Token]:
         raise StartError(f"BOT_TOKEN or PEIK_BOT_TOKENS: {problem.detail}") from None
 
 
-class Hand(Protocol):
+class BotWorker(Protocol):
     """Somebody who acts for bots."""
 
     def add(self, bot: BotRecord) -> None: ...
@@ -246,13 +246,13 @@ class Hand(Protocol):
     def remove(self, bot_id: int) -> None: ...
 
 
-class Hands:
+class BotWorkers:
     """The desk's engine: what it says of bots goes to everybody who acts for them, and the rest to the courier."""
 
     def __init__(self, courier: Courier, leases: Leases) -> None:
         self._courier = courier
         self._leases = leases
-        self._all: list[Hand] = [courier]
+        self._all: list[BotWorker] = [courier]
         self.chat_of = courier.chat_of
         self.express = courier.express
         self.why = courier.why
@@ -260,7 +260,7 @@ class Hands:
         self.open_chat = courier.open_chat
         self.hold_chat = courier.hold_chat
 
-    def join(self, hand: Hand) -> None:
+    def join(self, hand: BotWorker) -> None:
         self._all.append(hand)
 
     def add(self, bot: BotRecord) -> None:

@@ -6,17 +6,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.secrets.service import Custodian, Settled, Standing
+from peik.secrets.service import Custodian, SealedCounts, SecretsStanding
 from peik.web.access import Access
 from peik.web.openapi import Json, Operation, shape
 from peik.web.responses import Route, json_response
 
 if TYPE_CHECKING:
-    from peik.accounts.service import SessionsDesk
+    from peik.accounts.service import AccountService
 
 
 class SecretRoutes:
-    def __init__(self, custodian: Custodian, sessions: "SessionsDesk | None", access: Access) -> None:
+    def __init__(self, custodian: Custodian, sessions: "AccountService | None", access: Access) -> None:
         self._custodian = custodian
         self._sessions = sessions
         self._access = access
@@ -42,11 +42,11 @@ class SecretRoutes:
         return json_response({**settled_view(done), "accounts": accounts})
 
 
-def standing_view(standing: Standing) -> dict[str, object]:
+def standing_view(standing: SecretsStanding) -> dict[str, object]:
     return {**msgspec.to_builtins(standing), "advice": standing.advice}
 
 
-def settled_view(settled: Settled) -> dict[str, object]:
+def settled_view(settled: SealedCounts) -> dict[str, object]:
     return {"sealed": settled.sealed, "renewed": settled.renewed, "left": settled.left}
 
 

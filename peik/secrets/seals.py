@@ -188,7 +188,7 @@ def _context(place: str) -> str:
 # ---- what a store does for whoever seals what is plain, and seals anew ----
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptSecret(msgspec.Struct, frozen=True, kw_only=True):
     """A text as it lies in the store, sealed or not."""
 
     place: str
@@ -198,7 +198,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return f"Kept({self.place})"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class SealChange(msgspec.Struct, frozen=True, kw_only=True):
     """Of a text that must still be `before`. Among `secret:…` places None stands for one that is not there."""
 
     place: str
@@ -210,10 +210,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealStore(Protocol):
-    async def kept(self) -> list[Kept]:
+    async def kept(self) -> list[KeptSecret]:
         """Every text that may be sealed, as it is stored."""
 
-    async def change(self, changes: Sequence[Change]) -> int:
+    async def change(self, changes: Sequence[SealChange]) -> int:
         """In one commit. How many were made: one whose text is not as expected any more is left out."""
 
     async def is_ours(self) -> bool:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events, SecretsNotice
 from peik.core.nodes import NodeStore
 from peik.core.token import Token
 from peik.errors import BadInput, Conflict, NotFound, Problem, StartError, StoreUnavailable, described
 from peik.secrets.seals import (
-    Change,
-    Kept,
+    KeptSecret,
+    SealChange,
     Seals,
     SealStore,
     bot_of,
@@ -36,7 +36,7 @@ _AT_ONCE = 100  # secrets of no bot in one commit
 _DIFFERENT = 8  # times that others changed what we were about to seal; then somebody works against us
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class SecretsStanding(msgspec.Struct, frozen=True, kw_only=True):
     """How many secrets lie in the store, and how. It takes no key to see that."""
 
     has_key: bool
@@ -59,21 +59,21 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.is_scrubbed else "Start Peik again: it wipes what is left of the old texts out of the file."
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class SealedCounts(msgspec.Struct, frozen=True, kw_only=True):
     sealed: int = 0  # that were plain
     renewed: int = 0  # that were sealed with an older key
     opened: int = 0
     left: str | None = None  # what is left of the old texts, in a sentence
 
 
-async def standing(store: SealStore, seals: Seals) -> Standing:
+async def standing(store: SealStore, seals: Seals) -> SecretsStanding:
     """Raises StartError if our key cannot be used."""
     kept = await store.kept()
     ids = seals.key_ids
     ours = [one for one in kept if one.place not in _OWN]
     sealed_with = [key_id_of(one.text) for one in kept if is_sealed(one.text)]
     counted = [sum(key == wanted for key in sealed_with) for wanted in ids]
-    return Standing(
+    return SecretsStanding(
         has_key=seals.has_key,
         plain=sum(not is_sealed(one.text) for one in ours),
         sealed=counted[0] if counted else 0,
@@ -104,7 +104,7 @@ async def follow(store: SealStore, seals: Seals) -> None:
             seals.use(key_id_of(one.text))
 
 
-async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rewrite: bool = False) -> Settled:
+async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rewrite: bool = False) -> SealedCounts:
     """Seal everything with the key of the store; if it `renews`, that is from now on the first of our keys. May be repeated, and
     interrupted. Until it is renewed a new key seals nothing: nodes that do not have it yet could not read that.
 
@@ -116,9 +116,9 @@ async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rew
         seals.open(check.text, place=CHECK)
     seals.use(seals.key_ids[0] if renews or check is None else key_id_of(check.text))
     if check is None:
-        await store.change([Change(place=CHECK, before=None, after=seals.seal("sealed", place=CHECK))])
+        await store.change([SealChange(place=CHECK, before=None, after=seals.seal("sealed", place=CHECK))])
 
-    def after(one: Kept) -> str | None:
+    def after(one: KeptSecret) -> str | None:
         if not is_sealed(one.text):
             return seals.seal(one.text, place=one.place)
         opened = seals.open(one.text, place=one.place)
@@ -126,12 +126,12 @@ async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rew
 
     done = await _replace(store, after)
     left = await _scrub(store, seals, may_rewrite=may_rewrite)
-    return Settled(
+    return SealedCounts(
         sealed=sum(not is_sealed(one.text) for one in done), renewed=sum(is_sealed(one.text) for one in done), left=left
     )
 
 
-async def unseal(store: SealStore, seals: Seals) -> Settled:
+async def unseal(store: SealStore, seals: Seals) -> SealedCounts:
     """Store everything as plain text again. Whoever starts with a key seals it again."""
     if not seals.has_key:
         raise BadInput(
@@ -140,8 +140,8 @@ async def unseal(store: SealStore, seals: Seals) -> Settled:
     done = await _replace(store, lambda one: seals.open(one.text, place=one.place) if is_sealed(one.text) else None)
     kept = {one.place: one.text for one in await store.kept() if one.place in _OWN}
     # Only now: while something is still sealed, a node without the key must know.
-    await store.change([Change(place=place, before=text, after=None) for place, text in kept.items()])
-    return Settled(opened=len(done))
+    await store.change([SealChange(place=place, before=text, after=None) for place, text in kept.items()])
+    return SealedCounts(opened=len(done))
 
 
 async def mend(store: SealStore, seals: Seals, token: Token) -> None:
@@ -149,16 +149,16 @@ async def mend(store: SealStore, seals: Seals, token: Token) -> None:
     place = place_of_bot(token.bot_id)
     for one in await store.kept():
         if one.place == place:
-            change = Change(place=place, before=one.text, after=seals.seal(token.reveal(), place=place))
+            change = SealChange(place=place, before=one.text, after=seals.seal(token.reveal(), place=place))
             if not await store.change([change]):
                 raise Conflict(code="bot_changed", detail=f"Bot {token.bot_id} was changed meanwhile. Look again.")
             return
     raise NotFound(code="unknown_bot", detail=f"Bot {token.bot_id} is not known here. Add it: peik bots add")
 
 
-async def _replace(store: SealStore, after: Callable[[Kept], str | None]) -> list[Kept]:
+async def _replace(store: SealStore, after: Callable[[KeptSecret], str | None]) -> list[KeptSecret]:
     """Texts as they were that were replaced, one commit for each bot. What somebody else changes meanwhile is looked at again."""
-    done: list[Kept] = []
+    done: list[KeptSecret] = []
     for _ in range(_DIFFERENT):
         kept = await store.kept()
         new = {one.place: text for one in kept if one.place != OWED and (text := after(one)) is not None}
@@ -166,9 +166,11 @@ async def _replace(store: SealStore, after: Callable[[Kept], str | None]) -> lis
         if not wanted:
             return done
         if all(one.place != OWED for one in kept):
-            await store.change([Change(place=OWED, before=None, after="owed")])
+            await store.change([SealChange(place=OWED, before=None, after="owed")])
         for group in _by_bot(wanted):
-            made = await store.change([Change(place=one.place, before=one.text, after=new[one.place]) for one in group])
+            made = await store.change(
+                [SealChange(place=one.place, before=one.text, after=new[one.place]) for one in group]
+            )
             done += group if made == len(group) else []
     raise StoreUnavailable(
         code="secrets_change",
@@ -176,9 +178,9 @@ async def _replace(store: SealStore, after: Callable[[Kept], str | None]) -> lis
     )
 
 
-def _by_bot(kept: Sequence[Kept]) -> Iterable[list[Kept]]:
+def _by_bot(kept: Sequence[KeptSecret]) -> Iterable[list[KeptSecret]]:
     """What is of one bot together; then the rest, with the sign that the store is sealed at the very end."""
-    groups: dict[int, list[Kept]] = {}
+    groups: dict[int, list[KeptSecret]] = {}
     others = []
     for one in kept:
         bot_id = bot_of(one.place)
@@ -204,7 +206,7 @@ async def _scrub(store: SealStore, seals: Seals, *, may_rewrite: bool) -> str | 
     traces = plain + [one for one in older if one.split(":")[1] not in in_use]
     left = await store.scrub(traces, may_rewrite=may_rewrite)
     if left is None:
-        await store.change([Change(place=OWED, before=owed.text, after=None)])
+        await store.change([SealChange(place=OWED, before=owed.text, after=None)])
     return left
 
 
@@ -231,7 +233,7 @@ class Custodian:
         store: SealStore,
         seals: Seals,
         *,
-        papers: PaperStore,
+        papers: DocumentStore,
         nodes: NodeStore,
         clock: Clock,
         events: Events,
@@ -293,10 +295,10 @@ class Custodian:
         if self._seals.has_key:
             await follow(self._store, self._seals)
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> SecretsStanding:
         return await standing(self._store, self._seals)
 
-    async def rotate(self) -> Settled:
+    async def rotate(self) -> SealedCounts:
         """Seal everything with the first key, while letters go on. Raises Conflict if a node does not have it."""
         if not self._seals.has_key:
             raise BadInput(
@@ -310,7 +312,7 @@ class Custodian:
         self._waits_for = ()
         return await self._settle(renews=True, may_rewrite=False)
 
-    async def _settle(self, *, renews: bool, may_rewrite: bool) -> Settled:
+    async def _settle(self, *, renews: bool, may_rewrite: bool) -> SealedCounts:
         done = await settle(self._store, self._seals, renews=renews, may_rewrite=may_rewrite)
         if done.sealed or done.renewed:
             self._tell(f"Secrets in the store: {done.sealed} sealed, {done.renewed} sealed anew with the new key.")

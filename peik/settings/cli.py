@@ -12,7 +12,7 @@ from peik.cli.command import Visit, tell
 from peik.errors import StartError
 from peik.inbox.texts import built_in
 from peik.settings.config import Config, find, load, read, shown_address
-from peik.settings.table import REDIS, SETTINGS, Group, Setting
+from peik.settings.table import REDIS, SETTINGS, Setting, SettingGroup
 
 # `.env.example` and `.env.production`: every setting with its meaning and default, made from the one table of
 # settings.
@@ -110,7 +110,7 @@ def env_production() -> str:
 
 
 def grouped(settings: Iterable[Setting] = SETTINGS) -> list[Setting]:
-    return sorted(settings, key=lambda setting: list(Group).index(setting.group))
+    return sorted(settings, key=lambda setting: list(SettingGroup).index(setting.group))
 
 
 def _by_group(settings: Iterable[Setting]) -> Iterator[str]:
@@ -223,7 +223,7 @@ def with_settings(run: Callable[[Config], int]) -> Callable[..., None]:
     def command(**flags: str | None) -> None:
         raise typer.Exit(run(load({name: value for name, value in flags.items() if value is not None})))
 
-    served = [setting for setting in grouped() if setting.group is not Group.CLIENT]
+    served = [setting for setting in grouped() if setting.group is not SettingGroup.CLIENT]
     signature = inspect.Signature([_flag(setting) for setting in served])
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}

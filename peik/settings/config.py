@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from peik.core.address import Reach
+from peik.core.address import AddressReach
 from peik.core.quiet import Quiet
 from peik.core.rate import Rate
 from peik.errors import StartError
@@ -145,12 +145,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError:
             return self.host != "localhost"
 
-    def pushes_reach(self, *, is_guest: bool) -> Reach:
+    def pushes_reach(self, *, is_guest: bool) -> AddressReach:
         """Whereto updates of a bot may be pushed. A guest may be a stranger's, wherever Peik listens."""
         if self.pushes_allow_private is not None:
-            return Reach.private(self.pushes_allow_private)
+            return AddressReach.private(self.pushes_allow_private)
         is_refused = is_guest or (self.is_beyond_this_machine and self.gateway_open)
-        return Reach.PUBLIC if is_refused else Reach.INSIDE
+        return AddressReach.PUBLIC if is_refused else AddressReach.INSIDE
 
     @property
     def secret_keys(self) -> str | None:
@@ -191,7 +191,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return [token.strip() for token in (self.bot_tokens or "").split(",") if token.strip()]
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class GivenSetting(msgspec.Struct, frozen=True, kw_only=True):
     """The text of a setting before it is read, and where it was found. The text of a secret is a secret."""
 
     text: str | None
@@ -216,7 +216,7 @@ def find(
     *,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
-) -> dict[str, Given]:
+) -> dict[str, GivenSetting]:
     """Every setting by name as it was written, and where. Raises StartError for a name that is no setting."""
     sources = _sources(flags or {}, os.environ if environment is None else environment, folder or Path())
     found = {setting.name: _first(setting, sources) for setting in SETTINGS}
@@ -224,7 +224,7 @@ def find(
         for label, source in sources:
             if source.get("REDIS_HOST"):
                 where = f"{label} REDIS_HOST" if label == _ENVIRONMENT else label
-                found["store"] = Given(text=_redis(source), source=where)
+                found["store"] = GivenSetting(text=_redis(source), source=where)
                 break
     return found
 
@@ -249,7 +249,7 @@ def shown_address(url: str) -> str:
     return f"{parts.scheme}://{place}{port}{parts.path}"
 
 
-def read(found: Mapping[str, Given]) -> Config:
+def read(found: Mapping[str, GivenSetting]) -> Config:
     values: dict[str, Parsed] = {}
     for setting in SETTINGS:
         given = found[setting.name]
@@ -275,16 +275,16 @@ def _sources(flags: Mapping[str, str | None], environment: Mapping[str, str], fo
     return sources
 
 
-def _first(setting: Setting, sources: _Sources) -> Given:
+def _first(setting: Setting, sources: _Sources) -> GivenSetting:
     for label, source in sources:
         for variable in setting.variables():
             text = source.get(variable)
             if not text:
                 continue
             if variable not in (setting.variable, *setting.also):
-                return Given(text=_file(variable, text), source=text)
-            return Given(text=text, source=f"{label} {variable}" if label == _ENVIRONMENT else label)
-    return Given(text=setting.default, source=_DEFAULT)
+                return GivenSetting(text=_file(variable, text), source=text)
+            return GivenSetting(text=text, source=f"{label} {variable}" if label == _ENVIRONMENT else label)
+    return GivenSetting(text=setting.default, source=_DEFAULT)
 
 
 def _file(variable: str, path: str) -> str:

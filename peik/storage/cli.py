@@ -15,7 +15,7 @@ from peik.errors import BadInput, Problem, StartError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peik.storage.moving.move import Ends, Moved, Watch
+    from peik.storage.moving.move import Ends, MovedStore, MoveWatch
 
 _SHOWN = {  # what people call it; the rest goes without saying
     "bots": "bots",
@@ -174,7 +174,7 @@ def _move(visit: Visit, ends: "Ends", *, while_in_use: bool) -> None:
     visit.note(_last_words(moved, took_s))
 
 
-def _last_words(moved: "Moved", took_s: float) -> str:
+def _last_words(moved: "MovedStore", took_s: float) -> str:
     if moved.was_done:
         return f"Everything was moved to {moved.target} before; there is nothing left to do."
     return (
@@ -190,15 +190,15 @@ def _table(counts: dict[str, int], how: str) -> "RenderableType":
 
 
 @contextlib.contextmanager
-def _watching(visit: Visit, warnings: list[str]) -> "Iterator[Watch]":
-    from peik.storage.moving.move import Watch
+def _watching(visit: Visit, warnings: list[str]) -> "Iterator[MoveWatch]":
+    from peik.storage.moving.move import MoveWatch
 
     def warn(sentence: str) -> None:
         warnings.append(sentence)
         visit.note(sentence)
 
     with watching(visit) as (begin, step):
-        yield Watch(warn=warn, begin=begin, step=step)
+        yield MoveWatch(warn=warn, begin=begin, step=step)
 
 
 @contextlib.contextmanager

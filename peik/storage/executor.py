@@ -12,13 +12,13 @@ T = TypeVar("T")
 class Executor(Protocol):
     """Runs pieces of work one at a time, in order. `done` is called in the event loop with what came of it."""
 
-    def run(self, work: Callable[[], T], done: "Callable[[Ended[T]], None]") -> None: ...
+    def run(self, work: Callable[[], T], done: "Callable[[Finished[T]], None]") -> None: ...
 
     def close(self) -> None:
         """Finish what was given, then end."""
 
 
-class Ended(Generic[T]):
+class Finished(Generic[T]):
     """A piece of work that is over: a value or an error."""
 
     __slots__ = ("_value", "error")
@@ -33,11 +33,11 @@ class Ended(Generic[T]):
         return self._value  # type: ignore[return-value]
 
 
-def _perform(work: Callable[[], T]) -> Ended[T]:
+def _perform(work: Callable[[], T]) -> Finished[T]:
     try:
-        return Ended(work(), None)
+        return Finished(work(), None)
     except BaseException as error:  # noqa: BLE001  it is raised again where the work was asked for
-        return Ended(None, error)
+        return Finished(None, error)
 
 
 class ThreadExecutor:
@@ -49,7 +49,7 @@ class ThreadExecutor:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[], T], done: Callable[[Ended[T]], None]) -> None:
+    def run(self, work: Callable[[], T], done: Callable[[Finished[T]], None]) -> None:
         def piece() -> None:
             ended = _perform(work)
             if not self._loop.is_closed():
@@ -72,7 +72,7 @@ class InlineExecutor:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def run(self, work: Callable[[], T], done: Callable[[Ended[T]], None]) -> None:
+    def run(self, work: Callable[[], T], done: Callable[[Finished[T]], None]) -> None:
         self._loop.call_soon(lambda: done(_perform(work)))
 
     def close(self) -> None:
@@ -81,9 +81,9 @@ class InlineExecutor:
 
 async def run_in(executor: Executor, work: Callable[[], T]) -> T:
     """The value of a piece of work, for those who wait for it."""
-    future: asyncio.Future[Ended[T]] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Finished[T]] = asyncio.get_running_loop().create_future()
 
-    def done(ended: Ended[T]) -> None:
+    def done(ended: Finished[T]) -> None:
         if not future.done():
             future.set_result(ended)
 

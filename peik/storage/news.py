@@ -123,7 +123,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 _ALL, _CONSUMERS, _RECORDS, _LEASES, _JOBS = 1, 2, 4, 8, 16
 
 
-class Telling:
+class NodeNews:
     """What one commit, or several, have to say to the other nodes."""
 
     __slots__ = ("_accepted", "_arrivals", "_chats", "_due_at_ms", "_ended", "_flags", "_lanes")
@@ -194,7 +194,7 @@ class Telling:
         if at_ms is not None and (self._due_at_ms is None or at_ms < self._due_at_ms):
             self._due_at_ms = at_ms
 
-    def add(self, other: "Telling") -> None:
+    def add(self, other: "NodeNews") -> None:
         self._take(other.written(""))
 
     # ---- on the wire ----

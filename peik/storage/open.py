@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from peik.clock import Clock
-from peik.core.documents import ContactStore, PaperStore
+from peik.core.documents import ContactStore, DocumentStore
 from peik.core.nodes import FileStore, NodeStore
 from peik.erasure.store import Forgetting
 from peik.errors import StartError, StoreUnavailable
@@ -31,7 +31,7 @@ class AnyStore(Store, KeyStore, HookStore, Protocol):
     def jobs(self) -> JobStore: ...
 
     @property
-    def papers(self) -> PaperStore: ...
+    def papers(self) -> DocumentStore: ...
 
     @property
     def contacts(self) -> ContactStore: ...

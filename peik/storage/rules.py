@@ -8,7 +8,7 @@ import msgspec
 
 from peik.core.letter import Letter, Priority, State, cause_of
 from peik.core.lifecycle import UNCERTAIN, Move, Try
-from peik.erasure.model import Person, scrubbed
+from peik.erasure.model import ErasedPerson, scrubbed
 from peik.errors import Conflict
 from peik.inbox.store import Consumer
 from peik.outbox.store import Cause, LetterFilter, LetterPage, LetterView, Stub
@@ -106,7 +106,7 @@ def grouped(deaths: Iterable[Death], *, limit: int) -> list[Cause]:
 # What becomes of a letter that somebody changes while it waits: decided here for all stores.
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Where the letter stands from now on. `joins`: it takes the next number of its bot's order."""
 
     phase: int
@@ -140,15 +140,15 @@ def must_be_changeable(view: LetterView) -> None:
         )
 
 
-def planned(*, phase: int, was_due_at_ms: int | None, due_at_ms: int | None, at_ms: int) -> Plan:
+def planned(*, phase: int, was_due_at_ms: int | None, due_at_ms: int | None, at_ms: int) -> ChangePlan:
     """For a letter in `phase`; `due_at_ms` None: its time stays. What waits for another letter goes on doing so."""
     if due_at_ms is None:
-        return Plan(phase=phase, due_at_ms=was_due_at_ms)
+        return ChangePlan(phase=phase, due_at_ms=was_due_at_ms)
     if due_at_ms > at_ms:
-        return Plan(phase=PHASE_APART, due_at_ms=due_at_ms)
+        return ChangePlan(phase=PHASE_APART, due_at_ms=due_at_ms)
     if phase == PHASE_APART and was_due_at_ms is None:
-        return Plan(phase=PHASE_APART, due_at_ms=None)
-    return Plan(phase=PHASE_IN_LANE, due_at_ms=None, joins=phase == PHASE_APART)
+        return ChangePlan(phase=PHASE_APART, due_at_ms=None)
+    return ChangePlan(phase=PHASE_IN_LANE, due_at_ms=None, joins=phase == PHASE_APART)
 
 
 def line_of(*, rank: int | None, due_at_ms: int | None, at_ms: int) -> str:
@@ -160,7 +160,7 @@ def line_of(*, rank: int | None, due_at_ms: int | None, at_ms: int) -> str:
     return msgspec.json.encode(Try(at=at_ms, outcome=outcome, words=words)).decode()
 
 
-def changed(view: LetterView, plan: Plan, *, phase: int, came: Letter | None = None) -> Changed:
+def changed(view: LetterView, plan: ChangePlan, *, phase: int, came: Letter | None = None) -> Changed:
     """What the engines must hear, for a letter that stood in `phase` before."""
     if came is not None:
         return Changed(came=came)
@@ -173,14 +173,16 @@ def changed(view: LetterView, plan: Plan, *, phase: int, came: Letter | None = N
 # What is left of the failures of an arrival whose person is forgotten: the same in every store.
 
 
-def scrubbed_story(person: Person, reason: str | None, history: str, *, is_theirs: bool) -> tuple[str | None, str]:
+def scrubbed_story(
+    person: ErasedPerson, reason: str | None, history: str, *, is_theirs: bool
+) -> tuple[str | None, str]:
     """Its reason and its history (a JSON array). Tracebacks quote what was handled, so that of the person's own nothing stays."""
     if is_theirs:
         return None, "[]"
     return None if reason is None else scrubbed(person, reason), scrubbed(person, history)
 
 
-def scrubbed_lines(person: Person, lines: list[str], *, is_theirs: bool) -> list[str]:
+def scrubbed_lines(person: ErasedPerson, lines: list[str], *, is_theirs: bool) -> list[str]:
     """The same of a history that is kept as lines of JSON."""
     return [] if is_theirs else [scrubbed(person, line) for line in lines]
 

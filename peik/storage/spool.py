@@ -73,7 +73,7 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Spool(port.Spool, Protocol):
+class SpoolPort(port.Spool, Protocol):
     """Where doors leave the files of letters, besides what engines ask of it."""
 
     async def keep(self, chunks: AsyncIterator[bytes], *, size_bytes_max: int) -> Spooled:

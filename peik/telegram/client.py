@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.core.problem import BadInput
 from peik.telegram.connect import Connect, detail_of, direct, fault_of, system_context
-from peik.telegram.http import Connection, Exchange
+from peik.telegram.http import HttpConnection, HttpExchange
 from peik.telegram.port import Carrier, Request
-from peik.telegram.upload import Form, Spoiled, Upload
+from peik.telegram.upload import Spoiled, UploadBody, UploadForm
 
 # Which connections have something to read that the loop has not read yet, asked of the kernel once for all of them.
 #
@@ -32,7 +32,7 @@ T = TypeVar("T")
 LOOK_S = 0.002
 
 
-class Stirring(Generic[T]):
+class ReadableSockets(Generic[T]):
     """Knows its connections by their file numbers. What it says is as old as LOOK_S at most."""
 
     def __init__(self) -> None:
@@ -104,10 +104,10 @@ class BotApiCarrier:
         self._root = root
         self._heads: dict[tuple[str, str], bytes] = {}
 
-        self._connections: set[Connection] = set()
-        self._idle: list[Connection] = []  # the most recently used last
-        self._stirring: Stirring[Connection] = Stirring()
-        self._waiting: deque[Exchange] = deque()
+        self._connections: set[HttpConnection] = set()
+        self._idle: list[HttpConnection] = []  # the most recently used last
+        self._stirring: ReadableSockets[HttpConnection] = ReadableSockets()
+        self._waiting: deque[HttpExchange] = deque()
         self._attempts: set[asyncio.Task[None]] = set()
         self._uploads: set[asyncio.Task[None]] = set()
         self._queued = 0  # how many have ever waited; numbers them
@@ -134,7 +134,7 @@ class BotApiCarrier:
             params = request.params
             head = self._heads.get((request.token.reveal(), request.method)) or self._head(request)
             payload = b"%bapplication/json\r\nContent-Length: %d\r\n\r\n%b" % (head, len(params), params)
-            self._dispatch(Exchange(payload=payload, timeout_s=request.timeout_s, done=done))
+            self._dispatch(HttpExchange(payload=payload, timeout_s=request.timeout_s, done=done))
 
     async def carry(self, request: Request) -> Reply:
         answer: asyncio.Future[Reply] = self._loop.create_future()
@@ -157,7 +157,7 @@ class BotApiCarrier:
         self._fail_waiting(_not_tried("closing"), up_to=self._queued)
         for connection in tuple(self._connections):
             if connection.exchange is not None:
-                connection.fail(Fault.RESET, "closing")
+                connection.fail(NetworkFault.RESET, "closing")
             else:
                 connection.abort()
         if self._uploads:
@@ -178,10 +178,10 @@ class BotApiCarrier:
 
     async def _upload(self, request: Request, done: Callable[[Reply], None]) -> None:
         try:
-            form = Form(request.params, request.enclosures)
+            form = UploadForm(request.params, request.enclosures)
             opened = await self._loop.run_in_executor(None, form.open_files)
         except Spoiled as error:
-            self._loop.call_soon(done, Reply(fault=Fault.SPOILED, left=False, detail=str(error)))
+            self._loop.call_soon(done, Reply(fault=NetworkFault.SPOILED, left=False, detail=str(error)))
             return
         with opened:
             if self._is_closing:
@@ -193,13 +193,13 @@ class BotApiCarrier:
                 form.size_bytes,
                 form.opening,
             )
-            upload = Upload(payload=payload, timeout_s=request.timeout_s, done=done, loop=self._loop)
+            upload = UploadBody(payload=payload, timeout_s=request.timeout_s, done=done, loop=self._loop)
             self._dispatch(upload)
             await upload.stream(self._loop, form, opened)
 
     # Finding a connection for each exchange, and an exchange for each connection.
 
-    def _dispatch(self, exchange: Exchange) -> None:
+    def _dispatch(self, exchange: HttpExchange) -> None:
         now = self._now()
         if self._sweeper is None:
             self._sweep_later(now)
@@ -219,7 +219,7 @@ class BotApiCarrier:
             self._waiting.append(exchange)
             self._attempt_more()
 
-    def released(self, connection: Connection) -> None:
+    def released(self, connection: HttpConnection) -> None:
         now = self._answered_at = self._now()
         if not self._waiting:
             self._idle.append(connection)
@@ -229,7 +229,7 @@ class BotApiCarrier:
         else:
             connection.abort()  # `lost` follows, and finds another for who waits
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
         self._stirring.discard(connection)
         with contextlib.suppress(ValueError):  # it was busy
@@ -274,7 +274,7 @@ class BotApiCarrier:
             found.abort()
         self._attempt_more()
 
-    async def _open(self) -> Connection | Reply:
+    async def _open(self) -> HttpConnection | Reply:
         """A connection that can be written to, or the reason why there is none."""
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -284,10 +284,12 @@ class BotApiCarrier:
         if connection.is_usable(self._now()):
             return connection
         connection.abort()
-        return Reply(fault=Fault.REFUSED, left=False, detail="the peer closed the connection as soon as it was open")
+        return Reply(
+            fault=NetworkFault.REFUSED, left=False, detail="the peer closed the connection as soon as it was open"
+        )
 
-    def _new_connection(self) -> Connection:
-        return Connection(self._loop, self, idle_s_max=self._idle_s_max)
+    def _new_connection(self) -> HttpConnection:
+        return HttpConnection(self._loop, self, idle_s_max=self._idle_s_max)
 
     def _attempt_failed(self, failure: Reply) -> None:
         """Tell those for whom the attempts were made, once no hope is left for them.
@@ -343,10 +345,10 @@ class BotApiCarrier:
             exchange = connection.exchange
             if exchange is not None and exchange.is_overdue(connection, now):
                 what = "no answer came in time" if exchange.is_written else "the upload stood still"
-                connection.fail(Fault.TIMEOUT, what)
+                connection.fail(NetworkFault.TIMEOUT, what)
         if any(now >= exchange.deadline for exchange in self._waiting):
             waiting, self._waiting = self._waiting, deque()
-            fault = Fault.CONNECT_TIMEOUT if self._attempts else Fault.NOT_TRIED
+            fault = NetworkFault.CONNECT_TIMEOUT if self._attempts else NetworkFault.NOT_TRIED
             for exchange in waiting:
                 if now < exchange.deadline:
                     self._waiting.append(exchange)
@@ -401,7 +403,7 @@ class Root:
 
 
 def _not_tried(detail: str) -> Reply:
-    return Reply(fault=Fault.NOT_TRIED, left=False, detail=detail)
+    return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail=detail)
 
 
 # Two carriers as one: long polls go by connections of their own. Parked polls of thousands of bots, or a thousand
@@ -411,7 +413,7 @@ def _not_tried(detail: str) -> Reply:
 _POLL = "getUpdates"
 
 
-class PartedCarrier:
+class SplitCarrier:
     def __init__(self, *, letters: Carrier, polls: Carrier) -> None:
         self._letters = letters
         self._polls = polls

@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from peik.core.address import Reach, reach_of
-from peik.core.outcome import Fault
+from peik.core.address import AddressReach, reach_of
+from peik.core.outcome import NetworkFault
 from peik.errors import StartError
 from peik.telegram.http import reason_of
 
@@ -39,10 +39,10 @@ async def system_resolve(host: str, port: int) -> "Sequence[AddressInfo]":
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def within(found: "Sequence[AddressInfo]", reach: Reach) -> "Sequence[AddressInfo]":
+def within(found: "Sequence[AddressInfo]", reach: AddressReach) -> "Sequence[AddressInfo]":
     """Those that may be spoken to. The check is made on what a name resolved to, and the connection goes to that very address: a
     name that changes in between gains nothing. Raises OSError if none is left."""
-    if reach is Reach.ANYWHERE:
+    if reach is AddressReach.ANYWHERE:
         return found
     allowed = [info for info in found if reach_of(ipaddress.ip_address(str(info[4][0]))) <= reach]
     if found and not allowed:
@@ -59,7 +59,7 @@ def direct(
     host: str,
     port: int,
     ssl_context: ssl.SSLContext | None,
-    reach: Reach = Reach.ANYWHERE,
+    reach: AddressReach = AddressReach.ANYWHERE,
     resolve: Resolve = system_resolve,
 ) -> Connect:
     """A way straight to the host, over IPv6 or IPv4, whichever answers first."""
@@ -80,19 +80,19 @@ def direct(
     return connect
 
 
-def fault_of(error: Exception) -> Fault:
+def fault_of(error: Exception) -> NetworkFault:
     """Which of our words fits an error from connecting. None of them can have carried a byte of a request."""
     match error:
         case socket.gaierror() | UnicodeError():
-            return Fault.DNS
+            return NetworkFault.DNS
         case ssl.SSLError():
-            return Fault.TLS
+            return NetworkFault.TLS
         case TimeoutError():
-            return Fault.CONNECT_TIMEOUT
+            return NetworkFault.CONNECT_TIMEOUT
         case ConnectionError():
-            return Fault.REFUSED
+            return NetworkFault.REFUSED
         case _:
-            return Fault.UNREACHABLE
+            return NetworkFault.UNREACHABLE
 
 
 def detail_of(error: Exception) -> str:
@@ -197,14 +197,14 @@ def through_socks5(proxy: Proxy, *, host: str, port: int, ssl_context: ssl.SSLCo
 # ---- what is said: no sockets here ----
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class ProxyTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Say this, then listen: for so many bytes, or (0) until a head has ended, with all that came along with it."""
 
     say: bytes = b""
     count: int = 0
 
 
-Talk = Generator[Turn, bytes, None]
+Talk = Generator[ProxyTurn, bytes, None]
 
 
 def http_talk(proxy: Proxy, *, host: str, port: int) -> Talk:
@@ -215,7 +215,7 @@ def http_talk(proxy: Proxy, *, host: str, port: int) -> Talk:
     if proxy.has_login:
         secret = base64.b64encode(f"{proxy.user}:{proxy.password}".encode())
         login = b"Proxy-Authorization: Basic %b\r\n" % secret
-    heard = yield Turn(say=b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (where, where, login))
+    heard = yield ProxyTurn(say=b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (where, where, login))
     head, _, more = heard.partition(_END_OF_HEAD)
     line = head.partition(b"\r\n")[0].split(maxsplit=2)
     if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
@@ -249,7 +249,7 @@ _IPV4, _NAME, _IPV6 = 1, 3, 4
 def socks5_talk(proxy: Proxy, *, host: str, port: int) -> Talk:
     """SOCKS5 (RFC 1928) with user and password (RFC 1929). Raises NoTunnel."""
     methods = bytes([_NO_LOGIN, _LOGIN] if proxy.has_login else [_NO_LOGIN])
-    version, method = yield Turn(say=b"\x05%c%b" % (len(methods), methods), count=2)
+    version, method = yield ProxyTurn(say=b"\x05%c%b" % (len(methods), methods), count=2)
     if version != 5:
         raise NoTunnel("the proxy does not speak SOCKS5")
     if method not in methods:
@@ -258,11 +258,11 @@ def socks5_talk(proxy: Proxy, *, host: str, port: int) -> Talk:
     if method == _LOGIN:
         user, password = proxy.user.encode(), proxy.password.encode()
         login = b"\x01%c%b%c%b" % (len(user), user, len(password), password)
-        _, refused = yield Turn(say=login, count=2)
+        _, refused = yield ProxyTurn(say=login, count=2)
         if refused:
             raise NoTunnel("the proxy does not take this user and password")
     where = _socks5_address(host)
-    version, code, _, kind = yield Turn(say=b"\x05\x01\x00%b%b" % (where, port.to_bytes(2, "big")), count=4)
+    version, code, _, kind = yield ProxyTurn(say=b"\x05\x01\x00%b%b" % (where, port.to_bytes(2, "big")), count=4)
     if version != 5:
         raise NoTunnel("the proxy does not speak SOCKS5")
     if code:
@@ -272,8 +272,8 @@ def socks5_talk(proxy: Proxy, *, host: str, port: int) -> Talk:
     if length is None:
         if kind != _NAME:
             raise NoTunnel("the proxy does not speak SOCKS5")
-        (length,) = yield Turn(count=1)
-    yield Turn(count=length + 2)
+        (length,) = yield ProxyTurn(count=1)
+    yield ProxyTurn(count=length + 2)
 
 
 def _socks5_address(host: str) -> bytes:

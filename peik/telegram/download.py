@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.core.token import Token
 from peik.telegram.client import Root
 from peik.telegram.connect import Connect, detail_of, direct, fault_of, system_context
@@ -48,13 +48,13 @@ class HttpDownloader:
                 await download.headed
         except TimeoutError:
             download.close()
-            return Reply(fault=Fault.TIMEOUT, detail="no answer came in time")
+            return Reply(fault=NetworkFault.TIMEOUT, detail="no answer came in time")
         except BaseException:
             download.close()
             raise
         if not download.status:
             download.close()
-            return Reply(fault=Fault.RESET, detail="the connection ended before the answer")
+            return Reply(fault=NetworkFault.RESET, detail="the connection ended before the answer")
         return download
 
 

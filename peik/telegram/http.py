@@ -17,7 +17,7 @@ from typing import Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 
 # Reading HTTP/1.1 answers: bytes in, whole answers out. It has no socket and never waits.
 
@@ -31,7 +31,7 @@ _LENGTHS = frozenset({10, 11, 14, 16, 17})  # of the names that `on_header` know
 _KEEP_ALIVE = re.compile(rb"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 
 
-class Garbled(Exception):
+class GarbledAnswer(Exception):
     """What came back is not an HTTP answer, or not one of ours."""
 
 
@@ -80,12 +80,12 @@ class AnswerReader:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             if not self._status:
-                raise Garbled(f"the answer is not HTTP: {error}") from None
+                raise GarbledAnswer(f"the answer is not HTTP: {error}") from None
             self.may_continue = False  # a whole answer, and then rubbish
         if self._status:
             return self._reply()
         if self._received > self._received_max:
-            raise Garbled(f"the answer is larger than {self._received_max} bytes")
+            raise GarbledAnswer(f"the answer is larger than {self._received_max} bytes")
         return None
 
     def finish(self) -> Reply | None:
@@ -154,16 +154,16 @@ def _decoded(body: bytes, coding: bytes) -> bytes:
     if coding == b"identity":
         return body
     if coding not in (b"gzip", b"x-gzip", b"deflate"):
-        raise Garbled("the answer is compressed in a way nobody asked for")
+        raise GarbledAnswer("the answer is compressed in a way nobody asked for")
     # 47 takes gzip and zlib by their headers; some peers mean a raw stream when they say deflate.
     is_raw = coding == b"deflate" and body[0] & 0x0F != 8
     inflater = zlib.decompressobj(-15 if is_raw else 47)
     try:
         plain = inflater.decompress(body, ANSWER_BYTES_MAX)
     except zlib.error:
-        raise Garbled("the answer cannot be decompressed") from None
+        raise GarbledAnswer("the answer cannot be decompressed") from None
     if not inflater.eof:
-        raise Garbled("the compressed answer is cut off or too large")
+        raise GarbledAnswer("the compressed answer is cut off or too large")
     return plain
 
 
@@ -171,7 +171,7 @@ def _decoded(body: bytes, coding: bytes) -> bytes:
 _POLL_HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 
 
-class Exchange:
+class HttpExchange:
     """One request, and whoever waits for its reply."""
 
     __slots__ = ("deadline", "done", "number", "payload", "timeout_s")
@@ -186,7 +186,7 @@ class Exchange:
         self.deadline = 0.0
         self.number = 0
 
-    def begin(self, connection: "Connection", now: float) -> None:
+    def begin(self, connection: "HttpConnection", now: float) -> None:
         """The first bytes were just written: from here the time for the answer runs."""
         self.deadline = now + self.timeout_s
 
@@ -202,20 +202,20 @@ class Exchange:
         except Exception as error:  # noqa: BLE001  as the loop does with what it calls
             loop.call_exception_handler({"message": "whoever waited for an answer failed", "exception": error})
 
-    def is_overdue(self, connection: "Connection", now: float) -> bool:
+    def is_overdue(self, connection: "HttpConnection", now: float) -> bool:
         return now >= self.deadline
 
 
-class Pool(Protocol):
+class HttpPool(Protocol):
     """Who owns connections, and is told what becomes of them."""
 
-    def released(self, connection: "Connection") -> None:
+    def released(self, connection: "HttpConnection") -> None:
         """Its answer is whole, and the connection can carry the next request."""
 
-    def lost(self, connection: "Connection") -> None: ...
+    def lost(self, connection: "HttpConnection") -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection: idle, or busy with one exchange that ends exactly once."""
 
     __slots__ = (
@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        pool: Pool,
+        pool: HttpPool,
         *,
         idle_s_max: float,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
@@ -253,13 +253,13 @@ class Connection(asyncio.Protocol):
         self._idle_until = float("inf")
         self._is_new = True
         self._answers = AnswerReader(answer_bytes_max)
-        self._exchange: Exchange | None = None
+        self._exchange: HttpExchange | None = None
         self._is_paused = False
         self._is_tls = False
         self._drained: asyncio.Future[None] | None = None
 
     @property
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> HttpExchange | None:
         return self._exchange
 
     @property
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
         # sends session tickets right after the handshake, so before its first answer only a hang-up counts.
         return self._is_tls and self._is_new and not events[0][1] & _POLL_HANGUP
 
-    def send(self, exchange: Exchange, now: float) -> None:
+    def send(self, exchange: HttpExchange, now: float) -> None:
         assert self._exchange is None, "a connection carries one exchange at a time"
         self._exchange = exchange
         self._is_new = False
@@ -317,7 +317,7 @@ class Connection(asyncio.Protocol):
             return self._transport.get_write_buffer_size()
         return int(struct.unpack("i", queued)[0]) + self._transport.get_write_buffer_size()
 
-    def fail(self, fault: Fault, detail: str) -> None:
+    def fail(self, fault: NetworkFault, detail: str) -> None:
         """End the exchange without an answer. Bytes have left, or it would not be here."""
         self._end(Reply(fault=fault, left=True, detail=detail), keep=False)
 
@@ -340,13 +340,13 @@ class Connection(asyncio.Protocol):
     def _ended_by_peer(self) -> None:
         try:
             reply = self._answers.finish()
-        except Garbled as error:
-            self.fail(Fault.GARBLED, str(error))
+        except GarbledAnswer as error:
+            self.fail(NetworkFault.GARBLED, str(error))
             return
         if reply is not None:
             self._end(reply, keep=False)
         else:
-            self.fail(Fault.RESET, f"the peer closed the connection {self._answers.how_far}")
+            self.fail(NetworkFault.RESET, f"the peer closed the connection {self._answers.how_far}")
 
     # What the transport tells us.
 
@@ -367,8 +367,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             reply = self._answers.feed(data)
-        except Garbled as error:
-            self.fail(Fault.GARBLED, str(error))
+        except GarbledAnswer as error:
+            self.fail(NetworkFault.GARBLED, str(error))
             return
         if reply is not None:
             # An answer to a request that is not yet wholly written is taken, but the rest would follow on the wire.
@@ -386,7 +386,7 @@ class Connection(asyncio.Protocol):
             if exc is None:  # TLS peers that leave without close_notify end up here and not in eof_received
                 self._ended_by_peer()
             else:
-                self.fail(Fault.RESET, f"the connection broke {self._answers.how_far}: {reason_of(exc)}")
+                self.fail(NetworkFault.RESET, f"the connection broke {self._answers.how_far}: {reason_of(exc)}")
         self._wake()
         self._pool.lost(self)
 

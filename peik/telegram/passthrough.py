@@ -10,15 +10,15 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.methods import MethodClass
-from peik.core.outcome import Delivered, Fault, Limited, Moved, Outcome, Refused, Reply, Uncertain, Unsent, judge
+from peik.core.outcome import Delivered, Limited, Moved, NetworkFault, Outcome, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.telegram.port import Download, Downloader, Enclosure, Request
 from peik.telegram.routes import Routes
 
-_AWAY = Reply(fault=Fault.NOT_TRIED, left=False, detail="Telegram cannot be reached")
+_AWAY = Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="Telegram cannot be reached")
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class CallPatience(msgspec.Struct, frozen=True, kw_only=True):
     """How often a call is tried: after each of these pauses, unless its time is over by then."""
 
     pauses_s: tuple[float, ...] = ()
@@ -27,21 +27,21 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     may_double: bool = False  # a try that may have arrived can be followed by another
 
 
-_READ = Patience(pauses_s=(0.2, 0.8), window_s=5.0, may_double=True)
-_SIGNAL = Patience(timeout_s=10.0)
-_UNKNOWN = Patience(pauses_s=(0.2, 0.8), window_s=5.0)
+_READ = CallPatience(pauses_s=(0.2, 0.8), window_s=5.0, may_double=True)
+_SIGNAL = CallPatience(timeout_s=10.0)
+_UNKNOWN = CallPatience(pauses_s=(0.2, 0.8), window_s=5.0)
 _QUICK = (0.2, 0.5, 1.0, 2.0)
-_ANSWER = Patience(pauses_s=_QUICK, window_s=8.0, timeout_s=30.0)
+_ANSWER = CallPatience(pauses_s=_QUICK, window_s=8.0, timeout_s=30.0)
 
 # What comes later than this is not heard any more (docs/telegram.md, Answers in time). The same answer twice changes nothing
 # for the first two; a checkout must not be answered twice.
 _ANSWERS = {
-    "answerCallbackQuery": Patience(pauses_s=_QUICK, window_s=15.0, timeout_s=30.0, may_double=True),
-    "answerInlineQuery": Patience(pauses_s=_QUICK, window_s=10.0, timeout_s=30.0, may_double=True),
+    "answerCallbackQuery": CallPatience(pauses_s=_QUICK, window_s=15.0, timeout_s=30.0, may_double=True),
+    "answerInlineQuery": CallPatience(pauses_s=_QUICK, window_s=10.0, timeout_s=30.0, may_double=True),
 }
 
 
-def patience_with(method: str, kind: MethodClass | None) -> Patience:
+def patience_with(method: str, kind: MethodClass | None) -> CallPatience:
     match kind:
         case MethodClass.READ:
             return _READ
@@ -53,7 +53,7 @@ def patience_with(method: str, kind: MethodClass | None) -> Patience:
             return _UNKNOWN
 
 
-class Passage:
+class Passthrough:
     """`downloaders` are the same ways as the routes, by their names."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Passage:
         method: str,
         params: bytes,
         *,
-        patience: Patience,
+        patience: CallPatience,
         enclosures: Sequence[Enclosure] = (),
     ) -> Reply:
         """What Telegram said, at once if there is no way to it."""
@@ -105,7 +105,7 @@ class Passage:
             await asyncio.sleep(pause_s)
             again = await self._routes.carry(request)
             # A way that has closed in between says less than what came before.
-            reply = reply if again.fault is Fault.NOT_TRIED else again
+            reply = reply if again.fault is NetworkFault.NOT_TRIED else again
         return reply
 
     async def download(self, token: Token, path: str, *, headers: Mapping[str, str]) -> Download | Reply:
@@ -114,7 +114,7 @@ class Passage:
         return await self._downloaders[self._routes.in_use.name].open(token, path, headers=headers)
 
 
-def _may_try_again(outcome: Outcome, patience: Patience) -> bool:
+def _may_try_again(outcome: Outcome, patience: CallPatience) -> bool:
     match outcome:
         case Unsent():
             return True

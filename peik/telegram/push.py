@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from peik import __version__
-from peik.core.address import Reach
-from peik.core.outcome import Fault, Reply
-from peik.inbox.store import Pushed
+from peik.core.address import AddressReach
+from peik.core.outcome import NetworkFault, Reply
+from peik.inbox.store import PushAnswer
 from peik.outbox.store import Posted
 from peik.telegram.connect import (
     Connect,
@@ -31,7 +31,7 @@ from peik.telegram.connect import (
     system_resolve,
     within,
 )
-from peik.telegram.http import ANSWER_BYTES_MAX, Connection, Exchange
+from peik.telegram.http import ANSWER_BYTES_MAX, HttpConnection, HttpExchange
 
 POST_ANSWER_BYTES_MAX = (
     64 * 1024
@@ -48,7 +48,7 @@ class HttpPoster:
         resolve: Resolve = system_resolve,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        self._reach = Reach.private(may_be_private)
+        self._reach = AddressReach.private(may_be_private)
         self._resolve = resolve
         self._ssl_context = ssl_context
 
@@ -147,7 +147,7 @@ PUSH_CONNECT_S = 10.0
 PUSH_IDLE_S_MAX = 30.0
 PUSH_ANSWER_BYTES_MAX = 2 * 1024 * 1024  # a call in it has at most 1 MiB of parameters
 
-_Place = tuple[str, str, int, Reach]  # scheme, host, port, and how far it may lead
+_Place = tuple[str, str, int, AddressReach]  # scheme, host, port, and how far it may lead
 
 
 class HttpPusher:
@@ -162,13 +162,13 @@ class HttpPusher:
         self._loop = asyncio.get_running_loop()
         self._resolve = resolve
         self._ssl_context = ssl_context
-        self._idle: defaultdict[_Place, list[Connection]] = defaultdict(list)  # the most recently used last
-        self._places: dict[Connection, _Place] = {}
+        self._idle: defaultdict[_Place, list[HttpConnection]] = defaultdict(list)  # the most recently used last
+        self._places: dict[HttpConnection, _Place] = {}
         self._all_lost: asyncio.Future[None] | None = None
 
     async def push(
-        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
-    ) -> Pushed:
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: AddressReach
+    ) -> PushAnswer:
         parts = urllib.parse.urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         place = (parts.scheme, parts.hostname or "", port, reach)
@@ -177,13 +177,13 @@ class HttpPusher:
             async with asyncio.timeout(timeout_s):
                 return await self._exchange(place, payload)
         except PrivateError as refusal:
-            return Pushed(why=f"{refusal}: see PEIK_PUSHES_ALLOW_PRIVATE")
+            return PushAnswer(why=f"{refusal}: see PEIK_PUSHES_ALLOW_PRIVATE")
         except TimeoutError:
-            return Pushed(why=f"no answer within {timeout_s:g} s")
+            return PushAnswer(why=f"no answer within {timeout_s:g} s")
         except (OSError, UnicodeError) as error:
-            return Pushed(why=detail_of(error))
+            return PushAnswer(why=detail_of(error))
 
-    async def _exchange(self, place: _Place, payload: bytes) -> Pushed:
+    async def _exchange(self, place: _Place, payload: bytes) -> PushAnswer:
         kept = self._take_idle(place)
         if kept is not None:
             pushed = await self._over(kept, payload)
@@ -194,17 +194,19 @@ class HttpPusher:
         async with asyncio.timeout(PUSH_CONNECT_S):
             _, connection = await self._connect(place)(self._loop, self._new)
         self._places[connection] = place
-        return await self._over(connection, payload) or Pushed(why="the bot closed the connection before it answered")
+        return await self._over(connection, payload) or PushAnswer(
+            why="the bot closed the connection before it answered"
+        )
 
-    async def _over(self, connection: Connection, payload: bytes) -> Pushed | None:
+    async def _over(self, connection: HttpConnection, payload: bytes) -> PushAnswer | None:
         """What came back; None if the connection was closed instead."""
-        answered: asyncio.Future[Pushed | None] = self._loop.create_future()
+        answered: asyncio.Future[PushAnswer | None] = self._loop.create_future()
 
         def done(reply: Reply) -> None:
             if not answered.done():
                 answered.set_result(_pushed(reply))
 
-        connection.send(Exchange(payload=payload, timeout_s=0.0, done=done), self._loop.time())
+        connection.send(HttpExchange(payload=payload, timeout_s=0.0, done=done), self._loop.time())
         try:
             return await answered
         finally:
@@ -232,7 +234,7 @@ class HttpPusher:
 
     # ---- connections ----
 
-    def _take_idle(self, place: _Place) -> Connection | None:
+    def _take_idle(self, place: _Place) -> HttpConnection | None:
         idle = self._idle[place]
         while idle:
             connection = idle.pop()
@@ -241,13 +243,13 @@ class HttpPusher:
             connection.abort()
         return None
 
-    def _new(self) -> Connection:
-        return Connection(self._loop, self, idle_s_max=PUSH_IDLE_S_MAX, answer_bytes_max=PUSH_ANSWER_BYTES_MAX)
+    def _new(self) -> HttpConnection:
+        return HttpConnection(self._loop, self, idle_s_max=PUSH_IDLE_S_MAX, answer_bytes_max=PUSH_ANSWER_BYTES_MAX)
 
-    def released(self, connection: Connection) -> None:
+    def released(self, connection: HttpConnection) -> None:
         self._idle[self._places[connection]].append(connection)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: HttpConnection) -> None:
         place = self._places.pop(connection, None)
         if place is not None:
             with contextlib.suppress(ValueError):  # it was busy
@@ -258,12 +260,12 @@ class HttpPusher:
             self._all_lost.set_result(None)
 
 
-def _pushed(reply: Reply) -> Pushed | None:
-    if reply.fault is Fault.RESET:
+def _pushed(reply: Reply) -> PushAnswer | None:
+    if reply.fault is NetworkFault.RESET:
         return None
     if reply.fault is not None:
-        return Pushed(why=reply.detail)
-    return Pushed(status=reply.status, body=reply.body, retry_after_s=reply.retry_after_s)
+        return PushAnswer(why=reply.detail)
+    return PushAnswer(status=reply.status, body=reply.body, retry_after_s=reply.retry_after_s)
 
 
 def _push_request(parts: urllib.parse.SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
@@ -287,7 +289,7 @@ CONNECT_S = 10.0
 IDLE_S_MAX = 4.0
 
 
-class Asked(Exchange):
+class PoolRequest(HttpExchange):
     """A request whose reply is awaited, by no clock of its own."""
 
     __slots__ = ("answered", "is_written")
@@ -302,24 +304,24 @@ class Asked(Exchange):
             self.answered.set_result(reply)
 
 
-class Warm:
+class ConnectionPool:
     """Made inside the running loop that it then belongs to."""
 
     def __init__(self, connect: Connect, *, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._loop = asyncio.get_running_loop()
         self._connect = connect
         self._answer_bytes_max = answer_bytes_max
-        self._connections: set[Connection] = set()
-        self._idle: list[Connection] = []  # the most recently used last
+        self._connections: set[HttpConnection] = set()
+        self._idle: list[HttpConnection] = []  # the most recently used last
         self._all_lost: asyncio.Future[None] | None = None
 
-    async def begin(self, asked: Asked) -> Connection:
+    async def begin(self, asked: PoolRequest) -> HttpConnection:
         """Send it on a connection of its own. Raises OSError or UnicodeError if there is no way there; then nothing was sent."""
         connection = await self._take()
         connection.send(asked, self._loop.time())
         return connection
 
-    def leave(self, connection: Connection, asked: Asked) -> None:
+    def leave(self, connection: HttpConnection, asked: PoolRequest) -> None:
         """Nobody waits any more: a connection whose answer is still to come carries nothing else."""
         if connection.exchange is asked:  # else the connection may be another's by now
             connection.abort()
@@ -337,7 +339,7 @@ class Warm:
             self._all_lost = self._loop.create_future()
             await self._all_lost
 
-    async def _take(self) -> Connection:
+    async def _take(self) -> HttpConnection:
         now = self._loop.time()
         while self._idle:
             connection = self._idle.pop()
@@ -348,13 +350,13 @@ class Warm:
         self._connections.add(connection)
         return connection
 
-    def _new(self) -> Connection:
-        return Connection(self._loop, self, idle_s_max=IDLE_S_MAX, answer_bytes_max=self._answer_bytes_max)
+    def _new(self) -> HttpConnection:
+        return HttpConnection(self._loop, self, idle_s_max=IDLE_S_MAX, answer_bytes_max=self._answer_bytes_max)
 
-    def released(self, connection: Connection) -> None:
+    def released(self, connection: HttpConnection) -> None:
         self._idle.append(connection)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
         with contextlib.suppress(ValueError):  # it was busy
             self._idle.remove(connection)

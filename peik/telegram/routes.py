@@ -9,10 +9,10 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.events import Events, RouteChosen, RouteClosed, RouteOpened
-from peik.core.outcome import Delivered, Fault, Limited, Moved, Outcome, Refused, Reply, Uncertain, Unsent, judge
+from peik.core.outcome import Delivered, Limited, Moved, NetworkFault, Outcome, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.telegram.port import Carrier, Request
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 
 # The breaker of one route: opens when the route fails, and closes only when a probe has come back. Pure; time comes
 # in.
@@ -83,8 +83,8 @@ CALM_S = 300.0  # a route that fails again sooner than this after it came back i
 TRIAL_DOUBLINGS_MAX = 5
 TRIAL_PROBES = 4  # how often a route must have answered, at least, before letters return to it
 TRIAL_PROBE_S = 2.0  # the longest pause between two of them: a route that is away longer than that is caught
-_NOT_TRIED = Reply(fault=Fault.NOT_TRIED, left=False, detail="the route is down")
-_GIVEN_UP = Reply(fault=Fault.TIMEOUT, detail="the route went silent")
+_NOT_TRIED = Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="the route is down")
+_GIVEN_UP = Reply(fault=NetworkFault.TIMEOUT, detail="the route went silent")
 
 
 class RouteStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ class Route:
         self._trial_s = trial_s
         self._is_watched = is_watched
         self._breaker = CLOSED
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._on_change: Callable[[], None] = lambda: None
         # By number: what should be answered soon, and what is parked at Telegram until something comes.
         self._due: dict[int, Callable[[Reply], None]] = {}
@@ -211,7 +211,7 @@ class Route:
                 if self._breaker is not CLOSED and not self._breaker.is_open:
                     self._breaker = CLOSED
             case Unsent(why=why):
-                if reply.fault is not Fault.NOT_TRIED:
+                if reply.fault is not NetworkFault.NOT_TRIED:
                     chance = self._chance.random()
                     self._change(after_unsent(self._breaker, now=self._clock.mono(), chance=chance, why=why))
             case Uncertain(why=why):
@@ -309,7 +309,7 @@ class Routes:
         self._events = events
         self._in_use = self._routes[0]
         self._is_open = False
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._rung_when_back: list[Callable[[], None]] = []
         self._calls = 0
         for route in self._routes:

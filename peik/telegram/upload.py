@@ -9,8 +9,8 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-from peik.core.outcome import Fault, Reply
-from peik.telegram.http import Connection, Exchange
+from peik.core.outcome import NetworkFault, Reply
+from peik.telegram.http import HttpConnection, HttpExchange
 from peik.telegram.port import Enclosure
 
 CHUNK_BYTES = 256 * 1024
@@ -22,7 +22,7 @@ class Spoiled(Exception):
     """The call cannot be sent as it lies in the spool: a file is gone or changed, or its parameters are no object."""
 
 
-class Form:
+class UploadForm:
     """A multipart body: texts and the files between them, by turns, beginning and ending with a text."""
 
     def __init__(self, params: bytes, enclosures: Sequence[Enclosure]) -> None:
@@ -104,7 +104,7 @@ class OpenFiles:
         self._opened.close()
 
 
-class Upload(Exchange):
+class UploadBody(HttpExchange):
     """An exchange whose body follows its head bit by bit."""
 
     __slots__ = ("_unacknowledged", "connection", "is_over", "is_written")
@@ -116,10 +116,10 @@ class Upload(Exchange):
         self.is_written = False
         self.is_over = False
         # The connection that was found for it; None if it ended without one.
-        self.connection: asyncio.Future[Connection | None] = loop.create_future()
+        self.connection: asyncio.Future[HttpConnection | None] = loop.create_future()
         self._unacknowledged = -1
 
-    def begin(self, connection: Connection, now: float) -> None:
+    def begin(self, connection: HttpConnection, now: float) -> None:
         self.deadline = now + STALL_S_MAX
         self.connection.set_result(connection)
 
@@ -131,7 +131,7 @@ class Upload(Exchange):
 
     answer = end  # whoever streams it has to hear first that it is over
 
-    def is_overdue(self, connection: Connection, now: float) -> bool:
+    def is_overdue(self, connection: HttpConnection, now: float) -> bool:
         """While the body is under way only a stall ends it; the answer's own time runs once the peer has it all."""
         unacknowledged = connection.unacknowledged_bytes()
         if unacknowledged != self._unacknowledged:
@@ -140,7 +140,7 @@ class Upload(Exchange):
             self.deadline = now + (self.timeout_s if is_all_there else STALL_S_MAX)
         return now >= self.deadline
 
-    async def stream(self, loop: asyncio.AbstractEventLoop, form: Form, opened: OpenFiles) -> None:
+    async def stream(self, loop: asyncio.AbstractEventLoop, form: UploadForm, opened: OpenFiles) -> None:
         """Write what follows the opening, as fast as the peer takes it, unless the exchange ends before."""
         connection = await self.connection
         if connection is None:
@@ -158,10 +158,10 @@ class Upload(Exchange):
             self._unacknowledged = -1
         except Spoiled as error:
             if not self.is_over:
-                connection.fail(Fault.RESET, str(error))
+                connection.fail(NetworkFault.RESET, str(error))
         finally:
             if not self.is_written and not self.is_over:
-                connection.fail(Fault.RESET, "the upload was broken off")
+                connection.fail(NetworkFault.RESET, "the upload was broken off")
 
 
 def _fields(params: bytes) -> dict[str, bytes]:

@@ -4,14 +4,14 @@ import ssl
 import urllib.parse
 from collections.abc import Callable, Sequence
 
-from peik.app.context import Ground
+from peik.app.context import Context
 from peik.core.token import Token
 from peik.settings.config import Config
 from peik.settings.values import RouteAddress, RouteKind
-from peik.telegram.client import BotApiCarrier, PartedCarrier
+from peik.telegram.client import BotApiCarrier, SplitCarrier
 from peik.telegram.connect import Connect, Proxy, client_context, through_http, through_socks5
 from peik.telegram.download import HttpDownloader
-from peik.telegram.passthrough import Passage
+from peik.telegram.passthrough import Passthrough
 from peik.telegram.port import Carrier
 from peik.telegram.push import HttpPoster, HttpPusher
 from peik.telegram.routes import Route, Routes
@@ -19,7 +19,7 @@ from peik.telegram.routes import Route, Routes
 POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound
 
 
-def routes_of(ground: Ground, carriers: Sequence[Carrier], *, probe_token: Callable[[], Token | None]) -> Routes:
+def routes_of(ground: Context, carriers: Sequence[Carrier], *, probe_token: Callable[[], Token | None]) -> Routes:
     """A route for each address of the settings, with the carrier of the same place."""
     ways = [
         Route(
@@ -38,9 +38,9 @@ def routes_of(ground: Ground, carriers: Sequence[Carrier], *, probe_token: Calla
     return Routes(ways, clock=ground.clock, events=ground.events)
 
 
-def passage_of(ground: Ground, routes: Routes) -> Passage:
+def passage_of(ground: Context, routes: Routes) -> Passthrough:
     config = ground.config
-    return Passage(
+    return Passthrough(
         routes=routes,
         downloaders={address.name: downloader_to(address, config) for address in config.routes},
         clock=ground.clock,
@@ -53,7 +53,7 @@ def carrier_to(address: RouteAddress, config: Config) -> Carrier:
     api_root = address.api_root or config.api_root
     trust = _trust(api_root, config)
     connect = _connect(address, api_root, trust)
-    return PartedCarrier(
+    return SplitCarrier(
         # One connection per call in flight: a bot's calls never queue for a connection behind another's.
         letters=BotApiCarrier(
             api_root, connections_max=max(256, config.in_flight * 4), connect=connect, ssl_context=trust

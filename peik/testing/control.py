@@ -10,7 +10,7 @@ from peik.core.problem import BadInput, Problem
 from peik.testing.answer import Answer, Json, Pending, Refusal, UploadedFile, failure, success
 from peik.testing.ledger import Ledger
 from peik.testing.telegram import Telegram
-from peik.testing.wire import Request
+from peik.testing.wire import SimRequest
 from peik.testing.world import ChatType, Status
 
 # The control calls, one class each: its fields are what the call takes, `carry_out` is what it does.
@@ -388,7 +388,7 @@ CALLS: dict[tuple[str, str], type[Order]] = {
 }
 
 
-def handle(telegram: Telegram, request: Request) -> Answer | Pending:
+def handle(telegram: Telegram, request: SimRequest) -> Answer | Pending:
     """Answer one control call. Mistakes are answered 4xx with what to do next."""
     name = request.path.removeprefix(b"/sim/").decode("latin-1").strip("/")
     form = CALLS.get((request.verb.decode("latin-1"), name))

@@ -8,7 +8,7 @@ from collections import deque
 
 import msgspec
 
-from peik.testing.updates import Event, QueueId, UpdateQueue
+from peik.testing.updates import QueueId, UpdateEvent, UpdateQueue
 
 RETRY_AFTER_S_MAX = 3600.0
 RESEND_S_MAX = 60.0
@@ -35,10 +35,10 @@ class PushResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.error or f"Wrong response from the webhook: {self.status} {_REASONS.get(self.status, '')}".strip()
 
 
-class Line(msgspec.Struct, kw_only=True):
+class PushLine(msgspec.Struct, kw_only=True):
     """Updates that go one after another; a failing head blocks the rest."""
 
-    events: deque[Event] = msgspec.field(default_factory=deque)
+    events: deque[UpdateEvent] = msgspec.field(default_factory=deque)
     wake_at: float = 0.0
     failures: int = 0
     delay_s: float = 1.0
@@ -52,8 +52,8 @@ class Deliveries:
         self._queue = queue
         self._chance = chance
         self._connections_max = connections_max
-        self._unloaded: deque[Event] = deque(queue)
-        self._lines: dict[QueueId, Line] = {}
+        self._unloaded: deque[UpdateEvent] = deque(queue)
+        self._lines: dict[QueueId, PushLine] = {}
         self._connections = 0
         self._in_flight = 0
         self._opened_at: deque[float] = deque(maxlen=10)
@@ -61,10 +61,10 @@ class Deliveries:
         self._gone_since: float | None = None
         self.should_delete = False  # 410 for 23 hours
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: UpdateEvent) -> None:
         self._unloaded.append(event)
 
-    def take(self, now: float) -> list[Event]:
+    def take(self, now: float) -> list[UpdateEvent]:
         """What to push now. Each must be given back to `done`."""
         self._load(now)
         taken = []
@@ -78,7 +78,7 @@ class Deliveries:
             taken.append(line.events[0])
         return taken
 
-    def done(self, event: Event, result: PushResult, *, now: float) -> None:
+    def done(self, event: UpdateEvent, result: PushResult, *, now: float) -> None:
         """Take in how a push ended, and plan what follows from it."""
         line = self._lines[event.queue_id]
         line.is_in_flight = False
@@ -114,17 +114,17 @@ class Deliveries:
                     # So many lines and no more: stuck chats can stall the whole bot.
                     if len(self._lines) >= 2 * self._connections_max:
                         return
-                    line_or_none = self._lines[event.queue_id] = Line()
+                    line_or_none = self._lines[event.queue_id] = PushLine()
                 line_or_none.events.append(event)
             self._unloaded.popleft()
 
-    def _finish(self, line: Line, event: Event) -> None:
+    def _finish(self, line: PushLine, event: UpdateEvent) -> None:
         assert line.events[0] is event
         line.events.popleft()
         line.failures, line.delay_s, line.wake_at = 0, 1.0, 0.0
         self._queue.drop(event)
 
-    def _plan_retry(self, line: Line, event: Event, result: PushResult, now: float) -> None:
+    def _plan_retry(self, line: PushLine, event: UpdateEvent, result: PushResult, now: float) -> None:
         if result.retry_after_s is not None:
             # Replaces the back-off and does not advance it.
             wait_s = min(max(result.retry_after_s, 0.0), RETRY_AFTER_S_MAX)

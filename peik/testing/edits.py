@@ -7,7 +7,7 @@ from peik.testing.answer import Json, bad, integer, integers, mapping, number, t
 from peik.testing.media import album_item
 from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text, writable_chat
 from peik.testing.sends import IDS_MAX, Handler, checklist
-from peik.testing.world import Call, Chat, Topic, World
+from peik.testing.world import SimCall, SimChat, Topic, World
 
 _CONTENT = (
     "text",
@@ -23,15 +23,15 @@ _CONTENT = (
 )
 
 
-def edit_text(world: World, call: Call) -> object:
+def edit_text(world: World, call: SimCall) -> object:
     return _edit(world, call, message_text(call.params), needs="text")
 
 
-def edit_caption(world: World, call: Call) -> object:
+def edit_caption(world: World, call: SimCall) -> object:
     return _edit(world, call, {"caption": None, "caption_entities": None, **caption(call.params)}, needs="media")
 
 
-def edit_media(world: World, call: Call) -> object:
+def edit_media(world: World, call: SimCall) -> object:
     item = mapping(call.params, "media", what="InputMedia")
     if item is None:
         raise bad("can't parse InputMedia: there is no media in the request")
@@ -39,25 +39,25 @@ def edit_media(world: World, call: Call) -> object:
     return _edit(world, call, {**fresh, **album_item(world, call, item)}, needs="")
 
 
-def edit_markup(world: World, call: Call) -> object:
+def edit_markup(world: World, call: SimCall) -> object:
     return _edit(world, call, {}, needs="")
 
 
-def edit_checklist(world: World, call: Call) -> object:
+def edit_checklist(world: World, call: SimCall) -> object:
     return _edit(world, call, checklist(call.params), needs="")
 
 
-def edit_location(world: World, call: Call) -> object:
+def edit_location(world: World, call: SimCall) -> object:
     place = {"latitude": number(call.params, "latitude"), "longitude": number(call.params, "longitude")}
     return _edit(world, call, {"location": {**_live_location(world, call), **place}}, needs="")
 
 
-def stop_location(world: World, call: Call) -> object:
+def stop_location(world: World, call: SimCall) -> object:
     place = {name: held for name, held in _live_location(world, call).items() if name != "live_period"}
     return _edit(world, call, {"location": place}, needs="")
 
 
-def _live_location(world: World, call: Call) -> Json:
+def _live_location(world: World, call: SimCall) -> Json:
     """The place as the message shows it. Raises if it is none, or no longer a live one."""
     if call.params.get("inline_message_id"):
         return {}
@@ -68,7 +68,7 @@ def _live_location(world: World, call: Call) -> Json:
     return place
 
 
-def _edit(world: World, call: Call, change: Json, *, needs: str) -> object:
+def _edit(world: World, call: SimCall, change: Json, *, needs: str) -> object:
     """Apply a change of content and keyboard to one of the bot's own messages; None in it removes."""
     if call.params.get("inline_message_id"):
         world.note_applied(call, text=str(change.get("text") or change.get("caption") or ""))
@@ -97,7 +97,7 @@ def _edit(world: World, call: Call, change: Json, *, needs: str) -> object:
     return message
 
 
-def stop_poll(world: World, call: Call) -> object:
+def stop_poll(world: World, call: SimCall) -> object:
     chat, message = _own_message(world, call, "edit", missing="message with poll to stop not found")
     poll = message.get("poll")
     if not isinstance(poll, dict):
@@ -109,7 +109,7 @@ def stop_poll(world: World, call: Call) -> object:
     return poll
 
 
-def delete_message(world: World, call: Call) -> object:
+def delete_message(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     message_id = integer(call.params, "message_id")
     message = chat.messages.get(message_id)
@@ -122,7 +122,7 @@ def delete_message(world: World, call: Call) -> object:
     return True
 
 
-def delete_messages(world: World, call: Call) -> object:
+def delete_messages(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     ids = integers(call.params, "message_ids", what="message identifiers")
     if not ids:
@@ -138,13 +138,13 @@ def delete_messages(world: World, call: Call) -> object:
     return True
 
 
-def _may_delete(world: World, call: Call, chat: Chat, message: Json) -> bool:
+def _may_delete(world: World, call: SimCall, chat: SimChat, message: Json) -> bool:
     if call.now - integer(message, "date") > 48 * 3600:
         return False
     return chat.is_private or _is_own(call, message) or world.member(chat, call.bot).can_delete
 
 
-def pin(world: World, call: Call) -> object:
+def pin(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     message_id = integer(call.params, "message_id")
     if message_id not in chat.messages:
@@ -157,7 +157,7 @@ def pin(world: World, call: Call) -> object:
     return True
 
 
-def unpin(world: World, call: Call) -> object:
+def unpin(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     message_id = integer(call.params, "message_id") or (chat.pinned[-1] if chat.pinned else 0)
     if message_id not in chat.pinned:
@@ -167,14 +167,14 @@ def unpin(world: World, call: Call) -> object:
     return True
 
 
-def unpin_all(world: World, call: Call) -> object:
+def unpin_all(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     chat.pinned.clear()
     world.note_applied(call, chat_id=chat.id)
     return True
 
 
-def react(world: World, call: Call) -> object:
+def react(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     message_id = integer(call.params, "message_id")
     if message_id not in chat.messages:
@@ -183,7 +183,7 @@ def react(world: World, call: Call) -> object:
     return True
 
 
-def _own_message(world: World, call: Call, verb: str, *, missing: str = "") -> tuple[Chat, Json]:
+def _own_message(world: World, call: SimCall, verb: str, *, missing: str = "") -> tuple[SimChat, Json]:
     chat = known_chat(world, call.bot, call.params)
     message_id = integer(call.params, "message_id")
     if not message_id:
@@ -196,11 +196,11 @@ def _own_message(world: World, call: Call, verb: str, *, missing: str = "") -> t
     return chat, message
 
 
-def _is_own(call: Call, message: Json) -> bool:
+def _is_own(call: SimCall, message: Json) -> bool:
     return message.get("from") is call.bot.face or "sender_chat" in message
 
 
-def _note(world: World, call: Call, chat: Chat, message: Json, text: str = "") -> None:
+def _note(world: World, call: SimCall, chat: SimChat, message: Json, text: str = "") -> None:
     world.note_applied(call, chat_id=chat.id, message_id=integer(message, "message_id"), text=text)
 
 
@@ -225,7 +225,7 @@ EDITS: dict[str, Handler] = {
 # Forum topics: made, closed, opened again, deleted.
 
 
-def create(world: World, call: Call) -> object:
+def create(world: World, call: SimCall) -> object:
     chat = writable_chat(world, call.bot, call.params)
     name = text_of(call.params, "name")
     if not name:
@@ -237,20 +237,20 @@ def create(world: World, call: Call) -> object:
     return {"message_thread_id": topic.id, "name": name, "icon_color": topic.icon_color}
 
 
-def add(world: World, chat: Chat, name: str) -> Topic:
+def add(world: World, chat: SimChat, name: str) -> Topic:
     """A new topic; its id is that of the service message that opens it."""
     topic = Topic(id=chat.next_message_id(), name=name)
     chat.topics[topic.id] = topic
     return topic
 
 
-def edit(world: World, call: Call) -> object:
+def edit(world: World, call: SimCall) -> object:
     chat, topic = _topic(world, call)
     topic.name = text_of(call.params, "name") or topic.name
     return _done(world, call, chat, topic)
 
 
-def close(world: World, call: Call) -> object:
+def close(world: World, call: SimCall) -> object:
     chat, topic = _topic(world, call)
     if topic.is_closed:
         raise bad("TOPIC_NOT_MODIFIED")
@@ -258,7 +258,7 @@ def close(world: World, call: Call) -> object:
     return _done(world, call, chat, topic)
 
 
-def reopen(world: World, call: Call) -> object:
+def reopen(world: World, call: SimCall) -> object:
     chat, topic = _topic(world, call)
     if not topic.is_closed:
         raise bad("TOPIC_NOT_MODIFIED")
@@ -266,13 +266,13 @@ def reopen(world: World, call: Call) -> object:
     return _done(world, call, chat, topic)
 
 
-def delete(world: World, call: Call) -> object:
+def delete(world: World, call: SimCall) -> object:
     chat, topic = _topic(world, call)
     del chat.topics[topic.id]
     return _done(world, call, chat, topic)
 
 
-def _topic(world: World, call: Call) -> tuple[Chat, Topic]:
+def _topic(world: World, call: SimCall) -> tuple[SimChat, Topic]:
     chat = writable_chat(world, call.bot, call.params)
     topic = chat.topics.get(integer(call.params, "message_thread_id"))
     if topic is None:
@@ -280,7 +280,7 @@ def _topic(world: World, call: Call) -> tuple[Chat, Topic]:
     return chat, topic
 
 
-def _done(world: World, call: Call, chat: Chat, topic: Topic) -> object:
+def _done(world: World, call: SimCall, chat: SimChat, topic: Topic) -> object:
     world.note_applied(call, chat_id=chat.id, message_id=topic.id, text=topic.name)
     return True
 

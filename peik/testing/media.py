@@ -8,19 +8,19 @@ from urllib.parse import urlsplit
 from peik.testing.answer import Json, Params, Refusal, UploadedFile, bad, integer, text_of
 from peik.testing.options import MIB
 from peik.testing.posting import caption
-from peik.testing.world import KINDS, Call, StoredFile, World
+from peik.testing.world import KINDS, SimCall, StoredFile, World
 
 CAPTIONED = frozenset({"photo", "document", "audio", "video", "animation", "voice"})
 PHOTO_BYTES_MAX = 10 * MIB
 _SIZED = frozenset({"video", "animation", "sticker"})
 
 
-def taken(world: World, call: Call, field: str, kind: str) -> StoredFile:
+def taken(world: World, call: SimCall, field: str, kind: str) -> StoredFile:
     """The file of a request's field, stored if it is new."""
     return _take(world, call, call.params.get(field), call.files.get(field), field=field, kind=kind)
 
 
-def album_item(world: World, call: Call, item: object) -> Json:
+def album_item(world: World, call: SimCall, item: object) -> Json:
     """The content of one InputMedia."""
     if not isinstance(item, dict):
         raise bad("can't parse InputMedia: expected an Object")
@@ -53,7 +53,9 @@ def described(stored: StoredFile, params: Params) -> Json:
     return {kind: face, "document": face} if kind == "animation" else {kind: face}
 
 
-def _take(world: World, call: Call, value: object, upload: UploadedFile | None, *, field: str, kind: str) -> StoredFile:
+def _take(
+    world: World, call: SimCall, value: object, upload: UploadedFile | None, *, field: str, kind: str
+) -> StoredFile:
     text = value if isinstance(value, str) else ""
     if text.startswith("attach://"):
         upload = call.files.get(text.removeprefix("attach://"))
@@ -74,7 +76,7 @@ def _take(world: World, call: Call, value: object, upload: UploadedFile | None, 
     return stored
 
 
-def store(world: World, call: Call, upload: UploadedFile, kind: str) -> StoredFile:
+def store(world: World, call: SimCall, upload: UploadedFile, kind: str) -> StoredFile:
     """Put an upload on the bot's shelf, if its size is allowed."""
     size = len(upload.content)
     if size == 0:
@@ -86,7 +88,7 @@ def store(world: World, call: Call, upload: UploadedFile, kind: str) -> StoredFi
     return call.bot.files.put(kind, upload)
 
 
-def _fetched(call: Call, url: str, kind: str) -> StoredFile:
+def _fetched(call: SimCall, url: str, kind: str) -> StoredFile:
     """A file by URL. Nothing is fetched: the address stands for its content."""
     parts = urlsplit(url)
     if not parts.hostname:

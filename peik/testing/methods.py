@@ -9,7 +9,7 @@ from peik.testing.media import store, taken
 from peik.testing.posting import known_chat, writable_chat
 from peik.testing.sends import SENDS, Handler, send_anything
 from peik.testing.webhooks import POLLING, WEBHOOKS
-from peik.testing.world import RIGHTS, Call, Member, World
+from peik.testing.world import RIGHTS, SimCall, SimMember, World
 
 LOGIN_WAIT_S = 600.0
 CLOSE_WAIT_S = 600.0
@@ -28,7 +28,7 @@ def find(name: str) -> tuple[str, Handler]:
     raise Refusal(404, "Not Found: method not found")
 
 
-def get_me(world: World, call: Call) -> object:
+def get_me(world: World, call: SimCall) -> object:
     return call.bot.user.as_json() | {
         "can_join_groups": True,
         "can_read_all_group_messages": True,
@@ -38,7 +38,7 @@ def get_me(world: World, call: Call) -> object:
     }
 
 
-def log_out(world: World, call: Call) -> object:
+def log_out(world: World, call: SimCall) -> object:
     """The bot leaves this server: its queue and webhook are wiped, and it cannot come back for ten minutes.
 
     See docs/telegram.md, Logging out and closing.
@@ -50,7 +50,7 @@ def log_out(world: World, call: Call) -> object:
     return Described(result=True, description="Logged out")
 
 
-def close(world: World, call: Call) -> object:
+def close(world: World, call: SimCall) -> object:
     """Free the instance and keep the queue; refused in its first ten minutes."""
     remaining_s = call.bot.started_at + CLOSE_WAIT_S - call.now
     if remaining_s > 0:
@@ -60,7 +60,7 @@ def close(world: World, call: Call) -> object:
 
 
 def answer_query(kind: str, seconds_option: str) -> Handler:
-    def answer(world: World, call: Call) -> object:
+    def answer(world: World, call: SimCall) -> object:
         field = f"{kind}_query_id"
         query = call.bot.queries.get(text_of(call.params, field))
         patience_s = float(getattr(world.options, seconds_option))
@@ -72,14 +72,14 @@ def answer_query(kind: str, seconds_option: str) -> Handler:
     return answer
 
 
-def chat_action(world: World, call: Call) -> object:
+def chat_action(world: World, call: SimCall) -> object:
     if not text_of(call.params, "action"):
         raise bad("wrong parameter action in request")
     writable_chat(world, call.bot, call.params)
     return True
 
 
-def get_chat(world: World, call: Call) -> object:
+def get_chat(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
     face = chat.as_json() | {"accent_color_id": 0, "max_reaction_count": 11}
@@ -89,23 +89,23 @@ def get_chat(world: World, call: Call) -> object:
     return face
 
 
-def get_member(world: World, call: Call) -> object:
+def get_member(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     user = world.users.get(integer(call.params, "user_id"))
     if user is None:
         raise bad("user not found")
     if chat.is_private:
-        return Member().as_json(user)
+        return SimMember().as_json(user)
     member = world.member(chat, call.bot) if user.id == call.bot.id else chat.members.get(user.id)
-    return (member or Member(status="left")).as_json(user)
+    return (member or SimMember(status="left")).as_json(user)
 
 
-def get_member_count(world: World, call: Call) -> object:
+def get_member_count(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     return 2 if chat.is_private else sum(member.is_inside for member in chat.members.values())
 
 
-def get_administrators(world: World, call: Call) -> object:
+def get_administrators(world: World, call: SimCall) -> object:
     chat = known_chat(world, call.bot, call.params)
     if chat.is_private:
         raise bad("there are no administrators in the private chat")
@@ -113,7 +113,7 @@ def get_administrators(world: World, call: Call) -> object:
     return [one.as_json(world.users[user_id]) for user_id, one in high.items()]
 
 
-def get_file(world: World, call: Call) -> object:
+def get_file(world: World, call: SimCall) -> object:
     stored = call.bot.files.by_id(text_of(call.params, "file_id"))
     if stored is None:
         raise bad("invalid file_id")
@@ -123,13 +123,13 @@ def get_file(world: World, call: Call) -> object:
     return stored.as_json() | {"file_path": stored.path}
 
 
-def upload_sticker(world: World, call: Call) -> object:
+def upload_sticker(world: World, call: SimCall) -> object:
     upload = call.files.get("sticker")
     stored = store(world, call, upload, "sticker") if upload else taken(world, call, "sticker", "sticker")
     return stored.as_json()
 
 
-def invite_link(world: World, call: Call) -> object:
+def invite_link(world: World, call: SimCall) -> object:
     """A new link, or the one that is named, changed or revoked."""
     chat = known_chat(world, call.bot, call.params)
     link = text_of(call.params, "invite_link") or f"https://t.me/+{world.chance.getrandbits(64):016x}"
@@ -141,13 +141,13 @@ def invite_link(world: World, call: Call) -> object:
     return face | {"is_primary": False, "is_revoked": is_revoked, "name": text_of(call.params, "name")}
 
 
-def invoice_link(world: World, call: Call) -> object:
+def invoice_link(world: World, call: SimCall) -> object:
     link = f"https://t.me/$peik{world.chance.getrandbits(48):x}"
     world.note_applied(call, text=link)
     return link
 
 
-def refund(world: World, call: Call) -> object:
+def refund(world: World, call: SimCall) -> object:
     """A second refund of one payment is refused, which proves the first."""
     done = call.bot.settings.setdefault("refunds", [])
     charge_id = text_of(call.params, "telegram_payment_charge_id")
@@ -159,36 +159,36 @@ def refund(world: World, call: Call) -> object:
     return True
 
 
-def prepared(world: World, call: Call) -> object:
+def prepared(world: World, call: SimCall) -> object:
     world.note_applied(call)
     return {"id": f"{world.chance.getrandbits(48):x}", "expiration_date": int(call.now) + 86_400}
 
 
-def inline_message(world: World, call: Call) -> object:
+def inline_message(world: World, call: SimCall) -> object:
     world.note_applied(call)
     return {"inline_message_id": f"{world.chance.getrandbits(128):032x}"}
 
 
-def story(world: World, call: Call) -> object:
+def story(world: World, call: SimCall) -> object:
     world.note_applied(call)
     number = integer(call.params, "story_id") or world.chance.randint(1, 1_000_000)
     return {"chat": {"id": call.bot.id, "type": "private"}, "id": number}
 
 
-def managed_token(world: World, call: Call) -> object:
+def managed_token(world: World, call: SimCall) -> object:
     """The token of a bot that this one manages: any, since nobody keeps it."""
     return f"{integer(call.params, 'user_id')}:{world.chance.getrandbits(140):035x}"
 
 
-def business_connection(world: World, call: Call) -> object:
+def business_connection(world: World, call: SimCall) -> object:
     raise bad("BUSINESS_CONNECTION_INVALID")
 
 
-def sticker_set(world: World, call: Call) -> object:
+def sticker_set(world: World, call: SimCall) -> object:
     raise bad("STICKERSET_INVALID")
 
 
-def truth(world: World, call: Call) -> object:
+def truth(world: World, call: SimCall) -> object:
     """A write that always works: `true`, once its chat is known. What set… says, get… gives back."""
     chat_id = known_chat(world, call.bot, call.params).id if "chat_id" in call.params else 0
     if call.method.startswith("set"):
@@ -202,7 +202,7 @@ def truth(world: World, call: Call) -> object:
 def remembered(default: object, field: str = "") -> Handler:
     """A read of what the matching set… has said."""
 
-    def read(world: World, call: Call) -> object:
+    def read(world: World, call: SimCall) -> object:
         params = call.bot.settings.get(call.method[3:])
         if not isinstance(params, dict) or field not in params:
             return default

@@ -4,14 +4,16 @@ from peik.core.problem import BadInput
 from peik.testing.answer import Json, UploadedFile, integer
 from peik.testing.media import described
 from peik.testing.posting import visible
-from peik.testing.updates import Event
-from peik.testing.world import SUPERGROUP_BASE, Bot, Chat, ChatType, Member, Query, Status, User, World
+from peik.testing.updates import UpdateEvent
+from peik.testing.world import SUPERGROUP_BASE, ChatType, SimBot, SimChat, SimMember, SimQuery, SimUser, Status, World
 
 
-def add_user(world: World, user_id: int, *, first_name: str, username: str | None, language_code: str | None) -> User:
+def add_user(
+    world: World, user_id: int, *, first_name: str, username: str | None, language_code: str | None
+) -> SimUser:
     user = world.users.get(user_id)
     if user is None:
-        user = world.users[user_id] = User(id=user_id, first_name=first_name or f"User {user_id}")
+        user = world.users[user_id] = SimUser(id=user_id, first_name=first_name or f"User {user_id}")
     user.first_name = first_name or user.first_name
     user.username = username or user.username
     user.language_code = language_code or user.language_code
@@ -28,8 +30,8 @@ def add_chat(
     title: str,
     username: str | None,
     is_forum: bool,
-    bots: list[Bot],
-) -> Chat:
+    bots: list[SimBot],
+) -> SimChat:
     if chat_id is None:
         base = SUPERGROUP_BASE if kind != "group" else 0
         chat_id = base - world.chance.randint(1_000_000, 999_999_999)
@@ -37,9 +39,9 @@ def add_chat(
         raise BadInput(
             code="wrong_chat", detail="A group or channel has a negative id; a private chat comes with its user."
         )
-    chat = Chat(id=chat_id, type=kind, title=title or f"{kind} {chat_id}", username=username, is_forum=is_forum)
+    chat = SimChat(id=chat_id, type=kind, title=title or f"{kind} {chat_id}", username=username, is_forum=is_forum)
     for bot in bots:
-        chat.members[bot.id] = Member(status="administrator" if kind == "channel" else "member")
+        chat.members[bot.id] = SimMember(status="administrator" if kind == "channel" else "member")
     world.chats[chat_id] = chat
     if username:
         world.by_username[username.lower()] = chat
@@ -48,11 +50,11 @@ def add_chat(
 
 def write(
     world: World,
-    bot: Bot,
-    user: User,
+    bot: SimBot,
+    user: SimUser,
     content: Json,
     *,
-    chat: Chat | None,
+    chat: SimChat | None,
     thread_id: int | None,
     reply_to: int | None,
     date: float | None,
@@ -87,7 +89,7 @@ def write(
     return message
 
 
-def edit(world: World, bot: Bot, chat: Chat, message_id: int, content: Json) -> Json:
+def edit(world: World, bot: SimBot, chat: SimChat, message_id: int, content: Json) -> Json:
     """A person changes his own message."""
     message = chat.messages.get(message_id)
     if message is None:
@@ -100,12 +102,12 @@ def edit(world: World, bot: Bot, chat: Chat, message_id: int, content: Json) -> 
     return message
 
 
-def upload(world: World, bot: Bot, kind: str, file: UploadedFile) -> Json:
+def upload(world: World, bot: SimBot, kind: str, file: UploadedFile) -> Json:
     """The content of a message that carries a file."""
     return described(bot.files.put(kind, file), {})
 
 
-def listeners(world: World, bot: Bot, chat: Chat) -> list[Bot]:
+def listeners(world: World, bot: SimBot, chat: SimChat) -> list[SimBot]:
     if chat.is_private:
         return [bot]
     world.member(chat, bot)
@@ -114,7 +116,7 @@ def listeners(world: World, bot: Bot, chat: Chat) -> list[Bot]:
     ]
 
 
-def press(world: World, bot: Bot, user: User, chat: Chat, message_id: int, data: str) -> str:
+def press(world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: int, data: str) -> str:
     """A button under a message is pressed; the query's id."""
     message = chat.messages.get(message_id)
     if message is None:
@@ -137,18 +139,18 @@ USUAL: dict[str, Json] = {
 }
 
 
-def ask(world: World, bot: Bot, user: User, kind: str, payload: Json, *, chat_id: int | None = None) -> str:
+def ask(world: World, bot: SimBot, user: SimUser, kind: str, payload: Json, *, chat_id: int | None = None) -> str:
     """A query that wants an answer: callback, inline, pre_checkout or shipping; its id."""
     now = world.now()
     query_id = str(world.chance.getrandbits(62))
-    bot.queries[query_id] = Query(kind=kind, asked_at=now, chat_id=chat_id)
+    bot.queries[query_id] = SimQuery(kind=kind, asked_at=now, chat_id=chat_id)
     while len(bot.queries) > 10_000:
         del bot.queries[next(iter(bot.queries))]
     world.push(bot, f"{kind}_query", {"id": query_id, "from": user.as_json(), **payload})
     return query_id
 
 
-def set_standing(world: World, bot: Bot, chat: Chat, user: User, status: Status) -> Event | None:
+def set_standing(world: World, bot: SimBot, chat: SimChat, user: SimUser, status: Status) -> UpdateEvent | None:
     """The bot's standing in a chat changes, and my_chat_member tells it."""
     now = int(world.now())
     if chat.is_private:
@@ -157,25 +159,25 @@ def set_standing(world: World, bot: Bot, chat: Chat, user: User, status: Status)
     else:
         member = world.member(chat, bot)
         before = member.status
-        chat.members[bot.id] = Member(status=status)
+        chat.members[bot.id] = SimMember(status=status)
     if before == status:
         return None
     change: Json = {
         "chat": chat.as_json(),
         "from": user.as_json(),
         "date": now,
-        "old_chat_member": Member(status=before).as_json(bot.user),
-        "new_chat_member": Member(status=status).as_json(bot.user),
+        "old_chat_member": SimMember(status=before).as_json(bot.user),
+        "new_chat_member": SimMember(status=status).as_json(bot.user),
     }
     return world.push(bot, "my_chat_member", change, date=now)
 
 
-def migrate(world: World, chat: Chat, user: User) -> Chat:
+def migrate(world: World, chat: SimChat, user: SimUser) -> SimChat:
     """A group becomes a supergroup with another id; both tell their bots (docs/telegram.md, Chats that close or move)."""
     if chat.type != "group" or chat.migrated_to is not None:
         raise BadInput(code="not_a_group", detail=f"{chat.id} is no basic group, or was upgraded before.")
     fresh_id = SUPERGROUP_BASE - world.chance.randint(1_000_000_000, 2_147_483_647)
-    fresh = Chat(id=fresh_id, type="supergroup", title=chat.title, is_lenient=chat.is_lenient, members=chat.members)
+    fresh = SimChat(id=fresh_id, type="supergroup", title=chat.title, is_lenient=chat.is_lenient, members=chat.members)
     world.chats[fresh_id] = fresh
     for one, content in ((chat, {"migrate_to_chat_id": fresh_id}), (fresh, {"migrate_from_chat_id": chat.id})):
         message: Json = {

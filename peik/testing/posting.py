@@ -5,7 +5,7 @@ import msgspec
 from peik.testing import faults
 from peik.testing.answer import Json, Params, Refusal, bad, encode, flag, forbidden, integer, mapping, sequence, text_of
 from peik.testing.markup import plain
-from peik.testing.world import Bot, Call, Chat, Topic, World
+from peik.testing.world import SimBot, SimCall, SimChat, Topic, World
 
 TEXT_MAX = 4096
 CAPTION_MAX = 1024
@@ -13,7 +13,7 @@ MARKUP_BYTES_MAX = 10_240
 BUTTON_DATA_BYTES_MAX = 64
 
 
-def known_chat(world: World, bot: Bot, params: Params, field: str = "chat_id") -> Chat:
+def known_chat(world: World, bot: SimBot, params: Params, field: str = "chat_id") -> SimChat:
     """The chat a request names. Raises for none, an unknown one, and a group that has moved."""
     where = params.get(field)
     if where is None or where == "":
@@ -27,7 +27,7 @@ def known_chat(world: World, bot: Bot, params: Params, field: str = "chat_id") -
     return chat
 
 
-def writable_chat(world: World, bot: Bot, params: Params, what: str = "text messages") -> Chat:
+def writable_chat(world: World, bot: SimBot, params: Params, what: str = "text messages") -> SimChat:
     """The chat, if this bot may write to it."""
     chat = known_chat(world, bot, params)
     user = chat.user
@@ -48,7 +48,7 @@ def writable_chat(world: World, bot: Bot, params: Params, what: str = "text mess
     return chat
 
 
-def _refuse_unwilling(chat: Chat) -> None:
+def _refuse_unwilling(chat: SimChat) -> None:
     user = chat.user
     assert user is not None
     if user.is_deactivated:
@@ -61,7 +61,7 @@ def _refuse_unwilling(chat: Chat) -> None:
         raise forbidden("bot can't initiate conversation with a user")
 
 
-def post(world: World, call: Call, chat: Chat, content: Json, *, text: str = "", amount: int = 1) -> Json:
+def post(world: World, call: SimCall, chat: SimChat, content: Json, *, text: str = "", amount: int = 1) -> Json:
     """Put one message into the chat, or raise. `amount` is charged to the limits; 0 if the caller has charged already."""
     around = envelope(call, chat)
     if amount:
@@ -84,7 +84,7 @@ def post(world: World, call: Call, chat: Chat, content: Json, *, text: str = "",
     return message
 
 
-def charge(world: World, call: Call, chat: Chat, amount: int) -> None:
+def charge(world: World, call: SimCall, chat: SimChat, amount: int) -> None:
     """Count messages against the limits of chat and bot."""
     figures = world.options.limits
     if not figures.on:
@@ -105,7 +105,7 @@ def charge(world: World, call: Call, chat: Chat, amount: int) -> None:
         raise
 
 
-def charge_edit(world: World, call: Call, chat: Chat) -> None:
+def charge_edit(world: World, call: SimCall, chat: SimChat) -> None:
     figures = world.options.limits
     if not figures.on or chat.user is not None:
         return
@@ -156,7 +156,7 @@ def _formatted(params: Params, field: str, entities_field: str) -> str:
 _ENVELOPE = ("message_thread_id", "reply_parameters", "reply_to_message_id", "reply_markup", "business_connection_id")
 
 
-def envelope(call: Call, chat: Chat) -> Json | None:
+def envelope(call: SimCall, chat: SimChat) -> Json | None:
     """What stands around the content: thread, reply, keyboard. None is the common case."""
     params = call.params
     if params.keys().isdisjoint(_ENVELOPE):
@@ -177,7 +177,7 @@ def envelope(call: Call, chat: Chat) -> Json | None:
     return found
 
 
-def thread(params: Params, chat: Chat) -> int | None:
+def thread(params: Params, chat: SimChat) -> int | None:
     """The topic a request names, if there is one."""
     thread_id = integer(params, "message_thread_id")
     if not thread_id:
@@ -192,7 +192,7 @@ def thread(params: Params, chat: Chat) -> int | None:
     return thread_id
 
 
-def _replied(params: Params, chat: Chat) -> Json | None:
+def _replied(params: Params, chat: SimChat) -> Json | None:
     reply = mapping(params, "reply_parameters", what="reply parameters") or params
     message_id = integer(reply, "message_id" if reply is not params else "reply_to_message_id")
     if not message_id or reply.get("chat_id") not in (None, chat.id, str(chat.id)):

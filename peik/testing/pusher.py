@@ -9,7 +9,7 @@ import httptools
 
 from peik.testing.deliveries import PushResult
 from peik.testing.telegram import Telegram
-from peik.testing.webhooks import Check
+from peik.testing.webhooks import WebhookCheck
 from peik.testing.world import Push
 
 _ANSWER_BYTES_MAX = 4 << 20
@@ -164,7 +164,7 @@ class _PushAnswer:
         )
 
 
-async def try_connect(telegram: Telegram, check: Check) -> None:
+async def try_connect(telegram: Telegram, check: WebhookCheck) -> None:
     """The "verification" of setWebhook: one TCP connect, no request (docs/telegram.md, Setting a webhook)."""
     error = ""
     try:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from peik.testing.answer import Json, Params, bad, flag, integer, integers, mapping, number, sequence, text_of
 from peik.testing.media import CAPTIONED, album_item, described, taken
 from peik.testing.posting import caption, charge, envelope, known_chat, message_text, post, writable_chat
-from peik.testing.world import Call, World
+from peik.testing.world import SimCall, World
 
-Handler = Callable[[World, Call], object]
+Handler = Callable[[World, SimCall], object]
 
 IDS_MAX = 100
 
@@ -29,7 +29,7 @@ _AROUND = frozenset(
 )
 
 
-def send_message(world: World, call: Call) -> object:
+def send_message(world: World, call: SimCall) -> object:
     content = message_text(call.params)
     return post(world, call, writable_chat(world, call.bot, call.params), content, text=str(content["text"]))
 
@@ -37,7 +37,7 @@ def send_message(world: World, call: Call) -> object:
 def send_media(kind: str) -> Handler:
     """sendPhoto, sendDocument and their like."""
 
-    def send(world: World, call: Call) -> object:
+    def send(world: World, call: SimCall) -> object:
         stored = taken(world, call, kind, kind)
         content = described(stored, call.params)
         if kind in CAPTIONED:
@@ -48,7 +48,7 @@ def send_media(kind: str) -> Handler:
     return send
 
 
-def send_media_group(world: World, call: Call) -> object:
+def send_media_group(world: World, call: SimCall) -> object:
     media = sequence(call.params, "media", what="InputMedia")
     if not media:
         raise bad("there are no media in the request")
@@ -68,11 +68,11 @@ def send_media_group(world: World, call: Call) -> object:
     ]
 
 
-def send_location(world: World, call: Call) -> object:
+def send_location(world: World, call: SimCall) -> object:
     return _post(world, call, {"location": _location(call.params)})
 
 
-def send_venue(world: World, call: Call) -> object:
+def send_venue(world: World, call: SimCall) -> object:
     venue = {
         "location": _location(call.params),
         "title": text_of(call.params, "title"),
@@ -92,7 +92,7 @@ def _location(params: Params) -> Json:
     return place | {"live_period": live_s} if live_s else place
 
 
-def send_contact(world: World, call: Call) -> object:
+def send_contact(world: World, call: SimCall) -> object:
     names = ("phone_number", "first_name", "last_name", "vcard")
     contact: Json = {name: text_of(call.params, name) for name in names if call.params.get(name)}
     for name in names[:2]:
@@ -101,7 +101,7 @@ def send_contact(world: World, call: Call) -> object:
     return _post(world, call, {"contact": contact})
 
 
-def send_poll(world: World, call: Call) -> object:
+def send_poll(world: World, call: SimCall) -> object:
     question = text_of(call.params, "question")
     if not question:
         raise bad("poll question must be non-empty")
@@ -124,13 +124,13 @@ def send_poll(world: World, call: Call) -> object:
     return _post(world, call, {"poll": poll}, text=question)
 
 
-def send_dice(world: World, call: Call) -> object:
+def send_dice(world: World, call: SimCall) -> object:
     emoji = text_of(call.params, "emoji") or "🎲"
     faces = {"🎲": 6, "🎯": 6, "🎳": 6, "🏀": 5, "⚽": 5, "🎰": 64}
     return _post(world, call, {"dice": {"emoji": emoji, "value": world.chance.randint(1, faces.get(emoji, 6))}})
 
 
-def send_invoice(world: World, call: Call) -> object:
+def send_invoice(world: World, call: SimCall) -> object:
     for name in ("title", "description", "payload", "currency", "prices"):
         if not call.params.get(name):
             raise bad(f"{name} is empty" if name != "prices" else "there must be at least one price")
@@ -141,14 +141,14 @@ def send_invoice(world: World, call: Call) -> object:
     return _post(world, call, {"invoice": invoice}, text=str(invoice["title"]))
 
 
-def send_game(world: World, call: Call) -> object:
+def send_game(world: World, call: SimCall) -> object:
     name = text_of(call.params, "game_short_name")
     if not name:
         raise bad("game_short_name is empty")
     return _post(world, call, {"game": {"title": name, "description": "", "photo": []}}, text=name)
 
 
-def send_paid_media(world: World, call: Call) -> object:
+def send_paid_media(world: World, call: SimCall) -> object:
     media = sequence(call.params, "media", what="InputPaidMedia")
     if not media:
         raise bad("there are no media in the request")
@@ -169,17 +169,17 @@ def checklist(params: Params) -> Json:
     return {"checklist": {"title": given["title"], "tasks": tasks}}
 
 
-def send_checklist(world: World, call: Call) -> object:
+def send_checklist(world: World, call: SimCall) -> object:
     return _post(world, call, checklist(call.params))
 
 
-def send_anything(world: World, call: Call) -> object:
+def send_anything(world: World, call: SimCall) -> object:
     """A send this version does not know: a message with whatever text it has. New Bot API versions work on their first day."""
     text = text_of(call.params, "text") or text_of(call.params, "caption")
     return _post(world, call, {"text": text} if text else {}, text=text)
 
 
-def forward_message(world: World, call: Call) -> object:
+def forward_message(world: World, call: SimCall) -> object:
     chat, source = writable_chat(world, call.bot, call.params), known_chat(world, call.bot, call.params, "from_chat_id")
     original = source.messages.get(integer(call.params, "message_id"))
     if original is None:
@@ -187,7 +187,7 @@ def forward_message(world: World, call: Call) -> object:
     return post(world, call, chat, _forwarded(original), text=_shown(original))
 
 
-def copy_message(world: World, call: Call) -> object:
+def copy_message(world: World, call: SimCall) -> object:
     chat, source = writable_chat(world, call.bot, call.params), known_chat(world, call.bot, call.params, "from_chat_id")
     original = source.messages.get(integer(call.params, "message_id"))
     if original is None:
@@ -203,15 +203,15 @@ def copy_message(world: World, call: Call) -> object:
     }
 
 
-def forward_messages(world: World, call: Call) -> object:
+def forward_messages(world: World, call: SimCall) -> object:
     return _several(world, call, _forwarded, "forward")
 
 
-def copy_messages(world: World, call: Call) -> object:
+def copy_messages(world: World, call: SimCall) -> object:
     return _several(world, call, _content, "copy")
 
 
-def _several(world: World, call: Call, transform: Callable[[Json], Json], verb: str) -> object:
+def _several(world: World, call: SimCall, transform: Callable[[Json], Json], verb: str) -> object:
     chat, source = writable_chat(world, call.bot, call.params), known_chat(world, call.bot, call.params, "from_chat_id")
     ids = integers(call.params, "message_ids", what="message identifiers")
     if not ids:
@@ -229,7 +229,7 @@ def _several(world: World, call: Call, transform: Callable[[Json], Json], verb: 
     return [{"message_id": message["message_id"]} for message in posted]
 
 
-def _post(world: World, call: Call, content: Json, *, text: str = "") -> Json:
+def _post(world: World, call: SimCall, content: Json, *, text: str = "") -> Json:
     return post(world, call, writable_chat(world, call.bot, call.params), content, text=text)
 
 

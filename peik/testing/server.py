@@ -18,8 +18,8 @@ from peik.testing.faults import Kind
 from peik.testing.options import MIB, Options
 from peik.testing.pusher import Pusher, try_connect
 from peik.testing.telegram import Telegram
-from peik.testing.webhooks import Check
-from peik.testing.wire import Connection, Request, rendered, reset_on_close
+from peik.testing.webhooks import WebhookCheck
+from peik.testing.wire import SimConnection, SimRequest, rendered, reset_on_close
 
 # One listening port that can be closed and opened again on its number, and the faults that connections meet at it.
 
@@ -28,14 +28,14 @@ ACCEPTS_MAX = 100  # in one turn of the loop
 ACCEPT_PAUSE_S = 0.1
 
 
-class Gate:
+class SimGate:
     """A port and the connections through it. `is_faulty`: the faults of connections strike here."""
 
     def __init__(
         self,
         telegram: Telegram,
         *,
-        respond: Callable[[Connection, Request, bool], None],
+        respond: Callable[[SimConnection, SimRequest, bool], None],
         spawn: Callable[[Coroutine[object, object, None]], None],
         is_faulty: bool,
     ) -> None:
@@ -47,7 +47,7 @@ class Gate:
         self._anchor: socket.socket | None = None
         self._listener: socket.socket | None = None
         self._entering: set[socket.socket] = set()  # accepted, and no connection yet
-        self._connections: set[Connection] = set()
+        self._connections: set[SimConnection] = set()
 
     @property
     def body_bytes_max(self) -> int:
@@ -96,7 +96,7 @@ class Gate:
         if peer not in self._entering:
             return  # reset before we came to it
         self._entering.discard(peer)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: Connection(self), peer)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: SimConnection(self), peer)
 
     def shut(self, *, for_good: bool) -> None:
         """Stop listening: from here on clients are refused."""
@@ -120,7 +120,7 @@ class Gate:
 
     # As the host of connections
 
-    def arrived(self, connection: Connection) -> None:
+    def arrived(self, connection: SimConnection) -> None:
         faults = self._telegram.faults
         self._connections.add(connection)
         if not self._is_faulty or not faults.any_connection:
@@ -133,10 +133,10 @@ class Gate:
         else:
             self._watch_idling(connection)
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: SimConnection) -> None:
         self._connections.discard(connection)
 
-    def respond(self, connection: Connection, request: Request) -> None:
+    def respond(self, connection: SimConnection, request: SimRequest) -> None:
         telegram = self._telegram
         if self._is_faulty and telegram.faults.any_connection and self._is_worn(connection, Kind.STALE):
             telegram.counters.lost_before += 1
@@ -144,7 +144,7 @@ class Gate:
         else:
             self._respond(connection, request, self._is_faulty)
 
-    def answered(self, connection: Connection) -> None:
+    def answered(self, connection: SimConnection) -> None:
         faults = self._telegram.faults
         if not self._is_faulty or not faults.any_connection:
             return
@@ -153,13 +153,13 @@ class Gate:
             return
         self._watch_idling(connection)
 
-    def _watch_idling(self, connection: Connection) -> None:
+    def _watch_idling(self, connection: SimConnection) -> None:
         standing = self._telegram.faults.standing
         idle = next((fault for fault in standing if fault.kind is Kind.CLOSE_IDLE), None)
         if idle is not None:
             connection.idle_timer = asyncio.get_running_loop().call_later(idle.idle_s, connection.end)
 
-    def _is_worn(self, connection: Connection, kind: Kind) -> bool:
+    def _is_worn(self, connection: SimConnection, kind: Kind) -> bool:
         """Has this connection had as many answers as a standing fault of the kind allows it?"""
         faults = self._telegram.faults
         worn = any(fault.kind is kind and connection.served >= fault.requests for fault in faults.standing)
@@ -185,7 +185,7 @@ WRONG_VERB = failure(Refusal(405, "Method Not Allowed: closing"))
 _ROUTES_MAX = 10_000
 
 
-class Route(msgspec.Struct, frozen=True):
+class SimRoute(msgspec.Struct, frozen=True):
     """What a path means: a method of a bot, or with `is_file` a download."""
 
     token_text: str
@@ -214,9 +214,9 @@ class SimServer:
         self.host = host
         self.port = port
         self.control_port = control_port
-        self._gate = Gate(self.telegram, respond=self.respond, spawn=self._spawn, is_faulty=True)
-        self._side = Gate(self.telegram, respond=self.respond, spawn=self._spawn, is_faulty=False)
-        self._routes: dict[bytes, Route | None] = {}
+        self._gate = SimGate(self.telegram, respond=self.respond, spawn=self._spawn, is_faulty=True)
+        self._side = SimGate(self.telegram, respond=self.respond, spawn=self._spawn, is_faulty=False)
+        self._routes: dict[bytes, SimRoute | None] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._fault_timer: asyncio.TimerHandle | None = None
         self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -329,15 +329,15 @@ class SimServer:
 
     # One request
 
-    def respond(self, connection: Connection, request: Request, is_faulty: bool) -> None:
+    def respond(self, connection: SimConnection, request: SimRequest, is_faulty: bool) -> None:
         try:
             self._respond(connection, request, is_faulty)
-        except wire.Unreadable as unreadable:
+        except wire.UnreadableRequest as unreadable:
             connection.refuse(unreadable.status)
         if self._watchers:
             self._tell_watchers()
 
-    def _respond(self, connection: Connection, request: Request, is_faulty: bool) -> None:
+    def _respond(self, connection: SimConnection, request: SimRequest, is_faulty: bool) -> None:
         path = request.path
         if path.startswith(b"/sim/"):
             self._give(connection, control.handle(self.telegram, request), PLAIN)
@@ -360,7 +360,7 @@ class SimServer:
                 self._play(connection, route, params, files, plan)
 
     def _play(
-        self, connection: Connection, route: Route, params: Params, files: dict[str, UploadedFile], plan: Exchange
+        self, connection: SimConnection, route: SimRoute, params: Params, files: dict[str, UploadedFile], plan: Exchange
     ) -> None:
         """Carry out an exchange with a fault in it. A client that has gone does not stop what it has asked for."""
         if plan.late_s:
@@ -378,7 +378,7 @@ class SimServer:
         else:
             self._give(connection, answer, plan)
 
-    def _give(self, connection: Connection, answer: Answer | Pending | None, plan: Exchange) -> None:
+    def _give(self, connection: SimConnection, answer: Answer | Pending | None, plan: Exchange) -> None:
         if isinstance(answer, Pending):
             self._park(connection, answer, plan)
             return
@@ -402,7 +402,7 @@ class SimServer:
         if self._watchers:
             self._tell_watchers()
 
-    def _park(self, connection: Connection, pending: Pending, plan: Exchange) -> None:
+    def _park(self, connection: SimConnection, pending: Pending, plan: Exchange) -> None:
         """Wait for an answer to fall due. A closed connection leaves it parked, as at Telegram (docs/telegram.md, Conflicts)."""
 
         def look() -> None:
@@ -423,7 +423,7 @@ class SimServer:
         self._timers.add(timer)
         is_new = pending.moved is None
         pending.moved = moved
-        if is_new and isinstance(pending, Check):
+        if is_new and isinstance(pending, WebhookCheck):
             self._spawn(try_connect(self.telegram, pending))
 
     def _later(self, wait_s: float, act: Callable[[], None]) -> None:
@@ -434,7 +434,7 @@ class SimServer:
         timer = self._loop.call_later(wait_s, run)
         self._timers.add(timer)
 
-    def _learn(self, path: bytes) -> Route | None:
+    def _learn(self, path: bytes) -> SimRoute | None:
         route = parsed(path)
         if len(self._routes) < _ROUTES_MAX:
             self._routes[path] = route
@@ -446,7 +446,7 @@ class SimServer:
                 told.set_result(None)
 
 
-def parsed(path: bytes) -> Route | None:
+def parsed(path: bytes) -> SimRoute | None:
     """`/bot<token>/<method>`, `/bot<token>/test/<method>` or `/file/bot<token>/<path>`; None for anything else."""
     text = unquote(path.decode("latin-1"))
     is_file = text.startswith("/file/bot")
@@ -457,4 +457,4 @@ def parsed(path: bytes) -> Route | None:
         name = name.removeprefix("test/").rstrip("/")
     if not slash or not token_text or not name or (not is_file and "/" in name):
         return None
-    return Route(token_text, name, is_file)
+    return SimRoute(token_text, name, is_file)

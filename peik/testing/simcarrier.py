@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Request
 from peik.testing.answer import Answer, Pending, UploadedFile
 from peik.testing.exchange import Exchange, How
@@ -51,7 +51,7 @@ class SimCarrier:
             others()
             if self._telegram.faults.is_live(Kind.DARK):
                 for parked in list(self._parked):
-                    self._unpark(parked, Reply(fault=Fault.RESET, detail="closed by the peer"))
+                    self._unpark(parked, Reply(fault=NetworkFault.RESET, detail="closed by the peer"))
 
         self._telegram.faults.changed = changed
 
@@ -66,7 +66,7 @@ class SimCarrier:
 
     def _arrive(self, request: Request, done: Callable[[Reply], None]) -> None:
         if self._telegram.faults.is_live(Kind.DARK, Kind.REFUSE):
-            done(Reply(fault=Fault.REFUSED, left=False, detail="connection refused"))
+            done(Reply(fault=NetworkFault.REFUSED, left=False, detail="connection refused"))
             return
         params = msgspec.json.decode(request.params, type=dict[str, object])
         exchange = self._telegram.exchange(request.token.reveal(), request.method, params)
@@ -92,7 +92,7 @@ class SimCarrier:
             else:
                 answer = answer or processed
         if exchange.how is How.HANG:
-            hung = Reply(fault=Fault.TIMEOUT, detail="no answer in time")
+            hung = Reply(fault=NetworkFault.TIMEOUT, detail="no answer in time")
             self._later(request.timeout_s, lambda: done(hung))
             return
         self._later(exchange.slow_s + self._latency_s / 2, lambda: done(_reply(exchange.how, answer)))
@@ -119,7 +119,7 @@ class SimCarrier:
             self._open.discard(timer)
             wait()
 
-        gone = Reply(fault=Fault.TIMEOUT, detail="no answer in time")
+        gone = Reply(fault=NetworkFault.TIMEOUT, detail="no answer in time")
         self._parked[parked] = (done, self._later(request.timeout_s, lambda: self._unpark(parked, gone)))
         parked.moved = moved
         wait()
@@ -137,5 +137,5 @@ def _reply(how: How, answer: Answer | None) -> Reply:
     if how is How.ANSWER and answer is not None:
         return Reply(status=answer.status, body=answer.body)
     if how is How.GARBAGE:
-        return Reply(fault=Fault.GARBLED, detail="not HTTP")
-    return Reply(fault=Fault.RESET, detail="closed by the peer")
+        return Reply(fault=NetworkFault.GARBLED, detail="not HTTP")
+    return Reply(fault=NetworkFault.RESET, detail="closed by the peer")

@@ -12,12 +12,12 @@ from peik.testing.exchange import PLAIN, Exchange, How, planned
 from peik.testing.faults import Fault, Kind
 from peik.testing.options import Options
 from peik.testing.posting import visible
-from peik.testing.updates import Event
-from peik.testing.world import Bot, Call, Chat, ChatType, Push, Status, Topic, User, World
+from peik.testing.updates import UpdateEvent
+from peik.testing.world import ChatType, Push, SimBot, SimCall, SimChat, SimUser, Status, Topic, World
 
-BotRef = Bot | int | str
-UserRef = User | int
-ChatRef = Chat | int | str
+BotRef = SimBot | int | str
+UserRef = SimUser | int
+ChatRef = SimChat | int | str
 _NO_FILES: dict[str, UploadedFile] = {}
 
 
@@ -42,7 +42,7 @@ class Telegram(World):
             now = self.now()
             if now < bot.logged_out_until:
                 raise Refusal(400, "Logged out")
-            result = handler(self, Call(bot=bot, method=name, params=params, files=files, now=now))
+            result = handler(self, SimCall(bot=bot, method=name, params=params, files=files, now=now))
             if isinstance(result, Pending):
                 return result
             answer = success(result)
@@ -58,7 +58,7 @@ class Telegram(World):
             self.counters.answers[answer.status] += 1
         return answer
 
-    def connected(self, check: webhooks.Check, error: str) -> None:
+    def connected(self, check: webhooks.WebhookCheck, error: str) -> None:
         """Tell how the TCP connect of a setWebhook went; "" is well."""
         check.settle(check.end(error), due_at=self.now())
 
@@ -128,7 +128,7 @@ class Telegram(World):
             return None
         try:
             params, files = wire.read(b"", result.content_type.encode(), result.body)
-        except wire.Unreadable:
+        except wire.UnreadableRequest:
             return None
         method = webhooks.method_in_answer(params)
         return self.call(bot.token_text, method, params, files) if method else None
@@ -142,9 +142,9 @@ class Telegram(World):
 
     # Bots, people and chats
 
-    def bot(self, which: BotRef) -> Bot:
+    def bot(self, which: BotRef) -> SimBot:
         """A bot by itself, its id or its token; a new token makes a new bot."""
-        if isinstance(which, Bot):
+        if isinstance(which, SimBot):
             return which
         if isinstance(which, str) and not which.isdecimal():
             return self.by_token.get(which) or self.add_bot(which)
@@ -162,7 +162,7 @@ class Telegram(World):
     def user(
         self, user_id: int, first_name: str = "", language_code: str | None = None, username: str | None = None,
         *, is_reachable: bool | None = None, is_deactivated: bool | None = None,
-    ) -> User:  # fmt: skip
+    ) -> SimUser:  # fmt: skip
         """A person, made or changed. Not reachable: bots must not write first."""
         user = people.add_user(self, user_id, first_name=first_name, username=username, language_code=language_code)
         if is_reachable is not None:
@@ -174,14 +174,14 @@ class Telegram(World):
     def chat(
         self, kind: ChatType, title: str = "", *, chat_id: int | None = None, username: str | None = None,
         is_forum: bool = False, bots: list[BotRef] | None = None,
-    ) -> Chat:  # fmt: skip
+    ) -> SimChat:  # fmt: skip
         """A new group, supergroup or channel with these bots in it."""
         members = [self.bot(bot) for bot in bots or []]
         return people.add_chat(
             self, kind, chat_id=chat_id, title=title, username=username, is_forum=is_forum, bots=members
         )
 
-    def topic(self, chat: Chat | int, name: str) -> Topic:
+    def topic(self, chat: SimChat | int, name: str) -> Topic:
         """A new topic in a forum."""
         return edits.add(self, self._place(chat), name)
 
@@ -226,7 +226,7 @@ class Telegram(World):
             self, self.bot(bot), self._user(user), kind, {**people.USUAL.get(kind, {}), **(payload or {})}
         )
 
-    def update(self, bot: BotRef, kind: str, payload: Json, *, date: float | None = None) -> Event | None:
+    def update(self, bot: BotRef, kind: str, payload: Json, *, date: float | None = None) -> UpdateEvent | None:
         """Any other update, as it is."""
         return self.push(self.bot(bot), kind, payload, date=date)
 
@@ -243,7 +243,7 @@ class Telegram(World):
         one = self.bot(bot)
         people.set_standing(self, one, self._known(one, chat), self._user(by), status)
 
-    def migrate(self, chat: Chat | int, *, by: UserRef = 1) -> int:
+    def migrate(self, chat: SimChat | int, *, by: UserRef = 1) -> int:
         """Upgrade a group; the id of the supergroup."""
         return people.migrate(self, self._place(chat), self._user(by)).id
 
@@ -261,21 +261,21 @@ class Telegram(World):
     def dark(self, on: bool) -> None:
         self.faults.dark(on)
 
-    def _user(self, user: UserRef) -> User:
-        return user if isinstance(user, User) else self.users.get(user) or self.user(user)
+    def _user(self, user: UserRef) -> SimUser:
+        return user if isinstance(user, SimUser) else self.users.get(user) or self.user(user)
 
-    def _chat(self, bot: Bot, chat: ChatRef | None) -> Chat | None:
+    def _chat(self, bot: SimBot, chat: ChatRef | None) -> SimChat | None:
         return None if chat is None else self._known(bot, chat)
 
-    def _place(self, chat: Chat | int) -> Chat:
+    def _place(self, chat: SimChat | int) -> SimChat:
         """A group or channel, whoever looks at it."""
-        found = chat if isinstance(chat, Chat) else self._group(chat) if chat < 0 else None
+        found = chat if isinstance(chat, SimChat) else self._group(chat) if chat < 0 else None
         if found is None:
             raise BadInput(code="no_chat", detail=f"There is no group or channel {chat}.")
         return found
 
-    def _known(self, bot: Bot, chat: ChatRef) -> Chat:
-        found = chat if isinstance(chat, Chat) else self.find_chat(bot, chat)
+    def _known(self, bot: SimBot, chat: ChatRef) -> SimChat:
+        found = chat if isinstance(chat, SimChat) else self.find_chat(bot, chat)
         if found is None:
             raise BadInput(code="no_chat", detail=f"There is no chat {chat}.")
         return found

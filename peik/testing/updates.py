@@ -60,7 +60,7 @@ _LINES: dict[str, tuple[str, str]] = {
 }
 
 
-class Event(msgspec.Struct, kw_only=True):
+class UpdateEvent(msgspec.Struct, kw_only=True):
     """One update in the queue."""
 
     id: int
@@ -78,17 +78,17 @@ class UpdateQueue:
         self._chance = chance
         # The cloud's ids jump after a silent week; a local server's go on (docs/telegram.md, Update ids).
         self._jumps = jumps
-        self._events: deque[Event] = deque()
+        self._events: deque[UpdateEvent] = deque()
         self._tail_id: int | None = None  # the id of the next update
         self._pushed_at = 0.0
         self._pushed = 0
-        self._ends: list[tuple[float, int, Event]] = []  # a heap by expiry, so that no push has to look at all
+        self._ends: list[tuple[float, int, UpdateEvent]] = []  # a heap by expiry, so that no push has to look at all
         self._bytes = 0
         self._is_turned = False  # a lower id stands behind a higher one
         self.size = 0
         self.expired = 0
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[UpdateEvent]:
         return (event for event in self._events if not event.is_gone)
 
     @property
@@ -102,7 +102,7 @@ class UpdateQueue:
 
     def push(
         self, kind: str, payload: bytes, *, now: float, expires_at: float, queue_id: QueueId | None
-    ) -> Event | None:
+    ) -> UpdateEvent | None:
         """Append an update; None if a cap discarded it. It is the newest that is lost, in silence."""
         self.expire(now)
         if self.size >= EVENTS_MAX or len(payload) > EVENT_BYTES_MAX or self._bytes + len(payload) > EVENTS_BYTES_MAX:
@@ -110,7 +110,7 @@ class UpdateQueue:
         event_id = self._next_id(now)
         body = b'{"update_id":%d,"%s":%s}' % (event_id, kind.encode(), payload)
         line = queue_id or (kind, event_id)
-        event = Event(id=event_id, type=kind, body=body, expires_at=expires_at, queue_id=line)
+        event = UpdateEvent(id=event_id, type=kind, body=body, expires_at=expires_at, queue_id=line)
         self._is_turned = bool(self._events) and (self._is_turned or event_id < self._events[-1].id)
         self._events.append(event)
         self._bytes += len(body)
@@ -120,7 +120,7 @@ class UpdateQueue:
         heapq.heappush(self._ends, (expires_at, self._pushed, event))
         return event
 
-    def get(self, *, offset: int, limit: int, now: float) -> list[Event]:
+    def get(self, *, offset: int, limit: int, now: float) -> list[UpdateEvent]:
         """The next updates. Everything below the offset is deleted by asking, whether or not the answer arrives.
 
         See docs/telegram.md, Polling.
@@ -131,7 +131,7 @@ class UpdateQueue:
             self._delete_below(offset)
         # Any other offset is insane and therefore ignored: delivery restarts at the head, nothing is confirmed.
         self.expire(now)
-        found: list[Event] = []
+        found: list[UpdateEvent] = []
         size_bytes = 0
         for event in self._events:
             if event.is_gone:
@@ -142,7 +142,7 @@ class UpdateQueue:
             found.append(event)
         return found
 
-    def drop(self, event: Event) -> None:
+    def drop(self, event: UpdateEvent) -> None:
         """Acknowledge one update, as a webhook's 2xx does; that leaves holes."""
         if not event.is_gone:
             event.is_gone = True

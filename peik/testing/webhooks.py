@@ -28,8 +28,8 @@ from peik.testing.answer import (
 from peik.testing.deliveries import Deliveries
 from peik.testing.options import MIB
 from peik.testing.sends import Handler
-from peik.testing.updates import ALL_TYPES, DEFAULT_TYPES, Event
-from peik.testing.world import Bot, Call, Webhook, World
+from peik.testing.updates import ALL_TYPES, DEFAULT_TYPES, UpdateEvent
+from peik.testing.world import SimBot, SimCall, Webhook, World
 
 # getUpdates: what it answers, when it parks, and whom it throws out.
 #
@@ -46,7 +46,7 @@ OTHER_POLL = "Conflict: terminated by other getUpdates request; make sure that o
 BY_SET_WEBHOOK = "Conflict: terminated by setWebhook request"
 
 
-def get_updates(world: World, call: Call) -> object:
+def get_updates(world: World, call: SimCall) -> object:
     bot, poller = call.bot, call.bot.poller
     if bot.webhook is not None or bot.webhook_check is not None:
         return conflict(bot, WEBHOOK_ACTIVE, call.now)
@@ -72,24 +72,24 @@ def get_updates(world: World, call: Call) -> object:
     return parked
 
 
-def _wake(world: World, bot: Bot, parked: Pending, *, offset: int, limit: int) -> Answer:
+def _wake(world: World, bot: SimBot, parked: Pending, *, offset: int, limit: int) -> Answer:
     if bot.poller.parked is parked:
         bot.poller.parked = None
     return success(batch(_read(world, bot, offset, limit)))
 
 
-def _read(world: World, bot: Bot, offset: int, limit: int) -> list[Event]:
+def _read(world: World, bot: SimBot, offset: int, limit: int) -> list[UpdateEvent]:
     expired_before = bot.queue.expired
     events = bot.queue.get(offset=offset, limit=limit, now=world.now())
     world.counters.updates_expired += bot.queue.expired - expired_before
     return events
 
 
-def batch(events: list[Event]) -> msgspec.Raw:
+def batch(events: list[UpdateEvent]) -> msgspec.Raw:
     return msgspec.Raw(b"[" + b",".join([event.body for event in events]) + b"]")
 
 
-def allow(bot: Bot, params: Params) -> None:
+def allow(bot: SimBot, params: Params) -> None:
     """Take over `allowed_updates`: kept from call to call, shared by polling and webhook."""
     if "allowed_updates" not in params:
         return
@@ -103,21 +103,21 @@ def allow(bot: Bot, params: Params) -> None:
     bot.allowed = known or DEFAULT_TYPES
 
 
-def throw_out(bot: Bot, text: str, now: float) -> None:
+def throw_out(bot: SimBot, text: str, now: float) -> None:
     """End the parked poll, if there is one, with a 409: the newest caller wins."""
     parked, bot.poller.parked = bot.poller.parked, None
     if parked is not None:
         parked.settle(failure(Refusal(409, text)), due_at=_conflict_at(bot, now))
 
 
-def conflict(bot: Bot, text: str, now: float) -> Pending:
+def conflict(bot: SimBot, text: str, now: float) -> Pending:
     due_at = _conflict_at(bot, now)
     if due_at <= now:
         raise Refusal(409, text)
     return Pending(due_at=due_at, answer=failure(Refusal(409, text)))
 
 
-def _conflict_at(bot: Bot, now: float) -> float:
+def _conflict_at(bot: SimBot, now: float) -> float:
     if now >= bot.poller.next_conflict_at:
         bot.poller.next_conflict_at = now + CONFLICT_DELAY_S
         return now
@@ -132,12 +132,12 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 OTHER_SET = "Conflict: terminated by other setWebhook"
 
 
-class Check(Pending):
+class WebhookCheck(Pending):
     """A setWebhook that waits for one TCP connect. Whoever carries it out tells `Telegram.connected` how that went."""
 
     __slots__ = ("_world", "bot", "call", "host", "port", "webhook")
 
-    def __init__(self, world: World, call: Call, webhook: Webhook, *, host: str, port: int) -> None:
+    def __init__(self, world: World, call: SimCall, webhook: Webhook, *, host: str, port: int) -> None:
         super().__init__(
             due_at=call.now + world.options.webhook_timeout_s, ask=lambda: self.end("Connection timed out")
         )
@@ -158,7 +158,7 @@ class Check(Pending):
         return failure(bad(f"bad webhook: {error}"))
 
 
-def set_webhook(world: World, call: Call) -> object:
+def set_webhook(world: World, call: SimCall) -> object:
     url = text_of(call.params, "url").strip()
     if not url:
         return delete_webhook(world, call)
@@ -176,13 +176,13 @@ def set_webhook(world: World, call: Call) -> object:
     bot.webhook = None
     throw_out(bot, BY_SET_WEBHOOK, call.now)
     if world.options.verify_webhooks:
-        check = Check(world, call, webhook, host=webhook.ip_address or host, port=port)
+        check = WebhookCheck(world, call, webhook, host=webhook.ip_address or host, port=port)
         bot.webhook_check = check
         return check
     return _install(world, call, webhook)
 
 
-def _install(world: World, call: Call, webhook: Webhook) -> Described:
+def _install(world: World, call: SimCall, webhook: Webhook) -> Described:
     bot = call.bot
     if flag(call.params, "drop_pending_updates"):
         bot.queue.clear()
@@ -194,7 +194,7 @@ def _install(world: World, call: Call, webhook: Webhook) -> Described:
     return Described(result=True, description="Webhook was set")
 
 
-def _checked(world: World, call: Call, url: str) -> tuple[Webhook, str, int]:
+def _checked(world: World, call: SimCall, url: str) -> tuple[Webhook, str, int]:
     """The webhook a request describes, with the host and port to connect to. Raises Telegram's refusals."""
     is_local = world.options.mode == "local"
     host, port = _address(url, is_local=is_local)
@@ -254,7 +254,7 @@ def _is_same(one: Webhook, other: Webhook) -> bool:
     return not other.has_certificate and all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def delete_webhook(world: World, call: Call) -> object:
+def delete_webhook(world: World, call: SimCall) -> object:
     bot = call.bot
     if flag(call.params, "drop_pending_updates"):
         bot.queue.clear()
@@ -268,7 +268,7 @@ def delete_webhook(world: World, call: Call) -> object:
     return Described(result=True, description="Webhook was deleted")
 
 
-def webhook_info(world: World, call: Call) -> object:
+def webhook_info(world: World, call: SimCall) -> object:
     bot, webhook = call.bot, call.bot.webhook
     bot.queue.expire(call.now)
     info: Json = {
@@ -298,7 +298,7 @@ def method_in_answer(params: Json) -> str | None:
     return name
 
 
-def note_failure(bot: Bot, reason: str, *, now: float) -> None:
+def note_failure(bot: SimBot, reason: str, *, now: float) -> None:
     if bot.webhook is not None:
         bot.webhook.error_at, bot.webhook.error = now, reason
 

@@ -22,7 +22,7 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, zero seconds: close() resets instead of ending in good order
 
 
-class Request(msgspec.Struct, frozen=True):
+class SimRequest(msgspec.Struct, frozen=True):
     """One whole request."""
 
     verb: bytes
@@ -39,20 +39,20 @@ class Host(Protocol):
 
     @property
     def body_bytes_max(self) -> int: ...
-    def arrived(self, connection: "Connection") -> None: ...
-    def respond(self, connection: "Connection", request: Request) -> None: ...
-    def answered(self, connection: "Connection") -> None: ...
-    def left(self, connection: "Connection") -> None: ...
+    def arrived(self, connection: "SimConnection") -> None: ...
+    def respond(self, connection: "SimConnection", request: SimRequest) -> None: ...
+    def answered(self, connection: "SimConnection") -> None: ...
+    def left(self, connection: "SimConnection") -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class SimConnection(asyncio.Protocol):
     """Answers go out in the order of the requests: the next is not looked at before the last is answered."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[SimRequest] = deque()
         self._is_busy = False
         self._is_going_on = False
         self._is_paused = False
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
         parts = self._body
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         keeps_alive = self._parser.should_keep_alive()
-        request = Request(self._parser.get_method(), path, query, self._content_type, body, keeps_alive, self._span)
+        request = SimRequest(self._parser.get_method(), path, query, self._content_type, body, keeps_alive, self._span)
         if self._is_busy:
             self._waiting.append(request)
             if len(self._waiting) >= PIPELINE_MAX and not self._is_paused:
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         else:
             self._take(request)
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: SimRequest) -> None:
         self._is_busy = True
         self._keeps_alive = request.keeps_alive
         self._host.respond(self, request)
@@ -245,7 +245,7 @@ FILES_MAX = 50
 NO_FILES: dict[str, UploadedFile] = {}
 
 
-class Unreadable(Exception):
+class UnreadableRequest(Exception):
     """A request that is refused below the API: a bare status, no body, and the connection closed."""
 
     def __init__(self, status: int) -> None:
@@ -264,7 +264,7 @@ def read(query: bytes, content_type: bytes, body: bytes) -> tuple[Params, dict[s
     if kind == b"multipart/form-data":
         return _multipart(params, content_type, body)
     if len(body) > PARAMS_BYTES_MAX:
-        raise Unreadable(413)
+        raise UnreadableRequest(413)
     if kind == b"application/json":
         found = _json(body)
         return (found if not params else {**params, **found}), NO_FILES
@@ -277,9 +277,9 @@ def _json(body: bytes) -> Params:
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:
-        raise Unreadable(400) from None
+        raise UnreadableRequest(400) from None
     if not isinstance(found, dict):
-        raise Unreadable(400)
+        raise UnreadableRequest(400)
     return found
 
 
@@ -296,7 +296,7 @@ class _Part:
 def _multipart(params: Params, content_type: bytes, body: bytes) -> tuple[Params, dict[str, UploadedFile]]:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
-        raise Unreadable(400)
+        raise UnreadableRequest(400)
     parts: list[_Part] = []
 
     def begin() -> None:
@@ -330,7 +330,7 @@ def _multipart(params: Params, content_type: bytes, body: bytes) -> tuple[Params
         parser.write(body)
         parser.finalize()
     except MultipartParseError:
-        raise Unreadable(400) from None
+        raise UnreadableRequest(400) from None
     return _sorted_out(params, parts)
 
 
@@ -349,5 +349,5 @@ def _sorted_out(params: Params, parts: list[_Part]) -> tuple[Params, dict[str, U
             params_bytes += len(content)
             params[name] = content.decode("utf-8", "replace")
     if params_bytes > PARAMS_BYTES_MAX or len(files) > FILES_MAX:
-        raise Unreadable(413)
+        raise UnreadableRequest(413)
     return params, files

@@ -17,7 +17,7 @@ from peik.testing.deliveries import Deliveries
 from peik.testing.faults import BotPace, Faults
 from peik.testing.ledger import Counters, Delivery, Ledger, digest
 from peik.testing.options import Options
-from peik.testing.updates import DAY_S, DEFAULT_TYPES, Event, UpdateQueue, expiry, queue_id
+from peik.testing.updates import DAY_S, DEFAULT_TYPES, UpdateEvent, UpdateQueue, expiry, queue_id
 
 # Who and where: people, chats, topics and what each bot may do in them. State only; the rules of methods are
 # elsewhere.
@@ -43,7 +43,7 @@ PERMISSIONS = (
 )  # fmt: skip
 
 
-class User(msgspec.Struct, kw_only=True):
+class SimUser(msgspec.Struct, kw_only=True):
     """A person, or the face of a bot."""
 
     id: int
@@ -70,7 +70,7 @@ class Topic(msgspec.Struct, kw_only=True):
     is_closed: bool = False
 
 
-class Member(msgspec.Struct, kw_only=True):
+class SimMember(msgspec.Struct, kw_only=True):
     """Somebody's standing in a chat; for a bot also what it may do there."""
 
     status: Status = "member"
@@ -82,7 +82,7 @@ class Member(msgspec.Struct, kw_only=True):
     def is_inside(self) -> bool:
         return self.status not in {"left", "kicked"}
 
-    def as_json(self, user: User) -> Json:
+    def as_json(self, user: SimUser) -> Json:
         """A ChatMember. Each status has fields of its own, and strict libraries refuse one that lacks them."""
         face: Json = {"user": user.as_json(), "status": self.status}
         match self.status:
@@ -98,14 +98,14 @@ class Member(msgspec.Struct, kw_only=True):
         return face
 
 
-class Chat(msgspec.Struct, kw_only=True):
+class SimChat(msgspec.Struct, kw_only=True):
     """One chat. A private one belongs to one bot and one person, so each pair has its own message numbers."""
 
     id: int
     type: ChatType
     title: str | None = None
     username: str | None = None
-    user: User | None = None  # of a private chat
+    user: SimUser | None = None  # of a private chat
     is_forum: bool = False
     is_lenient: bool = False  # made by its first use: any thread exists, any bot is a member
     is_blocked: bool = False  # private: the person has stopped the bot
@@ -115,7 +115,7 @@ class Chat(msgspec.Struct, kw_only=True):
     active_at: float = float("-inf")  # when a person last wrote or pressed here
     messages: dict[int, Json] = msgspec.field(default_factory=dict)
     topics: dict[int, Topic] = msgspec.field(default_factory=dict)
-    members: dict[int, Member] = msgspec.field(default_factory=dict)
+    members: dict[int, SimMember] = msgspec.field(default_factory=dict)
     pinned: list[int] = msgspec.field(default_factory=list)
     face: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)  # as_json, encoded once: it is in every message
 
@@ -222,7 +222,7 @@ class FileShelf:
 # One bot as Telegram keeps it: its token, its queue, its way of receiving, and its recent past.
 
 
-class Poller(msgspec.Struct, kw_only=True):
+class SimPoller(msgspec.Struct, kw_only=True):
     """What getUpdates remembers from call to call (docs/telegram.md, Polling)."""
 
     offset: int = 0
@@ -244,7 +244,7 @@ class Webhook(msgspec.Struct, kw_only=True):
     error: str = ""
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class SimQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A question to the bot that must be answered soon: a press, an inline query, a checkout.
 
     See docs/telegram.md, Answers in time.
@@ -255,26 +255,26 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: int | None
 
 
-class Bot:
+class SimBot:
     """Plain state; the rules are with the methods."""
 
-    def __init__(self, *, token_text: str, user: User, now: float, chance: random.Random, options: Options) -> None:
+    def __init__(self, *, token_text: str, user: SimUser, now: float, chance: random.Random, options: Options) -> None:
         self.id = user.id
         self.token_text = token_text
         self.user = user
         self.face = msgspec.Raw(encode(user.as_json()))  # it is in every message the bot sends
         self.started_at = now
         self.logged_out_until = float("-inf")
-        self.dialogs: dict[int, Chat] = {}  # private chats, by the person's id
+        self.dialogs: dict[int, SimChat] = {}  # private chats, by the person's id
         self.pace = BotPace()
         self.queue = UpdateQueue(chance, jumps=options.mode == "cloud")
         self.allowed = DEFAULT_TYPES  # shared by getUpdates and setWebhook, kept from call to call
-        self.poller = Poller()
+        self.poller = SimPoller()
         self.webhook: Webhook | None = None
         self.webhook_set_at = float("-inf")
         self.webhook_check: Pending | None = None  # a setWebhook whose connection is being tried
         self.files = FileShelf(user.id, bytes_max=options.files_bytes_max)
-        self.queries: dict[str, Query] = {}
+        self.queries: dict[str, SimQuery] = {}
         self.settings: dict[str, object] = {}  # what set… has set and get… gives back
 
     def __repr__(self) -> str:
@@ -284,10 +284,10 @@ class Bot:
 CHAT_ID_END = 1 << 52  # ids have at most 52 significant bits, says the Bot API
 
 
-class Call(msgspec.Struct, kw_only=True):
+class SimCall(msgspec.Struct, kw_only=True):
     """One request to one method."""
 
-    bot: Bot
+    bot: SimBot
     method: str
     params: Params
     files: dict[str, UploadedFile]
@@ -303,25 +303,25 @@ class World:
         self.options = options if options is not None else Options()
         self.faults = Faults(now=now, chance=chance)
         # Told of each new update of a bot with a webhook; a pusher waits for it.
-        self.updated: Callable[[Bot], None] | None = None
+        self.updated: Callable[[SimBot], None] | None = None
         self.forget()
 
     def forget(self) -> None:
         """Start again with nobody and nothing. Options and faults stay."""
-        self.bots: dict[int, Bot] = {}
-        self.by_token: dict[str, Bot] = {}
-        self.users: dict[int, User] = {}
-        self.chats: dict[int, Chat] = {}  # all but private ones
-        self.by_username: dict[str, Chat | User] = {}
+        self.bots: dict[int, SimBot] = {}
+        self.by_token: dict[str, SimBot] = {}
+        self.users: dict[int, SimUser] = {}
+        self.chats: dict[int, SimChat] = {}  # all but private ones
+        self.by_username: dict[str, SimChat | SimUser] = {}
         self.sent = Ledger(self.options.ledger_max)
         self.applied = Ledger(self.options.ledger_max)
         self.counters = Counters()
         self.awaited: list[tuple[int, Pending]] = []  # who waits for that many deliveries
-        self._kept: deque[tuple[Chat, int]] = deque()
+        self._kept: deque[tuple[SimChat, int]] = deque()
 
     # Bots
 
-    def enter(self, token_text: str) -> Bot:
+    def enter(self, token_text: str) -> SimBot:
         """The bot of a token, made on first use if any token may. Raises the 401 or 404."""
         bot = self.by_token.get(token_text)
         if bot is not None:
@@ -338,7 +338,7 @@ class World:
             raise Refusal(401, "Unauthorized")
         return self.add_bot(token_text)
 
-    def add_bot(self, token_text: str, *, username: str = "", first_name: str = "") -> Bot:
+    def add_bot(self, token_text: str, *, username: str = "", first_name: str = "") -> SimBot:
         """A new bot, or the same with a new token. Raises BadInput if the token has not the form of one."""
         bot_id = Token(token_text).bot_id
         known = self.bots.get(bot_id)
@@ -347,23 +347,23 @@ class World:
             known.token_text = token_text
             self.by_token[token_text] = known
             return known
-        face = User(
+        face = SimUser(
             id=bot_id, first_name=first_name or f"Bot {bot_id}", is_bot=True, username=username or f"peik_{bot_id}_bot"
         )
-        bot = Bot(token_text=token_text, user=face, now=self.now(), chance=self.chance, options=self.options)
+        bot = SimBot(token_text=token_text, user=face, now=self.now(), chance=self.chance, options=self.options)
         self.bots[bot_id] = self.by_token[token_text] = bot
         self.users[bot_id] = face
         return bot
 
     # Chats
 
-    def find_chat(self, bot: Bot, where: object) -> Chat | None:
+    def find_chat(self, bot: SimBot, where: object) -> SimChat | None:
         """The chat of a `chat_id`, number or @name, seen from this bot; made on first use if any chat may."""
         if type(where) is not int:
             text = str(where).strip()
             if text.startswith("@"):
                 named = self.by_username.get(text[1:].lower())
-                if not isinstance(named, User):
+                if not isinstance(named, SimUser):
                     return named
                 where = named.id
             else:
@@ -376,14 +376,14 @@ class World:
             return None
         return self._dialog(bot, where) if where > 0 else self._group(where)
 
-    def dialog(self, bot: Bot, user: User) -> Chat:
+    def dialog(self, bot: SimBot, user: SimUser) -> SimChat:
         """The private chat of a bot and a person."""
         chat = bot.dialogs.get(user.id)
         if chat is None:
-            chat = bot.dialogs[user.id] = Chat(id=user.id, type="private", user=user)
+            chat = bot.dialogs[user.id] = SimChat(id=user.id, type="private", user=user)
         return chat
 
-    def _dialog(self, bot: Bot, user_id: int) -> Chat | None:
+    def _dialog(self, bot: SimBot, user_id: int) -> SimChat | None:
         chat = bot.dialogs.get(user_id)
         if chat is not None:
             return chat
@@ -392,32 +392,32 @@ class World:
             return self.dialog(bot, user)
         if not self.options.accept_any_chat:
             return None
-        user = self.users[user_id] = User(id=user_id, first_name=f"User {user_id}")
+        user = self.users[user_id] = SimUser(id=user_id, first_name=f"User {user_id}")
         chat = self.dialog(bot, user)
         chat.is_lenient = True
         return chat
 
-    def _group(self, chat_id: int) -> Chat | None:
+    def _group(self, chat_id: int) -> SimChat | None:
         chat = self.chats.get(chat_id)
         if chat is None and self.options.accept_any_chat and chat_id != 0:
             is_super = chat_id <= SUPERGROUP_BASE
-            chat = Chat(
+            chat = SimChat(
                 id=chat_id, type="supergroup" if is_super else "group", title=f"Group {chat_id}", is_lenient=True
             )
             self.chats[chat_id] = chat
         return chat
 
-    def member(self, chat: Chat, bot: Bot) -> Member:
+    def member(self, chat: SimChat, bot: SimBot) -> SimMember:
         """The bot's standing in a group or channel. A lenient chat takes in every bot, as administrator."""
         found = chat.members.get(bot.id)
         if found is None:
-            found = Member(status="administrator" if chat.is_lenient else "left")
+            found = SimMember(status="administrator" if chat.is_lenient else "left")
             chat.members[bot.id] = found
         return found
 
     # Messages
 
-    def keep(self, chat: Chat, message_id: int, message: Json) -> None:
+    def keep(self, chat: SimChat, message_id: int, message: Json) -> None:
         """Remember a message, so that it can be edited, answered and copied; the oldest of all is forgotten."""
         chat.messages[message_id] = message
         self._kept.append((chat, message_id))
@@ -425,7 +425,7 @@ class World:
             old_chat, old_id = self._kept.popleft()
             old_chat.messages.pop(old_id, None)
 
-    def note_sent(self, call: Call, chat: Chat, *, message_id: int, thread_id: int | None, text: str) -> None:
+    def note_sent(self, call: SimCall, chat: SimChat, *, message_id: int, thread_id: int | None, text: str) -> None:
         """Enter one delivered message into the ledger."""
         delivery = Delivery(
             number=self.sent.total + 1,
@@ -449,7 +449,7 @@ class World:
                 pending.hasten(now)
         self.awaited = [(count, pending) for count, pending in self.awaited if count > self.sent.total]
 
-    def note_applied(self, call: Call, *, chat_id: int = 0, message_id: int = 0, text: str = "") -> None:
+    def note_applied(self, call: SimCall, *, chat_id: int = 0, message_id: int = 0, text: str = "") -> None:
         """Enter one other write that took effect: an edit, a deletion, an answer."""
         delivery = Delivery(
             number=self.applied.total + 1,
@@ -466,7 +466,7 @@ class World:
 
     # Updates
 
-    def push(self, bot: Bot, kind: str, payload: Json, *, date: float | None = None) -> Event | None:
+    def push(self, bot: SimBot, kind: str, payload: Json, *, date: float | None = None) -> UpdateEvent | None:
         """Queue an update for a bot; None if it is filtered, too old or over a cap. `date` is the message's own."""
         now = self.now()
         if kind not in bot.allowed:
@@ -499,7 +499,7 @@ class Push(msgspec.Struct, frozen=True, kw_only=True):
 
     bot_id: int
     webhook: Webhook
-    event: Event
+    event: UpdateEvent
 
     @property
     def url(self) -> str:

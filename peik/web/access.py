@@ -10,9 +10,9 @@ from starlette.requests import Request
 from peik.admin.model import Key, Scope, digest_of
 from peik.errors import BadInput, Denied, Forbidden, NotFound, TooMany
 from peik.inbox.store import ArrivalFilter, ArrivalView
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterFilter, LetterView
-from peik.web.limits import Gate
+from peik.web.limits import RequestLimits
 
 F = TypeVar("F", LetterFilter, ArrivalFilter)
 _ADMIN = "the admin key"
@@ -28,7 +28,7 @@ class Access:
         *,
         find: Callable[[bytes], Key | None],
         wall_ms: Callable[[], int],
-        gate: Gate | None = None,
+        gate: RequestLimits | None = None,
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._admin = Key(id=0, name=_ADMIN, digest=digest_of(admin_key), scopes=("admin",))
@@ -113,7 +113,7 @@ class Caller:
     def __init__(self, key: Key) -> None:
         self.key = key
 
-    def own(self, call: Call) -> Call:
+    def own(self, call: LetterCall) -> LetterCall:
         """A call as this caller may make it: for a bot of its key, told to its key's webhook. Raises Forbidden."""
         bot_id = self.bot_id_of(call.bot_id)
         hook = self.key.id if call.hook is None and self.key.webhook_url is not None else call.hook
@@ -121,7 +121,7 @@ class Caller:
             return call
         return msgspec.structs.replace(call, bot_id=bot_id, hook=hook)
 
-    def own_all(self, calls: list[Call]) -> list[Call]:
+    def own_all(self, calls: list[LetterCall]) -> list[LetterCall]:
         """The same for many. A key for all bots and without a webhook leaves calls as they are."""
         if self.key.bot_ids is None and self.key.webhook_url is None:
             return calls

@@ -17,8 +17,8 @@ from peik.core.letter import Backoff, Enclosed, OnUncertain
 from peik.core.trace import HEADER, PARENT_HEADER, read_parent, read_trace
 from peik.core.units import parse_duration_s
 from peik.errors import BadInput, Problem, TooLarge
-from peik.outbox.service import Call
-from peik.storage.spool import Spool
+from peik.outbox.service import LetterCall
+from peik.storage.spool import SpoolPort
 from peik.web.access import header_in
 
 # Bodies as they come in, piece by piece and within bounds: what is compressed, and forms with files, which go
@@ -37,7 +37,7 @@ RATIO_FREE_BYTES = 1024 * 1024  # and so much of it harms nobody
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class Unreadable(Exception):
+class UnreadableBody(Exception):
     """A request that cannot be read; said in Telegram's words."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -46,16 +46,16 @@ class Unreadable(Exception):
         self.words = words
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client broke off in the middle of its request. Nothing was accepted, and nobody hears an answer."""
 
 
-def too_large() -> Unreadable:
-    return Unreadable(413, "Request Entity Too Large")
+def too_large() -> UnreadableBody:
+    return UnreadableBody(413, "Request Entity Too Large")
 
 
-def not_utf8() -> Unreadable:
-    return Unreadable(400, "Bad Request: strings must be encoded in UTF-8")
+def not_utf8() -> UnreadableBody:
+    return UnreadableBody(400, "Bad Request: strings must be encoded in UTF-8")
 
 
 async def body_of(receive: Receive, bytes_max: int) -> AsyncIterator[bytes]:
@@ -63,7 +63,7 @@ async def body_of(receive: Receive, bytes_max: int) -> AsyncIterator[bytes]:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise Gone
+            raise ClientGone
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > bytes_max:
@@ -81,7 +81,7 @@ async def inflated(chunks: AsyncIterator[bytes], coding: bytes, bytes_max: int) 
             yield chunk
         return
     if coding not in (b"gzip", b"x-gzip", b"deflate"):
-        raise Unreadable(415, "Unsupported Media Type: unsupported content-encoding")
+        raise UnreadableBody(415, "Unsupported Media Type: unsupported content-encoding")
     inflater = zlib.decompressobj(47)  # takes gzip and zlib by their headers
     taken = size = 0
     async for chunk in chunks:
@@ -102,11 +102,11 @@ async def inflated(chunks: AsyncIterator[bytes], coding: bytes, bytes_max: int) 
         raise _not_inflated()
 
 
-def _not_inflated() -> Unreadable:
-    return Unreadable(400, "Bad Request: can't decompress the request")
+def _not_inflated() -> UnreadableBody:
+    return UnreadableBody(400, "Bad Request: can't decompress the request")
 
 
-class Part(msgspec.Struct, frozen=True):
+class FormPart(msgspec.Struct, frozen=True):
     """The head of a part; its content follows."""
 
     name: str
@@ -121,17 +121,17 @@ _END = None  # of a part's content
 _EXTENDED_NAME = re.compile(rb";\s*filename\*\s*=\s*utf-8''([^;\s]+)", re.IGNORECASE)
 
 
-class Form:
+class RequestForm:
     """A multipart body, part by part as it comes in: never more of it in memory than one piece."""
 
     def __init__(self, content_type: bytes, chunks: AsyncIterator[bytes]) -> None:
         is_short = len(content_type) <= KIND_BYTES_MAX
         boundary = parse_options_header(content_type)[1].get(b"boundary") if is_short else None
         if not boundary or len(boundary) > BOUNDARY_BYTES_MAX:
-            raise Unreadable(400, "Bad Request: boundary not found")
+            raise UnreadableBody(400, "Bad Request: boundary not found")
         self.is_whole = False  # its last boundary was seen
         self._chunks = chunks
-        self._events: deque[Part | bytes | None] = deque()
+        self._events: deque[FormPart | bytes | None] = deque()
         self._headers: dict[bytes, bytes] = {}
         self._field = bytearray()
         self._value = bytearray()
@@ -150,11 +150,11 @@ class Form:
             },
         )
 
-    async def parts(self) -> AsyncIterator[Part]:
+    async def parts(self) -> AsyncIterator[FormPart]:
         """Every part. The content of each must be read before the next is asked for."""
         while await self._fill():
             event = self._events.popleft()
-            if isinstance(event, Part):
+            if isinstance(event, FormPart):
                 yield event
 
     async def content(self) -> AsyncIterator[bytes]:
@@ -164,7 +164,7 @@ class Form:
                 return
             assert isinstance(event, bytes)
             yield event
-        raise Unreadable(400, "Bad Request: the form ends in the middle of a part")
+        raise UnreadableBody(400, "Bad Request: the form ends in the middle of a part")
 
     async def _fill(self) -> bool:
         while not self._events:
@@ -175,7 +175,7 @@ class Form:
             try:
                 self._parser.write(chunk)
             except FormParserError:
-                raise Unreadable(400, "Bad Request: can't parse the form") from None
+                raise UnreadableBody(400, "Bad Request: can't parse the form") from None
         return True
 
     # What the parser tells us.
@@ -195,7 +195,7 @@ class Form:
     def _count(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > PART_HEAD_BYTES_MAX:
-            raise Unreadable(431, "Request Header Fields Too Large")
+            raise UnreadableBody(431, "Request Header Fields Too Large")
 
     def _on_header(self) -> None:
         self._headers[bytes(self._field).lower()] = bytes(self._value)
@@ -206,12 +206,12 @@ class Form:
         options = parse_options_header(disposition)[1]
         name = _text(options.get(b"name", b""))
         if not name:
-            raise Unreadable(400, "Bad Request: field name in multipart/form-data not found")
+            raise UnreadableBody(400, "Bad Request: field name in multipart/form-data not found")
         filename = options.get(b"filename")
         if (extended := _EXTENDED_NAME.search(disposition)) is not None:
             filename = unquote_to_bytes(extended[1])
         kind = self._headers.get(b"content-type", b"application/octet-stream").decode("latin-1")
-        self._events.append(Part(name, None if filename is None else _text(filename), kind))
+        self._events.append(FormPart(name, None if filename is None else _text(filename), kind))
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
         self._events.append(data[start:end])
@@ -231,7 +231,7 @@ def _text(data: bytes) -> str:
 
 
 async def read_form(
-    form: Form, *, spool: Spool, file_bytes_max: int, room: int, fields_max: int = FIELDS_MAX
+    form: RequestForm, *, spool: SpoolPort, file_bytes_max: int, room: int, fields_max: int = FIELDS_MAX
 ) -> tuple[dict[str, str], list[Enclosed]]:
     """The texts, which have `room` bytes in all, and the files, which are durable in the spool when this returns; of a name the
     first counts. Raises Unreadable, Gone, and what the spool raises; leaves no file behind then."""
@@ -244,13 +244,13 @@ async def read_form(
             if part.filename is None:
                 count += 1
                 if count > fields_max:
-                    raise Unreadable(413, "Request Entity Too Large: too much parameters")
+                    raise UnreadableBody(413, "Request Entity Too Large: too much parameters")
                 value = await _field(form, room)
                 room -= len(value)
                 fields.setdefault(part.name, _text(value))
                 continue
             if len(enclosed) + len(spare) >= FILES_MAX:
-                raise Unreadable(413, "Request Entity Too Large: too much files attached")
+                raise UnreadableBody(413, "Request Entity Too Large: too much files attached")
             kept = await spool.keep(form.content(), size_bytes_max=file_bytes_max)
             if part.name in enclosed:
                 spare.append(kept.blob)
@@ -266,12 +266,12 @@ async def read_form(
     return fields, list(enclosed.values())
 
 
-async def _field(form: Form, room: int) -> bytes:
+async def _field(form: RequestForm, room: int) -> bytes:
     value = bytearray()
     async for chunk in form.content():
         value += chunk
         if len(value) > room:
-            raise Unreadable(413, "Request Entity Too Large: too much parameters in form data")
+            raise UnreadableBody(413, "Request Entity Too Large: too much parameters in form data")
     return bytes(value)
 
 
@@ -379,11 +379,11 @@ def read_traced(request: Request) -> str | None:
 
 def call_of(
     letter: LetterBody, *, key: str | None = None, trace: str | None = None, enclosed: tuple[Enclosed, ...] = ()
-) -> Call:
+) -> LetterCall:
     """The desk's call. A key or a trace in the body wins over the header."""
     params = bytes(letter.params)
     if _has_usual_terms(letter):
-        return Call(
+        return LetterCall(
             method=letter.method,
             params=params,
             bot_id=_bot_id(letter.bot_id),
@@ -394,7 +394,7 @@ def call_of(
         )
     backoff = letter.backoff or _Backoff()
     metadata = bytes(letter.metadata)
-    return Call(
+    return LetterCall(
         method=letter.method,
         params=params,
         bot_id=_bot_id(letter.bot_id),
@@ -482,7 +482,7 @@ def wait_s(request: Request, *, most_s: float) -> float:
 
 
 async def read_multipart(
-    request: Request, spool: Spool, *, file_bytes_max: int
+    request: Request, spool: SpoolPort, *, file_bytes_max: int
 ) -> tuple[LetterBody, tuple[Enclosed, ...]]:
     """The letter and its files, which are durable in the spool when this returns."""
     bound = file_bytes_max + 2 * FIELDS_BYTES_MAX
@@ -490,23 +490,23 @@ async def read_multipart(
     kind = header_in(request.scope, b"content-type") or ""
     enclosed: list[Enclosed] = []
     try:
-        form = Form(kind.encode("latin-1"), body_of(request.receive, bound))
+        form = RequestForm(kind.encode("latin-1"), body_of(request.receive, bound))
         fields, enclosed = await read_form(
             form, spool=spool, file_bytes_max=file_bytes_max, room=FIELDS_BYTES_MAX, fields_max=LETTER_FIELDS_MAX
         )
         if not form.is_whole:  # a letter must not be accepted without half of its files
-            raise Unreadable(400, "it breaks off before its last boundary")
+            raise UnreadableBody(400, "it breaks off before its last boundary")
         return _letter_of(fields), tuple(enclosed)
     except BaseException as error:
         spool.remove([one.blob for one in enclosed])
-        if isinstance(error, Unreadable):
+        if isinstance(error, UnreadableBody):
             raise _bad_form(error) from None
-        if isinstance(error, Gone):
+        if isinstance(error, ClientGone):
             raise ClientDisconnect from None
         raise
 
 
-def _bad_form(error: Unreadable) -> Problem:
+def _bad_form(error: UnreadableBody) -> Problem:
     detail = f"The form cannot be read: {error.words.removeprefix('Bad Request: ')}."
     kind = TooLarge if error.status == 413 else BadInput
     return kind(code="body_too_large" if error.status == 413 else "bad_multipart", detail=detail)

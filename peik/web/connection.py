@@ -42,7 +42,7 @@ _VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
 _BODILESS = (204, 304)
 
 
-class Wire(Protocol):
+class ConnectionPort(Protocol):
     """What an exchange needs of its connection."""
 
     is_full: bool  # the client takes less than is written
@@ -54,10 +54,10 @@ class Wire(Protocol):
         """Headers that all answers have."""
         ...
 
-    def answered(self, exchange: "Exchange") -> None: ...
+    def answered(self, exchange: "ServerExchange") -> None: ...
 
 
-class Head:
+class RequestHead:
     """The head of an answer as it is written, but for what depends on the connection."""
 
     __slots__ = ("closes", "is_chunked", "length", "lines", "status_line")
@@ -74,12 +74,12 @@ class Head:
             self.length = 0
 
 
-_kept = functools.lru_cache(maxsize=HEADS_KEPT)(Head)
+_kept = functools.lru_cache(maxsize=HEADS_KEPT)(RequestHead)
 
 
-def head_of(status: int, headers: Headers) -> Head:
+def head_of(status: int, headers: Headers) -> RequestHead:
     """Validated and put together once: nearly all answers have the head of one before."""
-    return _kept(status, headers) if is_short(headers) else Head(status, headers)
+    return _kept(status, headers) if is_short(headers) else RequestHead(status, headers)
 
 
 def is_short(headers: Headers) -> bool:
@@ -93,7 +93,7 @@ def lines_of(headers: Headers) -> bytes:
     return b"".join([_line(name, value) for name, value in headers])
 
 
-class Exchange:
+class ServerExchange:
     """`keeps`: whether the connection may go on after it. `is_bare`: the client knows no chunks (HTTP/1.0)."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Exchange:
         "_wire", "held_bytes", "is_answered", "is_begun", "is_gone", "is_whole", "keeps", "scope",
     )  # fmt: skip
 
-    def __init__(self, wire: Wire, scope: Scope, *, keeps: bool, awaits_word: bool, is_bare: bool) -> None:
+    def __init__(self, wire: ConnectionPort, scope: Scope, *, keeps: bool, awaits_word: bool, is_bare: bool) -> None:
         self.scope = scope
         self.keeps = keeps
         self.is_begun = False
@@ -115,7 +115,7 @@ class Exchange:
         self._chunks: list[bytes] = []
         self._is_told_whole = False
         self._news: asyncio.Event | None = None
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
         self._held: bytes | None = None  # the head, which leaves with the first bytes of the body
         self._is_streamed = False  # nobody knows how long it will be
         self._left_bytes = 0  # to come of an answer whose length was said
@@ -281,10 +281,10 @@ class Prompt(Protocol):
     """An application that can take some requests at once, without a task. True: it has, and answers later, but not before it has
     returned. False: nothing was done, and the request goes the usual way."""
 
-    def take_at_once(self, exchange: Exchange, /) -> bool: ...
+    def take_at_once(self, exchange: ServerExchange, /) -> bool: ...
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     transport: asyncio.Transport
     client: tuple[str, int] | None = None
     _server: tuple[str, int] | None = None
@@ -316,12 +316,12 @@ class Connection(asyncio.Protocol):
         self.connections = server_state.connections
         self._state = server_state
         self._app = config.loaded_app
-        self._prompt: Callable[[Exchange], bool] | None = getattr(config.loaded_app, "take_at_once", None)
+        self._prompt: Callable[[ServerExchange], bool] | None = getattr(config.loaded_app, "take_at_once", None)
         self._parser = httptools.HttpRequestParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
-        self._current: Exchange | None = None  # is being answered
-        self._incoming: Exchange | None = None  # its request comes in
-        self._waiting: deque[Exchange] = deque()  # asked before the one before them was answered
+        self._current: ServerExchange | None = None  # is being answered
+        self._incoming: ServerExchange | None = None  # its request comes in
+        self._waiting: deque[ServerExchange] = deque()  # asked before the one before them was answered
         self._room: asyncio.Event | None = None
 
     # ---- bytes in ----
@@ -472,7 +472,7 @@ class Connection(asyncio.Protocol):
         is_bare = version == "1.0"
         keeps = not is_bare and parser.should_keep_alive()
         awaits_word = self._awaits_word and not is_bare  # HTTP/1.0 has no such word, and would take it for the answer
-        exchange = Exchange(self, scope, keeps=keeps, awaits_word=awaits_word, is_bare=is_bare)
+        exchange = ServerExchange(self, scope, keeps=keeps, awaits_word=awaits_word, is_bare=is_bare)
         self._incoming = exchange
         if self._current is None:
             self._current = exchange
@@ -498,7 +498,7 @@ class Connection(asyncio.Protocol):
 
     # ---- requests, one after the other ----
 
-    def _begin(self, exchange: Exchange) -> None:
+    def _begin(self, exchange: ServerExchange) -> None:
         exchange.is_begun = True
         # Who does not take his answers has to wait, and only a task can.
         if self._prompt is not None and exchange.is_whole and not self.is_full:
@@ -514,7 +514,7 @@ class Connection(asyncio.Protocol):
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
-    async def _run(self, exchange: Exchange) -> None:
+    async def _run(self, exchange: ServerExchange) -> None:
         try:
             await self._app(exchange.scope, exchange.receive, exchange.send)
             if exchange.is_answered or exchange.is_gone:
@@ -529,14 +529,14 @@ class Connection(asyncio.Protocol):
                 return
         self._fail(exchange)
 
-    def _fail(self, exchange: Exchange) -> None:
+    def _fail(self, exchange: ServerExchange) -> None:
         if exchange.is_started:
             self.transport.close()
         else:
             exchange.keeps = False
             exchange.answer(500, (_TEXT, (b"content-length", b"21")), b"Internal Server Error")
 
-    def answered(self, exchange: Exchange) -> None:
+    def answered(self, exchange: ServerExchange) -> None:
         self._state.total_requests += 1
         if not exchange.keeps:
             self.transport.close()
@@ -573,7 +573,7 @@ class Connection(asyncio.Protocol):
             self._current = None
         words = _REFUSALS[self._refusal]
         _log.warning(words.decode())
-        refused = Exchange(self, {"method": "GET"}, keeps=False, awaits_word=False, is_bare=False)
+        refused = ServerExchange(self, {"method": "GET"}, keeps=False, awaits_word=False, is_bare=False)
         refused.answer(self._refusal, (_TEXT, (b"content-length", b"%d" % len(words))), words)
 
     # ---- bytes out, and how fast ----

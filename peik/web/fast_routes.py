@@ -21,7 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Shortcuts:
+class FastRoutes:
     """An ASGI application before another one. `exact`: endpoints by their paths; `under`: by the beginning of a path, which
     ends with a slash, and whose one word after it is asked as the parameter that is named beside it."""
 

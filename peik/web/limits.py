@@ -28,7 +28,7 @@ class _Known:
         self.holders: set[int] = set()
 
 
-class Gate:
+class RequestLimits:
     """None for a rate is no limit. A holder is the number of a key, or of a bot by its token (see `bot_holder`)."""
 
     def __init__(self, *, stranger: Rate | None, wrong: Rate | None, key: Rate | None) -> None:

@@ -23,7 +23,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from peik.errors import StartError
 from peik.settings.config import Config
-from peik.web.connection import Awaited, Connection
+from peik.web.connection import Awaited, ServerConnection
 from peik.web.limits import address_of
 
 HEAD_S_MAX = 30.0  # from the first byte, or from the connection, to the end of the headers
@@ -44,7 +44,7 @@ SWEEP_TICKS = 50  # uvicorn ticks every tenth of a second
 FILES_SPARE = 512  # descriptors for the store, the spool and the way to Telegram
 
 
-class Ledger:
+class ConnectionLedger:
     """Who holds how many bytes of our memory: by connection, by address, in all. The connection that has held some for longest is
     the first to go."""
 
@@ -70,14 +70,14 @@ class Ledger:
             next(iter(self._by_connection)).end()
 
 
-class GuardedProtocol(Connection):
+class GuardedProtocol(ServerConnection):
     """A connection with bounds."""
 
     connections_max = CONNECTIONS_MAX
     address_connections_max = CONNECTIONS_MAX  # of one address
     stranger_connections_max = STRANGER_CONNECTIONS_MAX
     addresses: ClassVar[Counter[str]] = Counter()  # how many connections each has open
-    held: ClassVar[Ledger] = Ledger()
+    held: ClassVar[ConnectionLedger] = ConnectionLedger()
     is_stranger: ClassVar[Callable[[str], bool]] = staticmethod(lambda _: False)
     _address: str | None = None
     _held_bytes = 0  # as the ledger knows it

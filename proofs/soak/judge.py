@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from peik.load.plan import HANDLES, MEMORY, Rule, Sample, Trend, Verdict, after_warm_up, theil_sen, trend
+from peik.load.plan import HANDLES, MEMORY, Sample, Trend, TrendRule, TrendVerdict, after_warm_up, theil_sen, trend
 from proofs.nodes.judge import PAGE, Letter, Sent, ledger
 from proofs.soak.traffic import Lane, Traffic
 from proofs.soak.trouble import Life, Trouble
@@ -98,7 +98,7 @@ def of_lives(lives: Sequence[Life]) -> tuple[list[dict[str, Any]], list[str]]:
         memory, handles = trend(life.memory, MEMORY), trend(life.handles, HANDLES)
         rows.append({"life": number, "seconds": round(life.seconds), "memory": _row(memory), "handles": _row(handles)})
         for name, found in (("memory", memory), ("handles", handles)):
-            if found.verdict is Verdict.LEAK:
+            if found.verdict is TrendVerdict.LEAK:
                 broken.append(f"{name} grew in life {number}: {found.words}")
     for name, rule, samples in (
         ("memory", MEMORY, [life.memory for life in lives]),
@@ -109,7 +109,7 @@ def of_lives(lives: Sequence[Life]) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, broken
 
 
-def is_growing_over(lives: Sequence[Sequence[Sample]], rule: Rule) -> bool:
+def is_growing_over(lives: Sequence[Sequence[Sample]], rule: TrendRule) -> bool:
     """Whether later processes are larger at the same age. With fewer than six there is nothing to say."""
     whole = [samples for samples in lives if samples]
     if len(whole) < LIVES_MIN:

@@ -16,12 +16,12 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from peik.alerts.matters import Told
+from peik.alerts.matters import SentAlert
 from peik.alerts.rules import BY_NAME
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core import events
-from peik.jobs.store import Kinds
+from peik.jobs.store import JobKinds
 from peik.storage.executor import InlineExecutor
 from peik.storage.open import AnyStore, store_of
 from peik.storage.sqlite.store import SqliteStore
@@ -78,12 +78,12 @@ def paging() -> Iterator[Pager]:
 class Hearing:
     """What people were told, by a chat and by a pager, of a Peik in virtual time."""
 
-    def __init__(self, pager: Pager, office: Callable[[], Office], chat: Callable[[], list[str]]) -> None:
+    def __init__(self, pager: Pager, office: Callable[[], Runtime], chat: Callable[[], list[str]]) -> None:
         self.pager = pager
         self._office = office
         self._chat = chat
 
-    async def told(self, rule: str) -> list[Told]:
+    async def told(self, rule: str) -> list[SentAlert]:
         """The oldest first."""
         return [one for one in reversed(await self._office().alerts.last()) if one.rule == rule]
 
@@ -166,7 +166,7 @@ class Alarm(Stage):
     """A stage whose alerts are heard."""
 
     hearing: Hearing
-    kinds: Kinds | None = None
+    kinds: JobKinds | None = None
     patience_ms: int | None = None  # with a database that somebody else has locked
     is_looking = False  # looks cost the most of a virtual day: only rules that are found by them need any
 

@@ -11,7 +11,7 @@ from peik.broadcasts.model import Canary, Phase
 from peik.core.letter import State
 from peik.jobs.hosts import HostDown
 from peik.jobs.service import JobRequest
-from peik.jobs.store import Kind, Kinds, KindTerms
+from peik.jobs.store import JobKind, JobKinds, KindTerms
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.broadcasts.story import Campaign, people
 from tests.engine.story import BOT
@@ -23,9 +23,9 @@ HOUR_S = 3600.0
 MB = 1024**2
 
 
-def _kinds(work: Callable[..., Any], **terms: Any) -> Kinds:
-    kinds = Kinds()
-    kinds.add(Kind(name="film", work=work, terms=KindTerms(concurrency=4, per_user=9), attempts=1, **terms))
+def _kinds(work: Callable[..., Any], **terms: Any) -> JobKinds:
+    kinds = JobKinds()
+    kinds.add(JobKind(name="film", work=work, terms=KindTerms(concurrency=4, per_user=9), attempts=1, **terms))
     return kinds
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from peik.alerts.rules import CALM_S
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.clock import SystemClock
 from peik.core import events
 from peik.outbox.store import LetterFilter
@@ -59,7 +59,7 @@ class Town:
         self.told: list[events.Event] = []
 
     @asynccontextmanager
-    async def node(self, name: str) -> AsyncIterator[Office]:
+    async def node(self, name: str) -> AsyncIterator[Runtime]:
         (self.folder / name).mkdir()
         flags = {
             "store": self.url, "bot_tokens": TOKEN, "inbound": "off", "lease": "2s", "grace": "1s", "admin_chats": str(ADMIN),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from peik.core.arrival import Arrival
-from peik.inbox.store import Pushed
+from peik.inbox.store import PushAnswer
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.engine.story import BOT, TOKEN
 from tests.inbox.bots import Bots, ok
@@ -45,7 +45,7 @@ def test_a_handler_with_a_bug_makes_dead_arrivals_and_an_error_that_is_new_and_t
 @pytest.mark.raises_alert("consumer-away")
 def test_a_bot_whose_webhook_fails_is_away_until_it_answers() -> None:
     async def story(stage: Alarm, hearing: Hearing) -> None:
-        stage.pusher = bots = Bots(stage.clock, lambda got: Pushed(status=502))
+        stage.pusher = bots = Bots(stage.clock, lambda got: PushAnswer(status=502))
         async with stage.open():
             await stage.peik.inbox.set_consumer(BOT, "default", url="http://127.0.0.1:9000/hook")
             await written(stage, "hello")

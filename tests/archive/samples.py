@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from peik.archive.store import Direction, FeedLine, Happening, LineKind, LogLine, Message, Session
+from peik.archive.store import Direction, FeedRecord, Happening, LineKind, LogLine, Message, Session
 
 NOW = 1_800_000_000_000
 CHAT, CHANNEL, PERSON = 5, -1_001_234_567_890, 77
@@ -41,7 +41,7 @@ def event(event_id: str = "e1", **fields: Any) -> Happening:
     return Happening(**given | fields)
 
 
-def line(key: str = "k1", **fields: Any) -> FeedLine:
+def line(key: str = "k1", **fields: Any) -> FeedRecord:
     given = {
         "session_id": "s1",
         "agent_id": "anna",
@@ -50,7 +50,7 @@ def line(key: str = "k1", **fields: Any) -> FeedLine:
         "body": "{}",
         "at_ms": NOW,
     }
-    return FeedLine(**given | fields)
+    return FeedRecord(**given | fields)
 
 
 def log(event: str = "started", **fields: Any) -> LogLine:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from peik.archive.batcher import Gathering
+from peik.archive.batcher import ArchiveBatcher
 from peik.errors import StoreUnavailable
 
 
@@ -26,7 +26,7 @@ class Commits:
 
 async def test_what_waits_goes_together_and_everybody_hears_of_their_own() -> None:
     commits = Commits()
-    gathering = Gathering(commits.keep, at_once_max=4)
+    gathering = ArchiveBatcher(commits.keep, at_once_max=4)
     callers = [asyncio.create_task(gathering.add([number, number])) for number in range(5)]
     await asyncio.sleep(0)
     commits.may_go.set()
@@ -38,7 +38,7 @@ async def test_what_waits_goes_together_and_everybody_hears_of_their_own() -> No
 async def test_one_bad_item_does_not_fail_its_neighbours() -> None:
     commits = Commits()
     commits.may_go.set()
-    gathering = Gathering(commits.keep)
+    gathering = ArchiveBatcher(commits.keep)
     told = await asyncio.gather(*(gathering.add([number]) for number in (1, -1, 2)), return_exceptions=True)
     assert told[0] == [10]
     assert isinstance(told[1], ValueError)
@@ -48,7 +48,7 @@ async def test_one_bad_item_does_not_fail_its_neighbours() -> None:
 async def test_a_store_that_is_gone_is_told_to_all_at_once() -> None:
     commits = Commits()
     commits.may_go.set()
-    gathering = Gathering(commits.keep)
+    gathering = ArchiveBatcher(commits.keep)
     told = await asyncio.gather(*(gathering.add([number]) for number in (1, -2, 2)), return_exceptions=True)
     assert all(isinstance(one, StoreUnavailable) for one in told)
     assert commits.made == []
@@ -58,7 +58,7 @@ async def test_a_store_that_is_gone_is_told_to_all_at_once() -> None:
 async def test_more_than_fits_is_committed_in_parts() -> None:
     commits = Commits()
     commits.may_go.set()
-    gathering = Gathering(commits.keep, at_once_max=3)
+    gathering = ArchiveBatcher(commits.keep, at_once_max=3)
     assert await gathering.add(list(range(7))) == [10 * number for number in range(7)]
     assert [len(made) for made in commits.made] == [3, 3, 1]
     assert await gathering.add([]) == []
@@ -66,7 +66,7 @@ async def test_more_than_fits_is_committed_in_parts() -> None:
 
 async def test_a_caller_who_leaves_does_not_keep_the_others() -> None:
     commits = Commits()
-    gathering = Gathering(commits.keep)
+    gathering = ArchiveBatcher(commits.keep)
     leaving = asyncio.create_task(gathering.add([1]))
     staying = asyncio.create_task(gathering.add([2]))
     await asyncio.sleep(0)

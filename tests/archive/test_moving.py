@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from peik.archive.move import Watch, move, summed
-from peik.archive.store import Archive, ArchiveRetention, ChatState, Fed, Kind, MessageFilter, Record
+from peik.archive.move import ArchiveMoveWatch, move, summed
+from peik.archive.store import Archive, ArchiveRetention, ChatState, Fed, MessageFilter, Record, RecordKind
 from peik.errors import Conflict, StoreUnavailable
 from tests.archive.places import PLACES, Place, SqlitePlace, opened
 from tests.archive.samples import CHANNEL, NOW, PERSON, event, line, log, message, session
@@ -46,7 +46,7 @@ async def test_all_is_copied_and_compared(tmp_path: Path, kind: type[Place], oth
     steps: list[int] = []
     async with opened(kind(tmp_path / "one")) as origin, opened(other(tmp_path / "two")) as target:
         await fill(origin)
-        watch = Watch(begin=lambda stage, total: told.append((stage, total)), step=steps.append)
+        watch = ArchiveMoveWatch(begin=lambda stage, total: told.append((stage, total)), step=steps.append)
         sums = await move(origin, target, name="here", watch=watch, page=5)
         assert {one.value: count.count for one, count in sums.items()} == {
             "sessions": 3,
@@ -90,7 +90,7 @@ class Interrupted:
     def __getattr__(self, name: str) -> object:
         return getattr(self._archive, name)
 
-    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
         self._left -= 1
         if self._left == 0:
             raise StoreUnavailable(code="store_gone", detail="Gone before.")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from peik.archive.move import summed
-from peik.backups.model import Watch
+from peik.backups.model import BackupWatch
 from tests.archive.places import PLACES, Place, SqlitePlace, opened
 from tests.archive.samples import message
 from tests.archive.test_moving import fill
@@ -27,14 +27,14 @@ async def test_an_archive_comes_back_as_it_was(kind: type[Place], tmp_path: Path
         await fill(one)
         before = await summed(one)
     backups = backups_in(tmp_path, store, archive=url_of(archive))
-    made = await backups.create(Watch())
-    await backups.verify(made.path, Watch())
+    made = await backups.create(BackupWatch())
+    await backups.verify(made.path, BackupWatch())
     async with opened(archive) as one:
         assert await summed(one) == before
         await one.keep_messages([message(99, text="after the backup")])
         await one.remove_session("s2")
         assert await summed(one) != before
-    await backups.restore(made.path, Watch())
+    await backups.restore(made.path, BackupWatch())
     async with opened(archive) as one:
         assert await summed(one) == before
         await one.keep_messages([message(100)])  # its indexes are there again
@@ -44,5 +44,5 @@ async def test_one_that_nobody_has_used_is_left_out(kind: type[Place], tmp_path:
     archive, store = kind(tmp_path), stores.SqlitePlace(tmp_path)
     async with store.open():
         pass
-    made = await backups_in(tmp_path, store, archive=url_of(archive)).create(Watch())
+    made = await backups_in(tmp_path, store, archive=url_of(archive)).create(BackupWatch())
     assert made.manifest.part("archive") is None

@@ -11,7 +11,7 @@ import pytest
 
 from peik.backups import container, files
 from peik.backups.container import CHUNK_BYTES, key_id_of, new_salt
-from peik.backups.model import FORMAT, MAGIC, MANIFEST, Head, Manifest, Member, Watch, on_thread
+from peik.backups.model import FORMAT, MAGIC, MANIFEST, BackupHead, BackupMember, BackupWatch, Manifest, on_thread
 from peik.errors import Problem
 
 KEY = bytes(range(32))
@@ -23,25 +23,25 @@ def packed(folder: Path, keys: tuple[bytes, ...]) -> Path:
     for name, content in PIECES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
-    members = container.survey(root, Watch())
+    members = container.survey(root, BackupWatch())
     manifest = Manifest(format=FORMAT, peik="1", made_at_ms=5, parts=(), members=members)
     sealed = {"salt": new_salt(), "key_id": key_id_of(keys[0])} if keys else {}
-    head = Head(format=FORMAT, peik="1", made_at_ms=5, origin="a", **sealed)
+    head = BackupHead(format=FORMAT, peik="1", made_at_ms=5, origin="a", **sealed)
     path = folder / "one.backup"
-    container.pack(path, head, manifest, root, keys, Watch())
+    container.pack(path, head, manifest, root, keys, BackupWatch())
     return path
 
 
 def refused(path: Path, folder: Path, keys: tuple[bytes, ...]) -> str:
     with pytest.raises(Problem) as caught:
-        container.unpack(path, folder, keys, Watch())
+        container.unpack(path, folder, keys, BackupWatch())
     return caught.value.code
 
 
 @pytest.mark.parametrize("keys", [(), (KEY,)], ids=["open", "sealed"])
 def test_what_goes_in_comes_out(keys: tuple[bytes, ...], tmp_path: Path) -> None:
     path = packed(tmp_path, keys)
-    manifest = container.unpack(path, tmp_path / "out", keys, Watch())
+    manifest = container.unpack(path, tmp_path / "out", keys, BackupWatch())
     assert manifest == container.manifest_of(path, keys)
     assert {name: (tmp_path / "out" / name).read_bytes() for name in PIECES} == PIECES
     assert not any(one.is_file() for one in (tmp_path / "parts").rglob("*")), "the disk need not hold it twice"
@@ -72,7 +72,7 @@ def test_no_changed_byte_of_a_sealed_one_is_taken(tmp_path: Path) -> None:
         for place in range(len(whole)):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             try:
-                container.unpack(path, tmp_path / name / f"{place}", keys, Watch())
+                container.unpack(path, tmp_path / name / f"{place}", keys, BackupWatch())
             except Problem:
                 continue
             assert not keys, place
@@ -80,11 +80,11 @@ def test_no_changed_byte_of_a_sealed_one_is_taken(tmp_path: Path) -> None:
 
 
 def small(folder: Path, keys: tuple[bytes, ...]) -> Path:
-    members = container.survey(folder / "parts", Watch())
+    members = container.survey(folder / "parts", BackupWatch())
     manifest = Manifest(format=FORMAT, peik="1", made_at_ms=5, parts=(), members=members)
     sealed = {"salt": new_salt(), "key_id": key_id_of(keys[0])} if keys else {}
-    head = Head(format=FORMAT, peik="1", made_at_ms=5, origin="a", **sealed)
-    container.pack(folder / "one.backup", head, manifest, folder / "parts", keys, Watch())
+    head = BackupHead(format=FORMAT, peik="1", made_at_ms=5, origin="a", **sealed)
+    container.pack(folder / "one.backup", head, manifest, folder / "parts", keys, BackupWatch())
     return folder / "one.backup"
 
 
@@ -121,17 +121,17 @@ def test_a_foreign_file_a_newer_one_and_a_missing_one_are_told_apart(tmp_path: P
 
 
 def test_a_name_that_leads_out_is_refused(tmp_path: Path) -> None:
-    from peik.backups.model import Member, read_manifest
+    from peik.backups.model import BackupMember, read_manifest
 
     for name in ("../up", "/etc/passwd", "manifest.json", ""):
-        member = Member(path=name, size_bytes=0, sha256="")
+        member = BackupMember(path=name, size_bytes=0, sha256="")
         manifest = Manifest(format=FORMAT, peik="1", made_at_ms=5, parts=(), members=(member,))
         with pytest.raises(Problem):
             read_manifest(container.msgspec.json.encode(manifest))
 
 
 async def test_whoever_is_cancelled_waits_until_the_thread_has_stopped() -> None:
-    watch = Watch()
+    watch = BackupWatch()
     steps: list[int] = []
     loop, began = asyncio.get_running_loop(), asyncio.Event()
 
@@ -153,18 +153,18 @@ async def test_whoever_is_cancelled_waits_until_the_thread_has_stopped() -> None
 
 def test_one_that_lacks_a_member_which_its_manifest_names_is_refused(tmp_path: Path) -> None:
     """Whole in every other way: nothing but the manifest can tell."""
-    missing = Member(path="files/aa", size_bytes=0, sha256="")
+    missing = BackupMember(path="files/aa", size_bytes=0, sha256="")
     manifest = msgspec.json.encode(Manifest(format=FORMAT, peik="1", made_at_ms=5, parts=(), members=(missing,)))
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w|") as tar:
         entry = tarfile.TarInfo(MANIFEST)
         entry.size = len(manifest)
         tar.addfile(entry, io.BytesIO(manifest))
-    head = msgspec.json.encode(Head(format=FORMAT, peik="1", made_at_ms=5, origin="a"))
+    head = msgspec.json.encode(BackupHead(format=FORMAT, peik="1", made_at_ms=5, origin="a"))
     path = tmp_path / "one.backup"
     path.write_bytes(MAGIC + head + b"\n" + gzip.compress(packed.getvalue()))
     with pytest.raises(Problem, match="1 of its files are missing"):
-        container.unpack(path, tmp_path / "out", (), Watch())
+        container.unpack(path, tmp_path / "out", (), BackupWatch())
 
 
 def test_where_somebody_works_nobody_tidies_up_and_what_the_dead_left_goes(tmp_path: Path) -> None:

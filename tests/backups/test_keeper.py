@@ -7,7 +7,7 @@ from typing import Any
 
 from peik.backups.events import BackupFailed, BackupMade
 from peik.backups.keeper import RETRY_S, Keeper
-from peik.backups.ledger import Ledger, newest
+from peik.backups.ledger import BackupLedger, newest
 from peik.backups.service import Backups
 from peik.backups.wiring import backups_of
 from peik.core.documents import Filing
@@ -107,7 +107,7 @@ def test_one_a_day_is_made_tried_out_and_the_oldest_go(tmp_path: Path) -> None:
         await told.run(2.5 * DAY_S)
         await told.run(2 * DAY_S)  # whoever comes after goes on with the same days
         assert len(told.made()) == 5, told.told
-        entries = await Ledger(told.store.papers).entries()
+        entries = await BackupLedger(told.store.papers).entries()
         files = names_in(tmp_path / "peik.db.backups")
         assert len(files) == 3
         assert set(entries) == files
@@ -156,10 +156,10 @@ def test_a_store_that_cannot_be_told_gets_no_second_backup(tmp_path: Path) -> No
         await told.run(DAY_S / 4)
         await told.run(DAY_S / 4)  # after a restart too
         (name,) = names_in(tmp_path / "peik.db.backups")
-        assert await Ledger(told.store.papers).entries() == {}
+        assert await BackupLedger(told.store.papers).entries() == {}
         told.papers.is_full = False
         await told.run(DAY_S / 4)
-        entries = await Ledger(told.store.papers).entries()
+        entries = await BackupLedger(told.store.papers).entries()
         assert set(entries) == names_in(tmp_path / "peik.db.backups") == {name}
         assert entries[name].verified_at_ms is not None
         assert len(told.made()) == 1
@@ -180,7 +180,7 @@ def test_the_last_good_one_outlives_those_that_cannot_be_tried_out(tmp_path: Pat
         assert len(told.made()) == 7
         assert good in files
         assert len(files) == 4
-        assert set(await Ledger(told.store.papers).entries()) == files
+        assert set(await BackupLedger(told.store.papers).entries()) == files
         told.is_trial_failing = False
         await told.run(DAY_S)
         assert good not in names_in(tmp_path / "peik.db.backups")

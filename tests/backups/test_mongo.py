@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peik.backups.model import Watch
+from peik.backups.model import BackupWatch
 from tests.archive.places import HAS_SERVERS, MongoPlace, opened
 from tests.archive.samples import message
 from tests.backups.trips import backups_in
@@ -40,19 +40,19 @@ async def test_what_others_keep_in_the_same_database_is_left_alone(tmp_path: Pat
         database = client.get_default_database()
         database["shop_orders"].insert_one({"_id": 1, "state": "as it was"})
         backups = backups_in(tmp_path, store, archive=archive.url)
-        assert (await backups.create(Watch())).manifest.part("archive") is None, "nobody has used the archive yet"
+        assert (await backups.create(BackupWatch())).manifest.part("archive") is None, "nobody has used the archive yet"
         async with opened(archive) as one:
             await one.keep_messages([message(1)])
-        made = await backups.create(Watch())
+        made = await backups.create(BackupWatch())
         part = made.manifest.part("archive")
         assert part is not None
         assert part.counts["messages"] == 1
         assert "shop_orders" not in part.counts
-        await backups.verify(made.path, Watch())
+        await backups.verify(made.path, BackupWatch())
         database["shop_orders"].update_one({"_id": 1}, {"$set": {"state": "paid"}})
         database["shop_customers"].insert_one({"_id": 2})
         database["messages"].delete_many({})
-        await backups.restore(made.path, Watch())
+        await backups.restore(made.path, BackupWatch())
         assert database["messages"].count_documents({}) == 1
         assert database["shop_orders"].find_one() == {"_id": 1, "state": "paid"}
         assert database["shop_customers"].find_one() == {"_id": 2}

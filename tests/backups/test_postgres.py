@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from peik.backups.model import Watch
+from peik.backups.model import BackupWatch
 from peik.backups.postgres import named, restore, run
 from peik.errors import Conflict, StartError
 from peik.storage.postgres.session import read_address
@@ -33,19 +33,19 @@ async def test_without_its_programs_it_says_what_to_install(tmp_path: Path, monk
         await accept(store, draft())
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StartError, match="postgresql-client"):
-        await backups_in(tmp_path, place).create(Watch())
+        await backups_in(tmp_path, place).create(BackupWatch())
 
 
 async def test_a_user_who_may_make_no_database_has_it_read_through(tmp_path: Path) -> None:
     place = PostgresPlace(tmp_path)
     async with place.open() as store:
         await accept(store, draft(), draft())
-    made = await backups_in(tmp_path, place).create(Watch())
+    made = await backups_in(tmp_path, place).create(BackupWatch())
     user = f"plain_{place.schema[:8]}"
     await place.run(f"CREATE ROLE {user} LOGIN")
     url = place.url.replace(f"{urlsplit(place.url).username}@", f"{user}@")
     warned: list[str] = []
-    await backups_in(tmp_path, url).verify(made.path, Watch(warn=warned.append))
+    await backups_in(tmp_path, url).verify(made.path, BackupWatch(warn=warned.append))
     assert len(warned) == 1
     assert "may not make a database" in warned[0]
 
@@ -55,7 +55,7 @@ async def test_trying_out_leaves_no_database_behind(tmp_path: Path) -> None:
     async with place.open() as store:
         await accept(store, draft())
     backups = backups_in(tmp_path, place)
-    await backups.verify((await backups.create(Watch())).path, Watch())
+    await backups.verify((await backups.create(BackupWatch())).path, BackupWatch())
     connection = await asyncpg.connect(place.server.url)
     try:
         names = [str(row[0]) for row in await connection.fetch("SELECT datname FROM pg_database")]
@@ -72,14 +72,14 @@ async def test_files_of_a_shared_folder_come_along(tmp_path: Path) -> None:
     place = PostgresPlace(tmp_path)
     async with place.open() as store:
         await accept(store, draft(enclosed=(enclosed(BLOB),)))
-    made = await backups_in(tmp_path, place, files=str(folder)).create(Watch())
+    made = await backups_in(tmp_path, place, files=str(folder)).create(BackupWatch())
     assert made.manifest.part("files").counts == {"files": 1}
     place.unseat()
     with pytest.raises(Conflict) as caught:
-        await backups_in(tmp_path, place).restore(made.path, Watch())
+        await backups_in(tmp_path, place).restore(made.path, BackupWatch())
     assert caught.value.code == "no_files_folder"
     (folder / BLOB).unlink()
-    await backups_in(tmp_path, place, files=str(folder)).restore(made.path, Watch())
+    await backups_in(tmp_path, place, files=str(folder)).restore(made.path, BackupWatch())
     assert (folder / BLOB).read_bytes() == b"a cat"
 
 
@@ -89,7 +89,7 @@ async def test_privileges_that_are_given_stay_and_nobody_else_gets_any(tmp_path:
     async with place.open() as store:
         await accept(store, draft())
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     await place.run(f'CREATE ROLE "{role}"')
     try:
         await place.run(f'GRANT USAGE ON SCHEMA {place.schema} TO "{role}"')
@@ -102,7 +102,7 @@ async def test_privileges_that_are_given_stay_and_nobody_else_gets_any(tmp_path:
         before = await privileges(place)
         assert any("enqueue" in one for one in before)
         place.unseat()
-        await backups.restore(made.path, Watch())
+        await backups.restore(made.path, BackupWatch())
         assert await privileges(place) == {one for one in before if not one.startswith("newer ")}
     finally:
         await place.run(f'DROP OWNED BY "{role}"')
@@ -114,9 +114,9 @@ async def test_in_an_empty_place_everybody_is_kept_from_sending(tmp_path: Path) 
     async with place.open() as store:
         await accept(store, draft())
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     await place.run(f"DROP SCHEMA {place.schema} CASCADE")
-    await backups.restore(made.path, Watch())
+    await backups.restore(made.path, BackupWatch())
     assert await privileges(place) == set()
     ((acl,),) = await place.run("SELECT proacl::text FROM pg_proc WHERE oid = 'enqueue'::regproc")
     assert acl is not None
@@ -167,13 +167,13 @@ async def test_a_node_that_begins_while_it_is_unpacked_stops_it(tmp_path: Path) 
         await accept(store, draft(enclosed=(enclosed(BLOB),)))
         await place.crash(store)  # its line stays, and its lease is over
     backups = backups_in(tmp_path, place, files=str(folder))
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     (folder / BLOB).unlink()
 
     def begin(words: str, total: int) -> None:
         place._do("UPDATE nodes SET ends_at = 'infinity'")
 
     with pytest.raises(Conflict) as caught:
-        await backups.restore(made.path, Watch(begin=begin))
+        await backups.restore(made.path, BackupWatch(begin=begin))
     assert caught.value.code == "in_use"
     assert not (folder / BLOB).exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from peik.backups.model import Stopped, Watch
+from peik.backups.model import BackupWatch, Stopped
 from peik.errors import Unavailable
 from tests.backups.trips import backups_in
 from tests.store.acts import accept, draft
@@ -30,11 +30,11 @@ async def test_a_copy_is_of_one_moment_while_others_write(tmp_path: Path) -> Non
         client.hset(place.key("right"), mapping={str(number): 0 for number in range(PAIRS)})
         writing = Writing(place)
         backups = backups_in(tmp_path, place)
-        made = await backups.create(Watch())
+        made = await backups.create(BackupWatch())
         writing.end()
         assert writing.count > 0
         place.expire_leases()
-        await backups.restore(made.path, Watch())
+        await backups.restore(made.path, BackupWatch())
         assert client.hgetall(place.key("left")) == client.hgetall(place.key("right"))
         assert not list(client.scan_iter(match="peik-restoring-*"))
 
@@ -50,7 +50,7 @@ async def test_more_than_fits_into_half_a_lease_is_refused_and_writes_go_on(tmp_
             held.wait(0.6)  # longer than half of the lease
 
         with pytest.raises(Unavailable) as caught:
-            await backups.create(Watch(step=dawdle))
+            await backups.create(BackupWatch(step=dawdle))
         assert caught.value.code == "too_slow"
         await accept(store, draft())
     assert not [path for path in backups.folder.iterdir() if path.name.endswith(".backup")]
@@ -64,17 +64,17 @@ async def test_a_user_who_may_not_hold_writes_is_told_what_to_allow(tmp_path: Pa
             client.acl_setuser("plain", enabled=True, nopass=True, commands=["+@all", "-client|pause"], keys=["*"])
         url = place.url.replace("redis://", "redis://plain:any@")
         with pytest.raises(Unavailable) as caught:
-            await backups_in(tmp_path, url).create(Watch())
+            await backups_in(tmp_path, url).create(BackupWatch())
         assert caught.value.code == "cannot_pause"
     place.expire_leases()
-    await backups_in(tmp_path, url).create(Watch())  # with nobody there nothing changes
+    await backups_in(tmp_path, url).create(BackupWatch())  # with nobody there nothing changes
 
 
 async def test_one_that_is_stopped_lets_writes_go_on(tmp_path: Path) -> None:
     place = RedisPlace(tmp_path)
     async with place.open() as store:
         await accept(store, draft())
-        watch = Watch()
+        watch = BackupWatch()
         watch.stop()
         with pytest.raises(Stopped):
             await backups_in(tmp_path, place).create(watch)

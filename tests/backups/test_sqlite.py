@@ -7,8 +7,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from peik.backups.model import Watch, told
-from peik.backups.sqlite import FILE, SqliteSource
+from peik.backups.model import BackupWatch, told
+from peik.backups.sqlite import FILE, SqliteBackupSource
 from peik.errors import Conflict, StoreUnavailable, Unavailable
 from peik.storage.sqlite.database import OwnerLock
 from tests.backups.trips import backups_in
@@ -32,8 +32,8 @@ def done(path: Path, sql: str) -> list[tuple[object, ...]]:
         other.close()
 
 
-def source(path: Path) -> SqliteSource:
-    return SqliteSource(path, locks=(), has_letters=True, try_out=untried)
+def source(path: Path) -> SqliteBackupSource:
+    return SqliteBackupSource(path, locks=(), has_letters=True, try_out=untried)
 
 
 async def test_a_letter_that_ends_while_it_is_copied_is_not_in_the_copy_without_its_file(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_a_letter_that_ends_while_it_is_copied_is_not_in_the_copy_without_
         done(place.path, f"DELETE FROM letters WHERE id = {ended}")
         return {OTHER}
 
-    await source(place.path).copy(tmp_path / "copy", name="store", hold=hold, watch=Watch())
+    await source(place.path).copy(tmp_path / "copy", name="store", hold=hold, watch=BackupWatch())
     assert held == [{OTHER, BLOB}, {BLOB}]
     assert done(tmp_path / "copy" / FILE, "SELECT id FROM letters") == [(waits,)]
 
@@ -62,7 +62,7 @@ async def test_a_file_that_was_lost_before_is_named_and_keeps_nothing_from_being
     async with place.open() as store:
         await accept(store, draft(enclosed=(enclosed(BLOB),)))
     warned: list[str] = []
-    made = await backups_in(tmp_path, place).create(Watch(warn=warned.append))
+    made = await backups_in(tmp_path, place).create(BackupWatch(warn=warned.append))
     assert made.manifest.missing_files == (BLOB,)
     assert len(warned) == 1
 
@@ -78,7 +78,9 @@ async def test_a_copy_is_of_one_moment_and_does_not_begin_anew_when_others_write
         steps[0] += 1
         done(path, "UPDATE pair SET number = number + 1")
 
-    copied = await source(path).copy(tmp_path / "copy", name="store", hold=lambda blobs: set(), watch=Watch(step=write))
+    copied = await source(path).copy(
+        tmp_path / "copy", name="store", hold=lambda blobs: set(), watch=BackupWatch(step=write)
+    )
     assert copied.counts == {"pair": 2}
     assert 3 <= steps[0] <= 20
     assert done(tmp_path / "copy" / FILE, "SELECT DISTINCT number FROM pair") == [(0,)]
@@ -90,10 +92,10 @@ async def test_a_damaged_store_gives_way_to_a_backup(tmp_path: Path) -> None:
     async with place.open() as store:
         await accept(store, draft())
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     place.path.write_bytes(b"no database at all" * 1000)
     place.path.with_name("peik.db-wal").write_bytes(b"nor a log")
-    await backups.restore(made.path, Watch())
+    await backups.restore(made.path, BackupWatch())
     async with place.open() as store:
         assert await accept(store, draft()) == [2]
     # What could not be read is kept, its log too, under the name by which SQLite finds it.
@@ -106,10 +108,10 @@ async def test_a_log_that_was_set_aside_is_not_taken_for_that_of_the_next_one(tm
     async with place.open() as store:
         await accept(store, draft())
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     place.path.with_name("peik.db.before-restore").write_bytes(b"of long ago")
     place.path.with_name("peik.db.before-restore-wal").write_bytes(b"its log")
-    await backups.restore(made.path, Watch())
+    await backups.restore(made.path, BackupWatch())
     assert not place.path.with_name("peik.db.before-restore-wal").exists()
     assert done(place.path.with_name("peik.db.before-restore"), "SELECT count(*) FROM letters") == [(1,)]
 
@@ -119,13 +121,13 @@ async def test_nobody_begins_to_run_on_it_until_it_is_restored(tmp_path: Path) -
     async with place.open() as store:
         await accept(store, draft())
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     stages: dict[str, list[bool]] = {}
 
     def begin(words: str, total: int) -> None:
         stages[words] = [OwnerLock(place.path, suffix=suffix).is_taken() for suffix in (".owner", ".server")]
 
-    await backups.restore(made.path, Watch(begin=begin))
+    await backups.restore(made.path, BackupWatch(begin=begin))
     assert stages["Unpacking"] == stages["Putting files back"] == [True, True]
     assert not OwnerLock(place.path).is_taken()
 
@@ -140,7 +142,7 @@ async def test_a_store_that_can_be_copied_and_not_counted_is_told(tmp_path: Path
         file.seek(page_bytes)  # its one table is the second page
         file.write(b"\xff" * page_bytes)
     with pytest.raises(StoreUnavailable) as caught:
-        await source(path).copy(tmp_path / "copy", name="store", hold=lambda blobs: set(), watch=Watch())
+        await source(path).copy(tmp_path / "copy", name="store", hold=lambda blobs: set(), watch=BackupWatch())
     assert caught.value.code == "store_error"
 
 
@@ -156,7 +158,7 @@ async def test_two_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     async with place.open() as store:
         await accept(store, draft())
     backups = backups_in(tmp_path, place)
-    both = await asyncio.gather(backups.create(Watch()), backups.create(Watch()))
+    both = await asyncio.gather(backups.create(BackupWatch()), backups.create(BackupWatch()))
     assert sorted(path.name for path in backups.folder.iterdir()) == sorted(made.path.name for made in both)
 
 
@@ -166,8 +168,8 @@ async def test_one_of_a_newer_schema_is_refused_before_anything_is_changed(tmp_p
         await accept(store, draft())
     done(place.path, "PRAGMA user_version = 9999")
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     with pytest.raises(Conflict) as caught:
-        await backups.restore(made.path, Watch())
+        await backups.restore(made.path, BackupWatch())
     assert caught.value.code == "newer_backup"
     assert done(place.path, "PRAGMA user_version") == [(9999,)]

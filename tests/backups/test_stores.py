@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.backups.model import Watch
+from peik.backups.model import BackupWatch
 from peik.errors import Conflict
 from peik.storage.open import AnyStore
 from tests.backups.trips import backups_in
@@ -22,8 +22,8 @@ async def test_everything_comes_back_as_it_was(kind: type[Place], tmp_path: Path
         await fill(store)
     before = fitted(await records(place))
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
-    verified = await backups.verify(made.path, Watch())
+    made = await backups.create(BackupWatch())
+    verified = await backups.verify(made.path, BackupWatch())
     assert verified.manifest == made.manifest
     assert fitted(await records(place)) == before, "trying it out changes nothing"
 
@@ -32,7 +32,7 @@ async def test_everything_comes_back_as_it_was(kind: type[Place], tmp_path: Path
     assert fitted(await records(place)) != before
     await gone(place)
     assert len(await backups.occupied()) == 1
-    await backups.restore(made.path, Watch())
+    await backups.restore(made.path, BackupWatch())
     assert fitted(await records(place)) == before
     assert [path.name for path in backups.folder.iterdir()] == [made.path.name]
 
@@ -43,11 +43,11 @@ async def test_the_restored_store_goes_on(kind: type[Place], tmp_path: Path) -> 
     async with place.open() as store:
         first = await accepted(store)
     backups = backups_in(tmp_path, place)
-    made = await backups.create(Watch())
+    made = await backups.create(BackupWatch())
     async with place.open() as store:
         await accepted(store)
     await gone(place)
-    await backups.restore(made.path, Watch())
+    await backups.restore(made.path, BackupWatch())
     async with place.open() as store:
         assert await accepted(store) == first + 1
 
@@ -57,9 +57,9 @@ async def test_a_store_in_use_is_copied_and_not_overwritten(kind: type[Place], t
     backups = backups_in(tmp_path, place)
     async with place.open() as store:
         await accept(store, draft())
-        made = await backups.create(Watch())
+        made = await backups.create(BackupWatch())
         with pytest.raises(Conflict) as caught:
-            await backups.restore(made.path, Watch())
+            await backups.restore(made.path, BackupWatch())
         assert caught.value.code == "in_use"
         await accept(store, draft())  # it goes on as if nothing had been
 
@@ -68,13 +68,13 @@ async def test_one_of_another_store_is_refused(kind: type[Place], tmp_path: Path
     place = kind(tmp_path)
     async with place.open() as store:
         await accept(store, draft())
-    made = await backups_in(tmp_path, place).create(Watch())
+    made = await backups_in(tmp_path, place).create(BackupWatch())
     other = next((one for one in PLACES if one is not kind), None)
     if other is None:
         return  # only SQLite is asked for
     elsewhere = backups_in(tmp_path, other(tmp_path))
     with pytest.raises(Conflict) as caught:
-        await elsewhere.restore(made.path, Watch())
+        await elsewhere.restore(made.path, BackupWatch())
     assert caught.value.code == "other_store"
 
 

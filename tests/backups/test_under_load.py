@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from peik.app.lifetime import running
-from peik.app.runtime import Office
-from peik.backups.model import Watch
+from peik.app.runtime import Runtime
+from peik.backups.model import BackupWatch
 from peik.core.events import Events, Surprise
 from peik.core.letter import State
 from peik.inbox.store import ArrivalFilter
@@ -50,7 +50,7 @@ class Life:
         self.written = 0
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Office]:
+    async def open(self) -> AsyncIterator[Runtime]:
         self.folder.mkdir(exist_ok=True)
         flags = {"store": url_of(self.place), "bot_tokens": TOKEN, "inbound": "polling", "pace": "off", "lease": "2s"}
         told = Events()
@@ -59,7 +59,7 @@ class Life:
         async with running(config, events=told, carrier=SimCarrier(self.telegram)) as office:
             yield office
 
-    async def send(self, office: Office, chat: int) -> None:
+    async def send(self, office: Runtime, chat: int) -> None:
         """One caller: the next letter when the last one is acknowledged."""
         for number in range(1_000_000):
             text = f"{number:06}"
@@ -75,7 +75,7 @@ class Life:
             await asyncio.sleep(0.01)
 
 
-async def all_letters(office: Office) -> list[LetterView]:
+async def all_letters(office: Runtime) -> list[LetterView]:
     found: list[LetterView] = []
     before = None
     while page := await office.desk.find(LetterFilter(bot_id=BOT), before=before, limit=500):
@@ -84,7 +84,7 @@ async def all_letters(office: Office) -> list[LetterView]:
     return found[::-1]
 
 
-async def until_quiet(office: Office) -> None:
+async def until_quiet(office: Runtime) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             tally = (await office.desk.tallies()).get(BOT)
@@ -107,15 +107,15 @@ async def test_a_backup_taken_while_everything_flows_is_of_one_moment_and_goes_o
                 await asyncio.sleep(0.01)
         before = dict(life.accepted)
         arrived = await office.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT))
-        made = await backups.create(Watch())
+        made = await backups.create(BackupWatch())
         after = dict(life.accepted)
         assert len(after) > len(before), "it was taken while letters came"
         for task in flow:
             task.cancel()
         await asyncio.wait(flow)
-    assert (await backups.verify(made.path, Watch())).manifest == made.manifest
+    assert (await backups.verify(made.path, BackupWatch())).manifest == made.manifest
     await gone(place)
-    await backups.restore(made.path, Watch())
+    await backups.restore(made.path, BackupWatch())
     await gone(place)
 
     second = Life(place, tmp_path / "second")

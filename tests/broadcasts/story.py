@@ -9,7 +9,7 @@ from typing import Any
 from peik.broadcasts.audience import Audience, listed
 from peik.broadcasts.engine import Broadcaster
 from peik.broadcasts.model import Broadcast, Phase, Recipient, RecipientState
-from peik.broadcasts.service import BroadcastRequest, BroadcastsDesk
+from peik.broadcasts.service import BroadcastRequest, BroadcastService
 from peik.testing import Options
 from tests.engine.story import BOT, Stage, play_closed
 
@@ -23,7 +23,7 @@ def people(count: int) -> list[int]:
 class Campaign:
     """A stage with broadcasts on it. `open` opens Peik, once or several times."""
 
-    desk: BroadcastsDesk
+    desk: BroadcastService
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from peik.broadcasts.audience import Audience, ContactAudience, listed, read_csv
-from peik.broadcasts.model import ACTIVE_SHELF, SHELF, Phase, Step, written
-from peik.broadcasts.repository import ACTIVE_PAGE, Book, moved
-from peik.broadcasts.service import SCANNED_MAX, BroadcastRequest, BroadcastsDesk, digest_of
+from peik.broadcasts.model import ACTIVE_SHELF, SHELF, Phase, PhaseStep, written
+from peik.broadcasts.repository import ACTIVE_PAGE, BroadcastRepository, moved
+from peik.broadcasts.service import SCANNED_MAX, BroadcastRequest, BroadcastService, digest_of
 from peik.broadcasts.wiring import BroadcastLetters
 from peik.core.documents import ContactFilter, Filing
 from peik.core.problem import BadInput
@@ -31,7 +31,7 @@ class Drawn(random.Random):
 def test_two_of_one_millisecond_do_not_write_over_each_other() -> None:
     async def story(campaign: Campaign) -> None:
         peik = campaign.stage.peik
-        desk = BroadcastsDesk(
+        desk = BroadcastService(
             papers=peik.store.papers,
             contacts=peik.store.contacts,
             letters=BroadcastLetters(peik.desk, peik.store, is_paced=True),
@@ -54,7 +54,7 @@ def test_two_of_one_millisecond_do_not_write_over_each_other() -> None:
 def test_what_may_not_go_stays_with_its_ledger() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(3))
-        assert not await Book(campaign.stage.peik.store.papers).remove(made.id, may=lambda one: False)
+        assert not await BroadcastRepository(campaign.stage.peik.store.papers).remove(made.id, may=lambda one: False)
         assert len(await campaign.ledger(made.id)) == 3
 
     tell(story)
@@ -79,11 +79,13 @@ def test_many_that_wait_for_next_month_keep_none_of_today_from_going() -> None:
 def test_a_recall_that_is_asked_for_again_counts_anew() -> None:
     async def story(campaign: Campaign) -> None:
         made = replace(await campaign.create(people(3)), phase=Phase.CANCELLED, recall_next=3, unrecalled=2)
-        again = moved(made, Step.RECALL, at_ms=1)
+        again = moved(made, PhaseStep.RECALL, at_ms=1)
         assert again is not None
         assert (again.recall_next, again.unrecalled, again.is_withdrawing) == (0, 0, True)
         assert again.recalls == made.recalls + 1, "its letters have keys of their own"
-        same = moved(replace(again, phase=Phase.PAUSED, back_to=Phase.RECALLING, recall_next=2), Step.RECALL, at_ms=2)
+        same = moved(
+            replace(again, phase=Phase.PAUSED, back_to=Phase.RECALLING, recall_next=2), PhaseStep.RECALL, at_ms=2
+        )
         assert same is not None
         assert (same.recall_next, same.recalls) == (2, again.recalls), "a batch may be on its way under the old keys"
 

@@ -7,30 +7,30 @@ import pytest
 from msgspec.structs import replace
 
 from peik.broadcasts.dispatch import deletion_of, letter_to
-from peik.broadcasts.model import Batch, Broadcast, Entry, Letters, Phase, RecipientState
-from peik.broadcasts.repository import Book
+from peik.broadcasts.model import Broadcast, BroadcastLettersPort, DispatchBatch, LedgerEntry, Phase, RecipientState
+from peik.broadcasts.repository import BroadcastRepository
 from peik.broadcasts.wiring import BroadcastLetters
 from tests.broadcasts.story import Campaign, people, tell
 from tests.engine.story import BOT
 
 COUNT = 12
-NOTED = tuple(Entry(number) for number in range(1, 6))
+NOTED = tuple(LedgerEntry(number) for number in range(1, 6))
 
 
-def letters_of(campaign: Campaign) -> Letters:
+def letters_of(campaign: Campaign) -> BroadcastLettersPort:
     peik = campaign.stage.peik
     return BroadcastLetters(peik.desk, peik.store, is_paced=True)
 
 
 async def left(campaign: Campaign, broadcast_id: str, phase: Phase) -> Broadcast:
     """As somebody leaves it who notes a batch and is frozen, after which another halts it."""
-    batch = Batch(entries=NOTED, next=len(NOTED) + 1, at_ms=campaign.stage.clock.wall_ms())
+    batch = DispatchBatch(entries=NOTED, next=len(NOTED) + 1, at_ms=campaign.stage.clock.wall_ms())
 
     def as_left(old: Broadcast) -> Broadcast:
         back_to = Phase.RECALLING if old.recall_next else Phase.RUNNING
         return replace(old, phase=phase, back_to=back_to, batch=batch, is_withdrawing=True)
 
-    changed = await Book(campaign.stage.peik.store.papers).change(broadcast_id, as_left)
+    changed = await BroadcastRepository(campaign.stage.peik.store.papers).change(broadcast_id, as_left)
     assert changed is not None
     campaign.stage.peik.broadcaster.look()
     return changed[1]
@@ -61,7 +61,9 @@ def test_a_recall_that_halted_deletes_nothing_later() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(COUNT), start=True)
         await campaign.until(made.id, Phase.COMPLETED)
-        await Book(campaign.stage.peik.store.papers).change(made.id, lambda old: replace(old, recall_next=1))
+        await BroadcastRepository(campaign.stage.peik.store.papers).change(
+            made.id, lambda old: replace(old, recall_next=1)
+        )
         seen = await left(campaign, made.id, Phase.PAUSED)
         await campaign.when(made.id, lambda one: one.is_at_rest)
         rows = await campaign.ledger(made.id)

@@ -5,8 +5,8 @@ from collections import Counter
 from msgspec.structs import replace
 
 from peik.broadcasts.audience import read_csv
-from peik.broadcasts.model import Batch, Broadcast, Entry, Phase
-from peik.broadcasts.repository import Book
+from peik.broadcasts.model import Broadcast, DispatchBatch, LedgerEntry, Phase
+from peik.broadcasts.repository import BroadcastRepository
 from peik.core.letter import Priority
 from tests.broadcasts.story import FIRST, Campaign, people, tell
 from tests.engine.story import BOT, call
@@ -23,12 +23,12 @@ def test_letters_of_long_ago_are_found_and_not_sent_again() -> None:
             params = {"chat_id": FIRST + number - 1, "text": "Hello"}
             await stage.accept_all([call(params=params, metadata=labels, bot_id=BOT, priority=Priority.BULK)])
         at_ms = stage.clock.wall_ms() - 41 * HOUR_MS
-        batch = Batch(entries=tuple(Entry(number) for number in range(1, 6)), next=6, at_ms=at_ms)
+        batch = DispatchBatch(entries=tuple(LedgerEntry(number) for number in range(1, 6)), next=6, at_ms=at_ms)
 
         def as_left(old: Broadcast) -> Broadcast:
             return replace(old, phase=Phase.RUNNING, batch=batch, started_at_ms=at_ms)
 
-        await Book(stage.peik.store.papers).change(made.id, as_left)
+        await BroadcastRepository(stage.peik.store.papers).change(made.id, as_left)
         done = await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter(people(20))
         assert done.counts.delivered == 20

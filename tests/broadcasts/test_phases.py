@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from peik.broadcasts.audience import ContactAudience
-from peik.broadcasts.model import Canary, Phase, RecipientState, Step, steps_from
+from peik.broadcasts.model import Canary, Phase, PhaseStep, RecipientState, steps_from
 from peik.broadcasts.service import BroadcastRequest
 from peik.core.documents import Contact, ContactFilter
 from peik.core.events import Surprise
@@ -177,7 +177,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
     async def story(campaign: Campaign) -> None:
         for phase in (Phase.DRAFT, Phase.RUNNING, Phase.QUIET):
             made = await brought_to(campaign, phase)
-            for step in (Step.START, Step.PAUSE, Step.RESUME, Step.CANCEL, Step.RECALL):
+            for step in (PhaseStep.START, PhaseStep.PAUSE, PhaseStep.RESUME, PhaseStep.CANCEL, PhaseStep.RECALL):
                 if step not in steps_from(phase):
                     with pytest.raises(Conflict, match=r".") as refused:
                         await getattr(campaign.desk, step)(made)

@@ -13,12 +13,12 @@ from peik.broadcasts.model import (
     STEPS,
     Broadcast,
     Canary,
-    Counts,
-    Entry,
+    LedgerEntry,
     Paid,
     Phase,
+    PhaseStep,
     Recipient,
-    Step,
+    RecipientCounts,
     checked_canary,
     estimated,
     is_too_bad,
@@ -99,11 +99,11 @@ def test_every_phase_can_end_or_has_ended() -> None:
     for phase in Phase:
         leads = [target for step, sources, target, _ in STEPS if phase in sources]
         assert leads or phase is Phase.RECALLED
-    assert stepped(Step.RESUME, Phase.PAUSED, back_to=Phase.CANARY) is Phase.CANARY
-    assert stepped(Step.RESUME, Phase.STOPPED, back_to=Phase.CANARY) is Phase.CANARY
-    assert stepped(Step.PAUSE, Phase.DRAFT, back_to=Phase.RUNNING) is None
-    assert steps_from(Phase.COMPLETED) == [Step.RECALL]
-    assert steps_from(Phase.RUNNING) == [Step.PAUSE, Step.CANCEL, Step.RECALL]
+    assert stepped(PhaseStep.RESUME, Phase.PAUSED, back_to=Phase.CANARY) is Phase.CANARY
+    assert stepped(PhaseStep.RESUME, Phase.STOPPED, back_to=Phase.CANARY) is Phase.CANARY
+    assert stepped(PhaseStep.PAUSE, Phase.DRAFT, back_to=Phase.RUNNING) is None
+    assert steps_from(Phase.COMPLETED) == [PhaseStep.RECALL]
+    assert steps_from(Phase.RUNNING) == [PhaseStep.PAUSE, PhaseStep.CANCEL, PhaseStep.RECALL]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_the_first_slice(canary: Canary, recipients: int, size: int) -> None:
 
 
 def test_a_slice_is_too_bad_when_more_than_its_limit_failed() -> None:
-    assert not is_too_bad(Canary(count=10, limit=0.2), Counts(failed=1, blocked=1), 10)
-    assert is_too_bad(Canary(count=10, limit=0.2), Counts(failed=1, blocked=2), 10)
+    assert not is_too_bad(Canary(count=10, limit=0.2), RecipientCounts(failed=1, blocked=1), 10)
+    assert is_too_bad(Canary(count=10, limit=0.2), RecipientCounts(failed=1, blocked=2), 10)
     for canary in (
         Canary(),
         Canary(count=1, percent=1),
@@ -216,28 +216,28 @@ def test_braces_that_are_doubled_are_plain(values: dict[str, str] | None) -> Non
 @pytest.mark.parametrize(
     ("step", "phase", "back_to"),
     [
-        (Step.STOP, Phase.CANARY, Phase.CANARY),  # the cap, or the bot: the slice is not judged yet
-        (Step.FAIL, Phase.CANARY, Phase.RUNNING),  # it is judged, and somebody knows better
-        (Step.STOP, Phase.RUNNING, Phase.RUNNING),
+        (PhaseStep.STOP, Phase.CANARY, Phase.CANARY),  # the cap, or the bot: the slice is not judged yet
+        (PhaseStep.FAIL, Phase.CANARY, Phase.RUNNING),  # it is judged, and somebody knows better
+        (PhaseStep.STOP, Phase.RUNNING, Phase.RUNNING),
     ],
 )
-def test_what_stopped_it_says_where_it_goes_on(step: Step, phase: Phase, back_to: Phase) -> None:
+def test_what_stopped_it_says_where_it_goes_on(step: PhaseStep, phase: Phase, back_to: Phase) -> None:
     stopped = moved(msgspec.structs.replace(made("a"), phase=phase, back_to=Phase.CANARY), step, at_ms=1)
     assert stopped is not None
     assert stopped.phase is Phase.STOPPED
-    resumed = moved(stopped, Step.RESUME, at_ms=2)
+    resumed = moved(stopped, PhaseStep.RESUME, at_ms=2)
     assert resumed is not None
     assert resumed.phase is back_to
 
 
 def test_a_turn_has_a_key_of_its_own() -> None:
     line = Recipient(chat=5, messages=(8, 9))
-    assert letter_to(made("a"), Entry(3), line).key == "peik-broadcast:7:3"
-    assert letter_to(made("a"), Entry(3, 2), line).key == "peik-broadcast:7:3:2"
-    deletion = deletion_of(made("a"), Entry(3), line)
+    assert letter_to(made("a"), LedgerEntry(3), line).key == "peik-broadcast:7:3"
+    assert letter_to(made("a"), LedgerEntry(3, 2), line).key == "peik-broadcast:7:3:2"
+    deletion = deletion_of(made("a"), LedgerEntry(3), line)
     assert (deletion.method, deletion.key) == ("deleteMessages", "peik-broadcast:7:3:recall")
     later = msgspec.structs.replace(made("a"), recalls=2)
-    assert deletion_of(later, Entry(3, 1), line).key == "peik-broadcast:7:3:recall2:1"
+    assert deletion_of(later, LedgerEntry(3, 1), line).key == "peik-broadcast:7:3:recall2:1"
 
 
 def test_ids_of_messages_are_found_in_any_answer() -> None:

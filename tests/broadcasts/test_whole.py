@@ -7,7 +7,7 @@ from peik.broadcasts.audience import read_csv
 from peik.broadcasts.model import Canary, Paid, Phase, RecipientState
 from peik.broadcasts.service import BroadcastRequest
 from peik.core.letter import Priority
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.core.quiet import Quiet
 from peik.notifications.events import BroadcastAdvanced, BroadcastMoved
 from tests.broadcasts.story import FIRST, Campaign, people, tell
@@ -134,7 +134,7 @@ def test_a_canary_that_goes_well_is_waited_for() -> None:
 def test_nothing_is_sent_in_quiet_hours() -> None:
     async def story(campaign: Campaign) -> None:
         stage = campaign.stage
-        await stage.peik.desk.change_bot(BOT, limits=Limits(bulk_per_s=5.0))
+        await stage.peik.desk.change_bot(BOT, limits=PaceLimits(bulk_per_s=5.0))
         start, end = _clock_time(stage.clock.wall_s() + 60), _clock_time(stage.clock.wall_s() + 3600)
         made = await campaign.create(people(400), start=True, quiet=Quiet(start=start, end=end, tz="UTC"))
         quiet = await campaign.until(made.id, Phase.QUIET)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.core.outcome import Reply
-from peik.telegram.http import ANSWER_BYTES_MAX, HEAD_BYTES_MAX, AnswerReader, Garbled
+from peik.telegram.http import ANSWER_BYTES_MAX, HEAD_BYTES_MAX, AnswerReader, GarbledAnswer
 
 BODY = b'{"ok":true,"result":"\xd9\xbe\xdb\x8c\xda\xa9"}'
 PLAIN = b"HTTP/1.1 200 OK\r\nServer: nginx\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -54,7 +54,7 @@ def test_an_answer_that_is_cut_off_is_never_taken_for_whole(answer: bytes, data:
 
 @given(rubbish=st.binary(max_size=300))
 def test_rubbish_is_garbled_or_unfinished_but_never_a_surprise(rubbish: bytes) -> None:
-    with contextlib.suppress(Garbled):
+    with contextlib.suppress(GarbledAnswer):
         read(rubbish)
 
 
@@ -123,7 +123,7 @@ def test_both_meanings_of_deflate_are_understood(raw: bytes) -> None:
     ids=["tls alert", "upgrade", "unknown coding", "no gzip", "cut gzip", "endless head"],
 )
 def test_what_is_no_answer_of_ours_is_garbled(answer: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(GarbledAnswer):
         read(answer)
 
 
@@ -133,7 +133,7 @@ def test_an_answer_without_end_is_given_up() -> None:
     for _ in range(63):
         reader.feed(bytes(1024 * 1024))
 
-    with pytest.raises(Garbled, match="larger"):
+    with pytest.raises(GarbledAnswer, match="larger"):
         reader.feed(bytes(ANSWER_BYTES_MAX - 63 * 1024 * 1024))
 
 

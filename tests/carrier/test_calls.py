@@ -6,7 +6,7 @@ import ssl
 import pytest
 from aiohttp import web
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.core.problem import BadInput
 from peik.core.token import Token
 from peik.telegram.client import BotApiCarrier
@@ -95,9 +95,9 @@ def test_done_is_called_by_the_loop_and_never_by_start(run: Run) -> None:
             carrier.start(call(), replies.append)
             assert replies == []
         carrier.start(call(), replies.append)
-        assert [reply.fault for reply in replies] == [Fault.RESET]
+        assert [reply.fault for reply in replies] == [NetworkFault.RESET]
         await asyncio.sleep(0)
-        assert [reply.fault for reply in replies] == [Fault.RESET, Fault.NOT_TRIED]
+        assert [reply.fault for reply in replies] == [NetworkFault.RESET, NetworkFault.NOT_TRIED]
 
     run(story())
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, until
 from tests.carrier.test_faults import silent
@@ -34,7 +34,7 @@ def test_closing_in_the_middle_of_a_connect_leaves_nothing_open(run: Run) -> Non
                     for _ in range(turns):
                         await asyncio.sleep(0)
         assert len(replies) == 12
-        assert {reply.fault for reply in replies} <= {Fault.NOT_TRIED, Fault.RESET, None}
+        assert {reply.fault for reply in replies} <= {NetworkFault.NOT_TRIED, NetworkFault.RESET, None}
 
     run(story())
 

@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.download import AHEAD_BYTES_MAX, HttpDownload, HttpDownloader
 from peik.telegram.port import Interrupted
 from tests.carrier.conftest import Run
@@ -113,11 +113,11 @@ def test_where_nobody_answers_is_told_as_a_fact(run: Run) -> None:
     async def story() -> None:
         refused = await HttpDownloader(f"http://127.0.0.1:{unused_port()}").open(TOKEN, "a", headers={})
         assert isinstance(refused, Reply)
-        assert (refused.fault, refused.left) == (Fault.REFUSED, False)
+        assert (refused.fault, refused.left) == (NetworkFault.REFUSED, False)
         async with peer(giving(b"")) as root:
             silent = await HttpDownloader(root).open(TOKEN, "a", headers={})
             assert isinstance(silent, Reply)
-            assert (silent.fault, silent.left) == (Fault.RESET, True)
+            assert (silent.fault, silent.left) == (NetworkFault.RESET, True)
         async with peer(giving(b"SSH-2.0\r\n")) as root:
             assert isinstance(await HttpDownloader(root).open(TOKEN, "a", headers={}), Reply)
 

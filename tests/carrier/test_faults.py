@@ -9,10 +9,10 @@ import struct
 
 import pytest
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.client import CONNECTS_MAX, WAITING_MAX
 from peik.telegram.connect import direct, first_to_answer, interleaved
-from peik.telegram.http import Connection
+from peik.telegram.http import HttpConnection
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, SECRET, Talk, answering, call, carrier_to, peer, read_request, until
 from tests.patience import PATIENCE_S
@@ -40,7 +40,7 @@ def test_a_port_where_nobody_listens_is_refused_and_nothing_left(run: Run) -> No
     async def story() -> None:
         async with carrier_to(f"http://127.0.0.1:{unused_port()}") as carrier:
             reply = await carrier.carry(call())
-        assert (reply.fault, reply.left, reply.status) == (Fault.REFUSED, False, 0)
+        assert (reply.fault, reply.left, reply.status) == (NetworkFault.REFUSED, False, 0)
         assert reply.detail
         assert SECRET not in reply.detail
 
@@ -50,20 +50,22 @@ def test_a_port_where_nobody_listens_is_refused_and_nothing_left(run: Run) -> No
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), Fault.DNS),
-        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), Fault.DNS),
-        (UnicodeError("label too long"), Fault.DNS),
-        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), Fault.REFUSED),
-        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), Fault.REFUSED),
-        (OSError(errno.ENETUNREACH, "Network is unreachable"), Fault.UNREACHABLE),
-        (OSError(errno.EHOSTUNREACH, "No route to host"), Fault.UNREACHABLE),
-        (OSError(errno.EMFILE, "Too many open files"), Fault.UNREACHABLE),
-        (TimeoutError(errno.ETIMEDOUT, "Connection timed out"), Fault.CONNECT_TIMEOUT),
-        (ssl.SSLCertVerificationError("certificate has expired"), Fault.TLS),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), NetworkFault.DNS),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), NetworkFault.DNS),
+        (UnicodeError("label too long"), NetworkFault.DNS),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), NetworkFault.REFUSED),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), NetworkFault.REFUSED),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), NetworkFault.UNREACHABLE),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), NetworkFault.UNREACHABLE),
+        (OSError(errno.EMFILE, "Too many open files"), NetworkFault.UNREACHABLE),
+        (TimeoutError(errno.ETIMEDOUT, "Connection timed out"), NetworkFault.CONNECT_TIMEOUT),
+        (ssl.SSLCertVerificationError("certificate has expired"), NetworkFault.TLS),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-def test_each_way_of_not_connecting_has_its_word_and_nothing_left(run: Run, error: Exception, fault: Fault) -> None:
+def test_each_way_of_not_connecting_has_its_word_and_nothing_left(
+    run: Run, error: Exception, fault: NetworkFault
+) -> None:
     async def story() -> None:
         async def connect(*_: object) -> object:
             raise error
@@ -78,7 +80,7 @@ def test_each_way_of_not_connecting_has_its_word_and_nothing_left(run: Run, erro
 def test_a_name_that_cannot_be_one_fails_as_dns(run: Run) -> None:
     async def story() -> None:
         async with carrier_to(f"http://{'x' * 64}.invalid") as carrier:
-            assert (await carrier.carry(call())).fault is Fault.DNS
+            assert (await carrier.carry(call())).fault is NetworkFault.DNS
 
     run(story())
 
@@ -90,7 +92,7 @@ def test_a_connect_that_hangs_ends_by_its_own_shorter_time(run: Run) -> None:
 
         async with carrier_to("http://127.0.0.1", connect=connect, connect_timeout_s=0.01) as carrier:
             reply = await carrier.carry(call(timeout_s=60))
-        assert (reply.fault, reply.left) == (Fault.CONNECT_TIMEOUT, False)
+        assert (reply.fault, reply.left) == (NetworkFault.CONNECT_TIMEOUT, False)
 
     run(story())
 
@@ -102,7 +104,7 @@ def test_a_request_whose_time_ends_while_connecting_has_not_left(run: Run) -> No
 
         async with carrier_to("http://127.0.0.1", connect=connect) as carrier:
             reply = await carrier.carry(call(timeout_s=0.01))
-        assert (reply.fault, reply.left) == (Fault.CONNECT_TIMEOUT, False)
+        assert (reply.fault, reply.left) == (NetworkFault.CONNECT_TIMEOUT, False)
 
     run(story())
 
@@ -113,7 +115,7 @@ def test_a_request_whose_time_ends_behind_busy_connections_has_not_left(run: Run
             busy = asyncio.create_task(carrier.carry(call(timeout_s=60)))
             await until(lambda: bool(carrier._connections))
             reply = await carrier.carry(call(timeout_s=0.01))
-            assert (reply.fault, reply.left) == (Fault.NOT_TRIED, False)
+            assert (reply.fault, reply.left) == (NetworkFault.NOT_TRIED, False)
         assert (await busy).left
 
     run(story())
@@ -135,7 +137,7 @@ def test_no_answer_in_time_is_a_timeout_and_bytes_had_left(run: Run) -> None:
             patient = asyncio.create_task(carrier.carry(call(timeout_s=30)))
             await until(lambda: len(carrier._idle) == 1)
             reply = await carrier.carry(call(timeout_s=0.01))  # on a connection that is there: it leaves at once
-            assert (reply.fault, reply.left) == (Fault.TIMEOUT, True)
+            assert (reply.fault, reply.left) == (NetworkFault.TIMEOUT, True)
             assert not patient.done()
             assert carrier._idle == [], "its answer could still come, and be taken for another's"
         assert (await patient).left
@@ -161,16 +163,16 @@ def test_a_loop_that_was_held_up_reads_before_it_gives_up(run: Run) -> None:
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        (b"", Fault.RESET),
-        (b"HTTP/1.1 20", Fault.RESET),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n" + b'{"ok"', Fault.RESET),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n" + b'{"ok"\r\n', Fault.RESET),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", Fault.GARBLED),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", Fault.GARBLED),
+        (b"", NetworkFault.RESET),
+        (b"HTTP/1.1 20", NetworkFault.RESET),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n" + b'{"ok"', NetworkFault.RESET),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n" + b'{"ok"\r\n', NetworkFault.RESET),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", NetworkFault.GARBLED),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", NetworkFault.GARBLED),
     ],
     ids=["none", "cut head", "cut body", "cut chunks", "another protocol", "bad length"],
 )
-def test_an_answer_that_is_none_leaves_the_request_uncertain(run: Run, answer: bytes, fault: Fault) -> None:
+def test_an_answer_that_is_none_leaves_the_request_uncertain(run: Run, answer: bytes, fault: NetworkFault) -> None:
     async def story() -> None:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await read_request(reader)
@@ -195,7 +197,7 @@ def test_a_reset_in_the_middle_leaves_the_request_uncertain(run: Run) -> None:
 
         async with peer(talk) as root, carrier_to(root) as carrier:
             reply = await carrier.carry(call())
-        assert (reply.fault, reply.left) == (Fault.RESET, True)
+        assert (reply.fault, reply.left) == (NetworkFault.RESET, True)
 
     run(story())
 
@@ -204,7 +206,7 @@ def test_an_untrusted_certificate_is_a_tls_fault_and_nothing_left(run: Run, serv
     async def story() -> None:
         async with peer(answering(OK), tls=server_tls) as root, carrier_to(root) as carrier:
             reply = await carrier.carry(call())
-        assert (reply.fault, reply.left) == (Fault.TLS, False)
+        assert (reply.fault, reply.left) == (NetworkFault.TLS, False)
 
     run(story())
 
@@ -216,15 +218,16 @@ def test_a_certificate_for_another_name_is_a_tls_fault(
         async with peer(answering(OK), tls=server_tls) as root:
             async with carrier_to(root.replace("localhost", "127.0.0.1"), ssl_context=client_tls) as carrier:
                 reply = await carrier.carry(call())
-            assert (reply.fault, reply.left) == (Fault.TLS, False)
+            assert (reply.fault, reply.left) == (NetworkFault.TLS, False)
 
     run(story())
 
 
 @pytest.mark.parametrize(
-    ("talk", "fault"), [(closing, Fault.TLS), (speaking_plainly, Fault.TLS), (silent, Fault.CONNECT_TIMEOUT)]
+    ("talk", "fault"),
+    [(closing, NetworkFault.TLS), (speaking_plainly, NetworkFault.TLS), (silent, NetworkFault.CONNECT_TIMEOUT)],
 )
-def test_a_peer_that_does_not_finish_the_handshake_got_nothing(run: Run, talk: Talk, fault: Fault) -> None:
+def test_a_peer_that_does_not_finish_the_handshake_got_nothing(run: Run, talk: Talk, fault: NetworkFault) -> None:
     async def story() -> None:
         async with peer(talk) as plain:
             connect_timeout_s = 0.05 if talk is silent else PATIENCE_S
@@ -255,7 +258,7 @@ def test_a_dead_host_draws_few_connects_and_everyone_waiting_learns_at_once(run:
             await until(lambda: under_way == CONNECTS_MAX)
             may_fail.set()
             replies = await asyncio.gather(*calls)
-        assert {(reply.fault, reply.left) for reply in replies} == {(Fault.UNREACHABLE, False)}
+        assert {(reply.fault, reply.left) for reply in replies} == {(NetworkFault.UNREACHABLE, False)}
         assert most == CONNECTS_MAX
         # Those who queued after the first eight attempts had begun need one more.
         assert total <= 2 * CONNECTS_MAX
@@ -287,7 +290,7 @@ def test_a_peer_that_wants_no_more_connections_still_serves_those_who_wait(run: 
     async def story() -> None:
         async with peer(answering(OK)) as root:
             through = direct(host="127.0.0.1", port=int(root.rpartition(":")[2]), ssl_context=None)
-            opened: list[Connection] = []
+            opened: list[HttpConnection] = []
 
             async def connect(loop: asyncio.AbstractEventLoop, factory: object) -> object:
                 if opened:
@@ -343,7 +346,7 @@ def test_the_queue_is_bounded_and_who_finds_it_full_has_not_left(run: Run) -> No
             await asyncio.sleep(0)
             assert replies == []
             reply = await carrier.carry(call())
-            assert (reply.fault, reply.left) == (Fault.NOT_TRIED, False)
+            assert (reply.fault, reply.left) == (NetworkFault.NOT_TRIED, False)
         assert len(replies) == WAITING_MAX
 
     run(story())

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from peik.core.token import Token
-from peik.telegram.client import BotApiCarrier, PartedCarrier
+from peik.telegram.client import BotApiCarrier, SplitCarrier
 from peik.telegram.port import Request
 from peik.testing import SimServer
 from tests.patience import PATIENCE_S
@@ -22,7 +22,7 @@ def test_parked_polls_of_many_bots_keep_no_letter_waiting() -> None:
     async def story() -> None:
         async with SimServer() as sim:
             letters = BotApiCarrier(sim.url, connections_max=2)
-            carrier = PartedCarrier(letters=letters, polls=BotApiCarrier(sim.url, connections_max=BOTS))
+            carrier = SplitCarrier(letters=letters, polls=BotApiCarrier(sim.url, connections_max=BOTS))
             polls = [
                 asyncio.ensure_future(carrier.carry(request(bot, "getUpdates", 60.0, timeout=50)))
                 for bot in range(BOTS)

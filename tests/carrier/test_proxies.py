@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.errors import StartError
 from peik.settings.config import Config, load
 from peik.telegram.connect import (
@@ -86,7 +86,7 @@ def test_tls_is_made_with_the_far_host_inside_the_tunnel(
             untrusted = await ask(through, proxy.port, root, tls=ssl.create_default_context())
             misnamed = await ask(through, proxy.port, root.replace("localhost", "other.test"), tls=client_tls)
         for reply in (untrusted, misnamed):
-            assert (reply.fault, reply.left) == (Fault.TLS, False)
+            assert (reply.fault, reply.left) == (NetworkFault.TLS, False)
 
     run(story())
 
@@ -106,7 +106,7 @@ def test_a_proxy_that_dies_cuts_the_tunnel_and_one_that_lives_again_is_used_agai
             await proxy.kill()
             await until(lambda: not carrier._connections)
             dead = await carrier.carry(call())
-            assert (dead.fault, dead.left) == (Fault.REFUSED, False)
+            assert (dead.fault, dead.left) == (NetworkFault.REFUSED, False)
             assert "the proxy cannot be reached" in dead.detail
             await proxy.revive()
             assert (await carrier.carry(call())).status == 200
@@ -120,7 +120,7 @@ def test_a_proxy_whose_name_nobody_knows_fails_as_dns(run: Run, through: Through
         connect = through(Proxy(host="no.such.invalid", port=1), host="far.test", port=80, ssl_context=None)
         async with carrier_to("http://far.test", connect=connect) as carrier:
             reply = await carrier.carry(call())
-        assert (reply.fault, reply.left) == (Fault.DNS, False)
+        assert (reply.fault, reply.left) == (NetworkFault.DNS, False)
         assert "the proxy's name" in reply.detail
 
     run(story())
@@ -135,7 +135,7 @@ def test_a_login_that_is_not_taken_is_told_without_the_password(
         proxy = kind(login=LOGIN)
         async with alive(proxy):
             reply = await ask(through, proxy.port, login=login)
-        assert (reply.fault, reply.left) == (Fault.REFUSED, False)
+        assert (reply.fault, reply.left) == (NetworkFault.REFUSED, False)
         assert "user and" in reply.detail
         assert "wrong" not in reply.detail
         assert proxy.asked == []
@@ -175,7 +175,7 @@ def test_each_no_of_a_proxy_has_its_words_and_nothing_left(
 
         async with peer(talk) as proxy:
             reply = await ask(through, int(proxy.rpartition(":")[2]))
-        assert (reply.fault, reply.left, reply.status) == (Fault.REFUSED, False, 0)
+        assert (reply.fault, reply.left, reply.status) == (NetworkFault.REFUSED, False, 0)
         assert detail in reply.detail
         assert SECRET not in reply.detail
 
@@ -192,7 +192,7 @@ def test_a_proxy_that_says_nothing_costs_the_time_to_connect_and_no_more(run: Ru
             connect = way(through, int(proxy.rpartition(":")[2]), "http://far.test:80")
             async with carrier_to("http://far.test", connect=connect, connect_timeout_s=0.05) as carrier:
                 reply = await carrier.carry(call())
-        assert (reply.fault, reply.left) == (Fault.CONNECT_TIMEOUT, False)
+        assert (reply.fault, reply.left) == (NetworkFault.CONNECT_TIMEOUT, False)
 
     run(story())
 
@@ -200,7 +200,7 @@ def test_a_proxy_that_says_nothing_costs_the_time_to_connect_and_no_more(run: Ru
 def test_nobody_listens_where_the_proxy_should_be(run: Run) -> None:
     async def story() -> None:
         reply = await ask(through_socks5, unused_port())
-        assert (reply.fault, reply.left) == (Fault.REFUSED, False)
+        assert (reply.fault, reply.left) == (NetworkFault.REFUSED, False)
 
     run(story())
 

@@ -7,14 +7,14 @@ from functools import partial
 
 import pytest
 
-from peik.core.address import Reach
-from peik.inbox.store import Pushed
+from peik.core.address import AddressReach
+from peik.inbox.store import PushAnswer
 from peik.telegram.connect import AddressInfo
 from peik.telegram.push import HttpPusher
 from tests.carrier.conftest import Run
 from tests.carrier.peers import answering, peer, read_request
 
-ANY = Reach.ANYWHERE
+ANY = AddressReach.ANYWHERE
 HEADERS = {"X-Telegram-Bot-Api-Secret-Token": "s3cret"}
 
 
@@ -34,7 +34,7 @@ def test_one_request_after_another_on_one_connection_with_the_whole_answer(run: 
             pusher = HttpPusher()
             for body in ("سلام".encode(), b"{}"):
                 pushed = await pusher.push(f"{root}/hook?a=b", HEADERS, body, timeout_s=60, reach=ANY)
-                assert pushed == Pushed(status=200, body=b"well", retry_after_s=7)
+                assert pushed == PushAnswer(status=200, body=b"well", retry_after_s=7)
             await pusher.close()
         assert connections == 1
         lines = heard[0][0].decode().split("\r\n")
@@ -166,12 +166,14 @@ def test_a_name_that_leads_inside_is_not_called_unless_it_may(run: Run, address:
             pusher = HttpPusher(resolve=resolve)
             ask = partial(pusher.push, "http://bot.example/", HEADERS, b"{}", timeout_s=5)
             if address == "127.0.0.1":
-                assert (await ask(reach=Reach.INSIDE)).status == 204  # by the owner's bot; the connection stays open
+                assert (
+                    await ask(reach=AddressReach.INSIDE)
+                ).status == 204  # by the owner's bot; the connection stays open
             heard.clear()
-            pushed = await ask(reach=Reach.PUBLIC)
+            pushed = await ask(reach=AddressReach.PUBLIC)
             assert (pushed.status, "PEIK_PUSHES_ALLOW_PRIVATE" in pushed.why) == (0, True)
             if address in ("169.254.169.254", "fe80::1"):
-                assert (await ask(reach=Reach.INSIDE)).status == 0
+                assert (await ask(reach=AddressReach.INSIDE)).status == 0
             assert heard == []
             await pusher.close()
 

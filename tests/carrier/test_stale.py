@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.connect import direct
-from peik.telegram.http import Connection
+from peik.telegram.http import HttpConnection
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, until, wait_for_fin
 from tests.patience import PATIENCE_S
@@ -197,8 +197,8 @@ def test_a_peer_that_closes_every_new_connection_is_refusing(run: Run) -> None:
             through = direct(host="127.0.0.1", port=listening.getsockname()[1], ssl_context=None)
 
             async def connect_and_wait(
-                loop: asyncio.AbstractEventLoop, factory: Callable[[], Connection]
-            ) -> tuple[asyncio.BaseTransport, Connection]:
+                loop: asyncio.AbstractEventLoop, factory: Callable[[], HttpConnection]
+            ) -> tuple[asyncio.BaseTransport, HttpConnection]:
                 transport, connection = await through(loop, factory)
                 await until(lambda: transport.is_closing() or bool(connection._poll(0)))
                 return transport, connection
@@ -207,6 +207,6 @@ def test_a_peer_that_closes_every_new_connection_is_refusing(run: Run) -> None:
             async with carrier_to(root, connect=connect_and_wait) as carrier:
                 replies = await asyncio.gather(*(carrier.carry(call()) for _ in range(3)))
             refusing.cancel()
-        assert {(reply.fault, reply.left) for reply in replies} == {(Fault.REFUSED, False)}
+        assert {(reply.fault, reply.left) for reply in replies} == {(NetworkFault.REFUSED, False)}
 
     run(story())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from peik.telegram.client import Stirring
+from peik.telegram.client import ReadableSockets
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -19,14 +19,14 @@ def pairs() -> Iterator[list[Pair]]:
             end.close()
 
 
-def watching(pairs: list[Pair]) -> Stirring[str]:
-    stirring: Stirring[str] = Stirring()
+def watching(pairs: list[Pair]) -> ReadableSockets[str]:
+    stirring: ReadableSockets[str] = ReadableSockets()
     for name, (own, _) in zip("abc", pairs, strict=True):
         stirring.add(name, own.fileno())
     return stirring
 
 
-def found(stirring: Stirring[str]) -> list[str]:
+def found(stirring: ReadableSockets[str]) -> list[str]:
     return [name for name in "abc" if name in stirring]
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import BodyPartReader, web
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.client import BotApiCarrier
 from peik.telegram.port import Enclosure
-from peik.telegram.upload import STALL_S_MAX, Form, Spoiled
+from peik.telegram.upload import STALL_S_MAX, Spoiled, UploadForm
 from tests.carrier.conftest import Run
 from tests.carrier.peers import OK, answering, call, carrier_to, peer, read_request, until
 
@@ -106,7 +106,7 @@ def test_a_large_file_goes_over_tls_whole(
 def test_the_length_is_exact_and_a_bad_content_type_cannot_smuggle_a_header_in(tmp_path: Path) -> None:
     file = enclosed(tmp_path / "a", content=b"12345")
     evil = Enclosure(field="x\r\ny", path=file.path, filename="f", content_type="text/plain\r\nX-Evil: 1", size_bytes=5)
-    form = Form(b'{"a":"b"}', [file, evil])
+    form = UploadForm(b'{"a":"b"}', [file, evil])
 
     async def whole() -> bytes:
         with form.open_files() as opened:
@@ -124,10 +124,10 @@ def test_the_length_is_exact_and_a_bad_content_type_cannot_smuggle_a_header_in(t
 def test_parameters_that_are_no_object_are_not_tried(run: Run, tmp_path: Path, params: bytes) -> None:
     async def story() -> None:
         with pytest.raises(Spoiled):
-            Form(params, [])
+            UploadForm(params, [])
         async with peer(answering(OK)) as root, carrier_to(root) as carrier:
             reply = await carrier.carry(call(params, enclosures=(enclosed(tmp_path / "a"),)))
-        assert (reply.fault, reply.left) == (Fault.SPOILED, False)
+        assert (reply.fault, reply.left) == (NetworkFault.SPOILED, False)
 
     run(story())
 
@@ -140,7 +140,7 @@ def test_a_file_that_is_gone_or_changed_is_named_and_nothing_left(run: Run, tmp_
         async with peer(answering(OK)) as root, carrier_to(root) as carrier:
             for bad in (gone, cut):
                 reply = await carrier.carry(call(enclosures=(whole, bad)))
-                assert (reply.fault, reply.left) == (Fault.SPOILED, False)
+                assert (reply.fault, reply.left) == (NetworkFault.SPOILED, False)
                 assert bad.filename in reply.detail
             assert not carrier._connections
 
@@ -168,7 +168,7 @@ def test_a_large_file_is_never_held_in_memory(run: Run, tmp_path: Path) -> None:
             (connection,) = carrier._connections
             assert connection._transport.get_write_buffer_size() < 1_000_000
             await carrier.close()
-            assert await upload == Reply(fault=Fault.RESET, left=True, detail="closing")
+            assert await upload == Reply(fault=NetworkFault.RESET, left=True, detail="closing")
 
     run(story())
 
@@ -246,7 +246,7 @@ def test_a_file_cut_while_it_is_sent_breaks_the_request_off(run: Run, tmp_path: 
             os.truncate(large.path, 10)
             go_on.set()
             reply = await upload
-        assert (reply.fault, reply.left) == (Fault.RESET, True)
+        assert (reply.fault, reply.left) == (NetworkFault.RESET, True)
         assert "became shorter" in reply.detail
 
     run(story())
@@ -279,7 +279,7 @@ def test_an_upload_times_out_by_standing_still_and_not_by_being_slow(run: Run, t
             for later in (2, 4):
                 carrier._end_overdue(now + later * STALL_S_MAX + 2)
             reply = await upload
-        assert (reply.fault, reply.left, reply.detail) == (Fault.TIMEOUT, True, "the upload stood still")
+        assert (reply.fault, reply.left, reply.detail) == (NetworkFault.TIMEOUT, True, "the upload stood still")
 
     run(story())
 
@@ -290,7 +290,7 @@ def test_the_time_for_the_answer_runs_once_the_peer_has_the_whole_upload(run: Ru
         async with peer(answering(OK, b"")) as root, carrier_to(root) as carrier:
             assert (await carrier.carry(call())).status == 200  # now there is a connection
             reply = await carrier.carry(call(timeout_s=0.01, enclosures=(file,)))
-        assert (reply.fault, reply.left, reply.detail) == (Fault.TIMEOUT, True, "no answer came in time")
+        assert (reply.fault, reply.left, reply.detail) == (NetworkFault.TIMEOUT, True, "no answer came in time")
 
     run(story())
 
@@ -303,7 +303,7 @@ def test_an_upload_to_a_dead_host_has_not_left(run: Run, tmp_path: Path) -> None
         async with carrier_to("http://127.0.0.1", connect=connect) as carrier:
             reply = await carrier.carry(call(enclosures=(enclosed(tmp_path / "a"),)))
             await until(lambda: not carrier._uploads)
-        assert (reply.fault, reply.left) == (Fault.REFUSED, False)
+        assert (reply.fault, reply.left) == (NetworkFault.REFUSED, False)
 
     run(story())
 
@@ -321,6 +321,6 @@ def test_closing_ends_uploads_at_every_stage(run: Run, tmp_path: Path) -> None:
                         await asyncio.sleep(0)
                 assert not carrier._uploads
         assert len(replies) == 32
-        assert {reply.fault for reply in replies} <= {Fault.NOT_TRIED, Fault.RESET}
+        assert {reply.fault for reply in replies} <= {NetworkFault.NOT_TRIED, NetworkFault.RESET}
 
     run(story())

@@ -9,7 +9,7 @@ from peik.alerts.looks import Memory
 from peik.core.catalogue import Scope
 from peik.core.outcome import Delivered, Refused
 from peik.monitoring import capacity, doctor
-from peik.monitoring.capacity import Keeping, Measured
+from peik.monitoring.capacity import Keeping, MeasuredCapacity
 from peik.monitoring.checks import CHECKS
 from peik.monitoring.doctor import Finding, Grade, Seen
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
@@ -121,12 +121,12 @@ def test_memory_support_and_channels_are_judged() -> None:
 
 
 KEEPING = Keeping(letters_s=7 * 86_400, arrivals_s=7 * 86_400, log_s=90 * 86_400, work_bytes=20 * GB)
-LARGE = Measured(commits_per_s=500, letters_per_s=30, memory_bytes=8 * GB, room_bytes=100 * GB)
-SMALL = Measured(commits_per_s=15, letters_per_s=30, memory_bytes=GB, room_bytes=60 * GB)
+LARGE = MeasuredCapacity(commits_per_s=500, letters_per_s=30, memory_bytes=8 * GB, room_bytes=100 * GB)
+SMALL = MeasuredCapacity(commits_per_s=15, letters_per_s=30, memory_bytes=GB, room_bytes=60 * GB)
 
 
 def test_a_launch_is_judged_by_what_was_measured() -> None:
-    def graded(users: int, measured: Measured, room_bytes: int = 50 * GB) -> dict[str, str]:
+    def graded(users: int, measured: MeasuredCapacity, room_bytes: int = 50 * GB) -> dict[str, str]:
         found = capacity.findings(users, measured, KEEPING, room_bytes=room_bytes)
         return {one.name: one.grade for one in found}
 

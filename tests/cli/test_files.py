@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.cli.local import FileCounter
+from peik.cli.local import StoreClient
 from peik.core.token import Token
 from peik.errors import BadInput, StoreUnavailable
 from peik.settings.config import load
@@ -14,8 +14,8 @@ LETTER = {"method": "sendDocument", "params": {"chat_id": 5}}
 
 
 @pytest.fixture
-def counter(tmp_path: Path) -> FileCounter:
-    made = FileCounter(
+def counter(tmp_path: Path) -> StoreClient:
+    made = StoreClient(
         load({"store": f"sqlite:///{tmp_path}/peik.db"}, environment={}, folder=tmp_path),
         may_create=True,
     )
@@ -24,7 +24,7 @@ def counter(tmp_path: Path) -> FileCounter:
     return made
 
 
-def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(counter: FileCounter, tmp_path: Path) -> None:
+def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(counter: StoreClient, tmp_path: Path) -> None:
     async def interrupted() -> None:
         writer, asked = counter._store._writer, asyncio.Event()
         submit = writer.submit
@@ -44,7 +44,7 @@ def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(counte
     counter.close()
 
 
-def test_a_letter_that_is_refused_leaves_no_file_behind(counter: FileCounter, tmp_path: Path) -> None:
+def test_a_letter_that_is_refused_leaves_no_file_behind(counter: StoreClient, tmp_path: Path) -> None:
     spool = counter._spool.path_of("0" * 32).parent
     attached = [("document", tmp_path / "report.txt")]
     with pytest.raises(BadInput):

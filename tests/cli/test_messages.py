@@ -327,7 +327,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_line() -> None:
         def close(self) -> None: ...
 
     lost: list[str] = []
-    lines = accounts.AccountsCounter(Way()).follow("messages", {}, on_lost=lost.append)
+    lines = accounts.AccountsClient(Way()).follow("messages", {}, on_lost=lost.append)
     assert [next(lines).body for _ in range(2)] == [b'{"n": 1}', b'{"n": 2}']
     assert asked == [{}, {"Last-Event-ID": "s:1"}]
     assert lost == ["It broke off. Trying again."]

@@ -8,7 +8,7 @@ from docs.pages.cli import cli_page
 from peik.errors import StartError
 from peik.settings.cli import env_example
 from peik.settings.config import find, load, read
-from peik.settings.table import REDIS, SETTINGS, Group
+from peik.settings.table import REDIS, SETTINGS, SettingGroup
 from tests.cli.shell import Shell
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ def test_every_setting_is_a_flag_of_serve_secrets_by_file_only(tmp_path: Path) -
     shown = shell.peik("serve", "--help", COLUMNS="200").out
     for setting in SETTINGS:
         flag = f" --{setting.name.replace('_', '-')}"
-        is_there = setting.group is not Group.CLIENT
+        is_there = setting.group is not SettingGroup.CLIENT
         assert (f"{flag}-file " in shown) is (is_there and setting.is_secret), flag
         assert (f"{flag} " in shown) is (is_there and not setting.is_secret), flag
     ran = shell.peik("serve", "--port", "many", PEIK_PORT="0")  # the flag wins, and is wrong

@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from peik.core.address import URL_CHARS_MAX, Reach, reach_of, read_address
+from peik.core.address import URL_CHARS_MAX, AddressReach, reach_of, read_address
 from peik.core.problem import BadInput
 
 
@@ -20,7 +20,7 @@ from peik.core.problem import BadInput
     ],
 )
 def test_an_address_has_one_form(given: str, kept: str) -> None:
-    assert read_address(given, reach=Reach.PUBLIC) == kept
+    assert read_address(given, reach=AddressReach.PUBLIC) == kept
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_address_has_one_form(given: str, kept: str) -> None:
     ],
 )
 def test_what_is_no_plain_address_is_refused(given: str) -> None:
-    for reach in Reach:
+    for reach in AddressReach:
         with pytest.raises(BadInput) as problem:
             read_address(given, reach=reach)
         assert problem.value.code == "bad_webhook_url"
@@ -75,17 +75,17 @@ NEVER = [
 def test_link_local_addresses_and_metadata_services_are_further_than_inside(host: str) -> None:
     if host in NEVER:
         with pytest.raises(BadInput):
-            read_address(f"http://{host}/latest/meta-data/", reach=Reach.INSIDE)
+            read_address(f"http://{host}/latest/meta-data/", reach=AddressReach.INSIDE)
     else:
-        read_address(f"http://{host}/", reach=Reach.INSIDE)
+        read_address(f"http://{host}/", reach=AddressReach.INSIDE)
 
 
 @pytest.mark.parametrize("host", PRIVATE)
 def test_private_hosts_are_refused_at_once_unless_allowed(host: str) -> None:
     with pytest.raises(BadInput) as problem:
-        read_address(f"http://{host}:80/x", reach=Reach.PUBLIC)
+        read_address(f"http://{host}:80/x", reach=AddressReach.PUBLIC)
     assert problem.value.code == "private_webhook_url"
-    assert read_address(f"http://{host}:80/x", reach=Reach.ANYWHERE) == f"http://{host.lower()}:80/x"
+    assert read_address(f"http://{host}:80/x", reach=AddressReach.ANYWHERE) == f"http://{host.lower()}:80/x"
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_private_hosts_are_refused_at_once_unless_allowed(host: str) -> None:
     ],
 )
 def test_machines_that_are_not_of_the_open_internet(address: str) -> None:
-    assert reach_of(ipaddress.ip_address(address)) > Reach.PUBLIC
+    assert reach_of(ipaddress.ip_address(address)) > AddressReach.PUBLIC
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
 def test_machines_of_the_open_internet(address: str) -> None:
-    assert reach_of(ipaddress.ip_address(address)) is Reach.PUBLIC
+    assert reach_of(ipaddress.ip_address(address)) is AddressReach.PUBLIC

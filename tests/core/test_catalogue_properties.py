@@ -7,7 +7,7 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from peik.core.catalogue import CATALOGUE, Entry, Scope, Verdict, look_up
+from peik.core.catalogue import CATALOGUE, CatalogueEntry, Scope, Verdict, look_up
 from peik.core.outcome import (
     RETRY_AFTER_S_DEFAULT,
     RETRY_AFTER_S_MAX,
@@ -204,7 +204,7 @@ def _alternatives(words: str) -> list[str]:
     return parts
 
 
-def _method_for(entry: Entry) -> str:
+def _method_for(entry: CatalogueEntry) -> str:
     return next(
         name for name in [*METHODS, "refundStarPayment", "createNewStickerSet"] if re.search(entry.methods, name)
     )
@@ -218,7 +218,7 @@ _EXAMPLES = [
 
 
 @pytest.mark.parametrize(("entry", "words"), _EXAMPLES)
-def test_every_alternative_of_a_row_is_found_by_that_row(entry: Entry, words: str) -> None:
+def test_every_alternative_of_a_row_is_found_by_that_row(entry: CatalogueEntry, words: str) -> None:
     """The shortest text that an alternative describes reaches its own row: no row above swallows it."""
     example = find(st.from_regex(words, fullmatch=True), lambda _: True) if words else "a text that nobody knows"
     assert look_up(code=entry.code, words=example, method=_method_for(entry)) is entry

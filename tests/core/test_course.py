@@ -7,8 +7,8 @@ from collections import defaultdict, deque
 
 import pytest
 
-from peik.core.arrival import Arrival, Progress, advanced, spans_of
-from peik.inbox.delivery_queue import PAGE, Course, Handing, PutOff, Read, Terms
+from peik.core.arrival import Arrival, ConsumerProgress, advanced, spans_of
+from peik.inbox.delivery_queue import PAGE, DeliveryQueue, InHand, PutOff, QueueRead, QueueTerms
 
 MINUTE_MS = 60_000
 
@@ -34,13 +34,13 @@ class Shelf:
 
     def __init__(self) -> None:
         self.arrivals: list[Arrival] = []
-        self.progress = Progress(watermark=0)
+        self.progress = ConsumerProgress(watermark=0)
         self.rows_read = 0
 
     def add(self, *arrivals: Arrival) -> None:
         self.arrivals.extend(arrivals)
 
-    def page(self, read: Read) -> list[Arrival]:
+    def page(self, read: QueueRead) -> list[Arrival]:
         above = itertools.islice(
             self.arrivals, bisect_right(self.arrivals, read.after, key=lambda one: one.number), None
         )
@@ -48,19 +48,19 @@ class Shelf:
         self.rows_read += len(found)
         return found
 
-    def settle(self, numbers: list[int]) -> Progress:
+    def settle(self, numbers: list[int]) -> ConsumerProgress:
         self.progress = advanced(self.progress, spans_of(numbers))
         return self.progress
 
 
-def fed(course: Course, shelf: Shelf) -> None:
+def fed(course: DeliveryQueue, shelf: Shelf) -> None:
     """Read until the course wants no more."""
     while (read := course.next_read()) is not None:
         unwanted = course.took(read, shelf.page(read))
         course.settled(shelf.settle(unwanted))
 
 
-def taken(course: Course, shelf: Shelf, now: float = 0.0) -> list[Handing]:
+def taken(course: DeliveryQueue, shelf: Shelf, now: float = 0.0) -> list[InHand]:
     """All that may be handed on at this moment."""
     found = []
     while True:
@@ -74,7 +74,7 @@ def taken(course: Course, shelf: Shelf, now: float = 0.0) -> list[Handing]:
         found.append(handing)
 
 
-def numbers(handings: list[Handing]) -> list[int]:
+def numbers(handings: list[InHand]) -> list[int]:
     return [handing.arrival.number for handing in handings]
 
 
@@ -86,7 +86,7 @@ def stocked(*arrivals: Arrival) -> Shelf:
 
 def test_one_of_a_lane_at_a_time_and_lanes_by_turns() -> None:
     shelf = stocked(*(arrival(number, lane=number % 2) for number in range(1, 7)))
-    course = Course(Terms(), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(), ConsumerProgress(watermark=0))
     assert numbers(taken(course, shelf)) == [1, 2]
     course.over(2)
     assert numbers(taken(course, shelf)) == [4]
@@ -97,7 +97,7 @@ def test_one_of_a_lane_at_a_time_and_lanes_by_turns() -> None:
 
 def test_no_more_at_once_than_the_bound() -> None:
     shelf = stocked(*(arrival(number, lane=number) for number in range(1, 10)))
-    course = Course(Terms(at_once=3), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(at_once=3), ConsumerProgress(watermark=0))
     assert numbers(taken(course, shelf)) == [1, 2, 3]
     course.over(2)
     assert numbers(taken(course, shelf)) == [4]
@@ -106,15 +106,15 @@ def test_no_more_at_once_than_the_bound() -> None:
 
 def test_what_is_over_is_not_handed_on_and_not_even_read() -> None:
     shelf = stocked(*(arrival(number, lane=number) for number in range(1, 2001)))
-    shelf.progress = Progress(watermark=3, spans=((5, 1999),))
-    course = Course(Terms(), shelf.progress)
+    shelf.progress = ConsumerProgress(watermark=3, spans=((5, 1999),))
+    course = DeliveryQueue(QueueTerms(), shelf.progress)
     assert numbers(taken(course, shelf)) == [4, 2000]
     assert shelf.rows_read < PAGE + 10
 
 
 def test_a_lane_that_is_put_off_waits_without_payloads_and_the_others_go_on() -> None:
     shelf = stocked(*(arrival(number, lane=number % 2) for number in range(1, 9)))
-    course = Course(Terms(), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(), ConsumerProgress(watermark=0))
     odd = taken(course, shelf)[0]
     course.put_off(odd.arrival, tries=1, until=10.0)
     assert course.held == 3  # of the other lane
@@ -133,7 +133,7 @@ def test_a_lane_that_is_put_off_waits_without_payloads_and_the_others_go_on() ->
 def test_after_a_restart_a_deferral_still_waits_and_counts() -> None:
     shelf = stocked(*(arrival(number, lane=5) for number in (1, 2)), arrival(3, lane=6))
     put_off = PutOff(number=1, lane=5, tries=3, until=7.0)
-    course = Course(Terms(), Progress(watermark=0), put_off=[put_off])
+    course = DeliveryQueue(QueueTerms(), ConsumerProgress(watermark=0), put_off=[put_off])
     assert numbers(taken(course, shelf)) == [3]
     (again,) = taken(course, shelf, 7.0)
     assert (again.arrival.number, again.tries) == (1, 3)
@@ -141,9 +141,9 @@ def test_after_a_restart_a_deferral_still_waits_and_counts() -> None:
 
 def test_one_chat_with_a_great_backlog_does_not_crowd_out_another() -> None:
     shelf = stocked(*(arrival(number, lane=1) for number in range(1, 3001)), arrival(3001, lane=2))
-    course = Course(Terms(), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(), ConsumerProgress(watermark=0))
     assert numbers(taken(course, shelf)) == [1, 3001]
-    assert course.held < Terms().lane_window
+    assert course.held < QueueTerms().lane_window
     for number in range(1, 3000):  # and all of it comes in the end, in order
         course.over(number)
         assert numbers(taken(course, shelf)) == [number + 1]
@@ -152,7 +152,7 @@ def test_one_chat_with_a_great_backlog_does_not_crowd_out_another() -> None:
 def test_memory_is_bounded_by_count_and_by_bytes() -> None:
     for size, bound in ((0, 1000 + PAGE), (100_000, 160 + PAGE)):
         shelf = stocked(*(arrival(number, lane=number, size=size) for number in range(1, 5001)))
-        course = Course(Terms(at_once=2), Progress(watermark=0))
+        course = DeliveryQueue(QueueTerms(at_once=2), ConsumerProgress(watermark=0))
         taken(course, shelf)
         assert course.held <= bound
         assert course.lanes <= bound + 2
@@ -160,18 +160,20 @@ def test_memory_is_bounded_by_count_and_by_bytes() -> None:
 
 def test_unwanted_types_are_over_at_once_whatever_their_lane_waits_for() -> None:
     shelf = stocked(arrival(1), arrival(2, type="poll"), arrival(3, type="message"))
-    course = Course(Terms(allowed=frozenset({"message"})), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(allowed=frozenset({"message"})), ConsumerProgress(watermark=0))
     assert numbers(taken(course, shelf)) == [1]
-    assert shelf.progress == Progress(watermark=0, spans=((2, 2),))
+    assert shelf.progress == ConsumerProgress(watermark=0, spans=((2, 2),))
 
 
 def test_late_ones_go_at_their_pace_and_fresh_ones_pass_them_by() -> None:
     shelf = stocked(*(arrival(number, lane=number) for number in range(1, 201)))
     shelf.add(*(arrival(number, lane=number, at_ms=5 * MINUTE_MS) for number in range(201, 211)))
-    course = Course(Terms(at_once=1000, catch_up_rate=10.0), Progress(watermark=0), resumed_at_ms=5 * MINUTE_MS)
+    course = DeliveryQueue(
+        QueueTerms(at_once=1000, catch_up_rate=10.0), ConsumerProgress(watermark=0), resumed_at_ms=5 * MINUTE_MS
+    )
     first = taken(course, shelf)
     assert sorted(numbers(first))[1:] == list(range(201, 211))  # all that is fresh, and one that is late
-    assert course.held <= Terms().late_ahead * 16
+    assert course.held <= QueueTerms().late_ahead * 16
     for second in range(1, 20):
         late = taken(course, shelf, second)
         assert 1 <= len(late) <= 11
@@ -181,21 +183,23 @@ def test_late_ones_go_at_their_pace_and_fresh_ones_pass_them_by() -> None:
 def test_an_update_that_telegram_had_kept_for_us_is_late_though_it_came_just_now() -> None:
     now_ms = 10 * MINUTE_MS
     shelf = stocked(*(arrival(number, lane=number, at_ms=now_ms, sent_at_ms=1000) for number in range(1, 101)))
-    course = Course(Terms(at_once=1000, catch_up_rate=10.0), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(at_once=1000, catch_up_rate=10.0), ConsumerProgress(watermark=0))
     assert len(taken(course, shelf)) == 1
 
 
 def test_a_bot_that_is_merely_slow_is_not_held_to_the_pace_of_catching_up() -> None:
     """What came while we were here and waited for its turn is not late, or such a bot would never get through."""
     shelf = stocked(*(arrival(number, lane=number, at_ms=MINUTE_MS) for number in range(1, 101)))
-    course = Course(Terms(at_once=1000, catch_up_rate=1.0), Progress(watermark=0), resumed_at_ms=MINUTE_MS)
+    course = DeliveryQueue(
+        QueueTerms(at_once=1000, catch_up_rate=1.0), ConsumerProgress(watermark=0), resumed_at_ms=MINUTE_MS
+    )
     assert len(taken(course, shelf, 3600.0)) == 100
 
 
 def test_behind_more_late_lanes_than_memory_knows_a_fresh_chat_still_goes() -> None:
     shelf = stocked(*(arrival(number, lane=number) for number in range(1, 3001)))
-    terms = Terms(at_once=1000, catch_up_rate=1.0, lanes_max=1000, lanes_extra=10)
-    course = Course(terms, Progress(watermark=0), resumed_at_ms=5 * MINUTE_MS)
+    terms = QueueTerms(at_once=1000, catch_up_rate=1.0, lanes_max=1000, lanes_extra=10)
+    course = DeliveryQueue(terms, ConsumerProgress(watermark=0), resumed_at_ms=5 * MINUTE_MS)
     course.news(3000)
     assert len(taken(course, shelf)) == 1
     shelf.add(arrival(3001, lane=9001, at_ms=5 * MINUTE_MS))  # a chat with nothing older
@@ -207,7 +211,7 @@ def test_behind_more_late_lanes_than_memory_knows_a_fresh_chat_still_goes() -> N
 
 def test_a_users_excess_waits_in_its_lane_and_is_told_once() -> None:
     shelf = stocked(*(arrival(number, lane=5, user_id=5) for number in range(1, 21)), arrival(21, lane=6, user_id=6))
-    course = Course(Terms(user_rate=0.5), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(user_rate=0.5), ConsumerProgress(watermark=0))
     done: list[int] = []
     while handings := taken(course, shelf):
         for handing in handings:
@@ -226,7 +230,7 @@ def test_a_users_excess_waits_in_its_lane_and_is_told_once() -> None:
 
 def test_what_another_hand_settled_is_not_handed_on() -> None:
     shelf = stocked(*(arrival(number, lane=5) for number in range(1, 4)))
-    course = Course(Terms(), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(), ConsumerProgress(watermark=0))
     taken(course, shelf)
     course.settled(shelf.settle([2]))
     course.over(1)
@@ -235,17 +239,19 @@ def test_what_another_hand_settled_is_not_handed_on() -> None:
 
 def test_what_the_store_said_a_while_ago_takes_nothing_back() -> None:
     shelf = stocked(*(arrival(number, lane=number) for number in (1, 2, 3, 4)))
-    course = Course(Terms(at_once=2), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(at_once=2), ConsumerProgress(watermark=0))
     assert numbers(taken(course, shelf)) == [1, 2]
     course.over(1)
     course.settled(shelf.settle([1]))
-    course.learned(Progress(watermark=0, spans=((3, 3),)))  # read before 1 was settled, and after another settled 3
+    course.learned(
+        ConsumerProgress(watermark=0, spans=((3, 3),))
+    )  # read before 1 was settled, and after another settled 3
     assert numbers(taken(course, shelf)) == [4]
 
 
 def test_what_was_not_handed_on_after_all_stands_where_it_stood() -> None:
     shelf = stocked(*(arrival(number, lane=5) for number in (1, 2)))
-    course = Course(Terms(), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(), ConsumerProgress(watermark=0))
     (handing,) = taken(course, shelf)
     course.give_back(handing.arrival)
     assert [(one.arrival.number, one.tries) for one in taken(course, shelf)] == [(1, 0)]
@@ -253,7 +259,7 @@ def test_what_was_not_handed_on_after_all_stands_where_it_stood() -> None:
 
 def test_news_while_a_page_is_read_are_not_missed() -> None:
     shelf = Shelf()
-    course = Course(Terms(), Progress(watermark=0))
+    course = DeliveryQueue(QueueTerms(), ConsumerProgress(watermark=0))
     read = course.next_read()
     assert read is not None
     course.look()  # another process wrote just after our read
@@ -267,7 +273,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.terms = Terms(
+        self.terms = QueueTerms(
             at_once=self.chance.randint(1, 6),
             allowed=self.chance.choice([None, frozenset({"message"})]),
             user_rate=self.chance.choice([0.0, 0.0, 2.0]),
@@ -284,9 +290,9 @@ class World:
         self.deferred: dict[int, tuple[int, float]] = {}
         self.first_handed: dict[int, list[int]] = defaultdict(list)
         self.handled: set[int] = set()
-        self.in_hand: dict[int, Handing] = {}
+        self.in_hand: dict[int, InHand] = {}
         self.unstored: list[int] = []
-        self.reads: deque[tuple[Read, list[Arrival]]] = deque()
+        self.reads: deque[tuple[QueueRead, list[Arrival]]] = deque()
         self.begin()
 
     def begin(self) -> None:
@@ -295,7 +301,9 @@ class World:
             for number, (tries, until) in sorted(self.deferred.items())
             if not self.shelf.progress.is_over(number)
         ]
-        self.course = Course(self.terms, self.shelf.progress, put_off=put_off, resumed_at_ms=int(self.now * 1000))
+        self.course = DeliveryQueue(
+            self.terms, self.shelf.progress, put_off=put_off, resumed_at_ms=int(self.now * 1000)
+        )
         self.course.news(len(self.shelf.arrivals))
 
     def crash(self) -> None:

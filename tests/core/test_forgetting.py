@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from peik.erasure.model import Gone, Person, added, hollow, is_clean, is_over, names, reworded, scrubbed
+from peik.erasure.model import ErasedCounts, ErasedPerson, added, hollow, is_clean, is_over, names, reworded, scrubbed
 
-ANN = Person(user_id=912345678, names=frozenset({"ann", "42"}))
-SHORT = Person(user_id=77)
+ANN = ErasedPerson(user_id=912345678, names=frozenset({"ann", "42"}))
+SHORT = ErasedPerson(user_id=77)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_figures_stay_what_they_are_and_words_lose_the_person() -> None:
 
 
 def test_what_was_found_adds_up() -> None:
-    whole = added([{"letters": Gone(removed=2)}, {"letters": Gone(left=1), "jobs": Gone()}])
-    assert whole == {"letters": Gone(removed=2, left=1), "jobs": Gone()}
+    whole = added([{"letters": ErasedCounts(removed=2)}, {"letters": ErasedCounts(left=1), "jobs": ErasedCounts()}])
+    assert whole == {"letters": ErasedCounts(removed=2, left=1), "jobs": ErasedCounts()}
     assert not is_over(whole)
     assert not is_clean(whole)
-    assert is_clean({"jobs": Gone()})
+    assert is_clean({"jobs": ErasedCounts()})

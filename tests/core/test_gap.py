@@ -11,8 +11,8 @@ from peik.core.numbering import (
     THRESHOLDS,
     Continuous,
     Gap,
+    IdsReset,
     Reading,
-    Reset,
     Unclear,
     crossed,
     expires_at_ms,
@@ -37,8 +37,8 @@ HOUR_MS = 3600 * 1000
         ([8], 7, SILENT_MS, Unclear()),
         ([900_000_000], 7, 8 * DAY_MS, Unclear()),
         ([7], 7, 8 * DAY_MS, Continuous()),  # a local server goes on counting
-        ([6], 7, 0, Reset()),
-        ([117_314_199], 727_334_708, 8 * DAY_MS, Reset()),  # as it was seen: go-telegram-bot-api#156
+        ([6], 7, 0, IdsReset()),
+        ([117_314_199], 727_334_708, 8 * DAY_MS, IdsReset()),  # as it was seen: go-telegram-bot-api#156
         ([5], None, None, Unclear()),  # the first batch ever
         ([9], 7, None, Unclear()),
     ],
@@ -50,7 +50,7 @@ def test_a_batch_of_ids_is_read(ids: list[int], expected: int | None, silent_ms:
 def test_after_a_webhook_holes_say_nothing_but_a_lower_id_still_does() -> None:
     assert read_ids([9], expected=7, silent_ms=0, may_have_holes=True) == Unclear()
     assert read_ids([7, 8], expected=7, silent_ms=0, may_have_holes=True) == Continuous()
-    assert read_ids([3], expected=7, silent_ms=0, may_have_holes=True) == Reset()
+    assert read_ids([3], expected=7, silent_ms=0, may_have_holes=True) == IdsReset()
 
 
 @given(
@@ -69,7 +69,7 @@ def test_of_a_row_of_updates_exactly_those_that_are_gone_are_counted(
 @given(expected=st.integers(2, 2**31), lower=st.integers(1, 2**31), silent_ms=st.none() | st.integers(0, 9 * DAY_MS))
 def test_a_lower_id_is_always_a_reset(expected: int, lower: int, silent_ms: int | None) -> None:
     first = expected - min(lower, expected - 1)
-    assert read_ids([first, first + 1], expected=expected, silent_ms=silent_ms) == Reset()
+    assert read_ids([first, first + 1], expected=expected, silent_ms=silent_ms) == IdsReset()
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """Strangers, keys and guesses: each limited by its own measure, and nobody by somebody else's."""
 
 from peik.core.rate import HOLDERS_MAX, Rate
-from peik.web.limits import ADMIN_HOLDER, GUESSES_KEPT, KNOWN_S, Gate, address_of, bot_holder
+from peik.web.limits import ADMIN_HOLDER, GUESSES_KEPT, KNOWN_S, RequestLimits, address_of, bot_holder
 
 NOW = 100.0
 TWO = Rate(per_s=1, burst=2)
 
 
-def gate(*, stranger: Rate | None = None, wrong: Rate | None = None, key: Rate | None = None) -> Gate:
-    return Gate(stranger=stranger, wrong=wrong, key=key)
+def gate(*, stranger: Rate | None = None, wrong: Rate | None = None, key: Rate | None = None) -> RequestLimits:
+    return RequestLimits(stranger=stranger, wrong=wrong, key=key)
 
 
 def test_one_sender_is_an_ipv4_address_or_the_64_bits_of_a_customer() -> None:

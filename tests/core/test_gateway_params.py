@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 
 from peik.core.call import PARAMS_BYTES_MAX, Reading, read_call
 from peik.errors import TooLarge
-from peik.gateway.app import Place, read_place
+from peik.gateway.app import GatewayPlace, read_place
 from peik.gateway.files import read_file_place, span_of
-from peik.gateway.params import Given, read_given
-from peik.outbox.service import Call, _digest
+from peik.gateway.params import GatewayParams, read_given
+from peik.outbox.service import LetterCall, _digest
 from peik.storage.spool import FolderSpool
 from peik.telegram.upload import _fields
-from peik.web.bodies import FILES_MAX, Gone, Unreadable
+from peik.web.bodies import FILES_MAX, ClientGone, UnreadableBody
 
 Headers = dict[str, str]
 BOUNDARY = "x-peik-test"
 
 
-def run(work: Coroutine[Any, Any, Given]) -> Given:
+def run(work: Coroutine[Any, Any, GatewayParams]) -> GatewayParams:
     return asyncio.run(work)
 
 
@@ -41,7 +41,7 @@ async def read(
     pieces: int = 1,
     is_cut: bool = False,
     file_bytes_max: int = 1 << 20,
-) -> Given:
+) -> GatewayParams:
     """Read a request whose body comes in pieces, as from a network."""
     size = max(1, -(-len(body) // pieces))
     chunks = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
@@ -125,7 +125,7 @@ def as_texts(params: dict[str, Any]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in params.items()}
 
 
-async def in_all_encodings(params: dict[str, Any], chance: random.Random) -> list[Given]:
+async def in_all_encodings(params: dict[str, Any], chance: random.Random) -> list[GatewayParams]:
     texts = as_texts(params)
     encoded = urllib.parse.urlencode(texts).encode()
     cut = chance.randrange(len(texts) + 1)
@@ -147,10 +147,10 @@ async def in_all_encodings(params: dict[str, Any], chance: random.Random) -> lis
     ]
 
 
-def understood(method: str, given: Given) -> tuple[Reading, dict[str, object], str]:
+def understood(method: str, given: GatewayParams) -> tuple[Reading, dict[str, object], str]:
     """All that a letter is made of: its lane and terms, its parameters as Telegram reads them, and its digest."""
     texts = {name: json.loads(value) if value[:1] in b"{[" else value for name, value in _fields(given.params).items()}
-    call = Call(method=method, params=given.params, idempotency_key="k")
+    call = LetterCall(method=method, params=given.params, idempotency_key="k")
     return read_call(method, given.params), texts, _digest(call, method)
 
 
@@ -206,7 +206,7 @@ def test_the_idempotency_key_is_found_and_not_sent_on(body: bytes, query: bytes,
 
 
 def test_nothing_at_all_is_an_empty_call() -> None:
-    assert run(read()) == Given()
+    assert run(read()) == GatewayParams()
     assert run(read(b"  ", headers=JSON)).fields() == {}
 
 
@@ -241,15 +241,15 @@ def test_of_two_files_under_one_name_the_first_counts_and_none_is_left_behind(tm
 
 def test_a_broken_upload_leaves_no_file_behind(tmp_path: Path) -> None:
     body = multipart({"chat_id": "5"}, {"a": ("1", b"x" * 1000), "b": ("2", b"y" * 1000)})
-    for cut, error in ((body[:-600], Unreadable), (body[:-1500], Unreadable)):
+    for cut, error in ((body[:-600], UnreadableBody), (body[:-1500], UnreadableBody)):
         with pytest.raises(error):
             run(read(cut, headers=MULTIPART, folder=tmp_path))
-    with pytest.raises(Gone):
+    with pytest.raises(ClientGone):
         run(read(body[:-600], headers=MULTIPART, folder=tmp_path, is_cut=True))
     with pytest.raises(TooLarge):
         run(read(body, headers=MULTIPART, folder=tmp_path, file_bytes_max=999))
     many = multipart({}, {f"f{number}": ("n", b"") for number in range(FILES_MAX + 1)})
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableBody) as caught:
         run(read(many, headers=MULTIPART, folder=tmp_path))
     assert caught.value.status == 413
     assert not list(tmp_path.iterdir())
@@ -281,7 +281,7 @@ def test_a_broken_upload_leaves_no_file_behind(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_refused_with_its_status(
     body: bytes, query: bytes, headers: Headers, status: int, tmp_path: Path
 ) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableBody) as caught:
         run(read(body, query=query, headers=headers, folder=tmp_path, pieces=3))
     assert caught.value.status == status
 
@@ -298,7 +298,7 @@ def test_a_body_is_refused_before_more_than_its_bound_was_taken() -> None:
         headers = [(b"content-type", b"application/json"), (b"transfer-encoding", b"chunked")]
         await read_given(headers, b"", endless, spool=FolderSpool(Path("/nonexistent")), file_bytes_max=1)
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableBody):
         asyncio.run(story())
     assert taken <= PARAMS_BYTES_MAX + 65536
 
@@ -309,7 +309,7 @@ def test_arbitrary_bytes_are_read_or_refused(body: bytes, headers: Headers, quer
     with tempfile.TemporaryDirectory() as folder:
         try:
             found = run(read(body, query=query, headers=headers, folder=Path(folder), pieces=3))
-        except Unreadable:
+        except UnreadableBody:
             return
         assert isinstance(found.params, bytes)
 
@@ -322,19 +322,19 @@ TOKEN = "123:abc"
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        (f"/bot{TOKEN}/getMe", Place(TOKEN, None, "getMe")),
-        (f"/bot{TOKEN}/getMe/", Place(TOKEN, None, "getMe")),
-        (f"/bot{TOKEN}@stats/getUpdates", Place(TOKEN, "stats", "getUpdates")),
-        (f"/bot{TOKEN}/test/getMe", Place(f"{TOKEN}/test", None, "getMe")),
-        (f"/bot{TOKEN}@a.b-c/test/getMe", Place(f"{TOKEN}/test", "a.b-c", "getMe")),
-        (f"/bot{TOKEN}/", Place(TOKEN, None, "")),
+        (f"/bot{TOKEN}/getMe", GatewayPlace(TOKEN, None, "getMe")),
+        (f"/bot{TOKEN}/getMe/", GatewayPlace(TOKEN, None, "getMe")),
+        (f"/bot{TOKEN}@stats/getUpdates", GatewayPlace(TOKEN, "stats", "getUpdates")),
+        (f"/bot{TOKEN}/test/getMe", GatewayPlace(f"{TOKEN}/test", None, "getMe")),
+        (f"/bot{TOKEN}@a.b-c/test/getMe", GatewayPlace(f"{TOKEN}/test", "a.b-c", "getMe")),
+        (f"/bot{TOKEN}/", GatewayPlace(TOKEN, None, "")),
         (f"/bot{TOKEN}", None),
         ("/bot/getMe", None),
         (f"/bot{TOKEN}@/getMe", None),
         (f"/bot{TOKEN}@a b/getMe", None),
     ],
 )
-def test_a_path_is_a_token_a_consumer_and_a_method(path: str, place: Place | None) -> None:
+def test_a_path_is_a_token_a_consumer_and_a_method(path: str, place: GatewayPlace | None) -> None:
     assert read_place(path) == place
 
 

@@ -19,9 +19,9 @@ from peik.core.call import PARAMS_BYTES_MAX
 from peik.errors import TooLarge
 from peik.gateway.app import read_place
 from peik.gateway.files import _range_of, read_file_place, span_of
-from peik.gateway.params import Given, read_given, read_head
+from peik.gateway.params import GatewayParams, read_given, read_head
 from peik.storage.spool import FolderSpool
-from peik.web.bodies import FIELDS_MAX, FILES_MAX, Gone, Unreadable
+from peik.web.bodies import FIELDS_MAX, FILES_MAX, ClientGone, UnreadableBody
 
 FILE_BYTES_MAX = 4096
 Pairs = list[tuple[bytes, bytes]]
@@ -30,7 +30,7 @@ Pairs = list[tuple[bytes, bytes]]
 class Read(msgspec.Struct, frozen=True):
     """What became of one request: what was read, or why not, and the files that it left."""
 
-    given: Given | None
+    given: GatewayParams | None
     refused: Exception | None
     left: dict[str, bytes]
 
@@ -50,7 +50,7 @@ def read(headers: Pairs, query: bytes, pieces: list[bytes], *, is_cut: bool = Fa
         given, refused = None, None
         try:
             given = await read_given(headers, query, receive, spool=FolderSpool(folder), file_bytes_max=FILE_BYTES_MAX)
-        except (Unreadable, Gone, TooLarge) as error:
+        except (UnreadableBody, ClientGone, TooLarge) as error:
             refused = error
         return Read(given, refused, _files_in(folder))
 
@@ -66,7 +66,7 @@ def check(found: Read) -> None:
     """True of every request whatsoever."""
     if found.given is None:
         assert found.left == {}, "a refused call left a file"
-        if isinstance(found.refused, Unreadable):
+        if isinstance(found.refused, UnreadableBody):
             assert found.refused.status in (400, 413, 415, 431)
             assert found.refused.words
         return
@@ -74,7 +74,7 @@ def check(found: Read) -> None:
     assert {one.blob for one in found.given.enclosed} == set(found.left)
     assert len({one.field for one in found.given.enclosed}) == len(found.given.enclosed) <= FILES_MAX
     assert all(one.field and one.filename and one.size_bytes <= FILE_BYTES_MAX for one in found.given.enclosed)
-    with contextlib.suppress(Unreadable):
+    with contextlib.suppress(UnreadableBody):
         found.given.fields()
 
 
@@ -274,7 +274,7 @@ def test_of_files_under_one_name_the_first_counts_whole_and_nothing_else_is_kept
 )
 def test_too_many_parts_are_refused(count: int, disposition: bytes) -> None:
     found = read(FORM, b"", [form([(disposition % number, b"", b"") for number in range(count)])])
-    assert isinstance(found.refused, Unreadable)
+    assert isinstance(found.refused, UnreadableBody)
     assert found.refused.status == 413
     check(found)
 
@@ -351,13 +351,13 @@ def test_compressed_bodies_are_whole_or_refused(body: bytes, coding: bytes, cut:
     headers = [*JSON, (b"content-encoding", coding)]
     check(read(headers, b"", in_pieces(packed, size)))
     broken = read(headers, b"", in_pieces(packed[: min(cut, len(packed) - 1)], size))
-    assert isinstance(broken.refused, Unreadable)
+    assert isinstance(broken.refused, UnreadableBody)
 
 
 @pytest.mark.parametrize("headers", [JSON, FORM])
 def test_a_body_that_unpacks_to_more_than_its_bound_is_refused_before_it_is_unpacked(headers: Pairs) -> None:
     bomb = gzip.compress(b"--peik-xx\r\n" + b" " * (64 * PARAMS_BYTES_MAX), mtime=0)
     found = read([*headers, (b"content-encoding", b"gzip")], b"", [bomb])
-    assert isinstance(found.refused, Unreadable)
+    assert isinstance(found.refused, UnreadableBody)
     assert found.refused.status in (400, 413)
     check(found)

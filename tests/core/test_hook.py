@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.outbox.hooks import GIVE_UP_MS, Verdict, judge, next_wait_ms, secret_of, signed_headers
+from peik.outbox.hooks import GIVE_UP_MS, HookVerdict, judge, next_wait_ms, secret_of, signed_headers
 
 HOUR = 3_600_000
 
@@ -29,20 +29,20 @@ def test_a_secret_is_base64_after_its_prefix() -> None:
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
-        (200, Verdict.DONE),
-        (204, Verdict.DONE),
-        (299, Verdict.DONE),
-        (0, Verdict.AGAIN),
-        (301, Verdict.AGAIN),
-        (302, Verdict.AGAIN),
-        (400, Verdict.AGAIN),
-        (404, Verdict.AGAIN),
-        (410, Verdict.STOP),
-        (429, Verdict.AGAIN),
-        (500, Verdict.AGAIN),
+        (200, HookVerdict.DONE),
+        (204, HookVerdict.DONE),
+        (299, HookVerdict.DONE),
+        (0, HookVerdict.AGAIN),
+        (301, HookVerdict.AGAIN),
+        (302, HookVerdict.AGAIN),
+        (400, HookVerdict.AGAIN),
+        (404, HookVerdict.AGAIN),
+        (410, HookVerdict.STOP),
+        (429, HookVerdict.AGAIN),
+        (500, HookVerdict.AGAIN),
     ],
 )
-def test_what_an_answer_means(status: int, verdict: Verdict) -> None:
+def test_what_an_answer_means(status: int, verdict: HookVerdict) -> None:
     assert judge(status) is verdict
 
 

@@ -13,10 +13,10 @@ from peik.core.problem import BadInput
 from peik.inbox.texts import load_texts
 from peik.jobs.model import (
     Ahead,
-    Job,
     JobNotice,
+    JobRecord,
     OnDone,
-    Told,
+    StatusTold,
     end_text,
     first_text,
     later_text,
@@ -32,8 +32,8 @@ TEXTS: Texts = load_texts(None)
 ANN = JobNotice(chat_id=5)
 
 
-def job(state: State, *, reason: str | None = None, history: str = "[]") -> Job:
-    return Job(
+def job(state: State, *, reason: str | None = None, history: str = "[]") -> JobRecord:
+    return JobRecord(
         id=1, kind="k", user="", params="{}", rank=2, state=state, attempts=3, failed_reason=reason, history=history,
         created_at_ms=0,
     )  # fmt: skip
@@ -143,8 +143,8 @@ def test_a_notice_is_kept_small_and_without_nulls() -> None:
 
 
 def test_what_was_told_can_be_read_again_and_what_is_none_means_nothing_was() -> None:
-    told = Told(letter=5, over=0, is_gone=True)
+    told = StatusTold(letter=5, over=0, is_gone=True)
     assert read_told(written(told)) == told
-    assert read_told(None) == read_told("?") == read_told('{"letter":"x"}') == Told()
-    assert read_told('{"letter":5,"of_a_newer_peik":1}') == Told(letter=5)
+    assert read_told(None) == read_told("?") == read_told('{"letter":"x"}') == StatusTold()
+    assert read_told('{"letter":5,"of_a_newer_peik":1}') == StatusTold(letter=5)
     assert read_notice('{"chat":5}') is read_notice(None) is None

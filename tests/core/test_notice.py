@@ -5,7 +5,7 @@
 import msgspec
 import pytest
 
-from peik.core.missed import Notice, Wish
+from peik.core.missed import MissedMessage, MissedNotice
 from peik.core.notice import ALERT_MAX, Texts, alert_text, away_words, beginning, limited_text, notice_text, quoted
 from peik.inbox.texts import load_texts
 
@@ -14,8 +14,8 @@ HOURS_3 = 3 * 3600.0
 FSI, PDI, RLM = "\u2068", "\u2069", "\u200f"
 
 
-def notice(text: str | None = "Hello", *, more: int = 0, **fields: str) -> Notice:
-    return Notice(first=Wish(number=1, chat=1, may_tell=True, text=text, **fields), more=more)
+def notice(text: str | None = "Hello", *, more: int = 0, **fields: str) -> MissedNotice:
+    return MissedNotice(first=MissedMessage(number=1, chat=1, may_tell=True, text=text, **fields), more=more)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from peik.core.problem import BadInput
 from peik.notifications.model import (
     RATE_WINDOW_MS,
     TEXT_UNITS_MAX,
-    Said,
+    RenderedText,
     check_template,
     digest_at,
     may_go_at,
@@ -20,24 +20,24 @@ from peik.notifications.model import (
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        (Said(title="", message="a < b"), "a &lt; b"),
-        (Said(title="<T>", message="m"), "<b>&lt;T&gt;</b>\n\nm"),
-        (Said(title="T", message="<i>m</i>", is_html=True), "<b>T</b>\n\n<i>m</i>"),
-        (Said(title="T", message="m", template="{title}: {message} {{x}}"), "T: m {x}"),
+        (RenderedText(title="", message="a < b"), "a &lt; b"),
+        (RenderedText(title="<T>", message="m"), "<b>&lt;T&gt;</b>\n\nm"),
+        (RenderedText(title="T", message="<i>m</i>", is_html=True), "<b>T</b>\n\n<i>m</i>"),
+        (RenderedText(title="T", message="m", template="{title}: {message} {{x}}"), "T: m {x}"),
         (
-            Said(title="", message="", data={"n": 5, "is": True, "s": '"&'}, template="{n} {is} {s}"),
+            RenderedText(title="", message="", data={"n": 5, "is": True, "s": '"&'}, template="{n} {is} {s}"),
             "5 true &quot;&amp;",
         ),
-        (Said(title="", message="{title}", template="{message}"), "{title}"),  # what is put in is no template
+        (RenderedText(title="", message="{title}", template="{message}"), "{title}"),  # what is put in is no template
     ],
 )
-def test_what_is_put_in_is_escaped_and_never_read_again(said: Said, text: str) -> None:
+def test_what_is_put_in_is_escaped_and_never_read_again(said: RenderedText, text: str) -> None:
     assert rendered(said) == text
 
 
 def test_a_place_without_a_value_is_refused() -> None:
     with pytest.raises(BadInput, match="number"):
-        rendered(Said(title="", message="", template="{number}"))
+        rendered(RenderedText(title="", message="", template="{number}"))
     for wrong in ("", " ", "{", "}", "{}", "{0}", "{a b}", "{a.b}", "{a!r}", "{a:>5}", "x" * 5000):
         with pytest.raises(BadInput):
             check_template(wrong)
@@ -45,19 +45,19 @@ def test_a_place_without_a_value_is_refused() -> None:
 
 
 def test_several_share_their_title_or_stand_below_each_other() -> None:
-    same = [Said(title="T", message=message) for message in ("a", "b")]
+    same = [RenderedText(title="T", message=message) for message in ("a", "b")]
     assert merged(same) == ["<b>T</b>\n• a\n• b"]
     assert merged(same[:1]) == ["<b>T</b>\n\na"]
-    assert merged([same[0], Said(title="U", message="b")]) == ["<b>T</b>\n\na\n\n<b>U</b>\n\nb"]
-    assert merged([Said(title="T", message=m, template="({message})") for m in "ab"]) == ["(a)\n\n(b)"]
+    assert merged([same[0], RenderedText(title="U", message="b")]) == ["<b>T</b>\n\na\n\n<b>U</b>\n\nb"]
+    assert merged([RenderedText(title="T", message=m, template="({message})") for m in "ab"]) == ["(a)\n\n(b)"]
 
 
 def test_long_digests_are_split_and_none_is_left_out() -> None:
-    several = [Said(title="T", message=f"{at}:" + "😀" * 500) for at in range(30)]
+    several = [RenderedText(title="T", message=f"{at}:" + "😀" * 500) for at in range(30)]
     parts = merged(several)
     assert all(units_of(part) <= TEXT_UNITS_MAX for part in parts)
     assert [f"{at}:" in "".join(parts) for at in range(30)] == [True] * 30
-    whole = Said(title="T", message="x" * TEXT_UNITS_MAX)
+    whole = RenderedText(title="T", message="x" * TEXT_UNITS_MAX)
     assert [units_of(part) for part in merged([whole, whole])] == [TEXT_UNITS_MAX] * 2
 
 

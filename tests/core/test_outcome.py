@@ -11,8 +11,8 @@ from peik.core.outcome import (
     RETRY_AFTER_S_DEFAULT,
     RETRY_AFTER_S_MAX,
     Delivered,
-    Fault,
     Limited,
+    NetworkFault,
     Outcome,
     Refused,
     Reply,
@@ -105,14 +105,14 @@ def test_what_only_looks_like_an_answer_is_no_verdict(body: bytes) -> None:
     assert isinstance(judged(200, body), Uncertain)
 
 
-@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.SPOILED])
-def test_without_an_answer_all_depends_on_whether_bytes_had_left(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [fault for fault in NetworkFault if fault is not NetworkFault.SPOILED])
+def test_without_an_answer_all_depends_on_whether_bytes_had_left(fault: NetworkFault) -> None:
     assert isinstance(judge(Reply(fault=fault, left=False), method="sendMessage"), Unsent)
     assert isinstance(judge(Reply(fault=fault, left=True), method="sendMessage"), Uncertain)
 
 
 def test_a_request_that_cannot_be_made_is_refused_for_good() -> None:
-    outcome = judge(Reply(fault=Fault.SPOILED, left=False, detail="the file is gone"), method="sendPhoto")
+    outcome = judge(Reply(fault=NetworkFault.SPOILED, left=False, detail="the file is gone"), method="sendPhoto")
     assert isinstance(outcome, Refused)
     assert (outcome.words, outcome.is_passing) == ("the file is gone", False)
 
@@ -131,16 +131,20 @@ _bodies = st.binary(max_size=40) | _answers.map(msgspec.json.encode)
 
 @settings(max_examples=300)
 @given(
-    st.integers(min_value=0, max_value=999), _bodies, st.sampled_from(Fault) | st.none(), st.booleans(), st.booleans()
+    st.integers(min_value=0, max_value=999),
+    _bodies,
+    st.sampled_from(NetworkFault) | st.none(),
+    st.booleans(),
+    st.booleans(),
 )
 def test_every_reply_has_one_meaning_and_every_meaning_a_settlement(
-    status: int, body: bytes, fault: Fault | None, left: bool, had_server_error: bool
+    status: int, body: bytes, fault: NetworkFault | None, left: bool, had_server_error: bool
 ) -> None:
     reply = Reply(status=status, body=body, fault=fault, left=left)
     outcome = judge(reply, method="sendMessage", had_server_error=had_server_error)
     if not left:
         assert not isinstance(outcome, Uncertain)
-    if status == 0 and left and fault is not Fault.SPOILED:
+    if status == 0 and left and fault is not NetworkFault.SPOILED:
         assert isinstance(outcome, Uncertain)
     if isinstance(outcome, Limited):
         assert 0.0 <= outcome.retry_after_s <= RETRY_AFTER_S_MAX

@@ -7,7 +7,7 @@ import pytest
 
 from peik.core.catalogue import Scope
 from peik.core.letter import Chat
-from peik.core.pace import CHATS_REMEMBERED_MAX, NO_LIMITS, RECOVERY_S, Limits, Pace, has_chat_pace, is_group
+from peik.core.pace import CHATS_REMEMBERED_MAX, NO_LIMITS, RECOVERY_S, Pace, PaceLimits, has_chat_pace, is_group
 
 GROUP = -1001
 PERSON = 77
@@ -40,8 +40,8 @@ def run(pace: Pace, chats: list[Chat], seconds: float, *, interactive: bool = Fa
     return went
 
 
-def new_pace(limits: Limits | None = None) -> Pace:
-    return Pace(limits or Limits(), now=START)
+def new_pace(limits: PaceLimits | None = None) -> Pace:
+    return Pace(limits or PaceLimits(), now=START)
 
 
 def test_bulk_never_passes_30_in_any_second_and_uses_nearly_all_of_it() -> None:
@@ -72,7 +72,7 @@ def test_albums_count_as_their_items_in_a_groups_minute(weight: int) -> None:
 
 
 def test_an_album_larger_than_a_minutes_worth_still_goes_into_an_empty_minute() -> None:
-    went = run(new_pace(Limits(group_per_min=5)), [GROUP], 200, weight=10)
+    went = run(new_pace(PaceLimits(group_per_min=5)), [GROUP], 200, weight=10)
     assert busiest(went, 60.0) == 10
     assert len(went) >= 30
 
@@ -270,7 +270,7 @@ def test_a_chat_known_under_two_names_has_one_minute() -> None:
 
 
 def test_a_hundred_thousand_chats_are_forgotten_when_they_are_idle() -> None:
-    pace = new_pace(Limits(bulk_per_s=1000.0))
+    pace = new_pace(PaceLimits(bulk_per_s=1000.0))
     for chat in range(100_000):
         pace.spend(-chat - 1, START + chat / 100, weight=1, interactive=False)
         if chat % 2 == 0:
@@ -311,20 +311,20 @@ def test_a_try_that_is_made_late_counts_from_then_on() -> None:
 
 
 def test_a_person_does_not_get_two_at_once_because_the_first_was_late() -> None:
-    pace = new_pace(Limits(private_burst=1))
+    pace = new_pace(PaceLimits(private_burst=1))
     pace.spend(PERSON, START, weight=1, interactive=True)
     pace.left_late(PERSON, START + 5, spent_at=START, weight=1)
     assert pace.chat_ready_at(PERSON, START + 5) == pytest.approx(START + 5 + 1.02)
 
 
 def test_other_limits_forget_neither_holds_nor_what_was_spent_or_learned() -> None:
-    pace = new_pace(Limits(bulk_per_s=30.0))
+    pace = new_pace(PaceLimits(bulk_per_s=30.0))
     for _ in range(20):
         pace.spend(GROUP, START, weight=1, interactive=False)
     pace.limited(PERSON, START, retry_after_s=600)
     pace.limited(PERSON + 1, START + 1, retry_after_s=600)
     learned = pace.rates(START + 2)["bulk_per_s"] / 30
-    pace.change(Limits(bulk_per_s=10.0), START + 2)
+    pace.change(PaceLimits(bulk_per_s=10.0), START + 2)
     assert (pace.bot_held_until, pace.chat_held_until(PERSON)) == (START + 601, START + 600)
     assert pace.chat_ready_at(GROUP, START + 2) > START + 50, "the minute of the group is used up"
     assert pace.rates(START + 2)["bulk_per_s"] == pytest.approx(10 * learned)
@@ -332,7 +332,7 @@ def test_other_limits_forget_neither_holds_nor_what_was_spent_or_learned() -> No
 
 
 def test_a_pace_that_is_turned_on_begins_with_an_empty_burst() -> None:
-    pace = new_pace(Limits(is_on=False))
-    pace.change(Limits(interactive_per_s=4.0), START + 100)
+    pace = new_pace(PaceLimits(is_on=False))
+    pace.change(PaceLimits(interactive_per_s=4.0), START + 100)
     pace.spend(PERSON, START + 100, weight=1, interactive=True)
     assert pace.bot_ready_at(START + 100, interactive=True) > START + 100

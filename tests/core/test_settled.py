@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from peik.clock import JUMP_MS, START_MS, Kept, Settled, begin, keep, look
+from peik.clock import JUMP_MS, START_MS, KeptTime, SettledTime, begin, keep, look
 
 HOUR_S = 3600.0
 DAY_MS = 86_400_000
@@ -44,7 +44,7 @@ def test_what_time_may_destroy(looks: list[tuple[float, int]], settled: list[int
 
 
 def test_settled_time_never_runs_ahead_of_the_wall() -> None:
-    ahead = Settled(offset_ms=0, doubted_ms=31 * DAY_MS, since_s=0.0)
+    ahead = SettledTime(offset_ms=0, doubted_ms=31 * DAY_MS, since_s=0.0)
     for off_ms in (0, JUMP_MS, DAY_MS, 400 * DAY_MS):
         assert look(ahead, steady_s=10.0, wall_ms=10_000 + off_ms, settles_s=HOUR_S).at(10.0) <= 10_000 + off_ms
 
@@ -56,18 +56,25 @@ def test_settled_time_never_runs_ahead_of_the_wall() -> None:
     ("kept", "behind_ms", "held_s"),
     [
         pytest.param(None, 0, 0, id="a store that knows nothing"),
-        pytest.param(Kept(settled_ms=NOW - START_MS, wall_ms=NOW - START_MS), 0, 0, id="off for a while"),
-        pytest.param(Kept(settled_ms=NOW + DAY_MS, wall_ms=NOW + DAY_MS), 0, 0, id="the clock was ahead before"),
-        pytest.param(Kept(settled_ms=NOW - DAY_MS, wall_ms=NOW - DAY_MS), DAY_MS, 0, id="off for a day, or set ahead"),
+        pytest.param(KeptTime(settled_ms=NOW - START_MS, wall_ms=NOW - START_MS), 0, 0, id="off for a while"),
+        pytest.param(KeptTime(settled_ms=NOW + DAY_MS, wall_ms=NOW + DAY_MS), 0, 0, id="the clock was ahead before"),
         pytest.param(
-            Kept(settled_ms=NOW - DAY_MS, wall_ms=NOW - 1000, held_s=1800.0), DAY_MS, 1800, id="it has held before"
+            KeptTime(settled_ms=NOW - DAY_MS, wall_ms=NOW - DAY_MS), DAY_MS, 0, id="off for a day, or set ahead"
         ),
         pytest.param(
-            Kept(settled_ms=NOW - 9 * DAY_MS, wall_ms=NOW - 8 * DAY_MS, held_s=1800.0), 9 * DAY_MS, 0, id="another jump"
+            KeptTime(settled_ms=NOW - DAY_MS, wall_ms=NOW - 1000, held_s=1800.0), DAY_MS, 1800, id="it has held before"
+        ),
+        pytest.param(
+            KeptTime(settled_ms=NOW - 9 * DAY_MS, wall_ms=NOW - 8 * DAY_MS, held_s=1800.0),
+            9 * DAY_MS,
+            0,
+            id="another jump",
         ),
     ],
 )
-def test_a_start_far_ahead_of_the_last_known_time_has_to_hold(kept: Kept | None, behind_ms: int, held_s: float) -> None:
+def test_a_start_far_ahead_of_the_last_known_time_has_to_hold(
+    kept: KeptTime | None, behind_ms: int, held_s: float
+) -> None:
     state = begin(kept, steady_s=500.0, wall_ms=NOW)
     assert NOW - state.at(500.0) == behind_ms == state.ahead_ms
     if behind_ms:
@@ -80,8 +87,8 @@ def test_a_start_far_ahead_of_the_last_known_time_has_to_hold(kept: Kept | None,
 
 def test_what_is_kept_says_how_long_it_has_held() -> None:
     state = begin(None, steady_s=0.0, wall_ms=NOW)
-    assert keep(state, steady_s=60.0) == Kept(settled_ms=NOW + 60_000, wall_ms=NOW + 60_000)
+    assert keep(state, steady_s=60.0) == KeptTime(settled_ms=NOW + 60_000, wall_ms=NOW + 60_000)
     ahead = look(state, steady_s=60.0, wall_ms=NOW + 60_000 + DAY_MS, settles_s=HOUR_S)
     kept = keep(ahead, steady_s=90.0)
-    assert kept == Kept(settled_ms=NOW + 90_000, wall_ms=NOW + 90_000 + DAY_MS, held_s=30.0)
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=Kept) == kept
+    assert kept == KeptTime(settled_ms=NOW + 90_000, wall_ms=NOW + 90_000 + DAY_MS, held_s=30.0)
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=KeptTime) == kept

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.arrival import Progress, advanced, joined, spans_of
+from peik.core.arrival import ConsumerProgress, advanced, joined, spans_of
 
 _SPANS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(0, 8)).map(lambda one: (one[0], one[0] + one[1])), max_size=12
@@ -11,20 +11,20 @@ _SPANS = st.lists(
 
 
 def test_what_is_done_in_order_leaves_a_watermark_and_nothing_else() -> None:
-    progress = Progress(watermark=10)
+    progress = ConsumerProgress(watermark=10)
     for number in range(11, 21):
         progress = advanced(progress, [(number, number)])
-    assert progress == Progress(watermark=20)
+    assert progress == ConsumerProgress(watermark=20)
 
 
 def test_one_open_arrival_holds_the_watermark_and_the_rest_is_one_span() -> None:
-    progress = advanced(Progress(watermark=10), spans_of(list(range(12, 1000))))
-    assert progress == Progress(watermark=10, spans=((12, 999),))
-    assert advanced(progress, [(11, 11)]) == Progress(watermark=999)
+    progress = advanced(ConsumerProgress(watermark=10), spans_of(list(range(12, 1000))))
+    assert progress == ConsumerProgress(watermark=10, spans=((12, 999),))
+    assert advanced(progress, [(11, 11)]) == ConsumerProgress(watermark=999)
 
 
 def test_a_later_word_for_what_is_over_changes_nothing() -> None:
-    progress = Progress(watermark=10, spans=((12, 14),))
+    progress = ConsumerProgress(watermark=10, spans=((12, 14),))
     assert advanced(progress, [(3, 7), (13, 13)]) == progress
 
 
@@ -34,7 +34,7 @@ def test_an_empty_span_is_nothing() -> None:
 
 @given(st.integers(0, 20), st.lists(_SPANS, max_size=6))
 def test_progress_is_the_set_of_numbers_that_it_was_given(watermark: int, steps: list[list[tuple[int, int]]]) -> None:
-    progress = Progress(watermark=watermark)
+    progress = ConsumerProgress(watermark=watermark)
     over = set(range(watermark + 1))
     for step in steps:
         progress = advanced(progress, step)

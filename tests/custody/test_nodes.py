@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.errors import StartError
 from peik.secrets.seals import is_sealed
 from peik.settings.config import load
@@ -28,14 +28,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SharedPlace:
 
 
 @asynccontextmanager
-async def node(place: SharedPlace, folder: Path, telegram: Telegram, **settings: str) -> AsyncIterator[Office]:
+async def node(place: SharedPlace, folder: Path, telegram: Telegram, **settings: str) -> AsyncIterator[Runtime]:
     flags = {"store": place.url, "home": str(folder), "bot_tokens": TOKEN, "inbound": "off", "grace": "1s", **settings}
     config = load(flags, environment={}, folder=folder)
     async with running(config, carrier=SimCarrier(telegram)) as office:
         yield office
 
 
-async def texts(office: Office) -> list[str]:
+async def texts(office: Runtime) -> list[str]:
     return [one.text for one in await office.store.sealed.kept()]
 
 
@@ -45,7 +45,7 @@ def simulated() -> Telegram:
     return telegram
 
 
-async def sent(office: Office, telegram: Telegram, text: str) -> None:
+async def sent(office: Runtime, telegram: Telegram, text: str) -> None:
     (accepted,) = await office.desk.accept([call(params={"chat_id": 5, "text": text})])
     assert (await office.desk.wait(accepted.letter_id, 60)).state == "completed"
     assert telegram.sent.texts(5)[-1] == text

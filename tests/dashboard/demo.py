@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 
 from peik.app.dashboard import Dashboard
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.clock import SystemClock
 from peik.testing import SimServer
 from peik.testing.accounts import Accounts
@@ -32,7 +32,7 @@ class Shifted(SystemClock):
 class Demo:
     """The house while it is furnished, and the addresses of some of its things."""
 
-    def __init__(self, folder: Path, office: Office, sim: SimServer, accounts: Accounts, clock: Shifted) -> None:
+    def __init__(self, folder: Path, office: Runtime, sim: SimServer, accounts: Accounts, clock: Shifted) -> None:
         self.folder = folder
         self.office = office
         self.sim = sim

@@ -13,7 +13,7 @@ from peik.inbox.delivery import Failed, line_of
 from peik.inbox.store import ArrivalFilter, Burial
 from peik.monitoring.figures import MINUTE_MS, SHELF
 from peik.monitoring.values import COUNTED, Sums
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.testing.faults import Kind
 from tests.dashboard.demo import ALERTS, HOUR_MS, NEWS, SHOP, Demo
 from tests.dashboard.demo_words import ASKED, PEOPLE, SAID, TRACE
@@ -48,7 +48,7 @@ async def now(demo: Demo) -> None:
 async def sent(demo: Demo, text: str, *, chat: int, **terms: Any) -> int:
     """A new letter's id."""
     params = {"chat_id": chat, "text": text} | terms.pop("params", {})
-    call = Call(
+    call = LetterCall(
         method=terms.pop("method", "sendMessage"),
         params=msgspec.json.encode(params),
         bot_id=terms.pop("bot_id", SHOP),

@@ -7,18 +7,18 @@ from peik.jobs.hosts import HostDown
 from peik.jobs.job import Job
 from peik.jobs.outcome import JobHopeless
 from peik.jobs.service import JobRequest
-from peik.jobs.store import Kind, Kinds, KindTerms
+from peik.jobs.store import JobKind, JobKinds, KindTerms
 from tests.dashboard.demo import Demo
 from tests.doors.accounts import until
 
 FILMS = ("Tehran by night", "Сталкер", "درباره الی", "The third man")
 
 
-def kinds() -> Kinds:
-    made = Kinds()
-    made.add(Kind(name="download", work=_download, terms=KindTerms(concurrency=2, per_user=1)))
-    made.add(Kind(name="report", work=_report, terms=KindTerms(concurrency=4, per_user=4), attempts=1))
-    made.add(Kind(name="thumbnail", work=_thumbnail, terms=KindTerms(concurrency=4, per_user=4), attempts=1))
+def kinds() -> JobKinds:
+    made = JobKinds()
+    made.add(JobKind(name="download", work=_download, terms=KindTerms(concurrency=2, per_user=1)))
+    made.add(JobKind(name="report", work=_report, terms=KindTerms(concurrency=4, per_user=4), attempts=1))
+    made.add(JobKind(name="thumbnail", work=_thumbnail, terms=KindTerms(concurrency=4, per_user=4), attempts=1))
     return made
 
 

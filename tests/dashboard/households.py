@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from peik.app.dashboard import Dashboard
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.gateway.app import Gateway
 from tests.dashboard.visiting import KEY, Visit, listening
 from tests.dashboard.visiting import House as Visited
@@ -19,7 +19,7 @@ async def _nowhere(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def visited(office: Office) -> AsyncIterator[Visit]:
+async def visited(office: Runtime) -> AsyncIterator[Visit]:
     """A browser that is signed in with the admin key."""
     dashboard = Dashboard(office, KEY, _nowhere)
     async with listening(Gateway(office, dashboard)) as url:

@@ -9,7 +9,7 @@ from peik.core.letter import State
 from peik.core.token import Token
 from peik.inbox.delivery import Failed, line_of
 from peik.inbox.store import ArrivalFilter, Burial
-from peik.jobs.model import End, Ran
+from peik.jobs.model import JobEnd, Ran
 from peik.jobs.service import JobRequest
 from peik.jobs.store import KindTerms
 from tests.dashboard.test_letters_pages import accept, dead, ended
@@ -138,7 +138,7 @@ def test_failed_jobs_stand_by_their_reason_and_run_again_by_group(tmp_path: Path
         queued = await home.peik.jobs.queue([JobRequest(kind="grab"), JobRequest(kind="grab")])
         terms = KindTerms(concurrency=2, per_user=2)
         for number, job in enumerate(await jobs.take("grab", terms, limit=2, lease_ms=60_000, at_ms=at_ms)):
-            ran = Ran(job_id=job.id, run=job.run, end=End.HOPELESS, reason=f"ValueError: {number} is no address.")
+            ran = Ran(job_id=job.id, run=job.run, end=JobEnd.HOPELESS, reason=f"ValueError: {number} is no address.")
             await jobs.settle([ran], at_ms=at_ms)
         async with home.visitor("send") as browser:
             page = await browser.get("/admin/dead/jobs")

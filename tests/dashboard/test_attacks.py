@@ -12,7 +12,7 @@ from yarl import URL
 from peik.admin.sign_ins import REFUSED_MAX, WINDOW_S, Refusals
 from peik.app.dashboard import OWN_READERS_MAX
 from peik.errors import Forbidden
-from peik.web.dashboard.board import Said, own_path, read_said, write_said
+from peik.web.dashboard.board import Flash, own_path, read_said, write_said
 from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
 from tests.doors.accounts import until
 from tests.store.places import ManualClock
@@ -107,7 +107,7 @@ def _jar(browser: Visit) -> aiohttp.abc.AbstractCookieJar:
 
 
 def test_a_word_on_the_next_page_is_ours_and_is_never_too_long() -> None:
-    said = Said("problem_said", {"text": "🙈" * 200, "other": "چ" * 200}, True)
+    said = Flash("problem_said", {"text": "🙈" * 200, "other": "چ" * 200}, True)
     written = write_said(said, "secret")
     assert len(written) < 2000
     again = read_said(written, "secret")

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from peik.admin.api import Audited, AuditRoutes
-from peik.admin.audit import KEEP_S, Audit, Outcome, Upkeep
+from peik.admin.audit import KEEP_S, AdminUpkeep, Audit, Outcome
 from peik.admin.model import Key
 from peik.admin.people import People
 from peik.admin.sign_ins import AGE_MS, Attempts, SignIns, who_of
@@ -205,7 +205,7 @@ def test_upkeep_goes_on_after_a_store_that_failed(tmp_path: Path) -> None:
             await attempts.begin(name="mina", address="10.0.0.1")
             clock.pass_ms(AGE_MS + 1)
             papers.is_down = True
-            upkeep = Upkeep(audit=audit, sign_ins=sign_ins, attempts=attempts, clock=clock, events=events)
+            upkeep = AdminUpkeep(audit=audit, sign_ins=sign_ins, attempts=attempts, clock=clock, events=events)
             running = asyncio.create_task(upkeep.run())
             assert isinstance(await told.get(), StoreFailed)
             assert not running.done()
@@ -228,7 +228,7 @@ def test_upkeep_goes_on_after_what_nobody_foresaw(tmp_path: Path) -> None:
             sign_ins = SignIns(papers, People(papers, clock), clock, find_key=lambda digest: None, admin_key=KEY)
             # As a newer Peik may have written it, which this one cannot read.
             await papers.file([Filing(shelf="sign_ins", key="a", body='{"another": "form"}')])
-            upkeep = Upkeep(
+            upkeep = AdminUpkeep(
                 audit=Audit(papers, clock, events),
                 sign_ins=sign_ins,
                 attempts=Attempts(papers, clock),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from tests.dashboard.visiting import BOT, House, visit
 from tests.processes.programs import TOKEN
@@ -52,13 +52,13 @@ def test_what_a_bot_does_with_updates_and_how_fast_it_goes_is_set(tmp_path: Path
             await browser.submit(await browser.get(ONE), f"{ONE}/missed", missed="both")
             page = await browser.submit(await browser.get(ONE), f"{ONE}/limits", button="Save", bulk_per_s="12,5")
             bot = home.peik.desk.bot(BOT)
-            assert (bot.inbound, bot.missed, bot.limits) == ("polling", "both", Limits(bulk_per_s=12.5))
+            assert (bot.inbound, bot.missed, bot.limits) == ("polling", "both", PaceLimits(bulk_per_s=12.5))
             assert page.form(f"{ONE}/limits", button="Save").fields["bulk_per_s"] == "12.5"
 
             for wrong in ({"group_per_min": "1.5"}, {"bulk_per_s": "0"}, {"bulk_per_s": "fast"}, {"bulk_per_s": ""}):
                 page = await browser.submit(await browser.get(ONE), f"{ONE}/limits", button="Save", **wrong)
                 assert "bad" in page.body
-                assert home.peik.desk.bot(BOT).limits == Limits(bulk_per_s=12.5)
+                assert home.peik.desk.bot(BOT).limits == PaceLimits(bulk_per_s=12.5)
 
             await browser.submit(await browser.get(ONE), f"{ONE}/limits", button="Back to Telegram")
             await browser.submit(await browser.get(ONE), f"{ONE}/missed", missed="")

@@ -7,7 +7,7 @@ import msgspec
 
 from peik.core.letter import OnUncertain, State
 from peik.core.token import Token
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterFilter
 from peik.testing.faults import Kind
 from tests.dashboard.visiting import BOT, House, visit
@@ -17,7 +17,7 @@ FINAL = "Bad Request: message is too long"
 
 async def accept(home: House, *, text: str = "hello", chat: int = 5, **terms: Any) -> int:
     params = msgspec.json.encode({"chat_id": chat, "text": text})
-    (accepted,) = await home.peik.desk.accept([Call(method="sendMessage", params=params, **terms)])
+    (accepted,) = await home.peik.desk.accept([LetterCall(method="sendMessage", params=params, **terms)])
     return accepted.letter_id
 
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from peik.core.events import StoreFailed
-from peik.outbox.service import Call
-from peik.web.dashboard.render import Bar, Dot, lines, nice_top, seconds_text, stacked
+from peik.outbox.service import LetterCall
+from peik.web.dashboard.render import ChartBar, Dot, lines, nice_top, seconds_text, stacked
 from tests.dashboard.visiting import BOT, House, visit
 from tests.patience import PATIENCE_S
 
@@ -20,7 +20,7 @@ async def deliver(home: House, count: int) -> None:
     for number in range(count):
         (accepted,) = await home.peik.desk.accept(
             [
-                Call(
+                LetterCall(
                     bot_id=BOT,
                     method="sendMessage",
                     params=msgspec.json.encode({"chat_id": 5 + number, "text": "hello"}),
@@ -109,7 +109,7 @@ def test_an_axis_ends_at_a_round_figure_above_all(most: float, top: float) -> No
 
 
 def test_bars_fit_into_their_chart_and_their_titles_are_escaped() -> None:
-    bars = [Bar(at_ms=60_000 * place, parts=(place, place % 3)) for place in range(60)]
+    bars = [ChartBar(at_ms=60_000 * place, parts=(place, place % 3)) for place in range(60)]
     drawn = ET.fromstring(stacked(bars, title="<b>", names=("<i>", "failed")))
     rects = drawn.findall(".//rect")
     assert len(rects) == 59 + 40

@@ -17,7 +17,7 @@ from peik.admin.model import Scope
 from peik.app import rest
 from peik.app.dashboard import Dashboard
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.events import Event, Events, Surprise
 from peik.gateway.app import Gateway
 from peik.settings.config import load
@@ -211,7 +211,7 @@ class Visit:
 class House:
     """A running Peik with its doors open, and the simulated Telegram."""
 
-    def __init__(self, url: str, peik: Office, sim: SimServer, dashboard: Dashboard, events: list[Event]) -> None:
+    def __init__(self, url: str, peik: Runtime, sim: SimServer, dashboard: Dashboard, events: list[Event]) -> None:
         self.url = url
         self.peik = peik
         self.sim = sim

@@ -17,7 +17,7 @@ from peik.archive.store import SessionState
 from peik.core.outcome import Outcome
 from peik.core.units import parse_duration_s
 from peik.jobs.store import JobTally
-from peik.monitoring.metrics import METRICS, Kind
+from peik.monitoring.metrics import METRICS, MetricKind
 from peik.outbox.store import Tally
 from peik.settings.table import SETTINGS
 from tests.deploy.promql import named
@@ -55,12 +55,12 @@ def series() -> dict[str, set[str]]:
     for metric in METRICS:
         labels = set(metric.labels)
         match metric.kind:
-            case Kind.COUNTER:
+            case MetricKind.COUNTER:
                 known[f"{metric.name}_total"] = labels
-            case Kind.HISTOGRAM:
+            case MetricKind.HISTOGRAM:
                 known |= {f"{metric.name}_bucket": labels | {"le"}}
                 known |= {f"{metric.name}_{part}": labels for part in ("sum", "count")}
-            case Kind.GAUGE:
+            case MetricKind.GAUGE:
                 known[metric.name] = labels
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)

@@ -24,7 +24,7 @@ import uvicorn
 from peik.accounts.wiring import MakeArchive
 from peik.app import rest
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.clock import Clock, SystemClock
 from peik.core.events import Event, Events, Surprise
 from peik.gateway.app import Gateway
@@ -42,7 +42,7 @@ NOWHERE = "http://127.0.0.1:9"  # no Bot API: these stories are about accounts
 class House:
     """Peik, the simulated Telegram of its accounts, and a client of its doors."""
 
-    def __init__(self, folder: Path, office: Office, telegram: Accounts, http: aiohttp.ClientSession) -> None:
+    def __init__(self, folder: Path, office: Runtime, telegram: Accounts, http: aiohttp.ClientSession) -> None:
         self.folder = folder
         self.office = office
         self.telegram = telegram
@@ -184,7 +184,7 @@ async def house(
         assert built.surprises() == []
 
 
-async def _is_well(office: Office) -> bool:
+async def _is_well(office: Runtime) -> bool:
     return office.sessions is not None and office.sessions.trouble() is None
 
 

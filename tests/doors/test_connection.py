@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from peik.web.connection import Exchange
+from peik.web.connection import ServerExchange
 from peik.web.server import GuardedProtocol, GuardedServer
 from tests.patience import PATIENCE_S
 
@@ -24,9 +24,9 @@ class Application:
         self.heard: list[str] = []
         self.scopes: list[dict[str, Any]] = []
         self.gate = asyncio.Event()
-        self.taken: list[Exchange] = []
+        self.taken: list[ServerExchange] = []
 
-    def take_at_once(self, exchange: Exchange) -> bool:
+    def take_at_once(self, exchange: ServerExchange) -> bool:
         if exchange.scope["path"] != "/prompt":
             return False
         self.taken.append(exchange)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from peik.web.connection import HEAD_BYTES_MAX, PIECES_MAX, WAITING_MAX, Exchange
+from peik.web.connection import HEAD_BYTES_MAX, PIECES_MAX, WAITING_MAX, ServerExchange
 from peik.web.server import HEAD_S_MAX, GuardedProtocol, sweep
 from tests.doors.test_connection import LAST, Application, Receive, Send, Stage, asked, played
 from tests.patience import PATIENCE_S
@@ -110,7 +110,7 @@ def test_a_request_that_breaks_after_its_answer_has_begun_gets_no_second_one(pat
 
 
 class Clumsy(Application):
-    def take_at_once(self, exchange: Exchange) -> bool:
+    def take_at_once(self, exchange: ServerExchange) -> bool:
         if exchange.scope["path"] == "/clumsy":
             raise ZeroDivisionError
         return super().take_at_once(exchange)
@@ -128,7 +128,7 @@ def test_a_surprise_while_a_request_is_taken_at_once_is_answered(before: bytes) 
 class Hasty(Application):
     """Answers in its next turn what it has taken at once."""
 
-    def take_at_once(self, exchange: Exchange) -> bool:
+    def take_at_once(self, exchange: ServerExchange) -> bool:
         self.taken.append(exchange)
         asyncio.get_running_loop().call_soon(exchange.answer, 200, ((b"content-length", b"65536"),), b"x" * 65536)
         return True
@@ -242,7 +242,7 @@ def test_a_packet_full_of_requests_is_answered_as_far_as_it_goes() -> None:
 
 def test_a_body_in_tiny_pieces_is_kept_in_few() -> None:
     wire: Any = None  # nothing is written
-    exchange = Exchange(wire, {"method": "POST"}, keeps=True, awaits_word=False, is_bare=False)
+    exchange = ServerExchange(wire, {"method": "POST"}, keeps=True, awaits_word=False, is_bare=False)
     pieces = [b"%02d" % (number % 100) for number in range(10_000)]
     for piece in pieces:
         exchange.take(piece)

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from peik.demo.book import Book, Promise
-from peik.demo.calls import Arrival, Fate
+from peik.demo.book import DemoBook, Promise
+from peik.demo.calls import DemoArrival, DemoFate
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.gate  # the whole demo, several times
@@ -57,16 +57,18 @@ def counts(said: str) -> tuple[int, ...]:
     return tuple(map(int, match.groups()))
 
 
-def book(*letters: tuple[str, str, int, int]) -> Book:
+def book(*letters: tuple[str, str, int, int]) -> DemoBook:
     """Letters to one chat: text, state according to Peik, uncertain tries, arrivals."""
-    written = Book()
+    written = DemoBook()
     number = 0
     for text, state, uncertain, times in letters:
-        fate = Fate(id=text, state=state, attempts_made=0, uncertain_tries=uncertain, failed_reason=None, history=[])
+        fate = DemoFate(
+            id=text, state=state, attempts_made=0, uncertain_tries=uncertain, failed_reason=None, history=[]
+        )
         written.promised(Promise(letter_id=text, chat_id=1, text=text, is_plain=True, promised_at=0.0, fate=fate))
         for _ in range(times):
             number += 1
-            written.arrived([Arrival(number=number, at=number * 0.6, chat_id=1, text=text)])
+            written.arrived([DemoArrival(number=number, at=number * 0.6, chat_id=1, text=text)])
     return written
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from peik.app.middleware import Doorkeeper
+from peik.app.middleware import Middleware
 from peik.inbox.readers import POLL_S_MAX
 from peik.monitoring.counts import Answering
 from peik.web.connection import KEPT_BYTES_MAX, head_of
-from peik.web.limits import Gate
+from peik.web.limits import RequestLimits
 from peik.web.server import Proxies
 
 Message = MutableMapping[str, Any]
@@ -32,9 +32,9 @@ class Stage:
         self.answering = Answering()
         self.said: list[tuple[bytes, bytes]] = []
         self.works: Callable[[], None] = lambda: None
-        self.keeper = Doorkeeper(
+        self.keeper = Middleware(
             self._work,
-            gate=Gate(stranger=None, wrong=None, key=None),
+            gate=RequestLimits(stranger=None, wrong=None, key=None),
             answering=self.answering,
             now=lambda: self.now,
             sections=frozenset({"letters"}),
@@ -186,8 +186,8 @@ def test_what_a_stranger_has_sent_is_not_kept_when_it_comes_back_in_an_answer() 
 
 
 def test_a_stranger_is_who_has_shown_nothing_and_is_no_proxy_whatever_the_limits_are() -> None:
-    gate = Gate(stranger=None, wrong=None, key=None)
-    keeper = Doorkeeper(
+    gate = RequestLimits(stranger=None, wrong=None, key=None)
+    keeper = Middleware(
         Stage()._work,
         gate=gate,
         answering=Answering(),

@@ -21,9 +21,9 @@ from peik.web.server import (
     HEAD_S_MAX,
     HELD_BYTES_MAX,
     KEEP_ALIVE_S,
+    ConnectionLedger,
     GuardedProtocol,
     GuardedServer,
-    Ledger,
     sweep,
 )
 from tests.doors.gateways import Client, play
@@ -304,7 +304,7 @@ def test_a_long_head_is_refused_whether_or_not_it_comes_to_its_end(what: str, is
 class Tenant:
     """Stands for a connection: it only knows that it was ended."""
 
-    def __init__(self, ledger: Ledger, address: str) -> None:
+    def __init__(self, ledger: ConnectionLedger, address: str) -> None:
         self.ledger, self.address, self.is_ended = ledger, address, False
 
     def hold(self, size: int) -> None:
@@ -316,7 +316,7 @@ class Tenant:
 
 
 def test_what_one_address_holds_is_bounded_and_what_all_hold_is_too() -> None:
-    ledger = Ledger()
+    ledger = ConnectionLedger()
     one = [Tenant(ledger, "one") for _ in range(9)]
     for tenant in one:
         tenant.hold(ADDRESS_HELD_BYTES_MAX // 8)

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.accounts.events import SessionFed
-from peik.accounts.feeds import Wanted
+from peik.accounts.feeds import FeedFilter
 from peik.accounts.stream import ID_SESSIONS_MAX, id_of, places_of, session_stream
 from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive.store import Fed, FeedLine, Kind, LineKind
+from peik.archive.store import Fed, FeedRecord, LineKind, RecordKind
 from peik.errors import BadInput, StoreUnavailable
 from tests.archive.samples import line
 from tests.doors.accounts import House, until
@@ -236,7 +236,7 @@ class Fragile(SqliteArchive):
         self._must_be_here()
         return await super().fed_to(session_ids)
 
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
         self._must_be_here()
         return await super().fed(session_id, after=after, limit=limit)
 
@@ -351,7 +351,7 @@ def test_an_id_that_nobody_gave_is_refused_or_read(text: str) -> None:
 
 @asynccontextmanager
 async def reading(
-    house: Virtual, wanted: Wanted, reader: str | None = None, last: str | None = None
+    house: Virtual, wanted: FeedFilter, reader: str | None = None, last: str | None = None
 ) -> AsyncIterator[Reader]:
     other_end = Reader()
     stream = await session_stream(house.desk, wanted, last_id=last, reader=reader)
@@ -365,7 +365,7 @@ async def reading(
 
 def test_a_silent_stream_shows_that_it_is_there_and_how_far_it_looked() -> None:
     async def story(house: Virtual) -> None:
-        async with reading(house, Wanted(session_id="s1", chat_id=7)) as other_end:
+        async with reading(house, FeedFilter(session_id="s1", chat_id=7)) as other_end:
             await asyncio.sleep(14)
             assert other_end.body == b"retry: 2000\nid: s1:0\n\n"
             await asyncio.sleep(2)
@@ -380,7 +380,7 @@ def test_a_silent_stream_shows_that_it_is_there_and_how_far_it_looked() -> None:
 def test_a_place_is_kept_when_the_reader_is_still_there_after_a_while() -> None:
     async def story(house: Virtual) -> None:
         archive = house.archive
-        async with reading(house, Wanted(), "shop"):
+        async with reading(house, FeedFilter(), "shop"):
             await feed(archive, 1, 5)
             await asyncio.sleep(5)
             assert await archive.places("shop") == {}
@@ -388,7 +388,7 @@ def test_a_place_is_kept_when_the_reader_is_still_there_after_a_while() -> None:
             assert await archive.places("shop") == {"s1": 5}
             at_ms = house.clock.wall_ms()
             await asyncio.sleep(3600 * 3)  # and nothing happens
-        found, _ = await archive.page(Kind.PLACES, after=None, limit=10)
+        found, _ = await archive.page(RecordKind.PLACES, after=None, limit=10)
         (mine,) = [one for one in found if getattr(one, "reader", "") == "shop"]
         assert mine.at_ms > at_ms + 3600 * 1000  # type: ignore[union-attr]
 
@@ -400,7 +400,7 @@ def test_a_crowd_of_sessions_does_not_repeat_its_long_id_with_every_line() -> No
         crowd = [f"s{number:02}" for number in range(ID_SESSIONS_MAX + 8)]
         for session_id in crowd:
             await feed(house.archive, 1, 3, session_id)
-        async with reading(house, Wanted(), last=id_of({}, None).decode()) as other_end:
+        async with reading(house, FeedFilter(), last=id_of({}, None).decode()) as other_end:
             await asyncio.sleep(5)
         frames = [one for one in other_end.body.decode().split("\n\n") if "data: " in one]
         assert len(frames) == len(crowd) * 3
@@ -408,7 +408,7 @@ def test_a_crowd_of_sessions_does_not_repeat_its_long_id_with_every_line() -> No
         assert len(ids) == ID_SESSIONS_MAX * 3 + 1  # while it is short, and at the end of the page
         assert "id: " in frames[-1]
         assert places_of(ids[-1], None) == dict.fromkeys(crowd, 3)
-        async with reading(house, Wanted(), last=ids[-2]) as other_end:
+        async with reading(house, FeedFilter(), last=ids[-2]) as other_end:
             await asyncio.sleep(5)
             assert other_end.body.count(b"data: ") == 8 * 3
 
@@ -418,7 +418,7 @@ def test_a_crowd_of_sessions_does_not_repeat_its_long_id_with_every_line() -> No
 def test_a_slow_reader_makes_peik_hold_no_more_than_a_page() -> None:
     async def story(house: Virtual) -> None:
         await feed(house.archive, 1, 2000)
-        async with reading(house, Wanted(), "shop") as other_end:
+        async with reading(house, FeedFilter(), "shop") as other_end:
             await asyncio.sleep(0.0015)
             other_end.may_take.clear()
             await asyncio.sleep(60)

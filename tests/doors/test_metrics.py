@@ -12,11 +12,11 @@ from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core import events
 from peik.errors import Problem
 from peik.monitoring.api import OVERVIEW_OPERATIONS, OverviewRoutes
-from peik.monitoring.metrics import METRICS, Kind, MetricsRoutes
+from peik.monitoring.metrics import METRICS, MetricKind, MetricsRoutes
 from peik.web import responses
 from peik.web.access import Access
 from tests.doors.accounts import KEY, House, _served, house, until
@@ -61,7 +61,7 @@ class Watched:
         await until(look)
 
 
-def _app(office: Office, *, is_open: bool) -> FastAPI:
+def _app(office: Runtime, *, is_open: bool) -> FastAPI:
     figures, overview, _ = seen(office)
     access = Access(KEY, find=office.keyring.find, wall_ms=office.clock.wall_ms)
     metrics = MetricsRoutes(overview, figures, access, is_open=is_open, store="sqlite", temp_bytes=lambda: 12345)
@@ -215,4 +215,4 @@ def test_a_metric_is_named_as_prometheus_wants_it(metric: Any) -> None:
     assert not metric.name.endswith("_total")
     assert not {"chat", "chat_id", "user", "user_id"} & set(metric.labels)
     assert metric.help.endswith(".")
-    assert (metric.histograms is not None) is (metric.kind is Kind.HISTOGRAM)
+    assert (metric.histograms is not None) is (metric.kind is MetricKind.HISTOGRAM)

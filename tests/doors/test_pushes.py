@@ -14,14 +14,14 @@ import uvicorn
 
 from peik.app import rest
 from peik.app.lifetime import running
-from peik.app.middleware import Doorkeeper
-from peik.app.runtime import Office
+from peik.app.middleware import Middleware
+from peik.app.runtime import Runtime
 from peik.app.serve import doorkeeper_of
 from peik.errors import StoreUnavailable
 from peik.gateway.app import Gateway
 from peik.inbox.store import ArrivalFilter
 from peik.settings.config import load
-from peik.web.connection import Exchange
+from peik.web.connection import ServerExchange
 from peik.web.server import GuardedProtocol, GuardedServer
 from tests.processes.programs import KEY, TOKEN
 
@@ -29,18 +29,18 @@ BOT = int(TOKEN.partition(":")[0])
 SECRET = "X-Telegram-Bot-Api-Secret-Token"
 
 
-class Watched(Doorkeeper):
+class Watched(Middleware):
     """Notes which requests were taken at once."""
 
     taken: list[bool]
 
-    def take_at_once(self, exchange: Exchange) -> bool:
+    def take_at_once(self, exchange: ServerExchange) -> bool:
         self.taken.append(super().take_at_once(exchange))
         return self.taken[-1]
 
 
 class House:
-    def __init__(self, peik: Office, keeper: Watched, url: str, http: aiohttp.ClientSession, secret: str) -> None:
+    def __init__(self, peik: Runtime, keeper: Watched, url: str, http: aiohttp.ClientSession, secret: str) -> None:
         self.peik = peik
         self._keeper = keeper
         self._url = url

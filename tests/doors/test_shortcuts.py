@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from peik.errors import Denied, Problem, TooMany
 from peik.web import responses
-from peik.web.fast_routes import App, Shortcuts
+from peik.web.fast_routes import App, FastRoutes
 from peik.web.responses import json_response
 
 Heard = tuple[list[MutableMapping[str, Any]], str | None]  # what was sent, and what the server would tell of
@@ -75,14 +75,14 @@ def ask(app: App, path: str, body: str = "", kind: str = "http") -> Heard:
 @pytest.mark.parametrize("body", ["", "denied", "often", "verb", "gone", "something else"])
 @pytest.mark.parametrize("path", ["/post", "/under/a", "/under/b%2F"])
 def test_the_answer_is_the_frameworks(path: str, body: str) -> None:
-    shortcuts = Shortcuts(nobody, exact={"/post": post}, under={"/under/": (post, "name")})
+    shortcuts = FastRoutes(nobody, exact={"/post": post}, under={"/under/": (post, "name")})
     assert ask(shortcuts, path, body) == ask(framework(), path, body)
 
 
 @pytest.mark.parametrize("path", ["/", "/post/", "/posts", "/under", "/under/", "/under/a/b", "/under/a/"])
 def test_every_other_path_is_the_frameworks(path: str) -> None:
     app = framework()
-    shortcuts = Shortcuts(app, exact={"/post": post}, under={"/under/": (post, "name")})
+    shortcuts = FastRoutes(app, exact={"/post": post}, under={"/under/": (post, "name")})
     heard = ask(shortcuts, path)
     assert heard == ask(framework(), path)
     assert heard[0][0]["status"] in (307, 404)

@@ -15,14 +15,14 @@ import aiohttp
 
 from peik.app import rest
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.clock import SystemClock
 from peik.core.events import Events
 from peik.gateway.app import Gateway
 from peik.jobs.hosts import HostDown
 from peik.jobs.job import Job
 from peik.jobs.outcome import JobHopeless
-from peik.jobs.store import Kind, Kinds, KindTerms, Quota
+from peik.jobs.store import JobKind, JobKinds, KindTerms, Quota
 from peik.settings.config import load
 from peik.testing.accounts import Accounts
 from tests.doors.accounts import KEY, NOWHERE, House, _served, until
@@ -35,7 +35,7 @@ JOBS_A_DAY = 3  # of refuse, for one user
 class Works(House):
     """Peik, and what the jobs in it wait for."""
 
-    def __init__(self, folder: Path, office: Office, http: aiohttp.ClientSession, gates: "Gates") -> None:
+    def __init__(self, folder: Path, office: Runtime, http: aiohttp.ClientSession, gates: "Gates") -> None:
         super().__init__(folder, office, Accounts(SystemClock(), seed=1), http)
         self._gates = gates
 
@@ -68,7 +68,7 @@ class Gates(defaultdict[str, asyncio.Event]):
         super().__init__(asyncio.Event)
 
 
-def _kinds(gates: Gates) -> Kinds:
+def _kinds(gates: Gates) -> JobKinds:
     async def download(job: Job) -> dict[str, object]:
         await job.progress(0.25, "reading")
         (job.folder / "film").write_bytes(b"1234567890")
@@ -81,10 +81,10 @@ def _kinds(gates: Gates) -> Kinds:
                 raise HostDown("nobody answers", is_connect=True)
         raise JobHopeless("There is no such film.")
 
-    kinds = Kinds()
-    kinds.add(Kind(name="download", work=download, terms=KindTerms(concurrency=DOWNLOADS_MAX, per_user=1)))
+    kinds = JobKinds()
+    kinds.add(JobKind(name="download", work=download, terms=KindTerms(concurrency=DOWNLOADS_MAX, per_user=1)))
     kinds.add(
-        Kind(
+        JobKind(
             name="refuse",
             work=refuse,
             terms=KindTerms(concurrency=4, per_user=4),

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core import events
 from peik.errors import StoreUnavailable
-from peik.inbox.store import Pusher
-from peik.outbox.service import Call
+from peik.inbox.store import PushPort
+from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterView, Marked, Poster
 from peik.settings.config import Config, load
 from peik.storage.executor import InlineExecutor
@@ -39,10 +39,10 @@ class Stage:
         self.told: list[events.Event] = []
         self._folder = folder
         self._settings = settings
-        self.peik: Office
+        self.peik: Runtime
         self._seed = 0
         self.poster: Poster | None = None
-        self.pusher: Pusher | None = None
+        self.pusher: PushPort | None = None
         self.is_alone = True
         self.refusals: Counter[str] = Counter()
 
@@ -97,7 +97,7 @@ class Stage:
     async def accept(self, method: str = "sendMessage", **terms: Any) -> int:
         return (await self.accept_all([call(method, **terms)]))[0]
 
-    async def accept_all(self, calls: list[Call]) -> list[int]:
+    async def accept_all(self, calls: list[LetterCall]) -> list[int]:
         return [one.letter_id for one in await self.peik.desk.accept(calls)]
 
     async def text(self, chat_id: int | str, text: str, **terms: Any) -> int:
@@ -128,9 +128,9 @@ class Stage:
         return [event for event in self.told if isinstance(event, kind)]
 
 
-def call(method: str = "sendMessage", *, params: dict[str, Any], metadata: Any = None, **terms: Any) -> Call:
+def call(method: str = "sendMessage", *, params: dict[str, Any], metadata: Any = None, **terms: Any) -> LetterCall:
     encoded = None if metadata is None else msgspec.json.encode(metadata)
-    return Call(method=method, params=msgspec.json.encode(params), metadata=encoded, **terms)
+    return LetterCall(method=method, params=msgspec.json.encode(params), metadata=encoded, **terms)
 
 
 def play(

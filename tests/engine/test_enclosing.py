@@ -12,7 +12,7 @@ from peik.clock import Clock
 from peik.core.letter import Enclosed, Letter, State
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
-from peik.outbox.attachments import Enclosing
+from peik.outbox.attachments import Attachments
 from peik.outbox.store import BotRecord
 from peik.storage.executor import InlineExecutor
 from peik.storage.shared_spool import SharedSpool
@@ -33,7 +33,7 @@ class Two:
         self.files = MemoryFiles()
         self.accepting = SharedSpool(folder / "accepting", self.files, bytes_max=100)
         self.sending = SharedSpool(folder / "sending", self.files, bytes_max=100)
-        self.enclosing = Enclosing(BOT, store, self.sending, clock)
+        self.enclosing = Attachments(BOT, store, self.sending, clock)
         self._letters = 0
 
     async def accept(self, *contents: bytes, method: str = "sendDocument") -> Letter:

@@ -9,7 +9,7 @@ import pytest
 
 from peik.core import events
 from peik.outbox.hooks import Hooks
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import HooksDue, HookStore
 from tests.engine.receivers import HANGS, Heard, Receivers, verified
 from tests.engine.story import BOT, Stage, call, play_closed
@@ -297,5 +297,5 @@ def test_a_try_that_failed_while_the_store_was_being_read_is_repeated_in_time() 
     tell(story, lambda heard: 500)
 
 
-def _call(chat: int, url: str) -> Call:
+def _call(chat: int, url: str) -> LetterCall:
     return call(params={"chat_id": chat, "text": "hello"}, hook=url)

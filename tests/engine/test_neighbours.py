@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from peik.app.lifetime import running
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.core.events import Events
 from peik.core.letter import State
 from peik.core.token import Token
@@ -31,7 +31,7 @@ class Carrier(SimCarrier):
 
 
 @asynccontextmanager
-async def neighbour(stage: Stage) -> AsyncIterator[tuple[Office, Carrier]]:
+async def neighbour(stage: Stage) -> AsyncIterator[tuple[Runtime, Carrier]]:
     """Another process on the same file."""
     carrier = Carrier(stage.telegram)
     async with running(
@@ -46,7 +46,7 @@ async def neighbour(stage: Stage) -> AsyncIterator[tuple[Office, Carrier]]:
         yield office, carrier
 
 
-async def text(office: Office, chat_id: int, words: str, **terms: object) -> int:
+async def text(office: Runtime, chat_id: int, words: str, **terms: object) -> int:
     (accepted,) = await office.desk.accept([call(params={"chat_id": chat_id, "text": words}, **terms)])
     return accepted.letter_id
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from peik.admin.model import Key
 from peik.core.letter import State
-from peik.core.pace import ACCOUNT_LIMITS, Limits
+from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
 from tests.engine.story import BOT, Stage, play, play_closed
@@ -46,7 +46,7 @@ def test_it_takes_up_what_another_process_has_changed() -> None:
 def test_changes_of_one_bot_that_come_at_once_undo_none_of_each_other() -> None:
     async def story(stage: Stage) -> None:
         desk = stage.peik.desk
-        limits = Limits(bulk_per_s=5.0)
+        limits = PaceLimits(bulk_per_s=5.0)
         await asyncio.gather(
             desk.change_bot(BOT, paused="for the night"),
             desk.change_bot(BOT, limits=limits),
@@ -135,11 +135,11 @@ def test_a_use_of_a_key_that_could_not_be_noted_is_noted_later() -> None:
 # ---- limits ----
 
 
-@pytest.mark.parametrize("change", [{"limits": Limits(bulk_per_s=5.0)}, {"limits": None}, {"missed": "drop"}])
+@pytest.mark.parametrize("change", [{"limits": PaceLimits(bulk_per_s=5.0)}, {"limits": None}, {"missed": "drop"}])
 def test_a_change_of_a_bot_forgets_no_hold(change: dict[str, Any]) -> None:
     async def story(stage: Stage) -> None:
         desk = stage.peik.desk
-        await desk.change_bot(BOT, limits=Limits(bulk_per_s=20.0))
+        await desk.change_bot(BOT, limits=PaceLimits(bulk_per_s=20.0))
         stage.telegram.faults.add("flood", retry_after=600, chat=5, count=1)
         held = await stage.text(5, "held")
         await asyncio.sleep(100)
@@ -158,7 +158,7 @@ def test_a_change_of_limits_forgets_no_hold_of_the_whole_bot() -> None:
         stage.telegram.faults.add("flood", retry_after=600, count=2)
         flooded = [await stage.text(chat, "flooded") for chat in (5, 6)]
         await asyncio.sleep(100)
-        await stage.peik.desk.change_bot(BOT, limits=Limits(bulk_per_s=5.0))
+        await stage.peik.desk.change_bot(BOT, limits=PaceLimits(bulk_per_s=5.0))
         other = await stage.text(7, "behind the hold")
         await asyncio.sleep(100)
         assert [(await stage.letter(one)).state for one in (*flooded, other)] == [State.WAITING] * 3
@@ -173,7 +173,7 @@ def test_another_figure_does_not_let_a_bot_go_on_that_telegram_does_not_take() -
         stuck = await stage.text(5, "stuck")
         await asyncio.sleep(1)
         before = stage.telegram.counters.requests["sendMessage"]
-        await stage.peik.desk.change_bot(BOT, limits=Limits(bulk_per_s=5.0))
+        await stage.peik.desk.change_bot(BOT, limits=PaceLimits(bulk_per_s=5.0))
         await asyncio.sleep(0.5)
         assert "Unauthorized" in (await stage.peik.desk.why(await stage.letter(stuck)) or "")
         assert stage.telegram.counters.requests["sendMessage"] == before
@@ -187,7 +187,7 @@ def test_limits_that_are_not_given_stay_and_an_account_keeps_its_own() -> None:
     async def story(stage: Stage) -> None:
         desk = stage.peik.desk
         await desk.save_account(42, "somebody")
-        for bot_id, usual, none in ((42, ACCOUNT_LIMITS, ACCOUNT_LIMITS), (BOT, Limits(), None)):
+        for bot_id, usual, none in ((42, ACCOUNT_LIMITS, ACCOUNT_LIMITS), (BOT, PaceLimits(), None)):
             changed = await desk.change_bot(bot_id, limits={"bulk_per_s": 0.5})
             assert changed.limits == replace(usual, bulk_per_s=0.5)
             changed = await desk.change_bot(bot_id, limits={"private_burst": 1})

@@ -7,7 +7,7 @@ import pytest
 
 from peik.core import events
 from peik.core.letter import State
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from tests.engine.receivers import HANGS, Receivers
 from tests.engine.story import BOT, Stage, play, play_closed
 from tests.engine.test_neighbours import neighbour, text
@@ -258,7 +258,7 @@ def test_other_limits_undo_no_hold_and_begin_no_minute_anew() -> None:
         await stage.ended(await stage.text(6, "free"))
         await asyncio.sleep(25)
         begun = stage.clock.mono()
-        await stage.peik.desk.change_bot(BOT, limits=Limits(bulk_per_s=20.0))
+        await stage.peik.desk.change_bot(BOT, limits=PaceLimits(bulk_per_s=20.0))
         await stage.text(GROUP, "n20")
         await asyncio.sleep(20)
         assert len(stage.texts(GROUP)) == 20

@@ -13,7 +13,7 @@ import pytest
 from peik.app.lifetime import running
 from peik.core import events
 from peik.core.letter import OnUncertain, State
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.settings.config import Config
 from peik.settings.values import RouteAddress
 from peik.storage.executor import InlineExecutor
@@ -50,13 +50,15 @@ class Way:
             case Weather.FAIR:
                 self._through.start(request, done)
             case Weather.REFUSING:
-                loop.call_later(0.01, done, Reply(fault=Fault.REFUSED, left=False, detail="connection refused"))
+                loop.call_later(0.01, done, Reply(fault=NetworkFault.REFUSED, left=False, detail="connection refused"))
             case Weather.LOSING:
-                self._through.start(request, lambda _: done(Reply(fault=Fault.RESET, detail="closed by the peer")))
+                self._through.start(
+                    request, lambda _: done(Reply(fault=NetworkFault.RESET, detail="closed by the peer"))
+                )
             case Weather.FILTERED:
                 loop.call_later(0.01, done, Reply(status=403, body=b"<html>forbidden</html>"))
             case Weather.DARK:
-                loop.call_later(request.timeout_s, done, Reply(fault=Fault.TIMEOUT, detail="no answer in time"))
+                loop.call_later(request.timeout_s, done, Reply(fault=NetworkFault.TIMEOUT, detail="no answer in time"))
 
     async def carry(self, request: Request) -> Reply:
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

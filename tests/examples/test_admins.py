@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from examples.downloader_bot.book import Book
-from peik.testing.world import Member
+from peik.testing.world import SimMember
 from tests.examples.town import ADMIN, DEPUTY, LENA, OMID, SARA, Town, jobs, play
 from tests.processes.programs import BOT
 
@@ -146,7 +146,7 @@ def _answers(town: Town, words: str) -> bool:
 
 
 def _join(town: Town, channel: int, user: int) -> None:
-    town.telegram.chats[channel].members[user] = Member(status="member")
+    town.telegram.chats[channel].members[user] = SimMember(status="member")
 
 
 def test_steps_of_conversations_outlive_the_bot(tmp_path: Path) -> None:

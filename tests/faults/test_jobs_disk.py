@@ -14,7 +14,7 @@ import pytest
 
 from peik import BlockingJob, Job, JobInfo, Peik, QueuedJob
 from peik.jobs import folders, outcome
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.testing import SimServer
 from tests.faults.disks import SmallDisk, can_mount, mounted
 from tests.library.counters import telegram
@@ -96,7 +96,7 @@ async def until_put_off(peik: Peik, job: QueuedJob, *, times: int) -> JobInfo:
     while True:
         found = await peik.get_job(job)
         assert not found.state.is_final, found
-        if [run.end for run in found.history].count(End.PUT_OFF) >= times:
+        if [run.end for run in found.history].count(JobEnd.PUT_OFF) >= times:
             return found
         await asyncio.sleep(0.05)
 
@@ -126,7 +126,7 @@ def test_jobs_wait_for_room_and_say_so_while_letters_go_on(
             await disk.make_room()
             done = [await peik.wait_job(job, timeout=PATIENCE_S) for job in jobs]
             assert [(job.state, job.attempts_made, job.result) for job in done] == [("completed", 1, 1)] * 3
-            assert {run.end for job in done for run in job.history[:-1]} == {End.PUT_OFF}
+            assert {run.end for job in done for run in job.history[:-1]} == {JobEnd.PUT_OFF}
             await sim.until(lambda: _films(sim) == 3, timeout=PATIENCE_S)
             while BACK not in log.text:  # noqa: ASYNC110  a log is waited for
                 await asyncio.sleep(0.05)
@@ -157,7 +157,7 @@ def test_a_job_that_meets_a_full_disk_half_way_is_put_off_and_done_when_there_is
             await disk.make_room()
             done = await peik.wait_job(job, timeout=PATIENCE_S)
             assert (done.state, done.attempts_made, done.result) == ("completed", 1, MB + MB // 2)
-            assert done.history[-1].end is End.DONE
+            assert done.history[-1].end is JobEnd.DONE
         assert list(disk.folder.rglob("*")) == []
         assert log.text.count(SHORT) == 1
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from peik.archive.store import Archive, Kind
-from peik.erasure.model import Person, is_clean
+from peik.archive.store import Archive, RecordKind
+from peik.erasure.model import ErasedPerson, is_clean
 from peik.erasure.parts import ArchivePart
 from tests.archive.places import PLACES, Place, opened
 from tests.archive.samples import CHANNEL, NOW, event, line, log, message, session
@@ -34,7 +34,7 @@ async def fill(archive: Archive) -> None:
 
 async def remains(archive: Archive) -> list[str]:
     found = []
-    for kind in Kind:
+    for kind in RecordKind:
         page, _ = await archive.page(kind, after=None, limit=100)
         found += [f"{kind}: {one}" for one in map(str, map(msgspec.to_builtins, page)) if _WORDS.search(one)]
     return found
@@ -51,7 +51,7 @@ async def test_nothing_in_an_archive_names_them(place: Place) -> None:
 
         await fill(archive)
         assert len({one.partition(":")[0] for one in await remains(archive)}) == 6
-        part, person = ArchivePart(ready), Person(user_id=PERSON)
+        part, person = ArchivePart(ready), ErasedPerson(user_id=PERSON)
         looked = await part.forget(person, is_dry=True)
         assert await part.forget(person, is_dry=False) == looked
         assert is_clean(await part.forget(person, is_dry=False))
@@ -59,7 +59,7 @@ async def test_nothing_in_an_archive_names_them(place: Place) -> None:
         kept = await archive.session("s1")
         assert kept is not None
         assert msgspec.json.decode(kept.metadata) == {"owner": 0, "shop": 5}
-        assert [one.message_id for one in (await archive.page(Kind.MESSAGES, after=None, limit=9))[0]] == [3]  # type: ignore[union-attr]
+        assert [one.message_id for one in (await archive.page(RecordKind.MESSAGES, after=None, limit=9))[0]] == [3]  # type: ignore[union-attr]
     path = getattr(place, "path", None)
     if path is not None:
         assert MARKER.encode() not in path.read_bytes()

@@ -26,15 +26,15 @@ import uvicorn
 from peik.app import rest
 from peik.app.dashboard import Dashboard
 from peik.app.lifetime import running
-from peik.app.middleware import Doorkeeper
-from peik.app.runtime import Office
+from peik.app.middleware import Middleware
+from peik.app.runtime import Runtime
 from peik.app.serve import doorkeeper_of
 from peik.core import events
 from peik.gateway.app import Gateway
 from peik.monitoring.log import EventLog
 from peik.settings.config import load
 from peik.testing import Limits, Options, SimServer, Telegram
-from peik.web.connection import Exchange
+from peik.web.connection import ServerExchange
 from peik.web.server import KEEP_ALIVE_S, GuardedProtocol, GuardedServer
 from tests.patience import PATIENCE_S
 
@@ -76,7 +76,7 @@ class Resident:
         self.told: list[events.Event] = []
         self.log = io.StringIO()
         self.crashes: list[str] = []  # what nobody caught
-        self.peik: Office
+        self.peik: Runtime
         self._thread = threading.Thread(target=self._live, name="peik")
 
     # ---- its life ----
@@ -315,13 +315,13 @@ class _Wire:
 
     async def taken(self) -> None: ...
 
-    def answered(self, exchange: Exchange) -> None: ...
+    def answered(self, exchange: ServerExchange) -> None: ...
 
 
-async def _taken_at_once(app: Doorkeeper, scope: Message, body: bytes) -> Heard | None:
+async def _taken_at_once(app: Middleware, scope: Message, body: bytes) -> Heard | None:
     """The answer to a request that was whole from its beginning, if it was taken without a task; None: it has to be asked."""
     wire = _Wire()
-    exchange = Exchange(wire, scope, keeps=True, awaits_word=False, is_bare=False)
+    exchange = ServerExchange(wire, scope, keeps=True, awaits_word=False, is_bare=False)
     exchange.take(body)
     exchange.end()
     if not app.take_at_once(exchange):

@@ -226,7 +226,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "own path": lambda text: own_path(f"/admin{text}"),
     "forwarded": forwarded,
     "address": address_of,
-    "webhook": lambda text: address.read_address(f"http://{text}", reach=address.Reach.PUBLIC),
+    "webhook": lambda text: address.read_address(f"http://{text}", reach=address.AddressReach.PUBLIC),
     "place": lambda text: read_place(f"/bot{text}"),
     "file": lambda text: read_file_place(f"/file/bot1:a/{text}"),
     "token": token.Token,

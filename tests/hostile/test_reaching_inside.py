@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from peik.core.address import Reach
+from peik.core.address import AddressReach
 from peik.settings.config import load
 from tests.hostile.offices import BOT, TOKEN, Heard, Resident, resident
 
@@ -106,8 +106,8 @@ def test_a_bot_that_came_by_itself_is_pushed_to_the_open_internet_only(at_home: 
 def test_a_name_that_leads_inside_is_judged_when_it_is_called_and_by_whose_bot_it_is(at_home: Resident) -> None:
     assert set_webhook(at_home, "https://bot.example/hook", STRANGER).status == 200  # it has come
     reach_of = at_home.peik.inbox._reach_of
-    assert at_home.run(reach_of(BOT)) is Reach.INSIDE
-    assert at_home.run(reach_of(int(STRANGER.partition(":")[0]))) is Reach.PUBLIC
+    assert at_home.run(reach_of(BOT)) is AddressReach.INSIDE
+    assert at_home.run(reach_of(int(STRANGER.partition(":")[0]))) is AddressReach.PUBLIC
 
 
 def test_whoever_adds_it_by_its_token_makes_it_his_own(at_home: Resident) -> None:
@@ -125,15 +125,15 @@ def test_metadata_services_are_not_even_for_the_owners_bots(at_home: Resident, u
 
 
 def test_by_default_pushes_lead_inside_only_where_no_stranger_can_ask_for_it() -> None:
-    def reach(*, is_guest: bool = False, **settings: str) -> Reach:
+    def reach(*, is_guest: bool = False, **settings: str) -> AddressReach:
         return load(settings, environment={}).pushes_reach(is_guest=is_guest)
 
     for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0"):
-        assert reach(is_guest=True, host=host) is Reach.PUBLIC
-        assert reach(is_guest=True, host=host, gateway_open="off") is Reach.PUBLIC
-    assert reach() is reach(host="localhost") is reach(host="::1") is Reach.INSIDE
-    assert reach(host="0.0.0.0") is reach(host="peik.example") is Reach.PUBLIC
-    assert reach(host="0.0.0.0", gateway_open="off") is Reach.INSIDE
+        assert reach(is_guest=True, host=host) is AddressReach.PUBLIC
+        assert reach(is_guest=True, host=host, gateway_open="off") is AddressReach.PUBLIC
+    assert reach() is reach(host="localhost") is reach(host="::1") is AddressReach.INSIDE
+    assert reach(host="0.0.0.0") is reach(host="peik.example") is AddressReach.PUBLIC
+    assert reach(host="0.0.0.0", gateway_open="off") is AddressReach.INSIDE
     for is_guest in (False, True):
-        assert reach(host="0.0.0.0", pushes_allow_private="on", is_guest=is_guest) is Reach.ANYWHERE
-        assert reach(pushes_allow_private="off", is_guest=is_guest) is Reach.PUBLIC
+        assert reach(host="0.0.0.0", pushes_allow_private="on", is_guest=is_guest) is AddressReach.ANYWHERE
+        assert reach(pushes_allow_private="off", is_guest=is_guest) is AddressReach.PUBLIC

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peik.core import events
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Request
 from tests.engine.story import BOT, Stage, play_closed
 from tests.hostile.offices import Heard, Resident, resident
@@ -213,9 +213,9 @@ def test_no_status_with_updates_in_its_body_confirms_what_is_not_stored(status: 
 
 def test_a_connection_that_breaks_confirms_nothing() -> None:
     impostor, stored, _ = polled(
-        Reply(fault=Fault.RESET),
-        Reply(fault=Fault.GARBLED),
-        Reply(fault=Fault.DNS, left=False),
+        Reply(fault=NetworkFault.RESET),
+        Reply(fault=NetworkFault.GARBLED),
+        Reply(fault=NetworkFault.DNS, left=False),
         answered(update(3, "a")),
     )
     assert stored == {"a"}

@@ -7,8 +7,8 @@ import pytest
 from peik.errors import BadInput
 from peik.importing.rows import (
     BadRow,
-    Kind,
-    Shape,
+    TableKind,
+    TableShape,
     as_letters,
     as_people,
     instant_ms_of,
@@ -27,30 +27,30 @@ def columns_of(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("table", "columns", "kind"),
     [
-        ("pending_messages", "id chat_id text status", Kind.LETTERS),
-        ("PendingMessages", "Id ChatId MessageText IsSent CreatedAt", Kind.LETTERS),
-        ("outbox", "uuid user_id payload created_at", Kind.LETTERS),
-        ("notifications", "id telegram_id message sent_at", Kind.LETTERS),
-        ("message_queue", "id recipient body parse_mode reply_markup attempts", Kind.LETTERS),
-        ("media", "id chat_id file_id caption type status attempts", Kind.LETTERS),
+        ("pending_messages", "id chat_id text status", TableKind.LETTERS),
+        ("PendingMessages", "Id ChatId MessageText IsSent CreatedAt", TableKind.LETTERS),
+        ("outbox", "uuid user_id payload created_at", TableKind.LETTERS),
+        ("notifications", "id telegram_id message sent_at", TableKind.LETTERS),
+        ("message_queue", "id recipient body parse_mode reply_markup attempts", TableKind.LETTERS),
+        ("media", "id chat_id file_id caption type status attempts", TableKind.LETTERS),
         # What people wrote is not to be sent back to them.
-        ("pending_messages", "id user_id message_text message_type status created_at", Kind.RECEIVED),
-        ("pending_messages", "id chat_id message_id text message_type status", Kind.RECEIVED),
-        ("inbox", "update_id chat_id text status", Kind.RECEIVED),
+        ("pending_messages", "id user_id message_text message_type status created_at", TableKind.RECEIVED),
+        ("pending_messages", "id chat_id message_id text message_type status", TableKind.RECEIVED),
+        ("inbox", "update_id chat_id text status", TableKind.RECEIVED),
         # A log of all that was said has nothing that waits.
         ("messages", "id chat_id text created_at", None),
-        ("users", "user_id username first_name language is_blocked created_at", Kind.PEOPLE),
-        ("subscribers", "chat_id", Kind.PEOPLE),
-        ("accounts", "telegram_id username", Kind.PEOPLE),
+        ("users", "user_id username first_name language is_blocked created_at", TableKind.PEOPLE),
+        ("subscribers", "chat_id", TableKind.PEOPLE),
+        ("accounts", "telegram_id username", TableKind.PEOPLE),
         ("users", "id username first_name", None),  # whose ids those are is not known
         ("orders", "id user_id total", None),
-        ("bot_state", "key value", Kind.OFFSET),
-        ("bot_state", "id last_update_id last_startup updated_at", Kind.OFFSET),
-        ("state", "bot_id offset", Kind.OFFSET),
+        ("bot_state", "key value", TableKind.OFFSET),
+        ("bot_state", "id last_update_id last_startup updated_at", TableKind.OFFSET),
+        ("state", "bot_id offset", TableKind.OFFSET),
         ("prices", "id amount", None),
     ],
 )
-def test_a_table_is_known_by_its_columns(table: str, columns: str, kind: Kind | None) -> None:
+def test_a_table_is_known_by_its_columns(table: str, columns: str, kind: TableKind | None) -> None:
     shape = recognise(table, columns_of(columns))
     assert (None if shape is None else shape.kind) == kind
 
@@ -69,7 +69,7 @@ def test_what_is_said_of_columns_wins_over_what_they_look_like() -> None:
     assert as_people("users", ["id", "username"], {"user": "id"}).columns == {"user": "id", "username": "username"}
 
 
-def letters(**row: Any) -> tuple[Shape, dict[str, Any]]:
+def letters(**row: Any) -> tuple[TableShape, dict[str, Any]]:
     return as_letters("t", list(row), {}), row
 
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_a_letter_says_why(row: dict[str, Any], why: str) -> None
         letter_of(*letters(**row))
 
 
-def people(**row: Any) -> tuple[Shape, dict[str, Any]]:
+def people(**row: Any) -> tuple[TableShape, dict[str, Any]]:
     return as_people("users", list(row), {}), row
 
 

@@ -4,8 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 
-from peik.core.address import Reach
-from peik.inbox.store import Pushed
+from peik.core.address import AddressReach
+from peik.inbox.store import PushAnswer
 from peik.testing.virtual import VirtualClock
 
 
@@ -27,17 +27,17 @@ class Got:
         return int(self.update["message"]["chat"]["id"])
 
 
-HANGS = Pushed(why="hangs")  # no answer, ever
+HANGS = PushAnswer(why="hangs")  # no answer, ever
 
 
-def ok(got: Got) -> Pushed:
-    return Pushed(status=200)
+def ok(got: Got) -> PushAnswer:
+    return PushAnswer(status=200)
 
 
 class Bots:
     """A `Pusher`. `answer` says what comes back."""
 
-    def __init__(self, clock: VirtualClock, answer: Callable[[Got], Pushed] = ok, *, takes_s: float = 0.05) -> None:
+    def __init__(self, clock: VirtualClock, answer: Callable[[Got], PushAnswer] = ok, *, takes_s: float = 0.05) -> None:
         self._clock = clock
         self.answer = answer
         self._takes_s = takes_s
@@ -46,8 +46,8 @@ class Bots:
         self.at_once_max = 0
 
     async def push(
-        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: Reach
-    ) -> Pushed:
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: AddressReach
+    ) -> PushAnswer:
         got = Got(self._clock.mono(), url, headers, body)
         self.got.append(got)
         assert (url, got.chat) not in self.at_once, "two of a chat at once"
@@ -58,7 +58,7 @@ class Bots:
             await asyncio.sleep(timeout_s if answer is HANGS else self._takes_s)
         finally:
             self.at_once.remove((url, got.chat))
-        return Pushed(why=f"no answer within {timeout_s:g} s") if answer is HANGS else answer
+        return PushAnswer(why=f"no answer within {timeout_s:g} s") if answer is HANGS else answer
 
     async def close(self) -> None: ...
 

@@ -12,10 +12,10 @@ import msgspec
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Update, read_update
 from peik.core.events import Arrived, Event
 from peik.errors import StoreUnavailable
-from peik.inbox.consumers import Consumers, Handling, Limits
+from peik.inbox.consumers import ConsumerLimits, Consumers, Handling
 from peik.inbox.service import anywhere
-from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, Pusher
-from peik.outbox.service import Call
+from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, PushPort
+from peik.outbox.service import LetterCall
 from peik.storage.sqlite.inbox import SqliteInbox
 from tests.engine.story import BOT, Stage
 from tests.inbox.bots import Bots
@@ -167,11 +167,11 @@ class Unsure:
 
 
 @contextlib.asynccontextmanager
-async def on_unsure_store(stage: Stage, pusher: Pusher | None = None) -> AsyncIterator[tuple[Consumers, Unsure]]:
+async def on_unsure_store(stage: Stage, pusher: PushPort | None = None) -> AsyncIterator[tuple[Consumers, Unsure]]:
     """The consumers of the stage's bot on such a store."""
 
     async def accept(bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None:
-        call = Call(bot_id=bot_id, method=method, params=params, idempotency_key=idempotency_key)
+        call = LetterCall(bot_id=bot_id, method=method, params=params, idempotency_key=idempotency_key)
         await stage.peik.desk.accept([call])
 
     store = Unsure(stage.peik.store.inbox)
@@ -179,7 +179,7 @@ async def on_unsure_store(stage: Stage, pusher: Pusher | None = None) -> AsyncIt
         store=store,  # type: ignore[arg-type]  it is the inbox but for one method
         clock=stage.clock,
         events=stage.peik.events,
-        limits=Limits(
+        limits=ConsumerLimits(
             handlers=32,
             handler_timeout_s=60.0,
             handler_attempts=5,

@@ -18,7 +18,7 @@ from peik.core.letter import State
 from peik.errors import BadInput, StoreUnavailable
 from peik.inbox.store import ArrivalFilter
 from peik.jobs import events as job_events
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.notifications import events as outreach_events
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.engine.story import BOT, TOKEN, Stage, play
@@ -228,7 +228,7 @@ def test_short_waits_of_an_account_are_no_alert() -> None:
 
 def failed(number: int, *, kind: str = "download", state: State = State.FAILED) -> job_events.JobRan:
     return job_events.JobRan(
-        job_id=number, kind=kind, user="u", run=1, end=End.FAILED, state=state, reason="KeyError: 'x'", run_s=1.0
+        job_id=number, kind=kind, user="u", run=1, end=JobEnd.FAILED, state=state, reason="KeyError: 'x'", run_s=1.0
     )
 
 

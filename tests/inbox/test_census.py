@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.contacts.engine import Census, _again, _first
+from peik.contacts.engine import ContactCollector, _again, _first
 from peik.contacts.model import Sighting, read_sighting
 from peik.core.arrival import Arrival
 from peik.core.documents import Contact, ContactFilter
@@ -35,12 +35,12 @@ class Counted:
         await self._contacts.save_contacts(*arguments, **more)
 
 
-async def counted(stage: Stage, *, refuses: int = 0, witness: Any = None) -> Census:
+async def counted(stage: Stage, *, refuses: int = 0, witness: Any = None) -> ContactCollector:
     office = stage.peik
     own = getattr(office, "census", None)
     if own is not None:
         own.stop()
-    return Census(
+    return ContactCollector(
         store=office.store.inbox,
         contacts=Counted(office.store.contacts, refuses),
         events=office.events,
@@ -49,7 +49,7 @@ async def counted(stage: Stage, *, refuses: int = 0, witness: Any = None) -> Cen
     )
 
 
-async def run(stage: Stage, census: Census) -> None:
+async def run(stage: Stage, census: ContactCollector) -> None:
     """Until it has seen all that is here now."""
     async with asyncio.TaskGroup() as group:
         census.start(group)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from peik.errors import BadInput, InDoubt, StoreUnavailable
-from peik.inbox.intake import GROUP_MAX, Company
+from peik.inbox.intake import GROUP_MAX, Batcher
 
 
 class Road:
@@ -15,7 +15,7 @@ class Road:
     def __init__(self) -> None:
         self.journeys: list[tuple[list[str], bool]] = []
         self.ends: list[asyncio.Future[None]] = []
-        self.company: Company[str] = Company(self._go)
+        self.company: Batcher[str] = Batcher(self._go)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def _go(self, items: Sequence[str], begins: bool) -> None:

@@ -11,7 +11,7 @@ from peik.core.arrival import Arrival, Update, read_update, wire_id
 from peik.core.events import Arrived
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.inbox.service import InboxDesk
+from peik.inbox.service import InboxService
 from peik.inbox.store import ArrivalFilter, Burial, ConsumerKind
 from tests.engine.story import BOT, Stage, play, play_closed
 
@@ -48,7 +48,7 @@ async def code_of(work: Coroutine[Any, Any, object]) -> str:
     return raised.value.code
 
 
-async def parked(inbox: InboxDesk, *arguments: Any, **terms: Any) -> asyncio.Task[list[Arrival]]:
+async def parked(inbox: InboxService, *arguments: Any, **terms: Any) -> asyncio.Task[list[Arrival]]:
     """A long poll that has come to rest."""
     polling = asyncio.create_task(inbox.updates(BOT, *arguments, **({"timeout_s": 50} | terms)))
     await asyncio.sleep(0.001)

@@ -10,7 +10,7 @@ from peik.core import events
 from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.jobs import events as job_events
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.monitoring.log import EventLog
 
 
@@ -50,7 +50,7 @@ def example(kind: type[events.Event]) -> events.Event:
     if "state" in kind.__struct_fields__:
         values["state"] = State.COMPLETED
     if kind is job_events.JobRan:
-        values["end"] = End.DONE
+        values["end"] = JobEnd.DONE
     if kind is events.HandedOn:
         values["arrivals"] = ()
     if kind is events.Settled:
@@ -126,10 +126,10 @@ def test_a_crawl_is_told_of_when_it_is_done_and_its_steps_at_debug_level() -> No
 
 def test_of_jobs_only_those_that_do_not_go_as_they_should_are_told_of() -> None:
     ran = job_events.JobRan(
-        job_id=7, kind="download", user="5", run=2, end=End.DONE, state=State.COMPLETED, reason=None, run_s=3.14
+        job_id=7, kind="download", user="5", run=2, end=JobEnd.DONE, state=State.COMPLETED, reason=None, run_s=3.14
     )
     assert (shown(ran, level="info"), shown(ran)[0][1]) == ([], "<- job done")
-    again = msgspec.structs.replace(ran, end=End.LATE, state=State.DELAYED, reason="It was not done after 5 s.")
+    again = msgspec.structs.replace(ran, end=JobEnd.LATE, state=State.DELAYED, reason="It was not done after 5 s.")
     assert shown(again, level="info")[0][:2] == ("info", "~ job is tried again")
     ((level, words, fields),) = shown(msgspec.structs.replace(again, state=State.FAILED), level="info")
     assert (level, words, fields["job"], fields["reason"]) == ("warning", "! dead job", 7, "It was not done after 5 s.")

@@ -13,8 +13,8 @@ from peik.core.arrival import DEFAULT_CONSUMER, read_updates
 from peik.core.events import Arrived, InboxRecovered, OutageSettled, StoreFailed, Surprise
 from peik.core.token import Token
 from peik.errors import StoreUnavailable
-from peik.inbox.outages import ASKED_AT_ONCE, Outages, Settling
-from peik.inbox.store import Outage, Outgoing
+from peik.inbox.outages import ASKED_AT_ONCE, Outages, OutageSettlement
+from peik.inbox.store import OutageRecord, OutgoingPush
 from peik.inbox.texts import load_texts
 from peik.outbox.store import LetterFilter
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
@@ -263,7 +263,7 @@ async def crash_while_telling(stage: Stage, began: int) -> None:
     """An outage is being settled chat by chat, and the process stops after two of them were told."""
     told: list[str] = []
 
-    async def accept(bot_id: int, calls: Sequence[Outgoing]) -> None:
+    async def accept(bot_id: int, calls: Sequence[OutgoingPush]) -> None:
         for one in calls[:2]:
             terms = {"idempotency_key": one.idempotency_key, "metadata": msgspec.json.decode(one.metadata or b"{}")}
             told.append(str(await stage.accept(one.method, params=msgspec.json.decode(one.params), **terms)))
@@ -285,7 +285,7 @@ def other_outages(stage: Stage, *, store: Any = None, accept: Any = None, chats_
     """As the app builds them, but for what a story changes."""
     office = stage.peik
 
-    async def accepted(bot_id: int, calls: Sequence[Outgoing]) -> None:
+    async def accepted(bot_id: int, calls: Sequence[OutgoingPush]) -> None:
         for one in calls:
             terms = {"idempotency_key": one.idempotency_key}
             await stage.accept(one.method, params=msgspec.json.decode(one.params), **terms)
@@ -293,7 +293,7 @@ def other_outages(stage: Stage, *, store: Any = None, accept: Any = None, chats_
     async def answer(bot_id: int, method: str, params: bytes) -> bool:
         return True
 
-    settling = Settling(
+    settling = OutageSettlement(
         store=store or office.store.inbox,
         clock=stage.clock,
         texts=load_texts(None),
@@ -477,7 +477,7 @@ def test_what_was_left_of_many_bots_is_taken_up_whole_although_the_store_fails_o
             def __getattr__(self, name: str) -> Any:
                 return getattr(store, name)
 
-            async def outages(self, bot_id: int, *, is_open: bool) -> list[Outage]:
+            async def outages(self, bot_id: int, *, is_open: bool) -> list[OutageRecord]:
                 if bot_id in failing:
                     failing.discard(bot_id)
                     raise StoreUnavailable(code="store_unavailable", detail="it comes and goes")

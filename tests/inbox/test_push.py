@@ -11,7 +11,7 @@ import pytest
 from peik.core import events
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.inbox.store import ConsumerKind, Pushed
+from peik.inbox.store import ConsumerKind, PushAnswer
 from peik.outbox.store import LetterFilter, LetterView
 from tests.engine.story import BOT, Stage, play, play_closed
 from tests.inbox.bots import HANGS, Bots, Got, ok
@@ -31,7 +31,7 @@ FORM = b"\r\n".join(
 )
 
 
-def tell(story: Story, answer: Callable[[Got], Pushed] = ok, **settings: str) -> None:
+def tell(story: Story, answer: Callable[[Got], PushAnswer] = ok, **settings: str) -> None:
     """With everything of the default consumer pushed to a bot."""
 
     async def main(stage: Stage) -> None:
@@ -48,8 +48,8 @@ async def letters(stage: Stage) -> list[LetterView]:
     return await stage.peik.desk.find(LetterFilter(bot_id=BOT), before=None, limit=100)
 
 
-def calling(method: str, **params: Any) -> Pushed:
-    return Pushed(status=200, body=msgspec.json.encode({"method": method, **params}))
+def calling(method: str, **params: Any) -> PushAnswer:
+    return PushAnswer(status=200, body=msgspec.json.encode({"method": method, **params}))
 
 
 def test_an_update_is_posted_as_telegram_posts_it() -> None:
@@ -81,11 +81,18 @@ def test_one_in_flight_per_chat_in_order_and_no_more_at_once_than_allowed() -> N
 
 
 @pytest.mark.parametrize(
-    "gone", [HANGS, Pushed(why="no connection: refused"), Pushed(status=502), Pushed(status=503), Pushed(status=504)]
+    "gone",
+    [
+        HANGS,
+        PushAnswer(why="no connection: refused"),
+        PushAnswer(status=502),
+        PushAnswer(status=503),
+        PushAnswer(status=504),
+    ],
 )
-def test_a_bot_that_is_away_costs_no_try_and_is_probed_with_one_push_at_a_time(gone: Pushed) -> None:
+def test_a_bot_that_is_away_costs_no_try_and_is_probed_with_one_push_at_a_time(gone: PushAnswer) -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: gone if stage.clock.mono() < 1500 else Pushed(status=200)
+        bots.answer = lambda got: gone if stage.clock.mono() < 1500 else PushAnswer(status=200)
         for chat in range(1, 11):
             await written(stage, f"from {chat}", chat=chat)
         await all_over(stage)
@@ -102,8 +109,8 @@ def test_a_bot_that_is_away_costs_no_try_and_is_probed_with_one_push_at_a_time(g
 
 def test_an_endpoint_may_say_how_long_it_wants_to_be_left_alone() -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        busy = Pushed(status=503, retry_after_s=1800)
-        bots.answer = lambda got: Pushed(status=200) if len(bots.got) > 2 else busy
+        busy = PushAnswer(status=503, retry_after_s=1800)
+        bots.answer = lambda got: PushAnswer(status=200) if len(bots.got) > 2 else busy
         await written(stage, "hello")
         await all_over(stage)
         assert [round(got.at_s) for got in bots.got] == [0, 1800, 3600]
@@ -113,11 +120,11 @@ def test_an_endpoint_may_say_how_long_it_wants_to_be_left_alone() -> None:
 
 def test_another_refusal_counts_and_after_thirty_the_arrival_is_dead_while_others_go_on() -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: Pushed(status=500 if got.chat == 5 else 200)
+        bots.answer = lambda got: PushAnswer(status=500 if got.chat == 5 else 200)
         await written(stage, "poison", "after", chat=5)
         await written(stage, "elsewhere", chat=6)
         await until(stage, lambda: "elsewhere" in bots.texts, 1)
-        bots.answer = lambda got: Pushed(status=500 if got.text == "poison" else 200)
+        bots.answer = lambda got: PushAnswer(status=500 if got.text == "poison" else 200)
         await all_over(stage)
         times = [got.at_s for got in bots.got if got.text == "poison"]
         assert [round(later - sooner) for sooner, later in itertools.pairwise(times)] == [
@@ -137,12 +144,12 @@ def test_another_refusal_counts_and_after_thirty_the_arrival_is_dead_while_other
     tell(story)
 
 
-@pytest.mark.parametrize("end", [HANGS, Pushed(status=502)])
-def test_an_update_that_fells_the_bot_each_time_is_given_up_in_the_end(end: Pushed) -> None:
+@pytest.mark.parametrize("end", [HANGS, PushAnswer(status=502)])
+def test_an_update_that_fells_the_bot_each_time_is_given_up_in_the_end(end: PushAnswer) -> None:
     """The bot is there for everybody else in between: it is this update, and not an absence."""
 
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: end if got.text == "poison" else Pushed(status=200)
+        bots.answer = lambda got: end if got.text == "poison" else PushAnswer(status=200)
         await written(stage, "poison", chat=5)
         while not any(event.state is State.FAILED for event in stage.events_of(events.ArrivalSettled)):
             await written(stage, "hello", chat=6)
@@ -174,7 +181,7 @@ def test_a_call_in_the_answer_becomes_a_letter_before_the_update_is_settled() ->
 )
 def test_calls_come_as_forms_too(body: bytes) -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: Pushed(status=200, body=body)
+        bots.answer = lambda got: PushAnswer(status=200, body=body)
         await written(stage, "hello")
         await all_over(stage)
         await stage.quiet()
@@ -200,7 +207,7 @@ def test_calls_come_as_forms_too(body: bytes) -> None:
 )
 def test_an_answer_that_is_no_call_is_ignored_and_the_update_counts_as_taken(body: bytes, is_told: bool) -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: Pushed(status=200, body=body)
+        bots.answer = lambda got: PushAnswer(status=200, body=body)
         await written(stage, "hello")
         await all_over(stage)
         assert len(bots.got) == 1
@@ -247,7 +254,7 @@ def test_changes_of_the_address_take_effect_and_removal_ends_the_pushes() -> Non
 
 def test_a_further_consumer_is_pushed_everything_too_and_a_deaf_one_delays_nobody() -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: HANGS if "9002" in got.url else Pushed(status=200)
+        bots.answer = lambda got: HANGS if "9002" in got.url else PushAnswer(status=200)
         await stage.peik.inbox.set_consumer(BOT, "deaf", url="http://127.0.0.1:9002/")
         await written(stage, "one", "two", "three")
         await all_over(stage, timeout_s=2)
@@ -274,7 +281,7 @@ def test_handlers_take_over_from_a_push_after_what_was_in_flight() -> None:
 @pytest.mark.parametrize(("policy", "count"), [("process", 21), ("drop", 2)])
 def test_what_waited_for_a_bot_that_was_away_is_dealt_with_by_policy(policy: str, count: int) -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: Pushed(why="refused") if stage.clock.mono() < HOUR_S else Pushed(status=200)
+        bots.answer = lambda got: PushAnswer(why="refused") if stage.clock.mono() < HOUR_S else PushAnswer(status=200)
         for chat in range(20):
             await written(stage, f"waited {chat}", chat=100 + chat)
         await told(stage, events.OutageSettled)
@@ -290,7 +297,7 @@ def test_a_bot_that_is_away_with_nothing_left_for_it_is_waited_for_in_peace() ->
     """Somebody acknowledged what waited for it. There was nothing to try it with, and the runner spun."""
 
     async def story(stage: Stage, bots: Bots) -> None:
-        bots.answer = lambda got: Pushed(why="refused")
+        bots.answer = lambda got: PushAnswer(why="refused")
         await written(stage, "one")
         await told(stage, events.ConsumerAway)
         state = (await stage.peik.inbox.inbox(BOT)).state

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from peik.core import events
-from peik.core.arrival import Arrival, Progress
+from peik.core.arrival import Arrival, ConsumerProgress
 from peik.core.letter import State
 from peik.errors import StoreUnavailable
 from peik.inbox.store import ConsumerKind
@@ -148,7 +148,7 @@ def test_one_chat_that_never_ends_does_not_hold_up_another() -> None:
             await written(stage, f"fine {number}", chat=6)
         await until(stage, lambda: len(program.finished) == 50, 10)
         progress = (await consumer(stage)).progress
-        assert progress == Progress(watermark=FIRST - 1, spans=((FIRST + 2, FIRST + 51),))
+        assert progress == ConsumerProgress(watermark=FIRST - 1, spans=((FIRST + 2, FIRST + 51),))
         assert stage.peik.consumers.in_hand(BOT, "default") == {FIRST}
         active = (await views(stage))["stuck"].deliveries[0].state
         assert active is State.ACTIVE

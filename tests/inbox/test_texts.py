@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.core.notice import PLACES, Words, limited_text
+from peik.core.notice import PLACES, NoticeWords, limited_text
 from peik.errors import StartError
 from peik.inbox.texts import load_texts
 from tests.cli.shell import Shell
@@ -66,4 +66,4 @@ def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
 def test_config_texts_prints_words_that_can_be_read_again(tmp_path: Path) -> None:
     printed = Shell(tmp_path).peik("config", "texts").out
     assert load_texts(written(tmp_path, printed)) == load_texts(None)
-    assert set(PLACES) < set(Words.__struct_fields__)
+    assert set(PLACES) < set(NoticeWords.__struct_fields__)

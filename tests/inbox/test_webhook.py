@@ -21,7 +21,7 @@ from peik.core.token import Token
 from peik.errors import BadInput, StartError, StoreUnavailable
 from peik.inbox.intake import Intake
 from peik.inbox.store import ArrivalFilter
-from peik.inbox.webhooks import Pushed
+from peik.inbox.webhooks import PushedUpdates
 from peik.testing.deliveries import PushResult
 from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.inbox.sources import (
@@ -418,7 +418,7 @@ def test_a_push_that_cannot_be_stored_changes_nothing() -> None:
 
         told = events.Events()
         intake = Intake(store=bench.unsure, clock=stage.clock, events=told, spoke=nobody)  # type: ignore[arg-type]
-        pushed = Pushed(store=bench.unsure, secret_store=bench.store, intake=intake, events=told)  # type: ignore[arg-type]
+        pushed = PushedUpdates(store=bench.unsure, secret_store=bench.store, intake=intake, events=told)  # type: ignore[arg-type]
         await pushed.take_in(BOT, _update(900_000_000))
         bench.unsure.refuses = 1
         with pytest.raises(StoreUnavailable):

@@ -11,8 +11,8 @@ from telethon import TelegramClient, events
 from telethon.sessions import MemorySession
 
 from peik import Peik
-from peik.app.runtime import Office
-from peik.client.local import LocalCounter
+from peik.app.runtime import Runtime
+from peik.client.local import LocalTransport
 from peik.core.letter import State
 from peik.errors import Conflict
 from peik.inbox.store import ArrivalFilter
@@ -23,10 +23,10 @@ from tests.integrations.test_telethon import take_live
 HOUR_S = 3600.0
 
 
-class StagedCounter(LocalCounter):
+class StagedCounter(LocalTransport):
     """The counter of a Peik that a stage has opened."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: Runtime) -> None:
         super().__init__({})
         self._staged = office
 

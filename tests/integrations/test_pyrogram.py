@@ -21,7 +21,7 @@ from pyrogram.file_id import FileId, FileType
 from peik import Peik
 from peik.errors import BadInput, StartError, Unavailable
 from peik.inbox.delivery import Absent
-from peik.integrations.mtproto import Notes, Watch
+from peik.integrations.mtproto import HandledWatch, Notes
 from peik.integrations.pyrogram import _SCHEMA, _Dispatching, note_handled, recover_missed_messages
 from peik.integrations.tl import translate
 from peik.testing import SimServer
@@ -41,7 +41,7 @@ class Bot:
         self.client = Client("courier", api_id=1, api_hash="x", bot_token=TOKEN, in_memory=True, workers=4)
         self.noted: list[tuple[int, int]] = []
         self.ends = 0
-        watch = Watch(Notes(self._note))
+        watch = HandledWatch(Notes(self._note))
         self.hooks = _Dispatching(self.client, watch, self._stopped)
         self._watch = watch
 

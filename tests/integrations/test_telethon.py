@@ -14,7 +14,7 @@ from telethon.sessions import MemorySession
 from telethon.tl import types
 
 from peik.errors import BadInput, StartError
-from peik.integrations.mtproto import Notes, Watch
+from peik.integrations.mtproto import HandledWatch, Notes
 from peik.integrations.telethon import _SCHEMA, _attach, recover_missed_messages
 from peik.integrations.tl import translate
 from peik.testing import SimServer
@@ -31,7 +31,7 @@ class Bot:
         self.client = TelegramClient(MemorySession(), 1, "x")
         self.noted: list[tuple[int, int]] = []
         self.ends = 0
-        self._watch = Watch(Notes(self._note))
+        self._watch = HandledWatch(Notes(self._note))
         self.hooks = _attach(self.client, self._watch, self._stopped)
 
     async def _note(self, messages: Sequence[tuple[int, int]]) -> None:
@@ -293,7 +293,7 @@ def test_a_telethon_that_is_built_differently_is_refused_with_its_version() -> N
         _dispatch_update = None
 
     with pytest.raises(StartError, match=f"{telethon.__version__}.*_catch_up"):
-        _attach(Stranger(), Watch(Notes(lambda _: asyncio.sleep(0))), lambda: asyncio.sleep(0))
+        _attach(Stranger(), HandledWatch(Notes(lambda _: asyncio.sleep(0))), lambda: asyncio.sleep(0))
 
 
 # ---- the whole story ----

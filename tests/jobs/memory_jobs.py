@@ -11,19 +11,19 @@ from peik.clock import Clock
 from peik.core.letter import State
 from peik.errors import InDoubt, StoreUnavailable
 from peik.jobs import store as rules
-from peik.jobs.model import End, Job, JobDraft, Ran
+from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
     JobFilter,
     JobRetention,
+    JobsStanding,
     JobTally,
     KindTerms,
     Queued,
     Quota,
     RunNews,
-    Settled,
-    Standing,
+    SettledRun,
 )
 
 Line = tuple[str, int, str]  # kind, rank, user
@@ -34,7 +34,7 @@ class Place:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, JobRecord] = {}
         self.ids: dict[State, dict[int, None]] = {state: {} for state in State}
         self.lines: defaultdict[Line, list[int]] = defaultdict(list)
         self.tickets: dict[Line, int] = {}
@@ -49,13 +49,13 @@ class Place:
     def node(self, name: str) -> "MemoryJobs":
         return MemoryJobs(self, name)
 
-    def of(self, state: State) -> list[Job]:
+    def of(self, state: State) -> list[JobRecord]:
         return [self.jobs[job_id] for job_id in self.ids[state]]
 
-    def active(self, kind: str) -> list[Job]:
+    def active(self, kind: str) -> list[JobRecord]:
         return [job for job in self.of(State.ACTIVE) if job.kind == kind]
 
-    def keep(self, job: Job) -> None:
+    def keep(self, job: JobRecord) -> None:
         self.drop(job.id)
         self.jobs[job.id] = job
         self.ids[job.state][job.id] = None
@@ -87,20 +87,20 @@ class MemoryJobs:
 
     # ---- lines ----
 
-    def _join(self, job: Job) -> None:
+    def _join(self, job: JobRecord) -> None:
         place, line = self._place, (job.kind, job.rank, job.user)
         if line not in place.tickets:
             place.drawn += 1
             place.tickets[line] = place.drawn
         place.lines[line].append(job.id)
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: JobRecord) -> None:
         line = (job.kind, job.rank, job.user)
         self._place.lines[line].remove(job.id)
         if not self._place.lines[line]:
             del self._place.lines[line], self._place.tickets[line]
 
-    def _keep(self, job: Job) -> None:
+    def _keep(self, job: JobRecord) -> None:
         self._place.keep(job)
 
     def _join_due(self, kind: str, at_ms: int) -> None:
@@ -147,7 +147,7 @@ class MemoryJobs:
         told = msgspec.structs.asdict(draft)
         for name in ("run_at_ms", "digest"):
             del told[name]
-        job = Job(id=job_id, state=state, due_at_ms=due_at_ms, created_at_ms=at_ms, **told)
+        job = JobRecord(id=job_id, state=state, due_at_ms=due_at_ms, created_at_ms=at_ms, **told)
         self._keep(job)
         if state is State.WAITING:
             self._join(job)
@@ -157,13 +157,13 @@ class MemoryJobs:
 
     # ---- runs ----
 
-    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[Job]:
+    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[JobRecord]:
         await self._reach()
         self._join_due(kind, at_ms)
         running: dict[str, int] = defaultdict(int)
         for job in self._place.active(kind):
             running[job.user] += 1
-        taken: list[Job] = []
+        taken: list[JobRecord] = []
         while len(taken) < limit and sum(running.values()) < terms.concurrency:
             lines = [one for one in self._place.tickets if one[0] == kind and running[one[2]] < terms.per_user]
             if not lines:
@@ -213,13 +213,13 @@ class MemoryJobs:
             self._keep(msgspec.structs.replace(job, notice_state=notice_state))
         return job is not None
 
-    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[Settled | None]:
+    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[SettledRun | None]:
         await self._reach()
         answers = [self._settled(ran, at_ms) for ran in runs]
         self._answer()
         return answers
 
-    def _settled(self, ran: Ran, at_ms: int) -> Settled | None:
+    def _settled(self, ran: Ran, at_ms: int) -> SettledRun | None:
         job = self._place.jobs.get(ran.job_id)
         if job is None or job.state is not State.ACTIVE or job.run != ran.run:
             return None
@@ -227,7 +227,7 @@ class MemoryJobs:
         self._keep(settled.job)
         if settled.job.state is State.WAITING:
             self._join(settled.job)
-        if ran.end is End.DONE:
+        if ran.end is JobEnd.DONE:
             mean = self._place.means.get(job.kind)
             self._place.means[job.kind] = rules.new_mean_ms(mean, rules.run_ms(job, at_ms=at_ms))
         day = (job.kind, job.user, rules.day_of(at_ms))
@@ -235,7 +235,7 @@ class MemoryJobs:
         self._place.days[day] = (jobs, size + ran.bytes_used)
         return settled
 
-    async def reap(self, *, at_ms: int, limit: int) -> list[Settled]:
+    async def reap(self, *, at_ms: int, limit: int) -> list[SettledRun]:
         await self._reach()
         now = self._place.clock.wall_ms()
         dead = [job for job in self._place.of(State.ACTIVE) if (job.ends_at_ms or 0) <= now][:limit]
@@ -244,11 +244,11 @@ class MemoryJobs:
 
     # ---- people ----
 
-    async def job(self, job_id: int) -> Job | None:
+    async def job(self, job_id: int) -> JobRecord | None:
         await self._reach()
         return self._place.jobs.get(job_id)
 
-    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
+    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
         await self._reach()
         found = [
             job
@@ -261,7 +261,7 @@ class MemoryJobs:
         ]
         return found[:limit]
 
-    async def standing(self, job_id: int) -> Standing | None:
+    async def standing(self, job_id: int) -> JobsStanding | None:
         await self._reach()
         place, job = self._place, self._place.jobs.get(job_id)
         if job is None or job.state is not State.WAITING:
@@ -274,13 +274,13 @@ class MemoryJobs:
             earlier=[len(ids) for one, ids in others.items() if place.tickets[one] < place.tickets[mine]],
             later=[len(ids) for one, ids in others.items() if place.tickets[one] > place.tickets[mine]],
         )
-        return Standing(
+        return JobsStanding(
             ahead=min(ahead, STANDING_COUNTED_MAX),
             running=len(place.active(job.kind)),
             mean_run_ms=place.means.get(job.kind),
         )
 
-    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> Job:
+    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> JobRecord:
         await self._reach()
         old = self._place.jobs.get(job_id)
         job = rules.cancelled(old, job_id, reason=reason, at_ms=at_ms)
@@ -289,7 +289,7 @@ class MemoryJobs:
         self._keep(job)
         return job
 
-    async def retry(self, job_id: int, *, at_ms: int) -> Job:
+    async def retry(self, job_id: int, *, at_ms: int) -> JobRecord:
         await self._reach()
         job = rules.retried(self._place.jobs.get(job_id), job_id)
         self._keep(job)
@@ -306,7 +306,7 @@ class MemoryJobs:
         await self._reach()
         return self._place.days.get((kind, user, rules.day_of(at_ms)), (0, 0))
 
-    async def active(self, node: str | None = None) -> list[Job]:
+    async def active(self, node: str | None = None) -> list[JobRecord]:
         await self._reach()
         return [job for job in self._place.of(State.ACTIVE) if node in (None, job.node)]
 

@@ -16,12 +16,12 @@ from peik.core.letter import State
 from peik.errors import Conflict
 from peik.jobs.events import JobRan, JobsQueued
 from peik.jobs.hosts import Hosts
-from peik.jobs.model import Job as Record
+from peik.jobs.model import JobRecord as Record
 from peik.jobs.outcome import NoRoom
 from peik.jobs.processes import run_in_process
-from peik.jobs.run import Tools
-from peik.jobs.service import JobRequest, JobsDesk
-from peik.jobs.store import JobStore, Kind, Kinds, KindTerms
+from peik.jobs.run import RunTools
+from peik.jobs.service import JobRequest, JobService
+from peik.jobs.store import JobKind, JobKinds, JobStore, KindTerms
 from peik.jobs.workers import Workers
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
@@ -113,7 +113,7 @@ class Node:
         self.events.listen(lambda events: stage.pass_on(self, events))
         self.jobs = stage.store_of(name)
         self.hosts = Hosts(clock=stage.clock, events=self.events, chance=random.Random(7))
-        self.tools = Tools(
+        self.tools = RunTools(
             folders=stage.folders,
             chat=stage.chats,
             hosts=self.hosts,
@@ -124,7 +124,7 @@ class Node:
             folder_bytes=10 * MB,
         )
         self.workers = Workers(store=self.jobs, node=name, kinds=stage.kinds, tools=self.tools)
-        self.desk = JobsDesk(
+        self.desk = JobService(
             store=self.jobs,
             kinds=stage.kinds,
             teller=stage.heard,
@@ -158,7 +158,7 @@ class Stage:
         self.folders = Folders(folder)
         self.chats = Chats()
         self.heard = Heard()
-        self.kinds = Kinds()
+        self.kinds = JobKinds()
         self.nodes: dict[str, Node] = {}
         self.told: list[Event] = []
         self.store_of: Callable[[str], JobStore] = self.place.node
@@ -166,7 +166,9 @@ class Stage:
     def kind(
         self, name: str, work: Callable[..., Any], *, concurrency: int = 32, per_user: int = 2, **terms: Any
     ) -> None:
-        self.kinds.add(Kind(name=name, work=work, terms=KindTerms(concurrency=concurrency, per_user=per_user), **terms))
+        self.kinds.add(
+            JobKind(name=name, work=work, terms=KindTerms(concurrency=concurrency, per_user=per_user), **terms)
+        )
 
     def node(self, name: str = "one") -> Node:
         self.nodes[name] = Node(self, name)

@@ -12,10 +12,10 @@ from peik.app.lifetime import running
 from peik.core import events
 from peik.core.letter import State
 from peik.inbox.texts import load_texts
-from peik.jobs.model import Job as Record
+from peik.jobs.model import JobRecord as Record
 from peik.jobs.service import JobRequest
-from peik.jobs.status_message import Telling
-from peik.jobs.store import Kind, Kinds, KindTerms
+from peik.jobs.status_message import StatusMessages
+from peik.jobs.store import JobKind, JobKinds, KindTerms
 from peik.jobs.wiring import JobLetters
 from peik.outbox.store import LetterFilter, LetterView
 from peik.storage.executor import InlineExecutor
@@ -33,13 +33,13 @@ class JobStage(Stage):
 
     def __init__(self, clock: VirtualClock, folder: Path, telegram: Telegram, settings: dict[str, str]) -> None:
         super().__init__(clock, folder, telegram, settings)
-        self.kinds = Kinds()
+        self.kinds = JobKinds()
 
     def kind(
         self, name: str, work: Callable[..., Any], *, concurrency: int = 4, per_user: int = 9, **terms: Any
     ) -> None:
         terms_of_kind = KindTerms(concurrency=concurrency, per_user=per_user)
-        self.kinds.add(Kind(name=name, work=work, terms=terms_of_kind, **terms))
+        self.kinds.add(JobKind(name=name, work=work, terms=terms_of_kind, **terms))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -102,9 +102,9 @@ class JobStage(Stage):
         return JobLetters(self.peik.desk, self.peik.spool, size_bytes_max=10_000_000)
 
     @asynccontextmanager
-    async def teller(self, letters: Any = None, **terms: Any) -> AsyncIterator[Telling]:
+    async def teller(self, letters: Any = None, **terms: Any) -> AsyncIterator[StatusMessages]:
         """One more life that tells, on the same store; what it does in the end is nothing."""
-        telling = Telling(
+        telling = StatusMessages(
             store=self.peik.store.jobs,
             letters=letters or self.desk_letters(),
             kinds=self.kinds,

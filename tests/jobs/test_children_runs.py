@@ -12,11 +12,11 @@ from peik.clock import SystemClock
 from peik.core.events import Event, Events
 from peik.core.letter import State
 from peik.jobs.folders import Folders
-from peik.jobs.model import End, Job, Ran
+from peik.jobs.model import JobEnd, JobRecord, Ran
 from peik.jobs.outcome import Stop
 from peik.jobs.processes import run_in_process
-from peik.jobs.run import Run, Tools
-from peik.jobs.store import Kind, KindTerms, Where
+from peik.jobs.run import Run, RunTools
+from peik.jobs.store import JobKind, KindTerms, Where
 from tests.jobs import process_work as works
 from tests.jobs.test_children import loop, run_loop, witness
 from tests.jobs.witness import Witness
@@ -31,20 +31,20 @@ class Chat:
         self.texts: list[str] = []
         self.has_some = asyncio.Event()
 
-    async def send(self, job: Job, method: str, params: Any, *, files: Any, idempotency_key: str) -> int:
+    async def send(self, job: JobRecord, method: str, params: Any, *, files: Any, idempotency_key: str) -> int:
         self.texts.append(params["text"])
         self.has_some.set()
         return len(self.texts)
 
 
 class Teller:
-    def queued(self, job: Job) -> None: ...
+    def queued(self, job: JobRecord) -> None: ...
 
-    def began(self, job: Job) -> None: ...
+    def began(self, job: JobRecord) -> None: ...
 
-    def progressed(self, job: Job, progress: float | None, text: str | None) -> None: ...
+    def progressed(self, job: JobRecord, progress: float | None, text: str | None) -> None: ...
 
-    def ended(self, job: Job) -> None: ...
+    def ended(self, job: JobRecord) -> None: ...
 
 
 async def play(
@@ -60,7 +60,7 @@ async def play(
     events, clock, chat = Events(), SystemClock(), Chat()
     events.listen(told.extend)
     folders = Folders(base, events=events, clock=clock, free_min=0)
-    tools = Tools(
+    tools = RunTools(
         folders=folders,
         chat=chat,
         hosts=None,  # type: ignore[arg-type]  nobody asks for one
@@ -70,7 +70,7 @@ async def play(
         events=events,
         folder_bytes=1000,
     )
-    record = Job(
+    record = JobRecord(
         id=5,
         kind="k",
         user="u",
@@ -82,7 +82,7 @@ async def play(
         created_at_ms=0,
         timeout_ms=timeout_ms,
     )
-    kind = Kind(name="k", work=work, where=Where.PROCESS, terms=KindTerms(concurrency=1, per_user=1))
+    kind = JobKind(name="k", work=work, where=Where.PROCESS, terms=KindTerms(concurrency=1, per_user=1))
     run = Run(record, kind, tools, ends_at=clock.mono() + 1000)
     await folders.open()
     playing = asyncio.create_task(run.play())
@@ -101,15 +101,20 @@ def left(base: Path) -> list[Path]:
 def test_a_run_that_is_done(tmp_path: Path) -> None:
     ran, chat, told = run_loop(play(tmp_path / "base", works.echo))
     assert ran is not None
-    assert (ran.end, chat.texts, told) == (End.DONE, ["hello u"], [])
+    assert (ran.end, chat.texts, told) == (JobEnd.DONE, ["hello u"], [])
     assert left(tmp_path / "base") == []
 
 
 @pytest.mark.parametrize(
     ("why", "end"),
-    [(Stop.CANCELLED, End.CANCELLED), (Stop.HANDED_ON, End.PUT_OFF), (Stop.OVER, End.HOPELESS), (Stop.LOST, None)],
+    [
+        (Stop.CANCELLED, JobEnd.CANCELLED),
+        (Stop.HANDED_ON, JobEnd.PUT_OFF),
+        (Stop.OVER, JobEnd.HOPELESS),
+        (Stop.LOST, None),
+    ],
 )
-def test_a_run_that_is_stopped(tmp_path: Path, witness: Witness, why: Stop, end: End | None) -> None:
+def test_a_run_that_is_stopped(tmp_path: Path, witness: Witness, why: Stop, end: JobEnd | None) -> None:
     def stop(run: Run) -> None:
         witness.see(1)
         run.stop(why)
@@ -123,11 +128,11 @@ def test_a_run_that_is_stopped(tmp_path: Path, witness: Witness, why: Stop, end:
 def test_a_run_that_is_late(tmp_path: Path) -> None:
     ran, _, told = run_loop(play(tmp_path / "base", works.sleeps, timeout_ms=100))
     assert ran is not None
-    assert (ran.end, told, left(tmp_path / "base")) == (End.LATE, [], [])
+    assert (ran.end, told, left(tmp_path / "base")) == (JobEnd.LATE, [], [])
 
 
 def test_a_run_that_crashes_after_filling_its_folder(tmp_path: Path) -> None:
     ran, _, told = run_loop(play(tmp_path / "base", works.fills_and_crashes))
     assert ran is not None
-    assert (ran.end, ran.bytes_used, told, left(tmp_path / "base")) == (End.FAILED, 500, [], [])
+    assert (ran.end, ran.bytes_used, told, left(tmp_path / "base")) == (JobEnd.FAILED, 500, [], [])
     assert "SIGSEGV" in (ran.reason or "")

@@ -11,7 +11,7 @@ from peik.core.problem import Problem
 from peik.errors import Conflict, NotFound, StoreUnavailable
 from peik.jobs.events import JobsQueued
 from peik.jobs.job import Job
-from peik.jobs.service import CLEAN_S, JobRequest, Turn, Upkeep, Used
+from peik.jobs.service import CLEAN_S, JobRequest, JobsUpkeep, JobTurn, Used
 from peik.jobs.store import JobFilter, JobRetention, JobTally, Quota
 from tests.jobs.story import Crowd, Stage, play
 
@@ -141,7 +141,7 @@ def test_people_hear_when_their_turn_comes() -> None:
         ids = [await stage.queue(user=str(user)) for user in range(8)]
         await stage.until(ids[1], State.ACTIVE)
         assert await desk.place(ids[0]) is None
-        assert await desk.place(ids[2]) == Turn(position=1, eta_s=None), "nobody knows yet how long they take"
+        assert await desk.place(ids[2]) == JobTurn(position=1, eta_s=None), "nobody knows yet how long they take"
         await stage.until(ids[3], State.ACTIVE)
         turns = [await desk.place(job_id) for job_id in ids[4:]]
         assert [(turn.position, round(turn.eta_s or 0)) for turn in turns if turn] == [
@@ -152,7 +152,7 @@ def test_people_hear_when_their_turn_comes() -> None:
         ]
         assert await desk.place(999) is None
         elsewhere = await stage.queue("unknown")
-        assert await desk.place(elsewhere) == Turn(position=1, eta_s=None)
+        assert await desk.place(elsewhere) == JobTurn(position=1, eta_s=None)
 
     play(story)
 
@@ -234,7 +234,7 @@ def test_old_jobs_go() -> None:
         failed = await stage.queue("other")
         await stage.quiet()
         is_ours = False
-        upkeep = Upkeep(
+        upkeep = JobsUpkeep(
             store=node.jobs,
             retention=JobRetention(completed_ms=7 * DAY_MS, failed_ms=30 * DAY_MS),
             is_ours=lambda: is_ours,

@@ -17,7 +17,7 @@ from peik.jobs import disk
 from peik.jobs.disk import Space
 from peik.jobs.events import DiskBack, DiskShort, FolderLeft
 from peik.jobs.folders import RETRY_S_MAX, SWEEP_S, Folders
-from peik.jobs.model import Job
+from peik.jobs.model import JobRecord
 from peik.jobs.outcome import FolderOver, NoRoom
 from peik.testing.virtual import VirtualClock, run_virtual
 
@@ -29,8 +29,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def job(job_id: int, run: int = 1) -> Job:
-    return Job(
+def job(job_id: int, run: int = 1) -> JobRecord:
+    return JobRecord(
         id=job_id, kind="k", user="u", params="{}", rank=2, state=State.ACTIVE, attempts=3, run=run, created_at_ms=0
     )
 

@@ -12,7 +12,7 @@ from peik.core.events import Surprise
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, StoreUnavailable
 from peik.jobs.job import JobChat
-from peik.jobs.model import End, Job, JobDraft, Ran, noted, read_told
+from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, noted, read_told
 from peik.jobs.store import KindTerms
 from tests.engine.story import BOT
 from tests.jobs.telling_story import ANN, JobStage, play
@@ -27,25 +27,25 @@ class Hand:
         self.stage = stage
         self.store = stage.peik.store.jobs
 
-    async def begin(self) -> Job:
+    async def begin(self) -> JobRecord:
         at_ms = self.stage.clock.wall_ms()
         (job,) = await self.store.take("by hand", TERMS, limit=1, lease_ms=600_000, at_ms=at_ms)
         return job
 
-    async def end(self, job: Job, end: End = End.DONE, *, due_in_s: float = 0.0) -> Job:
+    async def end(self, job: JobRecord, end: JobEnd = JobEnd.DONE, *, due_in_s: float = 0.0) -> JobRecord:
         at_ms = self.stage.clock.wall_ms()
         ran = Ran(job_id=job.id, run=job.run, end=end, due_at_ms=at_ms + int(due_in_s * 1000))
         (settled,) = await self.store.settle([ran], at_ms=at_ms)
         assert settled is not None
         return settled.job
 
-    async def queue(self, **notice: Any) -> Job:
+    async def queue(self, **notice: Any) -> JobRecord:
         """Straight into the store, where nobody tells of it."""
         draft = JobDraft(kind="by hand", user="", notice=noted({"bot_id": BOT, "chat_id": ANN, **notice}))
         (queued,) = await self.store.queue([draft], quotas={}, at_ms=self.stage.clock.wall_ms())
         return await self.get(queued.job_id)
 
-    async def get(self, job_id: int) -> Job:
+    async def get(self, job_id: int) -> JobRecord:
         job = await self.store.job(job_id)
         assert job is not None
         return job
@@ -147,10 +147,12 @@ def test_a_life_that_ends_between_a_letter_and_its_note_repeats_nothing(letters:
 
 
 @pytest.mark.parametrize(
-    ("end", "sign"), [(End.DONE, "✅"), (End.HOPELESS, "❌"), (End.CANCELLED, "🚫")], ids=lambda one: str(one)[:9]
+    ("end", "sign"),
+    [(JobEnd.DONE, "✅"), (JobEnd.HOPELESS, "❌"), (JobEnd.CANCELLED, "🚫")],
+    ids=lambda one: str(one)[:9],
 )
 def test_however_a_job_ended_while_nobody_told_of_it_the_next_life_does_if_the_store_answers(
-    end: End, sign: str
+    end: JobEnd, sign: str
 ) -> None:
     async def story(stage: JobStage) -> None:
         async with stage.open():
@@ -160,7 +162,7 @@ def test_however_a_job_ended_while_nobody_told_of_it_the_next_life_does_if_the_s
             store = stage.peik.store.jobs
             jobs, failures = store.jobs, [StoreUnavailable(code="store_gone", detail="No way there.")] * 2
 
-            async def stumbling(*wanted: Any, **more: Any) -> list[Job]:
+            async def stumbling(*wanted: Any, **more: Any) -> list[JobRecord]:
                 if failures:
                     raise failures.pop()
                 return await jobs(*wanted, **more)
@@ -366,7 +368,7 @@ def test_progress_of_a_run_that_was_given_up_is_not_told() -> None:
             async with stage.teller() as telling:
                 first = await hand.begin()
                 telling.began(first)
-                await hand.end(first, End.LOST)
+                await hand.end(first, JobEnd.LOST)
                 second = await hand.begin()
                 telling.began(second)
                 telling.progressed(second, 0.5, None)

@@ -4,10 +4,10 @@ import msgspec
 
 from peik.core.letter import State
 from peik.jobs.messages import heard_error, said_error
-from peik.jobs.model import TRACES_MAX, End, Job, Ran, with_line
+from peik.jobs.model import TRACES_MAX, JobEnd, JobRecord, Ran, with_line
 from peik.jobs.outcome import JobHopeless, WorkFailed, raised
 
-JOB = Job(id=1, kind="download", user="u", rank=1, params="{}", state=State.ACTIVE, attempts=3, created_at_ms=0)
+JOB = JobRecord(id=1, kind="download", user="u", rank=1, params="{}", state=State.ACTIVE, attempts=3, created_at_ms=0)
 
 
 def caught(words: str = "no film") -> Exception:
@@ -19,7 +19,7 @@ def caught(words: str = "no film") -> Exception:
 
 def test_an_error_of_the_work_comes_with_its_place_and_without_tokens() -> None:
     ran = raised(JOB, caught("https://x/bot7000001:AAEhBOweik9ai2o01ePlvqvVsTPSkqlQ/getMe"), at_ms=0)
-    assert ran.end is End.FAILED
+    assert ran.end is JobEnd.FAILED
     assert ran.trace is not None
     assert "in caught" in ran.trace
     assert "LookupError" in ran.trace
@@ -44,7 +44,7 @@ def test_what_a_job_says_on_purpose_has_none() -> None:
 def test_the_last_ones_are_kept() -> None:
     history = "[]"
     for run in range(6):
-        ran = Ran(job_id=1, run=run, end=End.FAILED, reason="r", trace=None if run == 4 else f"trace {run}")
+        ran = Ran(job_id=1, run=run, end=JobEnd.FAILED, reason="r", trace=None if run == 4 else f"trace {run}")
         history = with_line(history, ran, node=None, at_ms=run)
     kept = [line.get("trace") for line in msgspec.json.decode(history)]
     assert kept == [None, None, "trace 2", "trace 3", None, "trace 5"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peik import AccountSession, Peik
-from peik.client.local import LocalCounter
+from peik.client.local import LocalTransport
 from peik.clock import SystemClock
 from peik.testing.accounts import Accounts, Person
 from tests.doors.accounts import KEY, NOWHERE, house, until
@@ -47,7 +47,7 @@ def opened(folder: Path, telegram: Accounts, **settings: str) -> Peik:
         "grace": "1s",
         **settings,
     }
-    return Peik(LocalCounter(told, make_clients=lambda config, clock: telegram.clients))
+    return Peik(LocalTransport(told, make_clients=lambda config, clock: telegram.clients))
 
 
 async def signed_in(

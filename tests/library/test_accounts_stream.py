@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.accounts import stream
-from peik.client.wire import Frame, StreamedAnswer, frames, id_of, places_of
+from peik.client.wire import StreamedAnswer, StreamFrame, frames, id_of, places_of
 from peik.errors import Unavailable
-from peik.telegram.http import Garbled
+from peik.telegram.http import GarbledAnswer
 from peik.web import responses
 
 NAMES = st.one_of(st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True), st.text('aß:é /{}"', min_size=1, max_size=9))
 PLACES = st.dictionaries(NAMES, st.integers(0, 10**15), max_size=6)
 
 
-def read(chunks: Iterable[bytes]) -> list[Frame]:
+def read(chunks: Iterable[bytes]) -> list[StreamFrame]:
     async def poured() -> AsyncGenerator[bytes, None]:
         for chunk in chunks:
             yield chunk
 
-    async def main() -> list[Frame]:
+    async def main() -> list[StreamFrame]:
         return [one async for one in frames(poured())]
 
     return asyncio.run(main())
@@ -43,10 +43,10 @@ def test_frames_are_the_same_however_the_bytes_are_cut() -> None:
     )
     whole = read([written])
     assert whole == [
-        Frame(event="", data="", id="s1:4", number=0),
-        Frame(event="message", data='{"text":"a: b\\n"}', id="s1:5", number=0),
-        Frame(event="", data="", id="s1:9", number=0),
-        Frame(event="event", data='{"ß":1}', id=None, number=7),
+        StreamFrame(event="", data="", id="s1:4", number=0),
+        StreamFrame(event="message", data='{"text":"a: b\\n"}', id="s1:5", number=0),
+        StreamFrame(event="", data="", id="s1:9", number=0),
+        StreamFrame(event="event", data='{"ß":1}', id=None, number=7),
     ]
     chance = random.Random(3)
     for _ in range(50):
@@ -95,7 +95,7 @@ def test_an_answer_that_goes_on_is_read_as_it_comes() -> None:
     assert (refused.status, refused.is_over) == (409, False)
     refused.feed(b"}  ")
     assert (refused.is_over, refused.refusal) == (True, b"{}  ")
-    with pytest.raises(Garbled):
+    with pytest.raises(GarbledAnswer):
         StreamedAnswer().feed(b"SSH-2.0\r\n\r\n")
-    with pytest.raises(Garbled):
+    with pytest.raises(GarbledAnswer):
         StreamedAnswer().feed(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000)

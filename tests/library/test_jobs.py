@@ -9,7 +9,7 @@ import pytest
 
 from peik import BadInput, Conflict, NotFound, Peik, Problem, State
 from peik.client import jobs
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.testing import SimServer
 from tests.library.job_ways import Doer, both, play
 from tests.patience import PATIENCE_S
@@ -26,7 +26,7 @@ def test_a_job_is_done_and_all_of_it_can_be_seen(way: str, tmp_path: Path) -> No
         assert done.result == {"sum": 6, "user": "17", "metadata": {"order": 5}}
         assert (done.params, done.metadata, done.priority) == ({"numbers": [1, 2, 3]}, {"order": 5}, 1)
         assert (done.attempts, done.attempts_made, done.position, done.notice) == (3, 1, None, None)
-        assert [(run.end, run.run) for run in done.history] == [(End.DONE, 1)]
+        assert [(run.end, run.run) for run in done.history] == [(JobEnd.DONE, 1)]
         assert done.bytes_used >= 100
         assert isinstance(done.created_at, datetime.datetime)
         assert done.started_at is not None
@@ -79,7 +79,7 @@ def test_people_hear_of_it_in_their_chat_and_a_run_that_comes_again_says_nothing
         queued = await peik.queue_job("flaky", user=5, chat_id=5, language="en", label="Words", word="hello")
         done = await peik.wait_job(queued)
         assert (done.result, done.attempts_made) == (2, 2)
-        assert [run.end for run in done.history] == [End.FAILED, End.DONE]
+        assert [run.end for run in done.history] == [JobEnd.FAILED, JobEnd.DONE]
         assert done.history[0].reason == "ValueError: not yet"
         assert done.notice is not None
         assert (done.notice.chat_id, done.notice.bot_id, done.notice.label) == (5, None, "Words")

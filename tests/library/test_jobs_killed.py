@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from peik import Peik, QueuedJob
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from tests.jobs.leased import DIES_S, LIVES_S
 from tests.patience import PATIENCE_S
 from tests.processes.programs import Program
@@ -49,7 +49,7 @@ def test_another_does_the_jobs_of_a_program_that_is_killed(kind: str, tmp_path: 
             try:
                 done = [await peik.wait_job(job, timeout=PATIENCE_S) for job in jobs]
                 assert [job.result for job in done] == ["by the other"] * 2, "".join(second.output)
-                assert [[run.end for run in job.history] for job in done] == [[End.LOST, End.DONE]] * 2
+                assert [[run.end for run in job.history] for job in done] == [[JobEnd.LOST, JobEnd.DONE]] * 2
                 assert [job.attempts_made for job in done] == [2, 2]
             finally:
                 assert await second.terminate() == 0, "".join(second.output)

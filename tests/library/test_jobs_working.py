@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from peik import BadInput, BlockingJob, HostDown, Job, JobHopeless, JobLater, Peik, StartError
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from tests.library.counters import telegram
 from tests.library.job_ways import doing, spell
 from tests.patience import PATIENCE_S
@@ -181,9 +181,9 @@ def test_a_function_says_what_becomes_of_its_job(tmp_path: Path) -> None:
                 assert (hopeless.state, hopeless.failed_reason) == ("failed", "There is no such video.")
                 later = await peik.wait_job(await peik.queue_job("work", end="later"))
                 assert (later.result, later.attempts_made) == ("well", 1)
-                assert [run.end for run in later.history] == [End.PUT_OFF, End.DONE]
+                assert [run.end for run in later.history] == [JobEnd.PUT_OFF, JobEnd.DONE]
                 slow = await peik.wait_job(await peik.queue_job("work", end="slow", timeout=0.05))
-                assert [run.end for run in slow.history] == [End.LATE, End.LATE]
+                assert [run.end for run in slow.history] == [JobEnd.LATE, JobEnd.LATE]
                 await peik.wait_job(await peik.queue_job("work", end="down", user=0))
                 queued = await peik.queue_job("work", end="down", user=1)  # the host has failed often enough by then
                 await until(lambda: peik.hosts(), lambda hosts: [one.state for one in hosts] == ["open"])
@@ -217,7 +217,7 @@ def test_what_runs_when_a_program_ends_is_done_by_the_next(tmp_path: Path) -> No
             async with peik:
                 done = await peik.wait_job(queued)
                 assert (done.result, done.attempts_made) == ("done", 1)
-                assert [run.end for run in done.history] == [End.PUT_OFF, End.DONE]
+                assert [run.end for run in done.history] == [JobEnd.PUT_OFF, JobEnd.DONE]
         assert left(tmp_path) == []
 
     asyncio.run(story())

@@ -5,12 +5,12 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from peik.load.count import Counts, Known, Updates, counted
-from peik.load.drive import Asked, Fate
+from peik.load.count import KnownLetters, LoadCounts, Updates, counted
+from peik.load.drive import LoadFate, LoadRequest
 from peik.load.plan import (
     Latencies,
-    Way,
-    Work,
+    LoadWay,
+    LoadWork,
     letters_plan,
     parse_rate,
     percentile,
@@ -66,14 +66,14 @@ def test_over_time_each_stretch_has_its_own_percentile() -> None:
 
 
 def test_a_plan_has_exactly_so_many_letters_in_order_of_time() -> None:
-    work = Work(letters_per_s=50, updates_per_s=20, for_s=60, bots=3, chats=10)
+    work = LoadWork(letters_per_s=50, updates_per_s=20, for_s=60, bots=3, chats=10)
     planned = letters_plan(work, random.Random(1))
     assert sum(one.count for one in planned) == 3000
     assert [one.first for one in planned] == [sum(one.count for one in planned[:n]) for n in range(len(planned))]
     moments = [one.due_s for one in planned]
     assert moments == sorted(moments)
     assert moments[-1] < 60
-    assert {one.way for one in planned} == set(Way)
+    assert {one.way for one in planned} == set(LoadWay)
     assert {one.bot for one in planned} == {0, 1, 2}
     written = updates_plan(work, random.Random(1))
     assert [one.number for one in written] == list(range(1200))
@@ -98,36 +98,38 @@ def test_what_is_no_rate_is_refused_with_a_hint(text: str) -> None:
         parse_rate(text)
 
 
-def asked(**fates: Fate) -> dict[str, Asked]:
-    return {mark: Asked(due_s=0.0, fate=fate) for mark, fate in fates.items()}
+def asked(**fates: LoadFate) -> dict[str, LoadRequest]:
+    return {mark: LoadRequest(due_s=0.0, fate=fate) for mark, fate in fates.items()}
 
 
-def count(arrived: dict[str, int], known: dict[str, Known | None], **fates: Fate) -> Counts:
+def count(arrived: dict[str, int], known: dict[str, KnownLetters | None], **fates: LoadFate) -> LoadCounts:
     return counted(asked(**fates), arrived, known, NONE)
 
 
 def test_a_letter_that_was_accepted_and_is_nowhere_is_lost() -> None:
-    found = count({"a": 1}, {"b": None}, a=Fate.ACCEPTED, b=Fate.ACCEPTED, c=Fate.REFUSED, d=Fate.UNKNOWN)
+    found = count(
+        {"a": 1}, {"b": None}, a=LoadFate.ACCEPTED, b=LoadFate.ACCEPTED, c=LoadFate.REFUSED, d=LoadFate.UNKNOWN
+    )
     assert (found.accepted, found.delivered, found.lost, found.refused, found.unknown) == (2, 1, 1, 1, 1)
     assert found.broken() == ["1 letters were lost", "2 letters were not accepted"]
 
 
 def test_a_letter_that_peik_calls_completed_and_telegram_never_saw_is_lost() -> None:
-    found = count({}, {"a": Known(state="completed", uncertain_tries=0)}, a=Fate.ACCEPTED)
+    found = count({}, {"a": KnownLetters(state="completed", uncertain_tries=0)}, a=LoadFate.ACCEPTED)
     assert found.lost == 1
 
 
 @pytest.mark.parametrize(("state", "name"), [("waiting", "waiting"), ("delayed", "waiting"), ("failed", "failed")])
 def test_a_letter_that_waits_or_failed_is_not_lost_and_not_good(state: str, name: str) -> None:
-    found = count({}, {"a": Known(state=state, uncertain_tries=0)}, a=Fate.ACCEPTED)
+    found = count({}, {"a": KnownLetters(state=state, uncertain_tries=0)}, a=LoadFate.ACCEPTED)
     assert found.lost == 0
     assert getattr(found, name) == 1
     assert found.broken()
 
 
 def test_repeats_are_good_only_as_far_as_uncertain_tries_explain_them() -> None:
-    both = {"a": Fate.ACCEPTED, "b": Fate.ACCEPTED}
-    explained = Known(state="completed", uncertain_tries=2)
+    both = {"a": LoadFate.ACCEPTED, "b": LoadFate.ACCEPTED}
+    explained = KnownLetters(state="completed", uncertain_tries=2)
     found = count({"a": 3, "b": 1}, {"a": explained}, **both)
     assert (found.doubled, found.uncertain_tries, found.doubled_by_habit, found.broken()) == (2, 2, 0, [])
     found = count({"a": 4, "b": 2}, {"a": explained, "b": None}, **both)

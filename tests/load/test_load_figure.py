@@ -8,7 +8,7 @@ from peik.monitoring.capacity import (
     SUFFIX,
     Keeping,
     LoadFigure,
-    Measured,
+    MeasuredCapacity,
     findings,
     most,
     read_load_figure,
@@ -25,8 +25,10 @@ def figure(letters_per_s: float, store: str = "sqlite") -> LoadFigure:
     return LoadFigure(letters_per_s=letters_per_s, store=store, measured_at="2026-11-16T10:00:00+00:00")
 
 
-def measured(load: LoadFigure | None, *, commits_per_s: float = 1000.0) -> Measured:
-    return Measured(commits_per_s=commits_per_s, letters_per_s=None, memory_bytes=2**36, room_bytes=2**42, load=load)
+def measured(load: LoadFigure | None, *, commits_per_s: float = 1000.0) -> MeasuredCapacity:
+    return MeasuredCapacity(
+        commits_per_s=commits_per_s, letters_per_s=None, memory_bytes=2**36, room_bytes=2**42, load=load
+    )
 
 
 @pytest.mark.parametrize(("letters_per_s", "grade"), [(330, Grade.GREEN), (20, Grade.YELLOW), (10, Grade.RED)])

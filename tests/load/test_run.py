@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from peik.app.commands import app
 from peik.errors import BadInput, Unavailable
-from peik.load.drive import REST_WORKERS, Drive, Fate
-from peik.load.place import Declined, bot_of, own_place, running_place, sizes_of
-from peik.load.plan import Work
+from peik.load.drive import REST_WORKERS, Drive, LoadFate
+from peik.load.place import LoadDeclined, bot_of, own_place, running_place, sizes_of
+from peik.load.plan import LoadWork
 from peik.load.real import run_real
 from peik.load.report import Result, html
 from peik.load.run import drained, run
@@ -24,7 +24,7 @@ from tests.cli.shell import Shell
 from tests.processes.programs import BOT, KEY, TOKEN, Server, Sim, served, simulated
 
 T = TypeVar("T")
-LITTLE = Work(letters_per_s=40, updates_per_s=10, for_s=1.5, bots=2, chats=50)
+LITTLE = LoadWork(letters_per_s=40, updates_per_s=10, for_s=1.5, bots=2, chats=50)
 
 
 class Scene:
@@ -43,7 +43,7 @@ class Scene:
     def close(self) -> None:
         self._runner.close()
 
-    async def load(self, work: Work = LITTLE) -> Result:
+    async def load(self, work: LoadWork = LITTLE) -> Result:
         async with running_place(self.server.url, key=KEY, sim=self.control, bots=work.bots) as place:
             return await run(place, work, seed=1, grow=lambda done: None)
 
@@ -83,7 +83,7 @@ def test_a_server_that_stands_still_is_slow_for_all_who_were_due_meanwhile(scene
     """A loop that waits for answers would have asked once per worker, and seen no more than so many slow ones."""
 
     async def go() -> Drive:
-        work = Work(letters_per_s=300, updates_per_s=0, for_s=3, bots=1, chats=500)
+        work = LoadWork(letters_per_s=300, updates_per_s=0, for_s=3, bots=1, chats=500)
         async with running_place(scene.server.url, key=KEY, sim=scene.control, bots=1) as place:
             drive = Drive(place, work, seed=1, mark="still")
             running = asyncio.create_task(drive.run())
@@ -99,7 +99,7 @@ def test_a_server_that_stands_still_is_slow_for_all_who_were_due_meanwhile(scene
     drive = scene.do(go())
     slow = sum(took_s > 0.8 for _, took_s in drive.accepting)
     assert slow > REST_WORKERS * 1.5
-    assert {one.fate for one in drive.asked.values()} == {Fate.ACCEPTED}
+    assert {one.fate for one in drive.asked.values()} == {LoadFate.ACCEPTED}
 
 
 def test_what_arrived_twice_after_a_lost_answer_is_counted_and_explained(scene: Scene) -> None:
@@ -114,7 +114,7 @@ def test_what_arrived_twice_after_a_lost_answer_is_counted_and_explained(scene: 
 def test_letters_that_telegram_refuses_make_it_not_good(scene: Scene) -> None:
     words = "Bad Request: message text is empty"
     scene.do(scene.sim.post("faults", kind="error", status=400, words=words, method="sendMessage", count=1))
-    found = scene.do(scene.load(Work(letters_per_s=20, updates_per_s=0, for_s=1, bots=1, chats=5)))
+    found = scene.do(scene.load(LoadWork(letters_per_s=20, updates_per_s=0, for_s=1, bots=1, chats=5)))
     assert found.counts.delivered + found.counts.failed + found.counts.refused == 20
     assert found.broken
     assert not found.is_good
@@ -156,7 +156,7 @@ def test_nobody_there_and_a_wrong_key_are_told(scene: Scene) -> None:
 
     with pytest.raises(Unavailable, match="Peik does not answer"):
         scene.do(go("http://127.0.0.1:1", KEY))
-    with pytest.raises(Declined, match="Peik answered 401: This key is not known"):
+    with pytest.raises(LoadDeclined, match="Peik answered 401: This key is not known"):
         scene.do(go(scene.server.url, "wrong"))
 
 
@@ -221,6 +221,6 @@ def test_sizes_are_by_what_they_are_for(tmp_path: Path) -> None:
 
 
 def test_words_in_a_report_cannot_become_markup(scene: Scene) -> None:
-    found = scene.do(scene.load(Work(letters_per_s=5, updates_per_s=0, for_s=1, bots=1, chats=1)))
+    found = scene.do(scene.load(LoadWork(letters_per_s=5, updates_per_s=0, for_s=1, bots=1, chats=1)))
     assert "<b>&" not in html(found, made_at="<b>&")
     assert "&lt;b&gt;&amp;" in html(found, made_at="<b>&")

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from peik.notifications.links import NewCode
-from peik.notifications.model import Link, NotifyRequest
-from peik.notifications.service import Terms
+from peik.notifications.model import NotifyRequest, UserLink
+from peik.notifications.service import NotificationTerms
 from peik.notifications.wiring import Notifying, notifications_of
 from tests.engine.story import TOKEN, Stage
 
@@ -49,7 +49,7 @@ class House:
         await self.until(lambda: len(self.got(chat)) > before)
         return code
 
-    async def link(self, user_id: str) -> Link | None:
+    async def link(self, user_id: str) -> UserLink | None:
         user = await self.links.user(user_id)
         return None if user is None else user.link
 
@@ -60,7 +60,7 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def notifying(stage: Stage, terms: Terms | None = None) -> AsyncIterator[House]:
+async def notifying(stage: Stage, terms: NotificationTerms | None = None) -> AsyncIterator[House]:
     """On a stage that is open. It ends as a process that is killed: whatever was not filed is lost."""
     office = stage.peik
     for name in ("census", "releasing"):  # those of the office have other terms
@@ -68,7 +68,7 @@ async def notifying(stage: Stage, terms: Terms | None = None) -> AsyncIterator[H
         if own is not None:
             own.stop()
     made = notifications_of(
-        terms or Terms(),
+        terms or NotificationTerms(),
         clock=office.clock,
         settled=office.settled,
         events=office.events,

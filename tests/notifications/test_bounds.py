@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from peik.notifications.model import NOTICES, NotifyRequest, Said, filed
+from peik.notifications.model import NOTICES, NotifyRequest, RenderedText, filed
 from peik.notifications.queue import FEW
 from tests.notifications.test_stores import Outbox, Parts
 from tests.store.places import SqlitePlace
@@ -58,7 +58,7 @@ def test_one_that_cannot_be_written_any_more_fails_alone(tmp_path: Path) -> None
         due_ms = place.clock.now_ms + 60_000
         (good,) = await parts.desk.notify([NotifyRequest(chat_id=1, type="t", message="m", send_at_ms=due_ms)])
         (other,) = await parts.desk.notify([NotifyRequest(chat_id=2, type="t", message="m", send_at_ms=due_ms)])
-        broken = msgspec.structs.replace(other, said=Said(title="", message="m", template="{nobody_gave_it}"))
+        broken = msgspec.structs.replace(other, said=RenderedText(title="", message="m", template="{nobody_gave_it}"))
         await parts.papers.file([filed(NOTICES, broken.id, broken)])
         place.clock.pass_ms(60_000)
         await parts.releasing.release()

@@ -11,7 +11,7 @@ from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailabl
 from peik.notifications.answers import notification_view
 from peik.notifications.events import Notified
 from peik.notifications.model import NOTICES, PARCELS, WAITING, Attachment, NotifyRequest
-from peik.notifications.service import Terms
+from peik.notifications.service import NotificationTerms
 from tests.engine.story import BOT, Stage, play, play_closed
 from tests.notifications.outreach import AZIZ, LENA, POLLED, House, notifying
 from tests.notifications.test_links import Failing
@@ -19,7 +19,7 @@ from tests.notifications.test_links import Failing
 HOUR = 3600.0
 
 
-def tell(story: Any, terms: Terms | None = None, **settings: str) -> None:
+def tell(story: Any, terms: NotificationTerms | None = None, **settings: str) -> None:
     async def opened(stage: Stage) -> None:
         async with notifying(stage, terms) as house:
             await house.linked("lena", LENA)
@@ -159,7 +159,7 @@ def test_what_is_too_much_in_an_hour_waits_and_goes_as_one() -> None:
         for view in waiting:
             assert (await shown(house, view.notice.id))["state"] == "completed"
 
-    tell(story, Terms(rate_max=3))
+    tell(story, NotificationTerms(rate_max=3))
 
 
 def test_a_digest_gathers_one_type_in_its_window() -> None:
@@ -297,13 +297,13 @@ def test_deaths_at_any_moment_lose_and_double_nothing(seed: int) -> None:
         is_first = True
         while left or is_first:
             is_first = False
-            async with stage.open(), notifying(stage, Terms(rate_max=10)) as house:
+            async with stage.open(), notifying(stage, NotificationTerms(rate_max=10)) as house:
                 asking = asyncio.create_task(ask(house, left))
                 await asyncio.wait([asking], timeout=chance.random() * 20)
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
             await asyncio.sleep(chance.random() * 30)
-        async with stage.open(), notifying(stage, Terms(rate_max=10)) as house:
+        async with stage.open(), notifying(stage, NotificationTerms(rate_max=10)) as house:
             await house.until_true(lambda: _is_settled(house))
             await stage.quiet()
             words = " ".join(stage.texts(LENA)).replace("\n", " ").split()
@@ -339,4 +339,4 @@ def test_old_notifications_and_codes_are_cleared_away() -> None:
             assert await papers.count_papers(shelf) == 0, shelf
         assert await papers.count_papers("notices-of/u/lena") == 1
 
-    tell(story, Terms(keep_ms=86_400_000))
+    tell(story, NotificationTerms(keep_ms=86_400_000))

@@ -14,8 +14,8 @@ from peik.core.events import Events
 from peik.errors import BadInput, Forbidden, NotFound, StoreUnavailable
 from peik.notifications.links import Links, Redeeming
 from peik.notifications.model import NotifyRequest, Parcel
-from peik.notifications.queue import Handing, Packing, Releasing
-from peik.notifications.service import Checking, NotificationsDesk
+from peik.notifications.queue import NotificationDispatch, Packing, Releasing
+from peik.notifications.service import Checking, NotificationService
 from peik.notifications.templates import Templates, load_outreach
 from peik.notifications.upkeep import Cleaning
 from peik.outbox.store import LetterView
@@ -67,7 +67,11 @@ class Parts:
     def __init__(self, store: Any, clock: ManualClock, outbox: Outbox) -> None:
         self.papers = papers = store.papers
         events, self.bots = Events(), SomeBots()
-        templates, packing, handing = Templates(papers), Packing(papers, rate_max=5), Handing(papers, outbox)
+        templates, packing, handing = (
+            Templates(papers),
+            Packing(papers, rate_max=5),
+            NotificationDispatch(papers, outbox),
+        )
         self.links = Links(papers=papers, bots=self.bots, clock=clock, events=events)
         self.releasing = Releasing(
             papers=papers,
@@ -77,7 +81,7 @@ class Parts:
             clock=clock,
             events=events,
         )
-        self.desk = NotificationsDesk(
+        self.desk = NotificationService(
             papers=papers,
             letters=outbox,
             links=self.links,

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from peik.alerts.matters import AlertPapers
+from peik.alerts.matters import AlertDocuments
 from peik.alerts.service import Alerts
-from peik.alerts.ways import Said
-from peik.core.documents import PaperStore
+from peik.alerts.ways import AlertText
+from peik.core.documents import DocumentStore
 from peik.errors import StoreUnavailable
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
@@ -22,10 +22,10 @@ class Ear:
     name = "ear"
 
     def __init__(self) -> None:
-        self.said: list[Said] = []
+        self.said: list[AlertText] = []
         self.is_blocked = False
 
-    async def tell(self, waiting: Sequence[Said]) -> int:
+    async def tell(self, waiting: Sequence[AlertText]) -> int:
         if self.is_blocked:
             await asyncio.get_running_loop().create_future()
         self.said.append(waiting[0])
@@ -42,7 +42,7 @@ class Ear:
 class House:
     """One store; nodes come and go."""
 
-    def __init__(self, clock: VirtualClock, papers: PaperStore) -> None:
+    def __init__(self, clock: VirtualClock, papers: DocumentStore) -> None:
         self.clock = clock
         self.papers = papers
         self.letters: dict[str, str] = {}  # by their key: an outbox takes each once
@@ -63,7 +63,7 @@ class House:
             clock=self.clock,
             send=self.send,
             more_ways=[ear],
-            papers=AlertPapers(self.papers, node=name),
+            papers=AlertDocuments(self.papers, node=name),
             machine=machine,
             **more,
         )

@@ -1,13 +1,13 @@
 """The overview of a Peik that runs, put together as Peik does it."""
 
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.monitoring.figures import Figures
 from peik.monitoring.overview import Overview
-from peik.monitoring.pulse import Standings
+from peik.monitoring.pulse import NodeStandings
 from peik.monitoring.wiring import figures_of, overview_of
 
 
-def seen(office: Office) -> tuple[Figures, Overview, Standings]:
+def seen(office: Runtime) -> tuple[Figures, Overview, NodeStandings]:
     figures = figures_of(store=office.store, clock=office.clock, settled=office.clock, events=office.events)
     overview, standings = overview_of(
         figures=figures,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from peik.alerts.matters import Kind
+from peik.alerts.matters import MatterKind
 from peik.alerts.service import Alerts
-from peik.alerts.ways import HANGING_MAX, AppriseWay, Said, ways_of
+from peik.alerts.ways import HANGING_MAX, AlertText, AppriseWay, ways_of
 from peik.clock import SystemClock
 from peik.core.events import BotPaused
 from peik.errors import StartError
@@ -18,7 +18,7 @@ from peik.errors import StartError
 # Apprise's plugins load what Python will not have any more; that is theirs to mend.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 pytest.importorskip("apprise")
-SAID = Said(key="k", kind=Kind.BEGAN, text="the disk is full")
+SAID = AlertText(key="k", kind=MatterKind.BEGAN, text="the disk is full")
 
 
 class Pager:
@@ -83,7 +83,7 @@ def test_what_is_not_taken_is_tried_again_with_what_has_come_since(pager: Pager)
         assert isinstance(way, AppriseWay)
         patient = AppriseWay(way.name, way._notify, waits_s=(0.0, 0.0, 0.0))
         pager.failures = 2
-        assert await patient.tell([SAID, Said(key="l", kind=Kind.OVER, text="there is room")]) == 2
+        assert await patient.tell([SAID, AlertText(key="l", kind=MatterKind.OVER, text="there is room")]) == 2
         pager.failures = 3
         assert await patient.tell([SAID]) == 1  # given up
         pager.failures = 1
@@ -97,11 +97,11 @@ def test_what_is_not_taken_is_tried_again_with_what_has_come_since(pager: Pager)
 def test_a_call_that_hangs_or_breaks_holds_up_nobody() -> None:
     go_on = threading.Event()
 
-    def hangs(title: str, body: str, kind: Kind) -> bool:
+    def hangs(title: str, body: str, kind: MatterKind) -> bool:
         go_on.wait(60)
         return True
 
-    def breaks(title: str, body: str, kind: Kind) -> bool:
+    def breaks(title: str, body: str, kind: MatterKind) -> bool:
         raise ValueError("a secret is in here")
 
     async def story() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.alerts.matters import SHELF, AlertPapers
+from peik.alerts.matters import SHELF, AlertDocuments
 from peik.alerts.service import Alerts
 from peik.clock import SystemClock
 from peik.core import events
@@ -34,7 +34,7 @@ def test_two_nodes_tell_it_once_and_the_next_one_ends_it(place: Place) -> None:
 
     def node(store: Store, name: str) -> tuple[Alerts, Ear, asyncio.Task[None]]:
         ear = Ear()
-        papers = AlertPapers(store.papers, node=name)  # type: ignore[attr-defined]
+        papers = AlertDocuments(store.papers, node=name)  # type: ignore[attr-defined]
         alerts = Alerts(
             chats=(), clock=SystemClock(), send=nobody, more_ways=[ear], papers=papers, machine="here", off=("route",)
         )

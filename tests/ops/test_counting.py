@@ -6,7 +6,7 @@ from peik.core.letter import State
 from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move
 from peik.core.outcome import Delivered, Limited, Outcome, Refused, Uncertain, Unsent
 from peik.jobs import events as job_events
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.monitoring import values
 from peik.monitoring.counts import LABELS_MAX, OTHER, Counting
 from peik.notifications import events as outreach_events
@@ -113,10 +113,12 @@ def test_broadcasts_that_go_on_are_known_and_others_forgotten() -> None:
 
 
 def test_jobs_are_counted_by_their_end() -> None:
-    def ran(end: End, state: State) -> events.Event:
+    def ran(end: JobEnd, state: State) -> events.Event:
         return job_events.JobRan(job_id=1, kind="film", user="", run=1, end=end, state=state, reason=None, run_s=2.5)
 
-    found = counted(ran(End.DONE, State.COMPLETED), ran(End.HOPELESS, State.FAILED), ran(End.LOST, State.WAITING))
+    found = counted(
+        ran(JobEnd.DONE, State.COMPLETED), ran(JobEnd.HOPELESS, State.FAILED), ran(JobEnd.LOST, State.WAITING)
+    )
     assert found.whole.counts[values.JOBS_DONE : values.JOBS_FAILED + 1] == [1, 1]
     assert found.labelled["job_run_ms", "film"] == 7500
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peik.core import events
-from peik.core.documents import Filing, PaperStore
+from peik.core.documents import DocumentStore, Filing
 from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.core.outcome import Delivered, Uncertain
@@ -39,7 +39,7 @@ def doubted() -> events.Settled:
 class Weather:
     """Papers that cannot be filed for a while."""
 
-    def __init__(self, papers: PaperStore) -> None:
+    def __init__(self, papers: DocumentStore) -> None:
         self._papers = papers
         self.is_bad = False
 

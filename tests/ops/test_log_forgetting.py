@@ -5,16 +5,16 @@ import json
 import stat
 from pathlib import Path
 
-from peik.erasure.model import Gone, Person
+from peik.erasure.model import ErasedCounts, ErasedPerson
 from peik.monitoring.log_file import LogFile, LogFilesPart
 
-ANN = Person(user_id=912345678, names=frozenset({"ann"}))
+ANN = ErasedPerson(user_id=912345678, names=frozenset({"ann"}))
 
 
 def forget(path: Path, *, is_dry: bool = False) -> int:
     found = asyncio.run(LogFilesPart(path, files_kept=3).forget(ANN, is_dry=is_dry))
     assert list(found) == ["log_files"]
-    gone: Gone = found["log_files"]
+    gone: ErasedCounts = found["log_files"]
     return gone.blanked
 
 

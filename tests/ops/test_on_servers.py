@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from peik.core import events
-from peik.core.documents import PaperStore
+from peik.core.documents import DocumentStore
 from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.core.outcome import Outcome
 from peik.monitoring.counts import Counting
 from peik.monitoring.figures import SHELF, Figures
-from peik.monitoring.pulse import LEFT_MS, Standing, Standings
+from peik.monitoring.pulse import LEFT_MS, NodeStanding, NodeStandings
 from peik.monitoring.pulse import SHELF as STANDINGS
 from peik.monitoring.values import Ongoing
 from tests.store.acts import NEVER, NOW, SENT, accept, attempt, draft, front
@@ -39,7 +39,7 @@ def play(place: Place, story: Story) -> None:
     asyncio.run(main())
 
 
-async def files(standings: Standings, papers: PaperStore, is_so: Callable[[list[str]], bool]) -> None:
+async def files(standings: NodeStandings, papers: DocumentStore, is_so: Callable[[list[str]], bool]) -> None:
     """Let it run until its shelf is as it should be."""
     task = asyncio.create_task(standings.run())
     async with asyncio.timeout(60):
@@ -117,9 +117,9 @@ def test_what_a_node_knows_is_seen_until_it_is_gone_and_again_when_it_is_back(pl
     async def story(place: Place, store: Any) -> None:
         papers, clock = store.papers, place.clock
 
-        def node(name: str, *alerts: Ongoing) -> Standings:
-            own = Standing(node=name, alerts=alerts)
-            return Standings(papers=papers, node=name, own=lambda: own, is_shared=True, clock=clock)
+        def node(name: str, *alerts: Ongoing) -> NodeStandings:
+            own = NodeStanding(node=name, alerts=alerts)
+            return NodeStandings(papers=papers, node=name, own=lambda: own, is_shared=True, clock=clock)
 
         one, other = node("a", TROUBLE), node("b")
         await files(one, papers, lambda bodies: len(bodies) == 1)

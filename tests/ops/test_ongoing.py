@@ -12,7 +12,7 @@ from peik.alerts.service import Alerts
 from peik.core import events
 from peik.core.letter import State
 from peik.jobs import events as job_events
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.notifications import events as outreach_events
 from peik.testing.virtual import VirtualClock, run_virtual
 
@@ -107,7 +107,14 @@ def test_what_has_no_end_of_its_own_fades() -> None:
 def test_a_few_failed_jobs_are_no_trouble_and_many_are() -> None:
     def failed(number: int) -> events.Event:
         return job_events.JobRan(
-            job_id=number, kind="film", user="", run=1, end=End.HOPELESS, state=State.FAILED, reason="gone.", run_s=1.0
+            job_id=number,
+            kind="film",
+            user="",
+            run=1,
+            end=JobEnd.HOPELESS,
+            state=State.FAILED,
+            reason="gone.",
+            run_s=1.0,
         )
 
     async def story(alerts: Alerts) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from peik.monitoring.pulse import SHELF, Standing, Standings
+from peik.monitoring.pulse import SHELF, NodeStanding, NodeStandings
 from peik.monitoring.values import Ongoing
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
@@ -22,11 +22,11 @@ class Nodes:
         self._clock = clock
         self._group = group
 
-    def node(self, name: str, *, is_shared: bool = True) -> Standings:
-        def own() -> Standing:
-            return Standing(node=name, alerts=self.alerts.get(name, ()))
+    def node(self, name: str, *, is_shared: bool = True) -> NodeStandings:
+        def own() -> NodeStanding:
+            return NodeStanding(node=name, alerts=self.alerts.get(name, ()))
 
-        made = Standings(papers=self.papers, node=name, own=own, is_shared=is_shared, clock=self._clock)
+        made = NodeStandings(papers=self.papers, node=name, own=own, is_shared=is_shared, clock=self._clock)
         self.tasks[name] = self._group.create_task(made.run())
         return made
 

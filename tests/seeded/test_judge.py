@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.core.token import Token
 from peik.outbox.store import BotRecord
 from peik.storage.executor import InlineExecutor
@@ -24,8 +24,8 @@ from tests.store.places import BOT
 
 ANN, GROUP = 1, -100
 WAITS, APART, COMPLETED, FAILED, CANCELLED = range(5)
-RESET = Reply(fault=Fault.RESET)
-UNSENT = Reply(fault=Fault.REFUSED, left=False)
+RESET = Reply(fault=NetworkFault.RESET)
+UNSENT = Reply(fault=NetworkFault.REFUSED, left=False)
 
 
 class Rows(Witness):

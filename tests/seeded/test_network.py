@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.core.token import Token
 from peik.telegram.port import Request
 from peik.testing.options import Options
@@ -75,11 +75,11 @@ def with_way(story: Callable[[Way], Awaitable[None]], **weather: Any) -> Way:
     ("weather", "reply", "takes_s", "arrives", "counted"),
     [
         ({}, Reply(status=200), LATENCY_S, True, {}),
-        ({"refused": 1.0}, Reply(fault=Fault.REFUSED, left=False), LATENCY_S, False, {"refused": 1}),
-        ({"lost_before": 1.0}, Reply(fault=Fault.RESET), 0.0, False, {"lost_requests": 1}),
-        ({"lost_before": 1.0, "hangs": 1.0}, Reply(fault=Fault.TIMEOUT), TIMEOUT_S, False, {"lost_requests": 1}),
-        ({"lost_after": 1.0}, Reply(fault=Fault.RESET), LATENCY_S, True, {"lost_answers": 1}),
-        ({"lost_after": 1.0, "hangs": 1.0}, Reply(fault=Fault.TIMEOUT), TIMEOUT_S, True, {"lost_answers": 1}),
+        ({"refused": 1.0}, Reply(fault=NetworkFault.REFUSED, left=False), LATENCY_S, False, {"refused": 1}),
+        ({"lost_before": 1.0}, Reply(fault=NetworkFault.RESET), 0.0, False, {"lost_requests": 1}),
+        ({"lost_before": 1.0, "hangs": 1.0}, Reply(fault=NetworkFault.TIMEOUT), TIMEOUT_S, False, {"lost_requests": 1}),
+        ({"lost_after": 1.0}, Reply(fault=NetworkFault.RESET), LATENCY_S, True, {"lost_answers": 1}),
+        ({"lost_after": 1.0, "hangs": 1.0}, Reply(fault=NetworkFault.TIMEOUT), TIMEOUT_S, True, {"lost_answers": 1}),
         ({"hangs": 1.0}, Reply(status=200), LATENCY_S, True, {}),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_cut_parts_both_sides_and_some_bytes_may_have_left() -> None:
         for _ in range(30):
             reply, took_s = await way.send()
             seen.add((reply.fault, reply.left, took_s))
-        assert seen == {(Fault.CONNECT_TIMEOUT, False, CONNECT_S), (Fault.TIMEOUT, True, TIMEOUT_S)}
+        assert seen == {(NetworkFault.CONNECT_TIMEOUT, False, CONNECT_S), (NetworkFault.TIMEOUT, True, TIMEOUT_S)}
 
     way = with_way(story, is_cut=True)
     assert way.arrived == []
@@ -118,7 +118,7 @@ def test_an_answer_that_meets_a_cut_is_lost() -> None:
         await asyncio.sleep(LATENCY_S * 0.75)
         way.weather.is_cut = True
         reply = await task
-        assert (reply.fault, reply.left, way.clock.mono()) == (Fault.TIMEOUT, True, TIMEOUT_S)
+        assert (reply.fault, reply.left, way.clock.mono()) == (NetworkFault.TIMEOUT, True, TIMEOUT_S)
 
     way = with_way(story)
     assert way.arrived == ["hello"]

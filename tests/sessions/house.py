@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from peik.accounts.service import SessionsDesk
+from peik.accounts.service import AccountService
 from peik.app.lifetime import running
-from peik.app.runtime import Office
-from peik.archive.store import FeedLine, Message, MessageFilter, Session
+from peik.app.runtime import Runtime
+from peik.archive.store import FeedRecord, Message, MessageFilter, Session
 from peik.core import events
 from peik.errors import StartError
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterView, Poster
 from peik.settings.config import Config, load
 from peik.storage.executor import Executor, InlineExecutor
@@ -49,7 +49,7 @@ class LateArchive(InlineArchive):
 class House:
     """Ali has an account that nobody signed in yet; Sara writes to him. `open` opens Peik, once or several times."""
 
-    peik: Office
+    peik: Runtime
 
     def __init__(self, clock: VirtualClock, folder: Path, *, seed: int = 1, **settings: str) -> None:
         self.clock = clock
@@ -110,7 +110,7 @@ class House:
             yield
 
     @property
-    def desk(self) -> SessionsDesk:
+    def desk(self) -> AccountService:
         assert self.peik.sessions is not None
         return self.peik.sessions
 
@@ -137,12 +137,12 @@ class House:
         assert cursor is None
         return found
 
-    async def lines(self, session_id: str) -> list[FeedLine]:
+    async def lines(self, session_id: str) -> list[FeedRecord]:
         return await self.archive.fed(session_id, after=0, limit=10_000)
 
     async def send_as(self, person: Person, chat_id: int, text: str, **terms: Any) -> int:
         params = msgspec.json.encode({"chat_id": chat_id, "text": text})
-        call = Call(bot_id=person.user_id, method="sendMessage", params=params, **terms)
+        call = LetterCall(bot_id=person.user_id, method="sendMessage", params=params, **terms)
         return (await self.peik.desk.accept([call]))[0].letter_id
 
     async def ended(self, letter_id: int, timeout_s: float = 86400.0) -> LetterView:

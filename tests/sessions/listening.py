@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from peik.accounts.client import ClientError, Gap
+from peik.accounts.client import ClientError, HistoryGap
 from peik.archive.store import Happening, Message
 
 
@@ -14,7 +14,7 @@ class Notebook:
         self.messages: list[Message] = []
         self.deleted: list[tuple[int | None, tuple[int, ...]]] = []
         self.happenings: list[Happening] = []
-        self.gaps: list[Gap] = []
+        self.gaps: list[HistoryGap] = []
         self.states: list[bytes] = []
         self.lost: list[ClientError] = []
         self.error: Exception | None = None
@@ -44,7 +44,7 @@ class Notebook:
         self.happenings.extend(happenings)
         self.heard.extend(happenings)
 
-    async def on_gap(self, gap: Gap) -> None:
+    async def on_gap(self, gap: HistoryGap) -> None:
         self.gaps.append(gap)
         self.heard.append(gap)
 

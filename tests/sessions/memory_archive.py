@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from peik.archive.rules import levels_from, once
-from peik.archive.store import Fed, FeedLine, LogFilter, LogLine, Session, SessionFilter, SessionState
+from peik.archive.store import Fed, FeedRecord, LogFilter, LogLine, Session, SessionFilter, SessionState
 from peik.errors import Conflict, NotFound
 
 
@@ -13,10 +13,10 @@ class MemoryFeeds:
     """Nothing is ever let go, so that a feed's end is its length."""
 
     def __init__(self) -> None:
-        self.lines: dict[str, list[FeedLine]] = {}
+        self.lines: dict[str, list[FeedRecord]] = {}
         self.read: dict[str, dict[str, int]] = {}
 
-    async def feed(self, lines: Sequence[FeedLine]) -> int:
+    async def feed(self, lines: Sequence[FeedRecord]) -> int:
         given = once(lines)
         if not given:
             return 0
@@ -26,7 +26,7 @@ class MemoryFeeds:
         there += [msgspec.structs.replace(line, number=n) for n, line in enumerate(new, start=len(there) + 1)]
         return len(new)
 
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
         return self.lines.get(session_id, [])[after : after + limit]
 
     async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:

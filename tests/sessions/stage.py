@@ -8,7 +8,7 @@ import msgspec
 
 from peik.accounts.budget import Budget
 from peik.accounts.registry import Registry, secret_context
-from peik.accounts.runner import Tools
+from peik.accounts.runner import SessionTools
 from peik.archive.store import Message, MessageFilter, Session, SessionState
 from peik.core.events import Event, Events
 from peik.secrets.vault import Vault
@@ -42,8 +42,8 @@ class Stage:
         self.budget = Budget(self.clock)
         return self
 
-    def tools(self, **other: Any) -> Tools:
-        made = Tools(
+    def tools(self, **other: Any) -> SessionTools:
+        made = SessionTools(
             registry=self.registry,
             book=self.archive,
             vault=self.vault,

@@ -1,4 +1,4 @@
-"""One suite for the port `Client`: Telethon's over a TL server, and the simulated one. What holds for one holds for both."""
+"""One suite for the port `AccountClient`: Telethon's over a TL server, and the simulated one. Both must pass."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from peik.accounts.client import Client, ClientError, ClientFactory, Gap, Trouble
+from peik.accounts.client import AccountClient, ClientError, ClientFactory, HistoryGap, Trouble
 from peik.accounts.telethon.client import TelethonClients
 from peik.core.outcome import Delivered, Limited, Refused, Unsent, judge
 from peik.core.token import Token
@@ -122,7 +122,7 @@ class Stage:
         self.secret: str | None = None
         self.client = self.new()
 
-    def new(self) -> Client:
+    def new(self) -> AccountClient:
         return self.world.factory(session_id="s", agent_id="a", secret=self.secret, file=None, proxy=None)
 
     async def sign_in(self) -> None:
@@ -240,7 +240,7 @@ def test_a_hole_is_told(play: Play) -> None:
         stage.world.write("gone")
         stage.world.forget()
         await stage.again(state)
-        await until(lambda: Gap(chat_id=None) in stage.notebook.gaps)
+        await until(lambda: HistoryGap(chat_id=None) in stage.notebook.gaps)
         stage.world.write("after")
         await until(lambda: stage.notebook.texts[-1:] == ["after"])
 

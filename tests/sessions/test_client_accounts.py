@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peik.accounts.client import ClientError, Gap, Trouble
+from peik.accounts.client import ClientError, HistoryGap, Trouble
 from peik.archive.store import Direction
 from peik.core.outcome import Refused, Uncertain, judge
 from peik.core.token import Token
@@ -177,7 +177,7 @@ def test_a_channel_that_cannot_be_replayed_is_a_gap_of_that_channel() -> None:
         stage.telegram.forget(team)
         await client.connect()
         await client.listen(notebook, notebook.state)
-        await until(lambda: notebook.gaps == [Gap(chat_id=team.chat_id)])
+        await until(lambda: notebook.gaps == [HistoryGap(chat_id=team.chat_id)])
         found = await client.history(team.chat_id, None, below=None, above=0, limit=10)
         assert [one.text for one in found] == ["gone"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.accounts.client import Client
+from peik.accounts.client import AccountClient
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.store import Message, MessageFilter, Session
 from peik.clock import SystemClock
@@ -41,8 +41,8 @@ def test_seen_twice_is_kept_once(kind: type, tmp_path: Path) -> None:
         await archive.open()
         await archive.add_session(Session(session_id="s", agent_id="a"))
 
-        async def listen(secret: str | None, state: bytes | None) -> tuple[Client, Archiving]:
-            client: Client = world.factory(session_id="s", agent_id="a", secret=secret, file=None, proxy=None)
+        async def listen(secret: str | None, state: bytes | None) -> tuple[AccountClient, Archiving]:
+            client: AccountClient = world.factory(session_id="s", agent_id="a", secret=secret, file=None, proxy=None)
             if await client.connect() is None:
                 sent = await client.send_code(PHONE)
                 await client.sign_in(PHONE, world.code(), sent.code_hash)

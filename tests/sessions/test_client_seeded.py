@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from peik.accounts.client import Client
+from peik.accounts.client import AccountClient
 from peik.archive.store import Message
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.sessions.listening import Notebook, until
@@ -43,7 +43,7 @@ class Life:
         self.written: list[str] = []
         self.client = self.new()
 
-    def new(self) -> Client:
+    def new(self) -> AccountClient:
         return self.world.factory(session_id="s", agent_id="a", secret=self.secret, file=None, proxy=None)
 
     async def begin(self) -> None:

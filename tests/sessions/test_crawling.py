@@ -9,7 +9,7 @@ import pytest
 from peik.accounts.events import ChatUnread, CrawlAdvanced
 from peik.accounts.history import SHARED, ChatStates, ask_for_crawl, is_wanted, stop_crawl
 from peik.accounts.registry import Registry
-from peik.accounts.runner import Runner
+from peik.accounts.runner import SessionRunner
 from peik.archive.store import SessionState
 from peik.core.problem import BadInput
 from tests.sessions.inline_archive import Fate, Mortal
@@ -80,7 +80,7 @@ async def live(stage: Stage, *, awaits: int) -> None:
 
     book: Any = Mortal(stage.archive, fate)
     tools = stage.tools(book=book, registry=Registry(book, stage.clock), clients=clients)
-    task = asyncio.create_task(Runner("s1", tools).run())
+    task = asyncio.create_task(SessionRunner("s1", tools).run())
     await asyncio.wait([task, asyncio.create_task(fate.dead.wait())], timeout=60, return_when="FIRST_COMPLETED")
     fate.dead.set()
     for client in real:

@@ -11,7 +11,7 @@ from telethon.crypto import AuthKey
 from telethon.sessions import SQLiteSession, StringSession
 
 from peik.accounts.registry import Registry, secret_context
-from peik.accounts.session_files import Found, Importing, Looked, Verdict, read_session_file, session_files
+from peik.accounts.session_files import FileVerdict, FoundSession, Importing, Looked, read_session_file, session_files
 from peik.accounts.telethon.client import TelethonClients
 from peik.archive.store import SessionState
 from peik.secrets.vault import Vault
@@ -60,7 +60,7 @@ def test_a_file_becomes_a_session_with_a_sealed_string(tmp_path: Path) -> None:
 
     async def story(stage: Stage) -> None:
         [looked] = await stage.run(path)
-        assert looked.verdict is Verdict.IMPORTED
+        assert looked.verdict is FileVerdict.IMPORTED
         assert looked.session_id is not None
         session = stage.book.kept[looked.session_id]
         assert (session.state, session.agent_id, session.file) == (SessionState.ACTIVE, "old", None)
@@ -77,14 +77,14 @@ def test_a_key_is_registered_once_however_often_it_comes(tmp_path: Path) -> None
     first, copy = session_file(tmp_path, "a", key), session_file(tmp_path, "b", key)
 
     async def story(stage: Stage) -> None:
-        assert [one.verdict for one in await stage.run(first, copy)] == [Verdict.IMPORTED, Verdict.DUPLICATE]
+        assert [one.verdict for one in await stage.run(first, copy)] == [FileVerdict.IMPORTED, FileVerdict.DUPLICATE]
         [again] = await stage.run(copy)
-        assert again.verdict is Verdict.DUPLICATE
+        assert again.verdict is FileVerdict.DUPLICATE
         assert next(iter(stage.book.kept)) in again.detail
         # One that was signed in here, and left no mark of an import:
         session_id = next(iter(stage.book.kept))
         await stage.registry.update_session_metadata(session_id, {"key": None})
-        assert [one.verdict for one in await stage.run(first)] == [Verdict.DUPLICATE]
+        assert [one.verdict for one in await stage.run(first)] == [FileVerdict.DUPLICATE]
         assert len(stage.book.kept) == 1
 
     play(tmp_path, story)
@@ -97,13 +97,13 @@ def test_with_check_telegram_is_asked_about_each(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         stage.server.signed_in.add(good)
         looked = await stage.run(*paths, check=True)
-        assert [one.verdict for one in looked] == [Verdict.IMPORTED, Verdict.SIGNED_OUT]
+        assert [one.verdict for one in looked] == [FileVerdict.IMPORTED, FileVerdict.SIGNED_OUT]
         assert looked[0].user_id == ME
         [session] = stage.book.kept.values()
         assert (session.user_id, session.username, session.phone) == (ME, "ali", "+998901234567")
         stage.server.is_down = True
         [unchecked] = await stage.run(session_file(tmp_path, "other", os.urandom(256)), check=True)
-        assert unchecked.verdict is Verdict.UNCHECKED
+        assert unchecked.verdict is FileVerdict.UNCHECKED
         assert len(stage.book.kept) == 1
 
     play(tmp_path, story)
@@ -139,12 +139,12 @@ def test_what_is_no_session_is_told_and_changes_nothing(tmp_path: Path) -> None:
     strange.close()
     session_file(tmp_path, "unused", None)
     expected = {
-        "text.session": Verdict.NOT_A_SESSION,
-        "nothing.session": Verdict.NOT_A_SESSION,
-        "pyrogram.session": Verdict.NOT_A_SESSION,
-        "strange.session": Verdict.NOT_A_SESSION,
-        "unused.session": Verdict.EMPTY,
-        "missing.session": Verdict.NOT_A_SESSION,
+        "text.session": FileVerdict.NOT_A_SESSION,
+        "nothing.session": FileVerdict.NOT_A_SESSION,
+        "pyrogram.session": FileVerdict.NOT_A_SESSION,
+        "strange.session": FileVerdict.NOT_A_SESSION,
+        "unused.session": FileVerdict.EMPTY,
+        "missing.session": FileVerdict.NOT_A_SESSION,
     }
 
     async def story(stage: Stage) -> None:
@@ -171,7 +171,7 @@ def test_an_older_schema_is_read_too(tmp_path: Path) -> None:
 
 
 def test_a_key_is_never_shown() -> None:
-    found = Found(dc_id=2, address="149.154.167.51", port=443, key=b"K" * 256)
+    found = FoundSession(dc_id=2, address="149.154.167.51", port=443, key=b"K" * 256)
     assert "K" not in repr(found)
 
 
@@ -184,7 +184,7 @@ def test_a_phone_that_another_session_has_is_told_and_leaves_nothing(tmp_path: P
         stage.server.signed_in.add(key)
         await stage.registry.create_session("x", phone="+998901234567")
         [looked] = await stage.run(path, check=True, keep_files=keep_files)
-        assert looked.verdict is Verdict.FAILED
+        assert looked.verdict is FileVerdict.FAILED
         assert len(stage.book.kept) == 1
         assert not stage.kept.exists()
 

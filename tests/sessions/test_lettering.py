@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.accounts.letters import GIVE_UP_S, Lettering, places_of
+from peik.accounts.letters import GIVE_UP_S, LetterLinks, places_of
 from peik.archive.store import Direction, Message
 from peik.core.events import Settled
 from peik.core.letter import OnUncertain, State
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterView
 from tests.sessions.house import House, play, play_closed
 
@@ -52,7 +52,7 @@ def test_it_stays_so_when_the_message_is_edited() -> None:
         await asyncio.sleep(10)
         ((chat_id, message_id),) = places_of(view)
         params = msgspec.json.encode({"chat_id": chat_id, "message_id": message_id, "text": "hello"})
-        edit = Call(bot_id=house.ali.user_id, method="editMessageText", params=params)
+        edit = LetterCall(bot_id=house.ali.user_id, method="editMessageText", params=params)
         await house.ended((await house.peik.desk.accept([edit]))[0].letter_id)
         await asyncio.sleep(10)
         assert await marked(house) == {"hello": letter}
@@ -65,7 +65,7 @@ def test_a_letter_that_only_edits_did_not_send_the_message() -> None:
         await begin(house)
         post = house.accounts.say(house.private, house.ali, "by hand")
         params = msgspec.json.encode({"chat_id": post.chat_id, "message_id": post.message_id, "text": "edited"})
-        edit = Call(bot_id=house.ali.user_id, method="editMessageText", params=params)
+        edit = LetterCall(bot_id=house.ali.user_id, method="editMessageText", params=params)
         letter = (await house.peik.desk.accept([edit]))[0].letter_id
         assert (await house.ended(letter)).state is State.COMPLETED
         await asyncio.sleep(60)
@@ -85,7 +85,7 @@ def test_a_letter_of_several_messages_marks_all_of_them() -> None:
                 "message_ids": [one.message_id for one in posts],
             }
         )
-        call = Call(bot_id=house.ali.user_id, method="copyMessages", params=params)
+        call = LetterCall(bot_id=house.ali.user_id, method="copyMessages", params=params)
         letter = (await house.peik.desk.accept([call]))[0].letter_id
         assert (await house.ended(letter)).state is State.COMPLETED
         await asyncio.sleep(10)
@@ -128,7 +128,7 @@ def test_who_comes_after_a_crash_marks_what_the_dead_one_could_not() -> None:
 def test_what_never_comes_into_the_archive_is_given_up() -> None:
     async def story(house: House) -> None:
         await begin(house)
-        found: list[Lettering] = [one for one in house.desk._chores if isinstance(one, Lettering)]
+        found: list[LetterLinks] = [one for one in house.desk._chores if isinstance(one, LetterLinks)]
         await house.desk.stop("s1")
         event = Settled(
             bot_id=house.ali.user_id,
@@ -152,9 +152,9 @@ def test_what_never_comes_into_the_archive_is_given_up() -> None:
 def test_letters_of_bots_cost_nothing() -> None:
     async def story(house: House) -> None:
         params = msgspec.json.encode({"chat_id": 5, "text": "hello"})
-        accepted = await house.peik.desk.accept([Call(method="sendMessage", params=params)])
+        accepted = await house.peik.desk.accept([LetterCall(method="sendMessage", params=params)])
         assert (await house.ended(accepted[0].letter_id)).state is State.COMPLETED
-        (lettering,) = [one for one in house.desk._chores if isinstance(one, Lettering)]
+        (lettering,) = [one for one in house.desk._chores if isinstance(one, LetterLinks)]
         assert not lettering._waiting
 
     play(story)

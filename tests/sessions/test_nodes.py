@@ -20,13 +20,13 @@ from peik.accounts.client import ClientError, Trouble
 from peik.accounts.events import SessionLockLost, SessionRevoked
 from peik.accounts.wiring import archive_named
 from peik.app.lifetime import running
-from peik.app.runtime import Office
-from peik.archive.store import Archive, FeedLine, MessageFilter
+from peik.app.runtime import Runtime
+from peik.archive.store import Archive, FeedRecord, MessageFilter
 from peik.clock import SystemClock
 from peik.core.events import Event, Events, Surprise
 from peik.core.letter import Priority, State
 from peik.core.nodes import News
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.settings.config import Config, load
 from peik.testing.accounts import Accounts, Person, SimClient
 from simulation.processes import Process, WorldLoop, _make_task, bring_to_an_end
@@ -77,7 +77,7 @@ class Node:
         self.archive_way = archive_way
         self.told: list[Event] = []
         self.process: Process | None = None
-        self.office: Office | None = None
+        self.office: Runtime | None = None
         self._clients: list[SimClient] = []
         self._end = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
@@ -86,7 +86,7 @@ class Node:
         return self.name
 
     @property
-    def up(self) -> Office:
+    def up(self) -> Runtime:
         assert self.office is not None, f"{self} is down"
         return self.office
 
@@ -216,7 +216,7 @@ class World:
         for person in self.people:
             self.number += 1
             params = f'{{"chat_id":{self.friend.user_id},"text":"letter {self.number}"}}'.encode()
-            call = Call(bot_id=person.user_id, method="sendMessage", params=params, priority=Priority.HIGH)
+            call = LetterCall(bot_id=person.user_id, method="sendMessage", params=params, priority=Priority.HIGH)
             self.letters.append((await node.asked(node.up.desk.accept([call])))[0].letter_id)
 
     # ---- the end ----
@@ -236,7 +236,7 @@ class World:
         desk = node.up.sessions
         there = sorted(post.text for chat in person.chats.values() for post in chat.box_of(person).posts.values())
         wanted = MessageFilter(session_id=session_id)
-        lines: list[FeedLine] = []
+        lines: list[FeedRecord] = []
         async with asyncio.timeout(PATIENCE_S):
             while len(lines) < len(there):
                 lines = await node.asked(node.archive.fed(session_id, after=0, limit=10_000))

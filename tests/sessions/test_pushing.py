@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from peik.accounts.events import PushBack, PushFailed, PushRefused, SessionFed
-from peik.accounts.feeds import BATCH_BYTES, BATCH_LINES, PAUSE_S_MAX, READER, Feeds, Pushing
-from peik.archive.store import ArchiveRetention, FeedLine, LineKind
+from peik.accounts.feeds import BATCH_BYTES, BATCH_LINES, PAUSE_S_MAX, READER, FeedPush, Feeds
+from peik.archive.store import ArchiveRetention, FeedRecord, LineKind
 from peik.core.events import Event, Events, StoreFailed, Surprise
 from peik.errors import StartError
 from peik.outbox.store import Poster
@@ -44,7 +44,7 @@ class Post:
         self.events = Events()
         self.events.listen(self.told.extend)
         self.feeds = Feeds(self.archive, self.clock, self.events)
-        pushing = Pushing(
+        pushing = FeedPush(
             url=self.url,
             archive=self.archive,
             feeds=self.feeds,
@@ -68,7 +68,7 @@ class Post:
         for _ in range(count):
             self._numbers[session_id] = number = self._numbers.get(session_id, 0) + 1
             lines.append(
-                FeedLine(
+                FeedRecord(
                     session_id=session_id,
                     agent_id="a",
                     key=f"m {number}",

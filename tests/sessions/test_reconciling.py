@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from peik.accounts.budget import Asking
+from peik.accounts.budget import PatientRequests
 from peik.accounts.client import ClientError, Trouble
 from peik.accounts.events import ChatUnread, HolesFilled
 from peik.accounts.history import SHARED, ChatStates, Reconciler
 from peik.archive.store import Message
 from peik.errors import StoreUnavailable
-from peik.wakeup import Bell
+from peik.wakeup import Wakeup
 from tests.sessions.listening import until
 from tests.sessions.stage import Stage
 from tests.sessions.test_running import play, running
@@ -246,8 +246,8 @@ def reconciler_of(stage: Stage) -> Reconciler:
     return Reconciler(
         ChatStates("s1", stage.archive, stage.vault, stage.clock),
         book=stage.archive,
-        asking=Asking("s1", stage.budget, on_flood=nothing, on_calm=nothing),
-        bell=Bell(),
+        asking=PatientRequests("s1", stage.budget, on_flood=nothing, on_calm=nothing),
+        bell=Wakeup(),
         clock=stage.clock,
         events=stage.events,
         owed_since_ms=0,

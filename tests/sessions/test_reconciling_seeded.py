@@ -11,7 +11,7 @@ import pytest
 
 from peik.accounts.events import ArchiveGap, HolesFilled
 from peik.accounts.registry import Registry
-from peik.accounts.runner import Runner
+from peik.accounts.runner import SessionRunner
 from peik.testing.accounts import Chat, Person
 from peik.testing.accounts.boxes import Post
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -38,7 +38,7 @@ class World:
         self.fate: Fate | None = None
         self.clients: list[Any] = []
         self.task: asyncio.Task[Any] | None = None
-        self.runner: Runner | None = None
+        self.runner: SessionRunner | None = None
         self.deaths = 0
 
     def begin(self) -> None:
@@ -53,7 +53,7 @@ class World:
         book: Any = Mortal(stage.archive, fate)
         registry = Registry(book, stage.clock)
         tools = stage.tools(book=book, registry=registry, clients=clients, reconcile_s=RECONCILE_S)
-        self.runner = Runner("s1", tools)
+        self.runner = SessionRunner("s1", tools)
         self.task = asyncio.create_task(self.runner.run())
 
     async def end(self, *, is_death: bool) -> None:

@@ -5,7 +5,7 @@ import msgspec
 from peik.accounts.events import SessionNotice
 from peik.accounts.registry import Registry, proxy_context, secret_context
 from peik.accounts.reseal import Renewal, reseal, unseal
-from peik.accounts.sign_in import SigningIn
+from peik.accounts.sign_in import SignInSteps
 from peik.core.events import Event, Events
 from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts
@@ -36,7 +36,7 @@ def test_all_seals_are_renewed_and_the_lost_are_named() -> None:
         )
         sealed = Vault([GONE]).seal("string", context=secret_context(lost))
         await registry.change(lost, lambda one: msgspec.structs.replace(one, secret=sealed))
-        await SigningIn(registry, old, telegram.clients, clock).begin(half)
+        await SignInSteps(registry, old, telegram.clients, clock).begin(half)
 
         both = Vault([NEW, OLD])
         result = await reseal(registry, both)
@@ -49,7 +49,7 @@ def test_all_seals_are_renewed_and_the_lost_are_named() -> None:
         assert kept.proxy is not None
         assert new.open(kept.secret, context=secret_context(whole)) == "string"
         assert new.open(kept.proxy, context=proxy_context(whole)) == "socks5://h"
-        signing = SigningIn(registry, new, telegram.clients, clock)
+        signing = SignInSteps(registry, new, telegram.clients, clock)
         assert (await signing.give_code(half, telegram.code_of("+998901234567"))).state == "active"
 
     run_virtual(story)

@@ -11,7 +11,7 @@ import pytest
 
 from peik.accounts.events import ArchiveGap, SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
 from peik.accounts.registry import secret_context
-from peik.accounts.runner import Ended, Runner
+from peik.accounts.runner import SessionEnded, SessionRunner
 from peik.archive.store import SessionState
 from peik.core.events import Surprise
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -34,8 +34,8 @@ def play(folder: Path, story: Story, *, seed: int = 1) -> None:
 
 
 @asynccontextmanager
-async def running(stage: Stage, session_id: str = "s1", **other: Any) -> AsyncIterator[Runner]:
-    runner = Runner(session_id, stage.tools(**other))
+async def running(stage: Stage, session_id: str = "s1", **other: Any) -> AsyncIterator[SessionRunner]:
+    runner = SessionRunner(session_id, stage.tools(**other))
     task = asyncio.create_task(runner.run())
     try:
         yield runner
@@ -82,7 +82,7 @@ def test_it_comes_back_by_itself_and_misses_nothing(tmp_path: Path) -> None:
 
 def test_a_revoked_session_ends_and_is_told_once(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
-        runner = Runner("s1", stage.tools())
+        runner = SessionRunner("s1", stage.tools())
         task = asyncio.create_task(runner.run())
         await until(lambda: runner.client)
         stage.archive.is_down = True
@@ -90,12 +90,12 @@ def test_a_revoked_session_ends_and_is_told_once(tmp_path: Path) -> None:
         await asyncio.sleep(30)
         assert not stage.told_of(SessionRevoked)
         stage.archive.is_down = False
-        assert await task is Ended.REVOKED
+        assert await task is SessionEnded.REVOKED
         session = await stage.session()
         assert (session.state, session.is_connected) == (SessionState.REVOKED, False)
         assert session.state_reason == "The session was ended from another device. Sign in again."
         assert len(stage.told_of(SessionRevoked)) == 1
-        assert await Runner("s1", stage.tools()).run() is Ended.GONE
+        assert await SessionRunner("s1", stage.tools()).run() is SessionEnded.GONE
 
     play(tmp_path, story)
 
@@ -147,7 +147,7 @@ def test_a_flood_wait_outlives_the_process(tmp_path: Path) -> None:
 def test_a_key_that_cannot_be_opened_fails_with_what_to_do(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         await stage.registry.change("s1", lambda old: msgspec.structs.replace(old, secret=b"\x01other key" * 9))
-        assert await Runner("s1", stage.tools()).run() is Ended.FAILED
+        assert await SessionRunner("s1", stage.tools()).run() is SessionEnded.FAILED
         session = await stage.session()
         assert session.state is SessionState.FAILED
         assert "PEIK_SECRET_KEY" in (session.state_reason or "")

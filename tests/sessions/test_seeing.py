@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from peik.accounts.client import Gap
+from peik.accounts.client import HistoryGap
 from peik.accounts.events import ArchiveGap, SessionDown
 from peik.accounts.history import SHARED, has_gap
-from peik.accounts.runner import KEEP_S, Runner, Seeing
+from peik.accounts.runner import KEEP_S, SeenUpdates, SessionRunner
 from peik.archive.store import EventFilter
 from peik.errors import StoreUnavailable
 from tests.sessions.listening import until
@@ -88,7 +88,7 @@ def test_an_archive_that_hangs_ends_the_connection(tmp_path: Path) -> None:
 
 def test_a_gap_is_durable_before_the_state_goes_on(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
-        runner = Runner("s1", stage.tools())
+        runner = SessionRunner("s1", stage.tools())
         task = asyncio.create_task(runner.run())
         await until(lambda: runner.client)
         await asyncio.sleep(5)
@@ -112,7 +112,7 @@ def test_a_gap_is_durable_before_the_state_goes_on(tmp_path: Path) -> None:
 
 def test_a_gap_that_cannot_be_noted_is_not_passed(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
-        seeing = Seeing(
+        seeing = SeenUpdates(
             "s1",
             book=stage.archive,
             registry=stage.registry,
@@ -124,7 +124,7 @@ def test_a_gap_that_cannot_be_noted_is_not_passed(tmp_path: Path) -> None:
         )
         stage.archive.is_down = True
         with pytest.raises(StoreUnavailable):
-            await seeing.on_gap(Gap(chat_id=None))
+            await seeing.on_gap(HistoryGap(chat_id=None))
         assert not stage.told_of(ArchiveGap)
 
     play(tmp_path, story)

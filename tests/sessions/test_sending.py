@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.accounts.letters import AccountCarrier, random_id_of
-from peik.core.outcome import Delivered, Fault, Limited, Refused, Reply, Uncertain, Unsent, judge
-from peik.core.pace import ACCOUNT_LIMITS, Limits, Pace
+from peik.core.outcome import Delivered, Limited, NetworkFault, Refused, Reply, Uncertain, Unsent, judge
+from peik.core.pace import ACCOUNT_LIMITS, Pace, PaceLimits
 from peik.core.token import Token
 from peik.telegram.port import Request
 from tests.sessions.listening import until
@@ -70,7 +70,7 @@ def test_answers_are_those_of_a_bot(tmp_path: Path) -> None:
             me = await carrier.carry(request(ali, None, method="getMe"))
             assert msgspec.json.decode(me.body)["result"]["id"] == ali
             other = await carrier.carry(request(sara, None, method="getMe"))
-            assert (other.fault, other.left) == (Fault.NOT_TRIED, False)
+            assert (other.fault, other.left) == (NetworkFault.NOT_TRIED, False)
 
     play(tmp_path, story)
 
@@ -99,7 +99,7 @@ def test_a_line_that_misbehaves_is_uncertain(tmp_path: Path, error: Exception | 
     async def story(stage: Stage) -> None:
         carrier = AccountCarrier(lambda account: _Line(error))
         reply = await carrier.carry(request(5, (1, 1), chat_id=1, text="x"))
-        assert (reply.fault, reply.left) == (Fault.RESET if error else Fault.TIMEOUT, True)
+        assert (reply.fault, reply.left) == (NetworkFault.RESET if error else NetworkFault.TIMEOUT, True)
 
     play(tmp_path, story)
 
@@ -113,9 +113,9 @@ def test_closing_answers_everybody_once(tmp_path: Path) -> None:
         carrier.start(request(5, (2, 2), chat_id=1, text="x"), replies.append)
         assert not replies
         await carrier.close()
-        assert [one.fault for one in replies] == [Fault.RESET, Fault.RESET]
+        assert [one.fault for one in replies] == [NetworkFault.RESET, NetworkFault.RESET]
         late = await carrier.carry(request(5, (3, 3), chat_id=1, text="x"))
-        assert (late.fault, late.left) == (Fault.NOT_TRIED, False)
+        assert (late.fault, late.left) == (NetworkFault.NOT_TRIED, False)
 
     play(tmp_path, story)
 
@@ -145,4 +145,4 @@ def test_an_account_writes_like_a_quick_person() -> None:
         pace.spend(1000 + sent, now, weight=1, interactive=False)
         sent += 1
     assert 19 <= sent <= 21
-    assert ACCOUNT_LIMITS.group_per_min < Limits().group_per_min
+    assert ACCOUNT_LIMITS.group_per_min < PaceLimits().group_per_min

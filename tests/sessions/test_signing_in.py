@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from peik.accounts.registry import Registry, secret_context
-from peik.accounts.sign_in import Halves, SigningIn
+from peik.accounts.sign_in import PendingSignIns, SignInSteps
 from peik.archive.store import Session, SessionState
 from peik.core.problem import BadInput, Problem
 from peik.errors import Conflict, NotFound, StoreUnavailable, Unavailable
@@ -32,7 +32,7 @@ class Stage:
     def restart(self) -> None:
         """A new process: only the book stays."""
         self.registry = Registry(self.book, self.clock)
-        self.signing = SigningIn(self.registry, self.vault, self.telegram.clients, self.clock)
+        self.signing = SignInSteps(self.registry, self.vault, self.telegram.clients, self.clock)
 
     async def new(self, phone: str | None = None) -> str:
         return (await self.registry.create_session("agent", phone=phone)).session_id
@@ -271,7 +271,7 @@ def test_two_steps_at_once_never_use_the_key_twice() -> None:
         stage.telegram.register(PHONE)
         session_id = await stage.new(PHONE)
         await stage.signing.begin(session_id)
-        other = SigningIn(Registry(stage.book, stage.clock), stage.vault, stage.telegram.clients, stage.clock)
+        other = SignInSteps(Registry(stage.book, stage.clock), stage.vault, stage.telegram.clients, stage.clock)
         code = stage.telegram.code_of(PHONE)
         results = await asyncio.gather(
             *(one.give_code(session_id, code) for one in (stage.signing, stage.signing, other)), return_exceptions=True
@@ -289,7 +289,7 @@ def test_a_node_that_died_in_a_step_holds_up_the_others_for_a_while_only() -> No
         session_id = await stage.new(PHONE)
         await stage.signing.begin(session_id)
         session = await stage.registry.need(session_id)
-        halves = Halves(stage.registry, stage.vault, stage.clock)
+        halves = PendingSignIns(stage.registry, stage.vault, stage.clock)
         half = halves.of(session)
         assert half is not None
         await halves.claim(session, half)  # and nothing more is heard of that node

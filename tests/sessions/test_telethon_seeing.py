@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from telethon import types
 
-from peik.accounts.client import Client, Gap, Trouble
+from peik.accounts.client import AccountClient, HistoryGap, Trouble
 from peik.accounts.telethon.client import TelethonClients
 from peik.accounts.telethon.updates import read_place
 from peik.archive.store import Direction
@@ -23,9 +23,9 @@ class Stage:
         self.clients = TelethonClients(api_id=1, api_hash="h", clock=clock, prepare=self.server.prepare)
         self.notebook = Notebook()
         self.secret: str | None = None
-        self.client: Client
+        self.client: AccountClient
 
-    async def begin(self, state: bytes | None = None) -> Client:
+    async def begin(self, state: bytes | None = None) -> AccountClient:
         """Connect, sign in if need be, and listen."""
         self.client = self.clients(session_id="s1", agent_id="a1", secret=self.secret, file=None, proxy=None)
         if await self.client.connect() is None:
@@ -35,7 +35,7 @@ class Stage:
         await self.client.listen(self.notebook, state)
         return self.client
 
-    async def again(self, state: bytes | None) -> Client:
+    async def again(self, state: bytes | None) -> AccountClient:
         """A new process: nothing of the old one but what was kept."""
         await self.client.disconnect()
         self.notebook = Notebook()
@@ -178,9 +178,11 @@ def test_a_hole_that_telegram_cannot_fill_is_told_for_the_account() -> None:
         stage.server.private("gone")
         stage.server.too_long.add(None)
         await stage.again(state)
-        await until(lambda: stage.notebook.gaps == [Gap(chat_id=None)])
+        await until(lambda: stage.notebook.gaps == [HistoryGap(chat_id=None)])
         await until(lambda: stage.notebook.states)
-        assert stage.notebook.heard.index(Gap(chat_id=None)) < stage.notebook.heard.index(stage.notebook.states[0])
+        assert stage.notebook.heard.index(HistoryGap(chat_id=None)) < stage.notebook.heard.index(
+            stage.notebook.states[0]
+        )
 
     play(story)
 
@@ -192,7 +194,7 @@ def test_a_hole_that_telegram_cannot_fill_is_told_for_a_channel() -> None:
         await until(lambda: stage.notebook.texts == ["known"])
         stage.server.too_long.add(TEAM)
         stage.server.push(types.UpdateChannelTooLong(TEAM))
-        await until(lambda: stage.notebook.gaps == [Gap(chat_id=TEAM_CHAT)])
+        await until(lambda: stage.notebook.gaps == [HistoryGap(chat_id=TEAM_CHAT)])
         stage.server.post(TEAM, "and it goes on")
         await until(lambda: stage.notebook.texts[-1] == "and it goes on")
 
@@ -206,7 +208,7 @@ def test_a_channel_whose_access_hash_is_not_known_is_told_as_a_hole() -> None:
         await until(lambda: stage.notebook.texts == ["known"])
         stage.client._telegram._mb_entity_cache.hash_map.pop(NEWS)  # type: ignore[attr-defined]
         stage.server.senders[-1].receive(types.Updates([types.UpdateChannelTooLong(NEWS)], [], [], stage.server.at, 0))
-        await until(lambda: stage.notebook.gaps == [Gap(chat_id=NEWS_CHAT)])
+        await until(lambda: stage.notebook.gaps == [HistoryGap(chat_id=NEWS_CHAT)])
 
     play(story)
 
@@ -216,7 +218,7 @@ def test_news_of_a_channel_that_was_never_seen_is_told_as_a_hole() -> None:
         await stage.begin()
         stage.client._telegram._message_box.map.pop(NEWS)  # type: ignore[attr-defined]
         stage.server.push(types.UpdateChannelTooLong(NEWS))
-        await until(lambda: stage.notebook.gaps == [Gap(chat_id=NEWS_CHAT)])
+        await until(lambda: stage.notebook.gaps == [HistoryGap(chat_id=NEWS_CHAT)])
 
     play(story)
 

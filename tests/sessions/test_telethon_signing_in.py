@@ -7,7 +7,7 @@ import pytest
 from telethon import types
 from telethon.sessions import SQLiteSession, StringSession
 
-from peik.accounts.client import Client, ClientError, Trouble
+from peik.accounts.client import AccountClient, ClientError, Trouble
 from peik.accounts.telethon.client import TelethonClients, proxy_of
 from peik.core.problem import BadInput
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -21,7 +21,7 @@ def client_of(
     secret: str | None = None,
     file: str | None = None,
     folder: Path | None = None,
-) -> Client:
+) -> AccountClient:
     clients = TelethonClients(api_id=1, api_hash="h", clock=clock, sessions_dir=folder, prepare=server.prepare)
     return clients(session_id="s", agent_id="a", secret=secret, file=file, proxy=None)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.registry import Registry
-from peik.accounts.upkeep import PAGE, ArchiveWatch, Upkeep
+from peik.accounts.upkeep import PAGE, ArchiveUpkeep, ArchiveWatch
 from peik.archive.store import ArchiveRetention, Happening, MessageFilter, SessionFilter
 from peik.core.events import Event, Events, StoreFailed
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -35,8 +35,8 @@ class Place:
     async def remove(self, user_id: int) -> None:
         self.removed.append(user_id)
 
-    def upkeep(self, *, keep_sessions_s: float | None = None) -> Upkeep:
-        return Upkeep(
+    def upkeep(self, *, keep_sessions_s: float | None = None) -> ArchiveUpkeep:
+        return ArchiveUpkeep(
             archive=self.archive,
             registry=self.registry,
             accounts=self,

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from peik.accounts.events import ArchiveAway, SessionDown, SessionRevoked, SessionUp
-from peik.accounts.feeds import Wanted
+from peik.accounts.feeds import FeedFilter
 from peik.archive.store import Direction, LineKind, SessionState
 from peik.core.letter import State
 from peik.core.token import Token
 from peik.errors import BadInput, Conflict, NotFound, Unavailable
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from tests.sessions.house import House, play, play_closed
 
 
@@ -118,8 +118,8 @@ def test_readers_hear_at_once_and_from_their_place() -> None:
         await house.connected(house.ali)
         house.accounts.say(house.private, house.sara, "before")
         await asyncio.sleep(5)
-        now = await house.desk.follow(Wanted())
-        named = await house.desk.follow(Wanted(), reader="mine")
+        now = await house.desk.follow(FeedFilter())
+        named = await house.desk.follow(FeedFilter(), reader="mine")
         waiting = asyncio.create_task(now.next(timeout_s=60))
         await asyncio.sleep(1)
         house.accounts.say(house.private, house.sara, "after")
@@ -127,9 +127,9 @@ def test_readers_hear_at_once_and_from_their_place() -> None:
         heard = await named.next(timeout_s=5)
         assert [one.number for one in heard] == [1, 2]
         await named.confirm()
-        again = await house.desk.follow(Wanted(), reader="mine")
+        again = await house.desk.follow(FeedFilter(), reader="mine")
         assert await again.next(timeout_s=2) == []
-        other = await house.desk.follow(Wanted(agent_id="b"), after={})
+        other = await house.desk.follow(FeedFilter(agent_id="b"), after={})
         assert await other.next(timeout_s=2) == []
         assert other.places == {session.session_id: 2}
 
@@ -160,7 +160,7 @@ def test_bots_do_not_wait_for_an_archive_that_is_away() -> None:
         async with house.open():
             with pytest.raises(Unavailable):
                 await house.desk.create_session("a")
-            call = Call(method="sendMessage", params=b'{"chat_id":5,"text":"x"}')
+            call = LetterCall(method="sendMessage", params=b'{"chat_id":5,"text":"x"}')
             letter = (await house.peik.desk.accept([call]))[0].letter_id
             assert (await house.ended(letter)).state is State.COMPLETED
             assert house.clock.mono() < house.archive_back_at

@@ -14,7 +14,7 @@ import pytest
 
 from peik.accounts.client import ClientError, Trouble
 from peik.accounts.events import ArchiveGap, SessionDown, SessionRevoked
-from peik.accounts.feeds import Wanted
+from peik.accounts.feeds import FeedFilter
 from peik.accounts.history import SHARED
 from peik.archive.store import LineKind, Message, MessageFilter
 from peik.core.letter import State
@@ -103,7 +103,7 @@ class World:
     async def _read(self) -> None:
         """A program with a name: it does its work line by line, and says so after the last."""
         chance = random.Random(f"reader {self.chance.random()}")
-        follower = await self.house.desk.follow(Wanted(), reader=READER)
+        follower = await self.house.desk.follow(FeedFilter(), reader=READER)
         while True:
             try:
                 for line in await follower.next(timeout_s=30):

@@ -15,7 +15,7 @@ import aiohttp
 import apsw
 import msgspec
 
-from peik.accounts.feeds import Wanted
+from peik.accounts.feeds import FeedFilter
 from peik.app import rest
 from peik.app.lifetime import running
 from peik.clock import SystemClock
@@ -92,7 +92,7 @@ class Life:
     async def listen(self, house: House, up_to: int) -> None:
         """As a reader with a name."""
         assert house.office.sessions is not None
-        follower = await house.office.sessions.follow(Wanted(), reader="books")
+        follower = await house.office.sessions.follow(FeedFilter(), reader="books")
         async with asyncio.timeout(PATIENCE_S):
             while not self.heard or self.heard[-1] < up_to:
                 self.heard += [line.number for line in await follower.next(timeout_s=1)]

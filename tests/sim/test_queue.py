@@ -17,7 +17,7 @@ def filled(count: int, *, size: int = 2, now: float = 0.0) -> UpdateQueue:
 
 def push(
     queue: UpdateQueue, payload: bytes = b"{}", *, now: float = 0.0, lives_s: float = DAY_S
-) -> updates.Event | None:
+) -> updates.UpdateEvent | None:
     return queue.push("message", payload, now=now, expires_at=now + lives_s, queue_id=None)
 
 

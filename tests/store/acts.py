@@ -8,7 +8,7 @@ from peik.core.catalogue import Scope
 from peik.core.letter import RANKS, Draft, Enclosed, LaneKey, Letter
 from peik.core.lifecycle import Settlement, settle
 from peik.core.outcome import Delivered, Outcome, Refused, Uncertain, Unsent
-from peik.outbox.store import Found, Marked, Store, Tally
+from peik.outbox.store import FoundInFlight, Marked, Store, Tally
 from tests.store.places import BOT, epoch_of
 
 NOW = 1_800_000_000_000
@@ -86,9 +86,9 @@ async def find(store: Store, letter_id: int) -> Letter:
     return next(one for one in found[view.chat, view.thread].letters if one.id == letter_id)
 
 
-async def sweep_all(store: Store, rank: int, *, lanes: int, letters: int = 16) -> list[tuple[LaneKey, Found]]:
+async def sweep_all(store: Store, rank: int, *, lanes: int, letters: int = 16) -> list[tuple[LaneKey, FoundInFlight]]:
     """Every lane that the cursor passes on its way around."""
-    seen: list[tuple[LaneKey, Found]] = []
+    seen: list[tuple[LaneKey, FoundInFlight]] = []
     after: LaneKey | None = None
     while True:
         found = await store.sweep(BOT, rank, after, lanes=lanes, letters=letters)

@@ -9,11 +9,11 @@ from redis import Redis
 from peik.broadcasts.model import Broadcast, Recipient, RecipientState, key_of, ledger_of, written
 from peik.core.documents import Contact, Filing
 from peik.core.events import Events
-from peik.erasure.service import Forgetter
+from peik.erasure.service import Eraser
 from peik.erasure.wiring import forgetter_of
 from peik.inbox.store import Burial, Deferral
-from peik.jobs.model import End
-from peik.notifications.model import (  # fmt: skip
+from peik.jobs.model import JobEnd
+from peik.notifications.model import (
     CODES,
     NOTICES,
     RATES,
@@ -21,13 +21,13 @@ from peik.notifications.model import (  # fmt: skip
     USERS,
     WAITING,
     Code,
-    Link,
     Notice,
     NotifyRequest,
     Rates,
-    Said,
+    RenderedText,
     Tries,
     User,
+    UserLink,
     filed,
     shelf_of,
     waiting_key,
@@ -140,15 +140,15 @@ async def _jobs(store: AnyStore) -> None:
         job_acts.a_job(str(PERSON), kind="theirs", params=params, key=MARKER, digest="y"),
     )
     taken = {one.id: one for one in await job_acts.take(store.jobs, 1, kind="theirs")}
-    await job_acts.end(store.jobs, taken[done], End.HOPELESS, reason=f"{MARKER} failed", bytes_used=5)
+    await job_acts.end(store.jobs, taken[done], JobEnd.HOPELESS, reason=f"{MARKER} failed", bytes_used=5)
 
 
 async def _papers(store: AnyStore) -> None:
     request = NotifyRequest(type="order", message=MARKER, user_id=NAME, bot_id=BOT)
     notice = Notice(
-        id="n1", request=request, said=Said(title="", message=MARKER), created_at_ms=NOW, due_at_ms=NOW + HOUR
+        id="n1", request=request, said=RenderedText(title="", message=MARKER), created_at_ms=NOW, due_at_ms=NOW + HOUR
     )
-    link = Link(bot_id=BOT, chat_id=PERSON, since_ms=NOW)
+    link = UserLink(bot_id=BOT, chat_id=PERSON, since_ms=NOW)
     given = Broadcast(id="b1", bot_id=BOT, method="sendMessage", params="{}", created_at_ms=NOW, total=2)
     lines = [
         Recipient(chat=PERSON, values={"name": MARKER}, state=RecipientState.DELIVERED, messages=(4,)),
@@ -190,7 +190,7 @@ class StoredLetters:
         return len(await self._store.cancel_all(wanted, at_ms=NOW, limit=1000))
 
 
-def forgetter(place: Place, store: AnyStore, *, is_live: bool = False, **flags: str) -> Forgetter:
+def forgetter(place: Place, store: AnyStore, *, is_live: bool = False, **flags: str) -> Eraser:
     flags.setdefault("backups", "/nonexistent")
     return forgetter_of(
         load(flags, environment={}),

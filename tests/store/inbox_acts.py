@@ -5,9 +5,18 @@ from typing import Any
 
 import msgspec
 
-from peik.core.arrival import Progress, Update, read_update
+from peik.core.arrival import ConsumerProgress, Update, read_update
 from peik.core.letter import State
-from peik.inbox.store import ArrivalFilter, ArrivalRetention, Burial, Consumer, Deferral, Delivery, InboxStore, TakenIn
+from peik.inbox.store import (
+    ArrivalDelivery,
+    ArrivalFilter,
+    ArrivalRetention,
+    Burial,
+    Consumer,
+    Deferral,
+    InboxStore,
+    TakenIn,
+)
 from tests.store.places import BOT
 
 NOW = 1_800_000_000_000
@@ -59,7 +68,7 @@ async def named(inbox: InboxStore, name: str, bot_id: int = BOT) -> Consumer:
     return next(one for one in await inbox.consumers(bot_id) if one.name == name)
 
 
-async def progress(inbox: InboxStore, consumer: Consumer) -> Progress:
+async def progress(inbox: InboxStore, consumer: Consumer) -> ConsumerProgress:
     return (await named(inbox, consumer.name, consumer.bot_id)).progress
 
 
@@ -69,7 +78,9 @@ async def numbers(inbox: InboxStore, consumer: Consumer, after: int = 0, **more:
     return [one.number for one in await inbox.arrivals_after(consumer.id, after, **more)]
 
 
-async def settle(inbox: InboxStore, consumer: Consumer, *over: tuple[int, int] | int, at_ms: int = NOW) -> Progress:
+async def settle(
+    inbox: InboxStore, consumer: Consumer, *over: tuple[int, int] | int, at_ms: int = NOW
+) -> ConsumerProgress:
     spans = [(one, one) if isinstance(one, int) else one for one in over]
     return await inbox.settle_arrivals(consumer.id, over=spans, at_ms=at_ms)
 
@@ -79,7 +90,7 @@ async def put_off(inbox: InboxStore, consumer: Consumer, number: int, *, until_m
     await inbox.settle_arrivals(consumer.id, deferred=[deferral], at_ms=NOW)
 
 
-async def bury(inbox: InboxStore, consumer: Consumer, *dead: int, at_ms: int = NOW) -> Progress:
+async def bury(inbox: InboxStore, consumer: Consumer, *dead: int, at_ms: int = NOW) -> ConsumerProgress:
     burials = [Burial(number=one, tries=5, reason="it broke", entry='{"outcome":"gave up"}') for one in dead]
     return await inbox.settle_arrivals(consumer.id, dead=burials, at_ms=at_ms)
 
@@ -92,7 +103,7 @@ async def found(inbox: InboxStore, *, before: int | None = None, limit: int = 10
     return [view.arrival.number for view in views]
 
 
-async def delivery(inbox: InboxStore, number: int, consumer: str = "default") -> Delivery:
+async def delivery(inbox: InboxStore, number: int, consumer: str = "default") -> ArrivalDelivery:
     wanted = ArrivalFilter(bot_id=BOT, consumer=consumer, first_number=number, last_number=number)
     (view,) = await inbox.find_arrivals(wanted, before=None, limit=2)
     (standing,) = view.deliveries

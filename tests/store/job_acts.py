@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from peik.jobs.model import End, Job, JobDraft, Ran
-from peik.jobs.store import JobStore, KindTerms, Queued, Settled
+from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran
+from peik.jobs.store import JobStore, KindTerms, Queued, SettledRun
 from tests.store.acts import HOUR, NOW
 from tests.store.places import Place
 
@@ -38,7 +38,7 @@ async def take(
     kind: str = KIND,
     lease_ms: int = HOUR,
     at_ms: int = NOW,
-) -> list[Job]:
+) -> list[JobRecord]:
     return await jobs.take(kind, within, limit=limit, lease_ms=lease_ms, at_ms=at_ms)
 
 
@@ -46,20 +46,20 @@ async def taken(jobs: JobStore, limit: int = 100, **how: Any) -> list[int]:
     return [one.id for one in await take(jobs, limit, **how)]
 
 
-async def take_one(jobs: JobStore, **how: Any) -> Job:
+async def take_one(jobs: JobStore, **how: Any) -> JobRecord:
     (job,) = await take(jobs, 1, **how)
     return job
 
 
-def ran(job: Job, end: End = End.DONE, **more: Any) -> Ran:
+def ran(job: JobRecord, end: JobEnd = JobEnd.DONE, **more: Any) -> Ran:
     return Ran(job_id=job.id, run=job.run, end=end, **more)
 
 
-async def settle(jobs: JobStore, *runs: Ran, at_ms: int = NOW) -> list[Settled | None]:
+async def settle(jobs: JobStore, *runs: Ran, at_ms: int = NOW) -> list[SettledRun | None]:
     return await jobs.settle(runs, at_ms=at_ms)
 
 
-async def end(jobs: JobStore, job: Job, how: End = End.DONE, *, at_ms: int = NOW, **more: Any) -> Job:
+async def end(jobs: JobStore, job: JobRecord, how: JobEnd = JobEnd.DONE, *, at_ms: int = NOW, **more: Any) -> JobRecord:
     """The job after its run ended so."""
     (settled,) = await settle(jobs, ran(job, how, **more), at_ms=at_ms)
     assert settled is not None
@@ -67,7 +67,7 @@ async def end(jobs: JobStore, job: Job, how: End = End.DONE, *, at_ms: int = NOW
     return settled.job
 
 
-async def the_job(jobs: JobStore, job_id: int) -> Job:
+async def the_job(jobs: JobStore, job_id: int) -> JobRecord:
     job = await jobs.job(job_id)
     assert job is not None
     return job
@@ -79,7 +79,7 @@ async def pass_leases(place: Place) -> None:
     await asyncio.sleep(2 * SHORT_MS / 1000)
 
 
-async def lose(place: Place, jobs: JobStore, *, at_ms: int = NOW, limit: int = 100) -> list[Job]:
+async def lose(place: Place, jobs: JobStore, *, at_ms: int = NOW, limit: int = 100) -> list[JobRecord]:
     """Whatever was taken for SHORT_MS is given up; the jobs after that."""
     await pass_leases(place)
     return [one.job for one in await jobs.reap(at_ms=at_ms, limit=limit)]

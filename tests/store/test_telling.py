@@ -4,18 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.core.nodes import News
-from peik.storage.news import LINE_BYTES_MAX, Telling
+from peik.storage.news import LINE_BYTES_MAX, NodeNews
 
 
 def heard(*lines: str, besides: str = "me") -> News:
-    telling = Telling()
+    telling = NodeNews()
     for line in lines:
         telling.hear(line, besides=besides)
     return telling.news()
 
 
 def test_what_is_told_is_heard_as_it_was() -> None:
-    telling = Telling()
+    telling = NodeNews()
     telling.accepted(7, 10, 12)
     telling.accepted(7, 13, 13)
     telling.accepted(7, 200, 201)
@@ -46,7 +46,7 @@ def test_what_is_told_is_heard_as_it_was() -> None:
 
 
 def test_ones_own_news_are_none_and_nothing_is_nothing() -> None:
-    telling = Telling()
+    telling = NodeNews()
     assert not telling
     telling.ended(7, [])
     assert not telling
@@ -60,7 +60,7 @@ def test_lines_of_another_kind_are_reason_to_look_everywhere() -> None:
 
 
 def test_several_lines_are_merged_as_if_they_had_been_told_at_once() -> None:
-    one, two, both = Telling(), Telling(), Telling()
+    one, two, both = NodeNews(), NodeNews(), NodeNews()
     for telling in (one, both):
         telling.accepted(7, 1, 2)
         telling.ended(7, [5])
@@ -77,7 +77,7 @@ def test_several_lines_are_merged_as_if_they_had_been_told_at_once() -> None:
 
 
 def test_too_many_to_name_are_told_without_their_names() -> None:
-    telling = Telling()
+    telling = NodeNews()
     telling.ended(7, range(10**9, 10**9 + 2000))
     telling.accepted(8, 1, 1)
     assert heard(telling.line("a")) == News(accepted=((8, 1, 1),), ended={7: ()})
@@ -93,7 +93,7 @@ def test_too_many_to_name_are_told_without_their_names() -> None:
 @given(st.data())
 def test_no_line_is_too_long_and_none_hides_anything(data: st.DataObject) -> None:
     ids = st.integers(1, 10**15)
-    telling = Telling()
+    telling = NodeNews()
     accepted = data.draw(st.lists(st.tuples(st.integers(1, 5), ids), max_size=600))
     ended = data.draw(st.lists(st.tuples(st.integers(1, 5), ids), max_size=600))
     for bot_id, letter_id in accepted:

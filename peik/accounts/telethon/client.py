@@ -1,4 +1,4 @@
-"""One account over MTProto, by Telethon: the port `Client`.
+"""One account over MTProto, by Telethon: the port `AccountClient`.
 
 Nothing sleeps in here because Telegram said so: a flood wait is told. Nothing that was not taken is counted as seen.
 """
@@ -19,14 +19,14 @@ from telethon.errors import RPCError
 from telethon.password import compute_check
 from telethon.sessions import SQLiteSession, StringSession
 
-from peik.accounts.client import Client, ClientError, CodeSent, Dialog, Listener, Me, Qr, Trouble
+from peik.accounts.client import AccountClient, ClientError, CodeSent, Dialog, Listener, Me, Qr, Trouble
 from peik.accounts.telethon.errors import Impossible, client_error, name_of, translated
-from peik.accounts.telethon.objects import Deleted, Reader
-from peik.accounts.telethon.sends import Sending
-from peik.accounts.telethon.updates import Intake, WatchedTelegram, check_telethon, read_place
+from peik.accounts.telethon.objects import Deleted, TelethonReader
+from peik.accounts.telethon.sends import TelethonSends
+from peik.accounts.telethon.updates import UpdateIntake, WatchedTelegram, check_telethon, read_place
 from peik.archive.store import Message
 from peik.clock import Clock
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.core.problem import BadInput
 from peik.errors import described
 from peik.telegram.port import Request
@@ -227,7 +227,7 @@ class TelethonClients:
 
     def __call__(
         self, *, session_id: str, agent_id: str, secret: str | None, file: str | None, proxy: str | None
-    ) -> Client:
+    ) -> AccountClient:
         options = {
             "proxy": proxy_of(proxy),
             "timeout": CONNECT_S,
@@ -246,21 +246,21 @@ class TelethonClients:
             return telegram
 
         session().close()  # what is wrong with it is said now
-        reader = Reader(session_id=session_id, agent_id=agent_id, wall_ms=self._clock.wall_ms)
+        reader = TelethonReader(session_id=session_id, agent_id=agent_id, wall_ms=self._clock.wall_ms)
         return TelethonClient(make, self._api, reader, self._clock)
 
 
 class TelethonClient:
-    """The port `Client`. Each connect makes a TelegramClient of its own, with the key of the one before."""
+    """The port `AccountClient`. Each connect makes a TelegramClient of its own, with the key of the one before."""
 
-    def __init__(self, make: Callable[[], Any], api: tuple[int, str], reader: Reader, clock: Clock) -> None:
+    def __init__(self, make: Callable[[], Any], api: tuple[int, str], reader: TelethonReader, clock: Clock) -> None:
         self._make = make
         self._api_id, self._api_hash = api
         self._reader = reader
         self._clock = clock
         self._telegram: Any = None
         self._secret = ""
-        self._intake: Intake | None = None
+        self._intake: UpdateIntake | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closing = False
         self._has_dialogs = False
@@ -404,7 +404,7 @@ class TelethonClient:
         place = None if state is None else read_place(state)
         if place is None:
             await self.dialogs()  # they say where each channel is now: what is not known cannot be caught up later
-        intake = self._intake = Intake(self._reader, listener, self._clock.mono)
+        intake = self._intake = UpdateIntake(self._reader, listener, self._clock.mono)
         with translated():
             await self._telegram.begin(intake, place)
         self._tasks = [
@@ -412,7 +412,7 @@ class TelethonClient:
             asyncio.create_task(self._watch(listener), name="session watch"),
         ]
 
-    async def _take(self, intake: Intake) -> None:
+    async def _take(self, intake: UpdateIntake) -> None:
         try:
             await intake.run()
         except Exception as error:  # noqa: BLE001  whatever the listener met, nothing may be counted as seen after it
@@ -486,8 +486,10 @@ class TelethonClient:
 
     async def carry(self, request: Request, *, random_id: int) -> Reply:
         if self._telegram is None:
-            return Reply(fault=Fault.NOT_TRIED, left=False, detail="the session is not connected")
-        sending = Sending(self._telegram, self._peer, is_broadcast=self._is_broadcast, on_deleted=self._on_deleted)
+            return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="the session is not connected")
+        sending = TelethonSends(
+            self._telegram, self._peer, is_broadcast=self._is_broadcast, on_deleted=self._on_deleted
+        )
         return await sending.carry(request, random_id=random_id)
 
     def _on_deleted(self, deleted: Deleted) -> None:

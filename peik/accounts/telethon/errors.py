@@ -10,7 +10,7 @@ from telethon.errors.rpcerrorlist import rpc_errors_dict
 
 from peik.accounts.client import ClientError, Trouble
 from peik.accounts.markup import BadMarkup
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 
 # Telegram's name of the error → what it means. What is not here will not change by itself: REFUSED.
 TROUBLES: dict[str, Trouble] = {
@@ -155,15 +155,15 @@ def reply_of(error: Exception) -> Reply:
         case msgspec.DecodeError():
             return refusal(400, "Bad Request: the parameters are not a JSON object")
         case NotLeft():
-            return Reply(fault=Fault.NOT_TRIED, left=False, detail="the session is not connected")
+            return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="the session is not connected")
         case FileNotFoundError():
-            return Reply(fault=Fault.SPOILED, left=False, detail="a file of the letter is gone")
+            return Reply(fault=NetworkFault.SPOILED, left=False, detail="a file of the letter is gone")
         case RPCError():
             return _answer_of(error)
         case ClientError():
             return _told(error)
     told = client_error(error)
-    return Reply(fault=Fault.RESET, detail=told.words)
+    return Reply(fault=NetworkFault.RESET, detail=told.words)
 
 
 def _told(error: ClientError) -> Reply:
@@ -174,7 +174,7 @@ def _told(error: ClientError) -> Reply:
         case Trouble.REVOKED:
             return refusal(401, f"Unauthorized: {error.words}")
         case Trouble.OFFLINE:
-            return Reply(fault=Fault.NOT_TRIED, left=False, detail=error.words)
+            return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail=error.words)
         case _:
             return refusal(400, f"Bad Request: {error.words}")
 

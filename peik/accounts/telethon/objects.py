@@ -46,7 +46,7 @@ _NEW = (types.UpdateNewMessage, types.UpdateNewChannelMessage)
 _EDITED = (types.UpdateEditMessage, types.UpdateEditChannelMessage)
 
 
-class Reader:
+class TelethonReader:
     """Reads for one session."""
 
     def __init__(self, *, session_id: str, agent_id: str, wall_ms: Callable[[], int]) -> None:

@@ -14,7 +14,7 @@ from telethon import functions, types, utils
 from peik.accounts.markup import Entity, parse
 from peik.accounts.telethon.errors import Impossible, NotLeft, refusal, reply_of
 from peik.accounts.telethon.objects import Deleted, peer_of, sent_message
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Enclosure, Request
 
 # Parameters of the Bot API, which come as JSON or as strings of a form, as what Telegram wants.
@@ -93,7 +93,7 @@ def given_entity(given: object) -> Entity:
 # What the parameters of a Bot API call say, in Telegram's own types: who, which messages, what text, what file.
 
 
-class Reach(Protocol):
+class PeerReach(Protocol):
     """See `peik.accounts.telethon.sends.Sending`."""
 
     async def peer(self, chat: object) -> Any: ...
@@ -101,10 +101,10 @@ class Reach(Protocol):
     async def upload(self, enclosure: Enclosure) -> Any: ...
 
 
-class Given:
+class GivenParams:
     """Every look raises Impossible for what Telegram would refuse."""
 
-    def __init__(self, reach: Reach, params: Mapping[str, Any], files: Sequence[Enclosure]) -> None:
+    def __init__(self, reach: PeerReach, params: Mapping[str, Any], files: Sequence[Enclosure]) -> None:
         self._reach = reach
         self._params = params
         self._files = files
@@ -232,7 +232,7 @@ Json = dict[str, Any]
 PeerOf = Callable[[int | str], Awaitable[Any]]
 
 
-class Sending:
+class TelethonSends:
     """Sends through one TelegramClient."""
 
     def __init__(
@@ -259,12 +259,12 @@ class Sending:
             async with asyncio.timeout(request.timeout_s):
                 result = await method(call)
         except TimeoutError:
-            return Reply(fault=Fault.TIMEOUT, detail="no answer came in time")
+            return Reply(fault=NetworkFault.TIMEOUT, detail="no answer came in time")
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return Reply(fault=Fault.RESET, detail="the connection was closed")
+            return Reply(fault=NetworkFault.RESET, detail="the connection was closed")
         except Exception as error:  # noqa: BLE001  the reply says what happened
             return reply_of(error)
         return Reply(status=200, body=msgspec.json.encode({"ok": True, "result": result}))
@@ -315,10 +315,10 @@ class _SendMedia(_Sent, functions.messages.SendMediaRequest):  # type: ignore[mi
     pass
 
 
-class _Call(Given):
+class _Call(GivenParams):
     """One call being done."""
 
-    def __init__(self, sending: Sending, params: Json, files: Sequence[Enclosure], random_id: int) -> None:
+    def __init__(self, sending: TelethonSends, params: Json, files: Sequence[Enclosure], random_id: int) -> None:
         super().__init__(sending, params, files)
         self._sending = sending
         self._random_id = random_id

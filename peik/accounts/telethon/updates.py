@@ -15,8 +15,8 @@ from telethon._updates import EntityType, MessageBox
 from telethon._updates.messagebox import ENTRY_ACCOUNT, ENTRY_SECRET
 from telethon._updates.session import ChannelState, Entity, SessionState
 
-from peik.accounts.client import ClientError, Gap, Listener, Trouble
-from peik.accounts.telethon.objects import Deleted, Reader, Seen
+from peik.accounts.client import ClientError, HistoryGap, Listener, Trouble
+from peik.accounts.telethon.objects import Deleted, Seen, TelethonReader
 from peik.archive.store import Happening, Message
 from peik.errors import StartError
 
@@ -38,7 +38,7 @@ class ChannelPlace(msgspec.Struct, frozen=True, array_like=True):
     access_hash: int | None  # without it a channel cannot be caught up
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class UpdatesPlace(msgspec.Struct, frozen=True, array_like=True):
     """Where an account is in Telegram's updates."""
 
     version: int
@@ -49,10 +49,10 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     channels: dict[int, ChannelPlace]
 
 
-_decode = msgspec.msgpack.Decoder(Place).decode
+_decode = msgspec.msgpack.Decoder(UpdatesPlace).decode
 
 
-def read_place(state: bytes) -> Place:
+def read_place(state: bytes) -> UpdatesPlace:
     """Raises ClientError for a state that is not ours."""
     try:
         place = _decode(state)
@@ -67,20 +67,20 @@ def read_place(state: bytes) -> Place:
 
 def write_place(pts: int, qts: int, date: int, seq: int, channels: dict[int, ChannelPlace]) -> bytes:
     return msgspec.msgpack.encode(
-        Place(version=_STATE_VERSION, pts=pts, qts=qts, date=date, seq=seq, channels=channels)
+        UpdatesPlace(version=_STATE_VERSION, pts=pts, qts=qts, date=date, seq=seq, channels=channels)
     )
 
 
 class _Batch(msgspec.Struct, frozen=True):
     updates: Sequence[Any]
-    gap: Gap | None
+    gap: HistoryGap | None
     state: bytes | None
 
 
-class Intake:
+class UpdateIntake:
     """One listener's queue. `run` ends only by being cancelled, or by raising what the listener raised."""
 
-    def __init__(self, reader: Reader, listener: Listener, now: Callable[[], float]) -> None:
+    def __init__(self, reader: TelethonReader, listener: Listener, now: Callable[[], float]) -> None:
         self._reader = reader
         self._listener = listener
         self._now = now
@@ -98,7 +98,7 @@ class Intake:
         if self._batches.qsize() >= BATCHES_MAX:
             self._has_room.clear()
 
-    def put_gap(self, gap: Gap) -> None:
+    def put_gap(self, gap: HistoryGap) -> None:
         self._batches.put_nowait(_Batch((), gap, None))
 
     def put_seen(self, deleted: Deleted) -> None:
@@ -222,7 +222,7 @@ def _names_in(code: Any) -> set[str]:
 class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
     """Telethon's book of where it is in the updates. What it would skip in silence it tells to `on_gap`."""
 
-    def __init__(self, log: Any, on_gap: Callable[[Gap], None]) -> None:
+    def __init__(self, log: Any, on_gap: Callable[[HistoryGap], None]) -> None:
         super().__init__(log)
         self._on_gap = on_gap
 
@@ -238,7 +238,7 @@ class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
 
     def apply_difference(self, diff: Any, chat_hashes: Any) -> Any:
         if isinstance(diff, types.updates.DifferenceTooLong):
-            self._on_gap(Gap(chat_id=None))
+            self._on_gap(HistoryGap(chat_id=None))
         return super().apply_difference(diff, chat_hashes)
 
     def apply_channel_difference(self, request: Any, diff: Any, chat_hashes: Any) -> Any:
@@ -269,7 +269,7 @@ class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
         self._ask_again({request.channel.channel_id})
 
     def _tell(self, channel_id: int) -> None:
-        self._on_gap(Gap(chat_id=utils.get_peer_id(types.PeerChannel(channel_id))))
+        self._on_gap(HistoryGap(chat_id=utils.get_peer_id(types.PeerChannel(channel_id))))
 
     def _ask_again(self, entries: set[Any]) -> None:
         for entry in entries & set(self.map):
@@ -283,10 +283,10 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._message_box = WatchedBox(self._log["messagebox"], self._on_gap)
-        self._intake: Intake | None = None
+        self._intake: UpdateIntake | None = None
         self.qr_news = asyncio.Event()
 
-    async def begin(self, intake: Intake, place: Place | None) -> None:
+    async def begin(self, intake: UpdateIntake, place: UpdatesPlace | None) -> None:
         """Hand updates to this intake, from that place on. Once for each connect."""
         if place is not None:
             self._go_to(place)
@@ -311,7 +311,7 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
             },
         )
 
-    def _go_to(self, place: Place) -> None:
+    def _go_to(self, place: UpdatesPlace) -> None:
         self._message_box.load(
             SessionState(0, 0, False, place.pts, place.qts, place.date, place.seq, None),  # noqa: FBT003  as Telethon has it
             [ChannelState(channel_id, channel.pts) for channel_id, channel in place.channels.items()],
@@ -320,7 +320,7 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
             if channel.access_hash is not None and self._mb_entity_cache.get(channel_id) is None:
                 self._mb_entity_cache.put(Entity(EntityType.CHANNEL, channel_id, channel.access_hash))
 
-    def _on_gap(self, gap: Gap) -> None:
+    def _on_gap(self, gap: HistoryGap) -> None:
         if self._intake is not None:
             self._intake.put_gap(gap)
 

@@ -8,8 +8,8 @@ from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 from pymongo import ReplaceOne, errors
 
-from peik.archive.batcher import Gathering
-from peik.archive.mongo.connection import Server
+from peik.archive.batcher import ArchiveBatcher
+from peik.archive.mongo.connection import MongoServer
 from peik.archive.mongo.documents import (
     INDEXES,
     Document,
@@ -19,24 +19,35 @@ from peik.archive.mongo.documents import (
     record_of,
     version_document,
 )
-from peik.archive.mongo.feed import Feed, Logs, log_document
+from peik.archive.mongo.feed import Logs, MongoFeed, log_document
 from peik.archive.mongo.messages import Messages
-from peik.archive.rules import Fate, end_of, fitted, gone, is_end, once, taken_id, taken_phone, tally, was_changed
+from peik.archive.rules import (
+    VersionFate,
+    end_of,
+    fitted,
+    gone,
+    is_end,
+    once,
+    taken_id,
+    taken_phone,
+    tally,
+    was_changed,
+)
 from peik.archive.store import (
     ArchiveRetention,
     ChatState,
     EventFilter,
     Fed,
-    FeedLine,
+    FeedRecord,
     Happening,
-    Kept,
-    Kind,
+    KeptCounts,
     LogFilter,
     LogLine,
     Message,
     MessageFilter,
     ReaderPlace,
     Record,
+    RecordKind,
     Session,
     SessionFilter,
     SessionState,
@@ -48,39 +59,39 @@ from peik.errors import StartError, StoreUnavailable
 # Pages of the MongoDB archive for a copy, and what a copy puts into it: see `peik.archive.move`.
 
 
-COLLECTIONS: dict[Kind, tuple[str, type[Any]]] = {
-    Kind.SESSIONS: ("telegram_sessions", Session),
-    Kind.UPDATES_STATES: ("updates_states", UpdatesState),
-    Kind.CHAT_STATES: ("chat_states", ChatState),
-    Kind.MESSAGES: ("messages", Message),
-    Kind.VERSIONS: ("message_versions", Message),
-    Kind.EVENTS: ("events", Happening),
-    Kind.FEED: ("feed", FeedLine),
-    Kind.PLACES: ("reader_places", ReaderPlace),
-    Kind.LOGS: ("logs", LogLine),
+COLLECTIONS: dict[RecordKind, tuple[str, type[Any]]] = {
+    RecordKind.SESSIONS: ("telegram_sessions", Session),
+    RecordKind.UPDATES_STATES: ("updates_states", UpdatesState),
+    RecordKind.CHAT_STATES: ("chat_states", ChatState),
+    RecordKind.MESSAGES: ("messages", Message),
+    RecordKind.VERSIONS: ("message_versions", Message),
+    RecordKind.EVENTS: ("events", Happening),
+    RecordKind.FEED: ("feed", FeedRecord),
+    RecordKind.PLACES: ("reader_places", ReaderPlace),
+    RecordKind.LOGS: ("logs", LogLine),
 }
 
 _ENDS = "end "  # a place in the pages of the ends of feeds, which no id looks like
 
 
 class Copying:
-    def __init__(self, server: Server, feed: Feed) -> None:
+    def __init__(self, server: MongoServer, feed: MongoFeed) -> None:
         self._server = server
         self._feed = feed
 
-    async def page(self, kind: Kind, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+    async def page(self, kind: RecordKind, after: str | None, limit: int) -> tuple[list[Record], str | None]:
         if after is not None and after.startswith(_ENDS):
             return await self._ends(after.removeprefix(_ENDS), limit)
         name, record = COLLECTIONS[kind]
-        asked: Document = {"emptied": None} if kind is Kind.FEED else {}
+        asked: Document = {"emptied": None} if kind is RecordKind.FEED else {}
         if after is not None:
-            has_text_ids = kind in (Kind.SESSIONS, Kind.UPDATES_STATES)
+            has_text_ids = kind in (RecordKind.SESSIONS, RecordKind.UPDATES_STATES)
             asked["_id"] = {"$gt": after if has_text_ids else ObjectId(after)}
         documents = await self._server.settled(name).find(asked).sort("_id", 1).limit(limit).to_list()
         found: list[Record] = [record_of(document, record) for document in documents]
         if len(documents) == limit:
             return found, str(documents[-1]["_id"])
-        if kind is Kind.PLACES:
+        if kind is RecordKind.PLACES:
             ends, following = await self._ends("", limit - len(found))
             return found + ends, following
         return found, None
@@ -91,7 +102,7 @@ class Copying:
         found: list[Record] = [end_of(session_id, last) for session_id, last in lasts[:limit]]
         return found, _ENDS + lasts[limit - 1][0] if len(lasts) > limit else None
 
-    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
         ends = {one.session_id: one.number for one in records if isinstance(one, ReaderPlace) and is_end(one)}
         plain = [one for one in records if not (isinstance(one, ReaderPlace) and is_end(one))]
         if plain:
@@ -106,32 +117,32 @@ class Copying:
         return None if found is None else str(found["progress"])
 
 
-def _replacing(kind: Kind, record: Record) -> ReplaceOne[Document]:
+def _replacing(kind: RecordKind, record: Record) -> ReplaceOne[Document]:
     match kind:
-        case Kind.SESSIONS:
+        case RecordKind.SESSIONS:
             key: Document = {"_id": cast(Session, record).session_id}
             document = document_of(record)
-        case Kind.UPDATES_STATES:
+        case RecordKind.UPDATES_STATES:
             key, document = {"_id": cast(UpdatesState, record).session_id}, document_of(record)
-        case Kind.CHAT_STATES:
+        case RecordKind.CHAT_STATES:
             state = cast(ChatState, record)
             key, document = {"session_id": state.session_id, "chat_id": state.chat_id}, document_of(state)
-        case Kind.MESSAGES:
+        case RecordKind.MESSAGES:
             message = cast(Message, record)
             key, document = key_filter(message), message_document(message)
-        case Kind.VERSIONS:
+        case RecordKind.VERSIONS:
             message = cast(Message, record)
             document = version_document(message)
             key = {**key_filter(message), "edited_at": document["edited_at"]}
-        case Kind.EVENTS:
+        case RecordKind.EVENTS:
             key, document = {"event_id": cast(Happening, record).event_id}, document_of(record)
-        case Kind.FEED:
-            line = cast(FeedLine, record)
+        case RecordKind.FEED:
+            line = cast(FeedRecord, record)
             key, document = {"session_id": line.session_id, "number": line.number}, document_of(line)
-        case Kind.PLACES:
+        case RecordKind.PLACES:
             place = cast(ReaderPlace, record)
             key, document = {"reader": place.reader, "session_id": place.session_id}, document_of(place)
-        case Kind.LOGS:
+        case RecordKind.LOGS:
             document = log_document(cast(LogLine, record))
             key = {"digest": document["digest"]}
     return ReplaceOne(key, document, upsert=True)
@@ -141,8 +152,8 @@ class MongoArchive:
     """The port `Archive`."""
 
     def __init__(self, url: str) -> None:
-        self._server = Server(url)
-        self._gathering: Gathering[Message, Fate] = Gathering(self._keep)
+        self._server = MongoServer(url)
+        self._gathering: ArchiveBatcher[Message, VersionFate] = ArchiveBatcher(self._keep)
 
     async def open(self) -> None:
         try:
@@ -156,7 +167,7 @@ class MongoArchive:
             await self._server.close()
             raise StartError(f"Cannot use {self._server.shown} as the archive: {error.detail}") from error
         self._messages = Messages(self._server)
-        self._feed = Feed(self._server)
+        self._feed = MongoFeed(self._server)
         self._logs = Logs(self._server)
         self._copying = Copying(self._server, self._feed)
 
@@ -253,10 +264,10 @@ class MongoArchive:
 
     # ---- what they saw ----
 
-    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
         return tally(await self._gathering.add([fitted(message) for message in messages]))
 
-    async def _keep(self, messages: Sequence[Message]) -> list[Fate]:
+    async def _keep(self, messages: Sequence[Message]) -> list[VersionFate]:
         async with self._server.asked():
             return await self._messages.keep(messages)
 
@@ -292,11 +303,11 @@ class MongoArchive:
 
     # ---- what is told of it ----
 
-    async def feed(self, lines: Sequence[FeedLine]) -> int:
+    async def feed(self, lines: Sequence[FeedRecord]) -> int:
         async with self._server.asked():
             return await self._feed.add(once(lines))
 
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
         async with self._server.asked():
             return await self._feed.read(session_id, after, limit)
 
@@ -351,7 +362,7 @@ class MongoArchive:
         hint: dict[str, Any] = {"hint": "_id_"} if agent_id is None else {}
         counts: dict[str, int] = {}
         async with self._server.asked():
-            for kind in (Kind.SESSIONS, Kind.MESSAGES, Kind.VERSIONS, Kind.EVENTS):
+            for kind in (RecordKind.SESSIONS, RecordKind.MESSAGES, RecordKind.VERSIONS, RecordKind.EVENTS):
                 counts[kind] = await self._server.settled(COLLECTIONS[kind][0]).count_documents(asked, **hint)
         return Tallied(**counts)
 
@@ -381,11 +392,11 @@ class MongoArchive:
 
     # ---- copying ----
 
-    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
         async with self._server.asked():
             return await self._copying.page(kind, after, limit)
 
-    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
         async with self._server.asked():
             await self._copying.put(kind, records, progress)
 

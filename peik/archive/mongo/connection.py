@@ -36,7 +36,7 @@ _DURABLE = WriteConcern(w="majority", j=True)
 _DATES: CodecOptions[Document] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
-class Server:
+class MongoServer:
     """A database, its collections, and the last thing that went wrong with them."""
 
     def __init__(self, url: str) -> None:

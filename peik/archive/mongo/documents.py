@@ -12,7 +12,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from peik.archive.rules import cursor_of, read_cursor, words
 from peik.archive.store import (
     ChatState,
-    FeedLine,
+    FeedRecord,
     Happening,
     LogLine,
     Message,
@@ -24,7 +24,7 @@ from peik.archive.store import (
 from peik.errors import BadInput
 
 Document = dict[str, Any]
-R = TypeVar("R", Session, Message, Happening, ChatState, UpdatesState, FeedLine, ReaderPlace, LogLine)
+R = TypeVar("R", Session, Message, Happening, ChatState, UpdatesState, FeedRecord, ReaderPlace, LogLine)
 
 
 def document_of(record: Record) -> Document:

@@ -15,10 +15,10 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import ASCENDING, DESCENDING, UpdateOne, errors
 from pymongo.asynchronous.collection import AsyncCollection
 
-from peik.archive.mongo.connection import Server, duplicates
+from peik.archive.mongo.connection import MongoServer, duplicates
 from peik.archive.mongo.documents import Document, between, document_of, of_person, page_of, record_of
 from peik.archive.rules import digest_of, levels_from
-from peik.archive.store import Fed, FeedLine, LogFilter, LogLine
+from peik.archive.store import Fed, FeedRecord, LogFilter, LogLine
 from peik.errors import StoreUnavailable
 
 _TRIES = 100  # each time somebody else was quicker with the next number
@@ -30,8 +30,8 @@ _WRITES_FOR = timedelta(hours=1)
 _EMPTIED = {"_id": "$_id", "session_id": "$session_id", "number": "$number", "emptied": True}
 
 
-class Feed:
-    def __init__(self, server: Server) -> None:
+class MongoFeed:
+    def __init__(self, server: MongoServer) -> None:
         self._server = server
         self._lines = server.collection("feed")
         self._settled = server.settled("feed")
@@ -40,7 +40,7 @@ class Feed:
 
     # ---- telling ----
 
-    async def add(self, lines: Sequence[FeedLine]) -> int:
+    async def add(self, lines: Sequence[FeedRecord]) -> int:
         left, new = list(lines), 0
         for _ in range(_TRIES):
             left = await self._unknown(left)
@@ -50,7 +50,7 @@ class Feed:
             left, new = left[added:], new + added
         raise StoreUnavailable(code="store_locked", detail="Others keep adding to the same feed. Try again.")
 
-    async def _unknown(self, lines: list[FeedLine]) -> list[FeedLine]:
+    async def _unknown(self, lines: list[FeedRecord]) -> list[FeedRecord]:
         """Settled ones only are known: of another's that may still be undone we must not say that it is kept. The server
         refuses that one by its key, and answers when it is settled."""
         if not lines:
@@ -60,7 +60,7 @@ class Feed:
         known = {document["key"] async for document in found}
         return [line for line in lines if line.key not in known]
 
-    async def _add(self, lines: list[FeedLine]) -> int:
+    async def _add(self, lines: list[FeedRecord]) -> int:
         """How many of them, from the first on. Ordered: nobody sees a number before the one below it."""
         session_id = lines[0].session_id
         highest = await self._lines.find_one({"session_id": session_id}, _NUMBER, sort=[("number", DESCENDING)])
@@ -74,10 +74,10 @@ class Feed:
 
     # ---- reading ----
 
-    async def read(self, session_id: str, after: int, limit: int) -> list[FeedLine]:
+    async def read(self, session_id: str, after: int, limit: int) -> list[FeedRecord]:
         asked = {"session_id": session_id, "number": {"$gt": after}, "emptied": None}
         found = self._settled.find(asked).sort("number", 1).limit(limit)
-        return [record_of(document, FeedLine) async for document in found]
+        return [record_of(document, FeedRecord) async for document in found]
 
     async def ends(self, session_ids: Sequence[str] | None) -> dict[str, Fed]:
         """In this order, since lines come and go meanwhile: no first line is then beyond the last, and none was emptied before
@@ -220,7 +220,7 @@ async def _outermost(lines: AsyncCollection[Document], which: Document, *, direc
 
 
 class Logs:
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: MongoServer) -> None:
         self._lines = server.collection("logs")
         self._settled = server.settled("logs")
 

@@ -11,7 +11,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import UpdateOne, errors
 from pymongo.asynchronous.collection import AsyncCollection
 
-from peik.archive.mongo.connection import Server, duplicates
+from peik.archive.mongo.connection import MongoServer, duplicates
 from peik.archive.mongo.documents import (
     Document,
     between,
@@ -25,7 +25,7 @@ from peik.archive.mongo.documents import (
     record_of,
     version_document,
 )
-from peik.archive.rules import Chain, Fate, Fates, Key, Todo, beside, chains, key_of, settle, words
+from peik.archive.rules import Chain, Key, Todo, VersionFate, VersionFates, beside, chains, key_of, settle, words
 from peik.archive.store import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
 from peik.errors import StoreUnavailable
 
@@ -35,7 +35,7 @@ _CHATS_AT_ONCE = 100
 
 
 class Messages:
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: MongoServer) -> None:
         self._server = server
         self._all = server.collection("messages")
         self._versions = server.collection("message_versions")
@@ -43,8 +43,8 @@ class Messages:
 
     # ---- keeping ----
 
-    async def keep(self, messages: Sequence[Message]) -> list[Fate]:
-        fates = Fates(messages)
+    async def keep(self, messages: Sequence[Message]) -> list[VersionFate]:
+        fates = VersionFates(messages)
         left = chains(messages)
         for _ in range(_TRIES):
             left = await self._keep(left, fates)
@@ -52,7 +52,7 @@ class Messages:
                 return fates.told()
         raise StoreUnavailable(code="store_locked", detail="Others keep changing the same messages. Try again.")
 
-    async def _keep(self, here: Sequence[Chain], fates: Fates) -> list[Chain]:
+    async def _keep(self, here: Sequence[Chain], fates: VersionFates) -> list[Chain]:
         """Those that somebody else changed meanwhile."""
         todo = Todo()
         by_key = {chain.key: chain for chain in here}

@@ -7,11 +7,11 @@ from typing import Any, cast
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
-from peik.archive.batcher import Gathering
+from peik.archive.batcher import ArchiveBatcher
 from peik.archive.postgres import feeds, logs
 from peik.archive.postgres import messages as work
-from peik.archive.postgres.connection import PACKAGE, Asking, Server, migrate, read_address, weaknesses
-from peik.archive.rules import Fate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
+from peik.archive.postgres.connection import PACKAGE, ArchiveServer, ArchiveSession, migrate, read_address, weaknesses
+from peik.archive.rules import VersionFate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
 from peik.archive.sql import (
     FEED,
     LOG,
@@ -31,16 +31,16 @@ from peik.archive.store import (
     ChatState,
     EventFilter,
     Fed,
-    FeedLine,
+    FeedRecord,
     Happening,
-    Kept,
-    Kind,
+    KeptCounts,
     LogFilter,
     LogLine,
     Message,
     MessageFilter,
     ReaderPlace,
     Record,
+    RecordKind,
     Session,
     SessionFilter,
     SessionState,
@@ -51,9 +51,9 @@ from peik.errors import Problem, StartError
 _SQL = load(PACKAGE, "queries.sql")
 _ADD_SESSION = filled(_SQL["add_session"], over="")
 _PUT_ONE = {  # of the kinds that are few
-    Kind.SESSIONS: filled(_SQL["add_session"], over=_SQL["over_session"]),
-    Kind.UPDATES_STATES: _SQL["save_updates_state"],
-    Kind.CHAT_STATES: _SQL["save_chat_state"],
+    RecordKind.SESSIONS: filled(_SQL["add_session"], over=_SQL["over_session"]),
+    RecordKind.UPDATES_STATES: _SQL["save_updates_state"],
+    RecordKind.CHAT_STATES: _SQL["save_chat_state"],
 }
 _PAGE_COLUMNS = {
     "message_columns": ", ".join(MESSAGE),
@@ -67,8 +67,8 @@ class PostgresArchive:
     """The port `Archive`."""
 
     def __init__(self, url: str) -> None:
-        self._server = Server(read_address(url))
-        self._messages: Gathering[Message, Fate] = Gathering(self._keep_messages)
+        self._server = ArchiveServer(read_address(url))
+        self._messages: ArchiveBatcher[Message, VersionFate] = ArchiveBatcher(self._keep_messages)
 
     async def open(self) -> None:
         try:
@@ -124,7 +124,7 @@ class PostgresArchive:
     async def save_session(self, session: Session) -> Session:
         stored = msgspec.structs.replace(session, version=session.version + 1)
 
-        async def piece(asking: Asking) -> None:
+        async def piece(asking: ArchiveSession) -> None:
             if not await asking.run(_SQL["save_session"], **fields_of(stored)):
                 is_here = await asking.rows(_SQL["session"], session_id=session.session_id)
                 raise was_changed(session) if is_here else gone(session)
@@ -136,14 +136,14 @@ class PostgresArchive:
         return stored
 
     async def remove_session(self, session_id: str) -> bool:
-        async def piece(asking: Asking) -> bool:
+        async def piece(asking: ArchiveSession) -> bool:
             await asking.run(_SQL["remove_updates_states"], session_ids=[session_id])
             return await asking.run(_SQL["remove_session"], session_id=session_id) > 0
 
         return await self._server.write(piece)
 
     async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
-        async def piece(asking: Asking) -> list[str]:
+        async def piece(asking: ArchiveSession) -> list[str]:
             rows = await asking.rows(_SQL["remove_old_sessions"], before_ms=before_ms, states=sorted(states))
             removed = sorted(row[0] for row in rows)
             await asking.run(_SQL["remove_updates_states"], session_ids=removed)
@@ -160,10 +160,10 @@ class PostgresArchive:
 
     # ---- what they saw ----
 
-    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
         return tally(await self._messages.add([fitted(message) for message in messages]))
 
-    async def _keep_messages(self, messages: Sequence[Message]) -> list[Fate]:
+    async def _keep_messages(self, messages: Sequence[Message]) -> list[VersionFate]:
         return await self._server.write(lambda asking: work.keep_messages(asking, messages))
 
     async def mark_deleted(
@@ -195,11 +195,11 @@ class PostgresArchive:
 
     # ---- what is told of it ----
 
-    async def feed(self, lines: Sequence[FeedLine]) -> int:
+    async def feed(self, lines: Sequence[FeedRecord]) -> int:
         new = once(lines)
         return await self._server.write(lambda asking: feeds.feed(asking, new))
 
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
         return await self._server.read(lambda asking: feeds.fed(asking, session_id, after, limit))
 
     async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
@@ -273,14 +273,14 @@ class PostgresArchive:
 
     # ---- copying ----
 
-    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
         query = filled(_SQL[f"page_{kind}"], **_PAGE_COLUMNS)
         rows = [tuple(row) for row in await self._rows(query, limit=limit, **page_place(kind, after))]
         found = [read_row(kind, row) for row in rows]
         return found, last_place(kind, found[-1], rows[-1]) if len(rows) == limit else None
 
-    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
-        async def piece(asking: Asking) -> None:
+    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
+        async def piece(asking: ArchiveSession) -> None:
             await _put(asking, kind, records)
             await asking.run(_SQL["note_progress"], progress=progress)
 
@@ -299,20 +299,20 @@ class PostgresArchive:
         return await self._server.write(lambda asking: asking.run(query, **named))
 
 
-async def _put(asking: Asking, kind: Kind, records: Sequence[Record]) -> None:
+async def _put(asking: ArchiveSession, kind: RecordKind, records: Sequence[Record]) -> None:
     match kind:
-        case Kind.SESSIONS | Kind.UPDATES_STATES | Kind.CHAT_STATES:
+        case RecordKind.SESSIONS | RecordKind.UPDATES_STATES | RecordKind.CHAT_STATES:
             for record in records:
                 await asking.run(_PUT_ONE[kind], **fields_of(record))
-        case Kind.MESSAGES:
+        case RecordKind.MESSAGES:
             await work.put_messages(asking, cast(Sequence[Message], records))
-        case Kind.VERSIONS:
+        case RecordKind.VERSIONS:
             await work.put_versions(asking, cast(Sequence[Message], records))
-        case Kind.EVENTS:
+        case RecordKind.EVENTS:
             await work.keep_events(asking, cast(Sequence[Happening], records), over=True)
-        case Kind.FEED:
-            await feeds.put_lines(asking, cast(Sequence[FeedLine], records))
-        case Kind.PLACES:
+        case RecordKind.FEED:
+            await feeds.put_lines(asking, cast(Sequence[FeedRecord], records))
+        case RecordKind.PLACES:
             await feeds.put_places(asking, cast(Sequence[ReaderPlace], records))
-        case Kind.LOGS:
+        case RecordKind.LOGS:
             await logs.keep(asking, cast(Sequence[LogLine], records))

@@ -21,7 +21,7 @@ SCHEMA = "peik_archive"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")  # it needs no quotes
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str  # as the driver wants it; may hold a password
     schema: str
     shown: str  # for people: no user, no password
@@ -30,7 +30,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"Address({self.shown})"
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> ArchiveAddress:
     """Raises StartError if it cannot be one."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
@@ -41,7 +41,7 @@ def read_address(url: str) -> Address:
         )
     rest = urlencode([(name, value) for name, value in query if name != "schema"])
     shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?schema={schema}"
-    return Address(url=urlunsplit(parts._replace(query=rest)), schema=schema, shown=shown)
+    return ArchiveAddress(url=urlunsplit(parts._replace(query=rest)), schema=schema, shown=shown)
 
 
 def beside_store(url: str) -> str:
@@ -66,14 +66,14 @@ _SQL = load(PACKAGE, "queries.sql")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")  # one colon: two are a cast
 
 
-class Connection(asyncpg.Connection):  # type: ignore[misc,unused-ignore]
+class ArchiveConnection(asyncpg.Connection):  # type: ignore[misc,unused-ignore]
     """Nothing that we do has to be undone, so that giving it back to its pool asks the server nothing."""
 
     def get_reset_query(self) -> str:
         return ""
 
 
-class Asking:
+class ArchiveSession:
     """Asks queries on one connection, with values by name."""
 
     __slots__ = ("connection",)
@@ -96,10 +96,10 @@ class Asking:
         return int(count) if count.isdigit() else 0
 
 
-class Server:
+class ArchiveServer:
     """Runs pieces of work, each on a connection of its own."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ArchiveAddress) -> None:
         self.address = address
         self.trouble: StoreUnavailable | None = None
 
@@ -117,14 +117,14 @@ class Server:
                 "idle_in_transaction_session_timeout": "10000",
                 "jit": "off",  # our queries are short: compiling them takes longer than running them
             },
-            connection_class=Connection,
+            connection_class=ArchiveConnection,
             init=_settle_in,
         )
 
     def close(self) -> None:
         self._pool.terminate()  # nobody leaves anything behind
 
-    async def read(self, work: Callable[[Asking], Awaitable[T]]) -> T:
+    async def read(self, work: Callable[[ArchiveSession], Awaitable[T]]) -> T:
         """A connection that was lost since it was used last is not the reader's concern: it is asked once more."""
         try:
             return await self._once(work)
@@ -133,10 +133,10 @@ class Server:
                 raise
             return await self._once(work)
 
-    async def write(self, work: Callable[[Asking], Awaitable[T]]) -> T:
+    async def write(self, work: Callable[[ArchiveSession], Awaitable[T]]) -> T:
         """In a transaction, which is on the disk when this returns."""
 
-        async def committed(asking: Asking) -> T:
+        async def committed(asking: ArchiveSession) -> T:
             async with asking.connection.transaction():
                 return await work(asking)
 
@@ -148,11 +148,11 @@ class Server:
                     raise
         return await self._once(committed)
 
-    async def _once(self, work: Callable[[Asking], Awaitable[T]]) -> T:
+    async def _once(self, work: Callable[[ArchiveSession], Awaitable[T]]) -> T:
         try:
             async with self._pool.acquire(timeout=CONNECT_S) as connection:
                 try:
-                    answer = await work(Asking(connection))
+                    answer = await work(ArchiveSession(connection))
                 except BaseException as error:
                     if is_gone(error) or _is_in_the_middle(connection):
                         connection.terminate()
@@ -203,11 +203,11 @@ def translate(error: BaseException) -> BaseException:
 # The schema in the database: made, checked, and brought up to date. Never anybody else's.
 
 
-async def migrate(server: Server) -> None:
+async def migrate(server: ArchiveServer) -> None:
     """All steps in one transaction. Refuses a schema that is newer, or not ours."""
     schema, shown = server.address.schema, server.address.shown
 
-    async def work(asking: Asking) -> None:
+    async def work(asking: ArchiveSession) -> None:
         if await asking.value(_SQL["encoding"]) != "UTF8":
             raise StartError(f"{shown} does not keep its texts in UTF-8. Make a database with ENCODING 'UTF8'.")
         await asking.value(_SQL["lock_schema"], schema=schema)
@@ -234,7 +234,7 @@ async def migrate(server: Server) -> None:
     await server.write(work)
 
 
-async def weaknesses(asking: Asking) -> list[str]:
+async def weaknesses(asking: ArchiveSession) -> list[str]:
     """What this server does not promise of a commit."""
     found = dict(tuple(row) for row in await asking.rows(_SQL["promises"]))
     told: list[str] = []

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from peik.archive.postgres.connection import PACKAGE, Asking
+from peik.archive.postgres.connection import PACKAGE, ArchiveSession
 from peik.archive.rules import is_end
 from peik.archive.sql import FEED, filled, line_of, load
-from peik.archive.store import ArchiveRetention, Fed, FeedLine, ReaderPlace
+from peik.archive.store import ArchiveRetention, Fed, FeedRecord, ReaderPlace
 
 _SQL = load(PACKAGE, "queries.sql")
 _FED = filled(_SQL["fed"], line_columns=", ".join(FEED))
@@ -22,7 +22,7 @@ _LOCK_OF_PERSON = filled(_SQL["lock_ends"], which=_SQL["with_lines_of"])
 # ---- lines ----
 
 
-async def feed(asking: Asking, lines: Sequence[FeedLine]) -> int:
+async def feed(asking: ArchiveSession, lines: Sequence[FeedRecord]) -> int:
     """Lines of one session, each key once."""
     if not lines:
         return 0
@@ -38,17 +38,17 @@ async def feed(asking: Asking, lines: Sequence[FeedLine]) -> int:
     return int(rows[0][0])
 
 
-async def fed(asking: Asking, session_id: str, after: int, limit: int) -> list[FeedLine]:
+async def fed(asking: ArchiveSession, session_id: str, after: int, limit: int) -> list[FeedRecord]:
     return [line_of(row) for row in await asking.rows(_FED, session_id=session_id, after=after, limit=limit)]
 
 
-async def fed_to(asking: Asking, session_ids: Sequence[str] | None) -> dict[str, Fed]:
+async def fed_to(asking: ArchiveSession, session_ids: Sequence[str] | None) -> dict[str, Fed]:
     query = _SQL["fed_to" if session_ids is None else "fed_to_of_some"]
     rows = await asking.rows(query, session_ids=session_ids)
     return {session_id: Fed(first=first, last=last) for session_id, first, last in rows}
 
 
-async def put_lines(asking: Asking, lines: Sequence[FeedLine]) -> None:
+async def put_lines(asking: ArchiveSession, lines: Sequence[FeedRecord]) -> None:
     """Under their own numbers, over what is here."""
     if not lines:
         return
@@ -60,28 +60,28 @@ async def put_lines(asking: Asking, lines: Sequence[FeedLine]) -> None:
     await asking.run(_SQL["settle_firsts"], session_ids=list(ends))
 
 
-async def _raise_ends(asking: Asking, ends: Mapping[str, int]) -> None:
+async def _raise_ends(asking: ArchiveSession, ends: Mapping[str, int]) -> None:
     await asking.rows(_SQL["raise_ends"], *zip(*sorted(ends.items()), strict=True))
 
 
 # ---- places ----
 
 
-async def places(asking: Asking, reader: str) -> dict[str, int]:
+async def places(asking: ArchiveSession, reader: str) -> dict[str, int]:
     return {row[0]: row[1] for row in await asking.rows(_SQL["places"], reader=reader)}
 
 
-async def save_places(asking: Asking, reader: str, found: Mapping[str, int], at_ms: int) -> None:
+async def save_places(asking: ArchiveSession, reader: str, found: Mapping[str, int], at_ms: int) -> None:
     if found:
         session_ids, numbers = zip(*sorted(found.items()), strict=True)
         await asking.run(_SQL["save_places"], reader=reader, session_ids=session_ids, numbers=numbers, at_ms=at_ms)
 
 
-async def remove_reader(asking: Asking, reader: str) -> bool:
+async def remove_reader(asking: ArchiveSession, reader: str) -> bool:
     return await asking.run(_SQL["remove_reader"], reader=reader) > 0
 
 
-async def put_places(asking: Asking, found: Sequence[ReaderPlace]) -> None:
+async def put_places(asking: ArchiveSession, found: Sequence[ReaderPlace]) -> None:
     of_readers = [place for place in found if not is_end(place)]
     if of_readers:
         await asking.rows(_SQL["put_places"], *_columns(of_readers))
@@ -94,7 +94,7 @@ async def put_places(asking: Asking, found: Sequence[ReaderPlace]) -> None:
 # ---- letting go ----
 
 
-async def clean(asking: Asking, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
+async def clean(asking: ArchiveSession, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
     """How many lines went; places are not counted."""
     if retention.feed_ms is None:
         return 0
@@ -103,11 +103,11 @@ async def clean(asking: Asking, retention: ArchiveRetention, at_ms: int, limit: 
     return await _remove(asking, _LOCK_OLD, "remove_old_lines", asked)
 
 
-async def forget_person(asking: Asking, user_id: int) -> int:
+async def forget_person(asking: ArchiveSession, user_id: int) -> int:
     return await _remove(asking, _LOCK_OF_PERSON, "forget_lines", {"user_id": user_id})
 
 
-async def _remove(asking: Asking, lock: str, query: str, asked: Mapping[str, Any]) -> int:
+async def _remove(asking: ArchiveSession, lock: str, query: str, asked: Mapping[str, Any]) -> int:
     """Only from feeds whose ends were locked."""
     session_ids = [row[0] for row in await asking.rows(lock, **asked)]
     if not session_ids:
@@ -117,5 +117,5 @@ async def _remove(asking: Asking, lock: str, query: str, asked: Mapping[str, Any
     return gone
 
 
-def _columns(records: Sequence[FeedLine] | Sequence[ReaderPlace]) -> "zip[tuple[Any, ...]]":
+def _columns(records: Sequence[FeedRecord] | Sequence[ReaderPlace]) -> "zip[tuple[Any, ...]]":
     return zip(*map(msgspec.structs.astuple, records), strict=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from peik.archive.postgres.connection import PACKAGE, Asking
+from peik.archive.postgres.connection import PACKAGE, ArchiveSession
 from peik.archive.rules import cursor_of, digest_of, folded, levels_from, read_row
 from peik.archive.sql import LOG, filled, load, log_of
 from peik.archive.store import ArchiveRetention, LogFilter, LogLine
@@ -14,14 +14,16 @@ _SQL = load(PACKAGE, "queries.sql")
 _COLUMNS = ", ".join(LOG)
 
 
-async def keep(asking: Asking, lines: Sequence[LogLine]) -> None:
+async def keep(asking: ArchiveSession, lines: Sequence[LogLine]) -> None:
     if not lines:
         return
     rows = [(digest_of(line), *msgspec.structs.astuple(line), folded(f"{line.event}\n{line.fields}")) for line in lines]
     await asking.rows(_SQL["add_logs"], *zip(*rows, strict=True))
 
 
-async def find(asking: Asking, wanted: LogFilter, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
+async def find(
+    asking: ArchiveSession, wanted: LogFilter, cursor: str | None, limit: int
+) -> tuple[list[LogLine], str | None]:
     named: dict[str, Any] = {"limit": limit + 1}
     parts: list[str] = []
     for name in ("event", "session_id", "bot_id", "since_ms", "until_ms"):
@@ -44,11 +46,11 @@ async def find(asking: Asking, wanted: LogFilter, cursor: str | None, limit: int
     return found, following
 
 
-async def drop(asking: Asking, lines: Sequence[LogLine]) -> int:
+async def drop(asking: ArchiveSession, lines: Sequence[LogLine]) -> int:
     return await asking.run(_SQL["drop_logs"], digests=[digest_of(line) for line in lines])
 
 
-async def clean(asking: Asking, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
+async def clean(asking: ArchiveSession, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
     if retention.logs_ms is None:
         return 0
     return await asking.run(_SQL["remove_old_logs"], before_ms=at_ms - retention.logs_ms, limit=limit)

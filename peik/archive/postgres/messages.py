@@ -5,8 +5,20 @@ from typing import Any
 
 import msgspec
 
-from peik.archive.postgres.connection import PACKAGE, Asking
-from peik.archive.rules import Fate, Fates, Key, Todo, beside, chains, cursor_of, key_of, read_row, settle, words
+from peik.archive.postgres.connection import PACKAGE, ArchiveSession
+from peik.archive.rules import (
+    Key,
+    Todo,
+    VersionFate,
+    VersionFates,
+    beside,
+    chains,
+    cursor_of,
+    key_of,
+    read_row,
+    settle,
+    words,
+)
 from peik.archive.sql import MESSAGE, event_of, fields_of, filled, load, message_of, version_of, version_row
 from peik.archive.store import ArchiveRetention, EventFilter, Happening, Message, MessageFilter
 
@@ -23,8 +35,8 @@ _COMMON = 5000  # hits of a search; from here on it is quicker to walk messages 
 # ---- keeping ----
 
 
-async def keep_messages(asking: Asking, messages: Sequence[Message]) -> list[Fate]:
-    fates = Fates(messages)
+async def keep_messages(asking: ArchiveSession, messages: Sequence[Message]) -> list[VersionFate]:
+    fates = VersionFates(messages)
     todo = Todo()
     here = {chain.key: chain for chain in chains(messages)}
     added = await _insert(asking, [chain.newest for chain in here.values()])
@@ -45,7 +57,7 @@ async def keep_messages(asking: Asking, messages: Sequence[Message]) -> list[Fat
     return fates.told()
 
 
-async def _insert(asking: Asking, messages: Sequence[Message]) -> set[Key]:
+async def _insert(asking: ArchiveSession, messages: Sequence[Message]) -> set[Key]:
     """Which of them were not here."""
     if not messages:
         return set()
@@ -55,7 +67,7 @@ async def _insert(asking: Asking, messages: Sequence[Message]) -> set[Key]:
     return {(row[0], row[1], row[2]) for row in rows}
 
 
-async def _lock(asking: Asking, keys: Sequence[Key]) -> list[Message]:
+async def _lock(asking: ArchiveSession, keys: Sequence[Key]) -> list[Message]:
     if not keys:
         return []
     session_ids, chat_ids, message_ids = zip(*keys, strict=True)
@@ -63,17 +75,17 @@ async def _lock(asking: Asking, keys: Sequence[Key]) -> list[Message]:
     return [message_of(row) for row in rows]
 
 
-async def _put_aside(asking: Asking, query: str, messages: Sequence[Message]) -> list[Any]:
+async def _put_aside(asking: ArchiveSession, query: str, messages: Sequence[Message]) -> list[Any]:
     if not messages:
         return []
     return await asking.rows(query, *zip(*sorted(map(version_row, messages), key=lambda row: row[:4]), strict=True))
 
 
-async def _replace(asking: Asking, message: Message) -> None:
+async def _replace(asking: ArchiveSession, message: Message) -> None:
     await asking.run(_SQL["replace_message"], **fields_of(message), words=" ".join(words(message.text)))
 
 
-async def put_messages(asking: Asking, messages: Sequence[Message]) -> None:
+async def put_messages(asking: ArchiveSession, messages: Sequence[Message]) -> None:
     """As they are, over what is here."""
     added = await _insert(asking, sorted(messages, key=key_of))
     for message in messages:
@@ -81,18 +93,18 @@ async def put_messages(asking: Asking, messages: Sequence[Message]) -> None:
             await _replace(asking, message)
 
 
-async def put_versions(asking: Asking, messages: Sequence[Message]) -> None:
+async def put_versions(asking: ArchiveSession, messages: Sequence[Message]) -> None:
     await _put_aside(asking, _PUT_VERSIONS, messages)
 
 
 async def mark_deleted(
-    asking: Asking, session_id: str, chat_id: int | None, message_ids: Sequence[int], at_ms: int
+    asking: ArchiveSession, session_id: str, chat_id: int | None, message_ids: Sequence[int], at_ms: int
 ) -> int:
     query = _SQL["mark_deleted_anywhere" if chat_id is None else "mark_deleted"]
     return await asking.run(query, session_id=session_id, chat_id=chat_id, message_ids=message_ids, at_ms=at_ms)
 
 
-async def keep_events(asking: Asking, events: Sequence[Happening], *, over: bool = False) -> int:
+async def keep_events(asking: ArchiveSession, events: Sequence[Happening], *, over: bool = False) -> int:
     """How many of them were new. One that is handed in twice is one."""
     once = {event.event_id: event for event in reversed(events)}
     if not once:
@@ -105,7 +117,7 @@ async def keep_events(asking: Asking, events: Sequence[Happening], *, over: bool
 
 
 async def find_messages(
-    asking: Asking, wanted: MessageFilter, cursor: str | None, limit: int
+    asking: ArchiveSession, wanted: MessageFilter, cursor: str | None, limit: int
 ) -> tuple[list[Message], str | None]:
     where, named = _where(wanted)
     if cursor is not None:
@@ -122,7 +134,7 @@ async def find_messages(
     return found, following
 
 
-async def count_messages(asking: Asking, wanted: MessageFilter) -> int:
+async def count_messages(asking: ArchiveSession, wanted: MessageFilter) -> int:
     where, named = _where(wanted)
     return int(await asking.value(filled(_SQL["count_messages"], where=where), **named))
 
@@ -144,7 +156,7 @@ def _where(wanted: MessageFilter) -> tuple[str, dict[str, Any]]:
     return " ".join(parts), named
 
 
-async def find_versions(asking: Asking, session_id: str, chat_id: int, message_id: int) -> list[Message]:
+async def find_versions(asking: ArchiveSession, session_id: str, chat_id: int, message_id: int) -> list[Message]:
     named = {"session_id": session_id, "chat_id": chat_id, "message_id": message_id}
     # One snapshot: one that is replaced meanwhile is neither missing nor there twice.
     async with asking.connection.transaction(isolation="repeatable_read", readonly=True):
@@ -154,7 +166,7 @@ async def find_versions(asking: Asking, session_id: str, chat_id: int, message_i
 
 
 async def find_events(
-    asking: Asking, wanted: EventFilter, cursor: str | None, limit: int
+    asking: ArchiveSession, wanted: EventFilter, cursor: str | None, limit: int
 ) -> tuple[list[Happening], str | None]:
     named: dict[str, Any] = {"limit": limit + 1}
     parts: list[str] = []
@@ -175,7 +187,7 @@ async def find_events(
 # ---- letting go ----
 
 
-async def clean(asking: Asking, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
+async def clean(asking: ArchiveSession, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
     gone = 0
     if retention.messages_ms is not None:
         query = filled(_SQL["remove_messages"], which=_SQL["old_messages"])
@@ -185,13 +197,13 @@ async def clean(asking: Asking, retention: ArchiveRetention, at_ms: int, limit: 
     return gone
 
 
-async def forget_messages(asking: Asking, user_id: int) -> tuple[int, int]:
+async def forget_messages(asking: ArchiveSession, user_id: int) -> tuple[int, int]:
     """Some of them, and their versions: how many of each. None: it is done."""
     query = filled(_SQL["remove_messages"], which=_SQL["messages_of_sender"])
     rows = await asking.rows(query, user_id=user_id, limit=_FORGET_AT_ONCE)
     return rows[0][0], rows[0][1]
 
 
-async def forget_rest(asking: Asking, user_id: int) -> dict[str, int]:
+async def forget_rest(asking: ArchiveSession, user_id: int) -> dict[str, int]:
     kinds = ("versions", "events", "chat_states")
     return {kind: await asking.run(_SQL[f"forget_{kind}"], user_id=user_id) for kind in kinds}

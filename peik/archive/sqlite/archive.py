@@ -8,8 +8,8 @@ from typing import Any, cast
 import apsw
 import msgspec
 
-from peik.archive.batcher import Gathering
-from peik.archive.rules import Fate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
+from peik.archive.batcher import ArchiveBatcher
+from peik.archive.rules import VersionFate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
 from peik.archive.sql import (
     PERSON_KINDS,
     chat_state_of,
@@ -23,22 +23,22 @@ from peik.archive.sql import (
 )
 from peik.archive.sqlite import database, feeds, logs
 from peik.archive.sqlite import messages as work
-from peik.archive.sqlite.database import PACKAGE, Reader, Writer, connect, migrate, translate
+from peik.archive.sqlite.database import PACKAGE, ReaderThread, WriterThread, connect, migrate, translate
 from peik.archive.store import (
     ArchiveRetention,
     ChatState,
     EventFilter,
     Fed,
-    FeedLine,
+    FeedRecord,
     Happening,
-    Kept,
-    Kind,
+    KeptCounts,
     LogFilter,
     LogLine,
     Message,
     MessageFilter,
     ReaderPlace,
     Record,
+    RecordKind,
     Session,
     SessionFilter,
     SessionState,
@@ -48,9 +48,9 @@ from peik.errors import StartError, StoreUnavailable
 
 _SQL = load(PACKAGE, "queries.sql")
 _PUT_ONE = {  # of the kinds that are few
-    Kind.SESSIONS: filled(_SQL["add_session"], over="OR REPLACE"),
-    Kind.UPDATES_STATES: _SQL["save_updates_state"],
-    Kind.CHAT_STATES: _SQL["save_chat_state"],
+    RecordKind.SESSIONS: filled(_SQL["add_session"], over="OR REPLACE"),
+    RecordKind.UPDATES_STATES: _SQL["save_updates_state"],
+    RecordKind.CHAT_STATES: _SQL["save_chat_state"],
 }
 
 
@@ -59,7 +59,7 @@ class SqliteArchive:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._messages: Gathering[Message, Fate] = Gathering(self._keep_messages)
+        self._messages: ArchiveBatcher[Message, VersionFate] = ArchiveBatcher(self._keep_messages)
 
     async def open(self) -> None:
         try:
@@ -74,8 +74,8 @@ class SqliteArchive:
             told = translate(error)
             assert isinstance(told, StoreUnavailable)
             raise StartError(f"Cannot use {self._path} as the archive: {told.detail}") from error
-        self._writer = Writer(connection, "peik-archive-writer")
-        self._reader = Reader(reading, "peik-archive-reader")
+        self._writer = WriterThread(connection, "peik-archive-writer")
+        self._reader = ReaderThread(reading, "peik-archive-reader")
 
     async def close(self) -> None:
         await self._messages.drained()
@@ -166,10 +166,10 @@ class SqliteArchive:
 
     # ---- what they saw ----
 
-    async def keep_messages(self, messages: Sequence[Message]) -> Kept:
+    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
         return tally(await self._messages.add([fitted(message) for message in messages]))
 
-    async def _keep_messages(self, messages: Sequence[Message]) -> list[Fate]:
+    async def _keep_messages(self, messages: Sequence[Message]) -> list[VersionFate]:
         return await self._writer.ask(lambda connection: work.keep_messages(connection, messages))
 
     async def mark_deleted(
@@ -203,11 +203,11 @@ class SqliteArchive:
 
     # ---- what is told of it ----
 
-    async def feed(self, lines: Sequence[FeedLine]) -> int:
+    async def feed(self, lines: Sequence[FeedRecord]) -> int:
         new = once(lines)
         return await self._writer.ask(lambda connection: feeds.feed(connection, new))
 
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedLine]:
+    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
         return await self._reader.ask(lambda connection: feeds.fed(connection, session_id, after, limit))
 
     async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
@@ -290,12 +290,12 @@ class SqliteArchive:
 
     # ---- copying ----
 
-    async def page(self, kind: Kind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
+    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
         rows = await self._rows(_SQL[f"page_{kind}"], limit=limit, **page_place(kind, after))
         found: list[Record] = [read_row(kind, row) for row in rows]
         return found, last_place(kind, found[-1], rows[-1]) if len(rows) == limit else None
 
-    async def put(self, kind: Kind, records: Sequence[Record], progress: str) -> None:
+    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
         def piece(connection: apsw.Connection) -> None:
             _put(connection, kind, records)
             connection.execute(_SQL["note_progress"], {"progress": progress})
@@ -318,22 +318,22 @@ class SqliteArchive:
         await self._writer.ask(piece)
 
 
-def _put(connection: apsw.Connection, kind: Kind, records: Sequence[Record]) -> None:
+def _put(connection: apsw.Connection, kind: RecordKind, records: Sequence[Record]) -> None:
     match kind:
-        case Kind.SESSIONS | Kind.UPDATES_STATES | Kind.CHAT_STATES:
+        case RecordKind.SESSIONS | RecordKind.UPDATES_STATES | RecordKind.CHAT_STATES:
             for record in records:
                 connection.execute(_PUT_ONE[kind], fields_of(record))
-        case Kind.MESSAGES:
+        case RecordKind.MESSAGES:
             work.put_messages(connection, cast(Sequence[Message], records))
-        case Kind.VERSIONS:
+        case RecordKind.VERSIONS:
             work.put_versions(connection, cast(Sequence[Message], records))
-        case Kind.EVENTS:
+        case RecordKind.EVENTS:
             work.keep_events(connection, cast(Sequence[Happening], records), over=True)
-        case Kind.FEED:
-            feeds.put_lines(connection, cast(Sequence[FeedLine], records))
-        case Kind.PLACES:
+        case RecordKind.FEED:
+            feeds.put_lines(connection, cast(Sequence[FeedRecord], records))
+        case RecordKind.PLACES:
             feeds.put_places(connection, cast(Sequence[ReaderPlace], records))
-        case Kind.LOGS:
+        case RecordKind.LOGS:
             logs.keep(connection, cast(Sequence[LogLine], records))
 
 

@@ -140,7 +140,7 @@ _PER_COMMIT_MAX = 200  # pieces of work; a bound on how long one commit keeps th
 Piece = tuple[Callable[[apsw.Connection], Any], "asyncio.Future[Any]"]
 
 
-class Reader:
+class ReaderThread:
     """One thread, one connection; what it is asked comes one after the other."""
 
     def __init__(self, connection: apsw.Connection, name: str) -> None:
@@ -182,7 +182,7 @@ class Reader:
             self._loop.call_soon_threadsafe(_settle, ended)
 
 
-class Writer(Reader):
+class WriterThread(ReaderThread):
     """The same in transactions. A piece of work that fails is undone by itself; its neighbours are committed."""
 
     def __init__(self, connection: apsw.Connection, name: str) -> None:

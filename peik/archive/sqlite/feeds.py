@@ -9,7 +9,7 @@ from peik.archive.rules import is_end
 from peik.archive.sql import line_of, load
 from peik.archive.sqlite import database
 from peik.archive.sqlite.database import PACKAGE
-from peik.archive.store import ArchiveRetention, Fed, FeedLine, ReaderPlace
+from peik.archive.store import ArchiveRetention, Fed, FeedRecord, ReaderPlace
 
 _SQL = load(PACKAGE, "queries.sql")
 _PUT_LINE = f"{_SQL['add_line']} {_SQL['over_line']}"
@@ -17,7 +17,7 @@ _PUT_LINE = f"{_SQL['add_line']} {_SQL['over_line']}"
 # ---- lines ----
 
 
-def feed(connection: apsw.Connection, lines: Sequence[FeedLine]) -> int:
+def feed(connection: apsw.Connection, lines: Sequence[FeedRecord]) -> int:
     """Lines of one session, each key once. One connection writes at a time: nobody else takes a number meanwhile."""
     if not lines:
         return 0
@@ -35,7 +35,7 @@ def feed(connection: apsw.Connection, lines: Sequence[FeedLine]) -> int:
     return len(new)
 
 
-def fed(connection: apsw.Connection, session_id: str, after: int, limit: int) -> list[FeedLine]:
+def fed(connection: apsw.Connection, session_id: str, after: int, limit: int) -> list[FeedRecord]:
     rows = connection.execute(_SQL["fed"], {"session_id": session_id, "after": after, "limit": limit})
     return [line_of(row) for row in rows]
 
@@ -48,7 +48,7 @@ def fed_to(connection: apsw.Connection, session_ids: Sequence[str] | None) -> di
     return {str(session_id): Fed(first=first, last=last) for session_id, first, last in rows}
 
 
-def put_lines(connection: apsw.Connection, lines: Sequence[FeedLine]) -> None:
+def put_lines(connection: apsw.Connection, lines: Sequence[FeedRecord]) -> None:
     """Under their own numbers, over what is here."""
     database.insert(connection, _PUT_LINE, [msgspec.structs.astuple(line) for line in lines])
     ends: dict[str, int] = {}

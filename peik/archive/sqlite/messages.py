@@ -6,7 +6,19 @@ from typing import Any
 import apsw
 import msgspec
 
-from peik.archive.rules import Fate, Fates, Key, Todo, beside, chains, cursor_of, key_of, read_row, settle, words
+from peik.archive.rules import (
+    Key,
+    Todo,
+    VersionFate,
+    VersionFates,
+    beside,
+    chains,
+    cursor_of,
+    key_of,
+    read_row,
+    settle,
+    words,
+)
 from peik.archive.sql import event_of, fields_of, filled, load, message_of, version_of, version_row
 from peik.archive.sqlite import database
 from peik.archive.sqlite.database import PACKAGE
@@ -20,8 +32,8 @@ _FORGET_AT_ONCE = 1000
 # ---- keeping ----
 
 
-def keep_messages(connection: apsw.Connection, messages: Sequence[Message]) -> list[Fate]:
-    fates = Fates(messages)
+def keep_messages(connection: apsw.Connection, messages: Sequence[Message]) -> list[VersionFate]:
+    fates = VersionFates(messages)
     todo = Todo()
     here = {chain.key: chain for chain in chains(messages)}
     known = _known(connection, here)

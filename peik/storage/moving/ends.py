@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from peik.core.nodes import FileStore
-from peik.storage.moving.records import KINDS, Inbox, Record
+from peik.storage.moving.records import KINDS, MovedInbox, Record
 
 # How far a move is. It is kept in the target, in the same commit as what it speaks of, so that a killed move goes on.
 
@@ -18,29 +18,29 @@ from peik.storage.moving.records import KINDS, Inbox, Record
 _MODULUS = 2**128
 
 
-class Sum(msgspec.Struct, frozen=True):
+class RecordSum(msgspec.Struct, frozen=True):
     """How many records there are, and a sum over all of them that does not depend on their order."""
 
     count: int = 0
     digest: str = "0" * 32
 
-    def plus(self, kind: str, records: "list[Record]") -> "Sum":
+    def plus(self, kind: str, records: "list[Record]") -> "RecordSum":
         """Digests are added, not mixed by XOR: a record that stands there twice must not undo itself."""
         total = int(self.digest, 16)
         salt = kind.encode()[:16]
         for record in records:
             made = hashlib.blake2b(_encode(record), digest_size=16, person=salt).digest()
             total += int.from_bytes(made, "big")
-        return Sum(count=self.count + len(records), digest=f"{total % _MODULUS:032x}")
+        return RecordSum(count=self.count + len(records), digest=f"{total % _MODULUS:032x}")
 
 
 class KindProgress(msgspec.Struct, frozen=True):
-    moved: Sum = Sum()
+    moved: RecordSum = RecordSum()
     cursor: str | None = None
     is_done: bool = False
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class MoveProgress(msgspec.Struct, frozen=True, kw_only=True):
     origin: str  # where it comes from, without a password
     fingerprint: str  # how the origin stood when the move began
     run: str  # the process that moves; one that finds another here has been replaced, and stops
@@ -53,24 +53,24 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, kind: str) -> KindProgress:
         return self.kinds.get(kind, KindProgress())
 
-    def with_kind(self, kind: str, progress: KindProgress) -> "Progress":
+    def with_kind(self, kind: str, progress: KindProgress) -> "MoveProgress":
         return msgspec.structs.replace(self, kinds={**self.kinds, kind: progress})
 
 
 _encode = msgspec.json.Encoder().encode
-decode = msgspec.json.Decoder(Progress).decode
+decode = msgspec.json.Decoder(MoveProgress).decode
 
 
-def encode(progress: Progress) -> str:
+def encode(progress: MoveProgress) -> str:
     return _encode(progress).decode()
 
 
-class Page(msgspec.Struct, frozen=True):
+class RecordPage(msgspec.Struct, frozen=True):
     records: list[Record]
     cursor: str | None  # where the next page begins; None: this was the last
 
 
-class End(Protocol):
+class MoveEnd(Protocol):
     @property
     def shown(self) -> str:
         """Where it is, without a password. Two ends of the same name are the same store."""
@@ -95,7 +95,7 @@ class End(Protocol):
     async def counts(self) -> dict[str, int]:
         """How many records of each kind are here."""
 
-    async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
+    async def page(self, kind: str, cursor: str | None, limit: int) -> RecordPage:
         """The next records of a kind, about as many as the limit says. Whoever comes back with a cursor goes on there."""
 
     async def job_states(self) -> dict[str, int]:
@@ -104,13 +104,13 @@ class End(Protocol):
     async def blobs(self) -> list[str]:
         """The files that letters still need, in order."""
 
-    async def progress(self) -> Progress | None:
+    async def progress(self) -> MoveProgress | None:
         """Of the last move into this store; None: there was none."""
 
-    async def write(self, kind: str, records: Sequence[Record], progress: Progress) -> None:
+    async def write(self, kind: str, records: Sequence[Record], progress: MoveProgress) -> None:
         """Records and progress in one commit. Raises Conflict if another process has taken the move over."""
 
-    async def begin(self, progress: Progress) -> None:
+    async def begin(self, progress: MoveProgress) -> None:
         """Keep progress, whoever has kept some before: from now on this process moves."""
 
     async def moved_to(self) -> str | None:
@@ -131,7 +131,7 @@ class End(Protocol):
 
 def fit_dates(record: Record) -> Record:
     """For stores that say when an inbox was last changed: at the latest time that is known of it."""
-    if isinstance(record, Inbox) and record.updated_at is None:
+    if isinstance(record, MovedInbox) and record.updated_at is None:
         known = (record.epoch_at, record.started_at, record.seen_at, record.received_at)
         return msgspec.structs.replace(record, updated_at=max(at for at in known if at is not None))
     return record

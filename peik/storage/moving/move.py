@@ -16,7 +16,7 @@ from peik.core.nodes import FileStore
 from peik.errors import BadInput, Conflict, Problem, StartError
 from peik.secrets.seals import PLAIN, Seals
 from peik.storage.moving import files
-from peik.storage.moving.ends import End, KindProgress, Page, Progress, Sum
+from peik.storage.moving.ends import KindProgress, MoveEnd, MoveProgress, RecordPage, RecordSum
 from peik.storage.moving.records import FILES, KINDS, File, Record, Secret
 from peik.storage.spool import sync_folder
 
@@ -25,7 +25,7 @@ _PAPERS_AT_ONCE = 500  # the same; each may be a quarter of a megabyte
 _FILES_AT_ONCE = 50  # of a commit that says that they are there
 
 
-class Watch(msgspec.Struct, frozen=True):
+class MoveWatch(msgspec.Struct, frozen=True):
     """Whoever looks on while it takes its time."""
 
     warn: Callable[[str], None] = lambda words: None
@@ -33,7 +33,7 @@ class Watch(msgspec.Struct, frozen=True):
     step: Callable[[int], None] = lambda records: None
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
+class MovedStore(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to say in the end."""
 
     origin: str
@@ -46,19 +46,19 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    origin: End
-    target: End
+    origin: MoveEnd
+    target: MoveEnd
     origin_files: FileStore | None = None  # None: the store's own
     target_files: FileStore | None = None
 
 
-async def count(origin: End) -> dict[str, int]:
+async def count(origin: MoveEnd) -> dict[str, int]:
     """How many records of each kind would be moved. Nothing is written."""
     async with _opened(origin, is_target=False):
         return {**await origin.counts(), FILES: len(await origin.blobs())}
 
 
-async def take_back(origin: End) -> str | None:
+async def take_back(origin: MoveEnd) -> str | None:
     """Let a store be served again that was moved away. Where to that was; None: it was not."""
     async with _opened(origin, is_target=False):
         target = await origin.moved_to()
@@ -66,7 +66,7 @@ async def take_back(origin: End) -> str | None:
         return target
 
 
-async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: Watch) -> Moved:
+async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: MoveWatch) -> MovedStore:
     """Move everything, or go on where a move of the same two ends stopped. Raises Problem and StartError."""
     origin, target = ends.origin, ends.target
     if origin.shown == target.shown:
@@ -85,7 +85,7 @@ async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: W
         run = secrets.token_hex(8)
         if before is None:
             now = clock.wall_ms()
-            progress = Progress(
+            progress = MoveProgress(
                 origin=origin.shown, fingerprint=fingerprint, run=run, began_at_ms=now, was_in_use=is_in_use
             )
         else:
@@ -114,8 +114,8 @@ async def move(ends: Ends, *, clock: Clock, while_in_use: bool = False, watch: W
         return _told(ends, ended, was_begun=before is not None)
 
 
-def _told(ends: Ends, progress: Progress, *, was_done: bool = False, was_begun: bool = False) -> Moved:
-    return Moved(
+def _told(ends: Ends, progress: MoveProgress, *, was_done: bool = False, was_begun: bool = False) -> MovedStore:
+    return MovedStore(
         origin=ends.origin.shown,
         target=ends.target.shown,
         counts={kind: one.moved.count for kind, one in progress.kinds.items()},
@@ -127,7 +127,7 @@ def _told(ends: Ends, progress: Progress, *, was_done: bool = False, was_begun: 
 
 
 @asynccontextmanager
-async def _opened(end: End, *, is_target: bool) -> AsyncIterator[None]:
+async def _opened(end: MoveEnd, *, is_target: bool) -> AsyncIterator[None]:
     try:
         await end.open(is_target=is_target)
         yield
@@ -152,7 +152,7 @@ def _first(error: BaseException) -> BaseException:
 # ---- before ----
 
 
-def _check_same(ends: Ends, before: Progress, fingerprint: str) -> None:
+def _check_same(ends: Ends, before: MoveProgress, fingerprint: str) -> None:
     """A target that was filled before goes with this origin as it stands, or not at all."""
     target = ends.target.shown
     if before.origin != ends.origin.shown:
@@ -173,7 +173,7 @@ def _check_same(ends: Ends, before: Progress, fingerprint: str) -> None:
         )
 
 
-async def _check_target(target: End, *, is_begun: bool) -> None:
+async def _check_target(target: MoveEnd, *, is_begun: bool) -> None:
     user = await target.used_by()
     if user is not None:
         raise Conflict(
@@ -189,7 +189,7 @@ async def _check_target(target: End, *, is_begun: bool) -> None:
         )
 
 
-async def _check_origin(ends: Ends, *, while_in_use: bool, watch: Watch) -> bool:
+async def _check_origin(ends: Ends, *, while_in_use: bool, watch: MoveWatch) -> bool:
     """Whether it is served now."""
     origin, elsewhere = ends.origin, await ends.origin.moved_to()
     if elsewhere not in (None, ends.target.shown):
@@ -221,7 +221,7 @@ async def _check_origin(ends: Ends, *, while_in_use: bool, watch: Watch) -> bool
     return True
 
 
-async def _fingerprint(origin: End, counts: dict[str, int]) -> str:
+async def _fingerprint(origin: MoveEnd, counts: dict[str, int]) -> str:
     """How the origin stands: the same as long as nobody serves it and nobody accepts anything."""
     states = sorted((await origin.job_states()).items())
     seen: list[object] = [await origin.lives(), {kind: counts[kind] for kind in KINDS}, states]
@@ -232,7 +232,7 @@ async def _fingerprint(origin: End, counts: dict[str, int]) -> str:
 # ---- on the way ----
 
 
-async def _move_kind(ends: Ends, kind: str, progress: Progress, watch: Watch) -> Progress:
+async def _move_kind(ends: Ends, kind: str, progress: MoveProgress, watch: MoveWatch) -> MoveProgress:
     """The next page is read while this one is written."""
     done = progress.of(kind)
     if done.is_done:
@@ -244,7 +244,7 @@ async def _move_kind(ends: Ends, kind: str, progress: Progress, watch: Watch) ->
         fitted: list[Record] = [ends.target.fit(record) for record in page.records]
         done = msgspec.structs.replace(done, moved=done.moved.plus(kind, fitted))
         progress = progress.with_kind(kind, done)
-        following: asyncio.Task[Page] | None = None
+        following: asyncio.Task[RecordPage] | None = None
         async with asyncio.TaskGroup() as group:
             if page.cursor is not None:
                 following = group.create_task(ends.origin.page(kind, page.cursor, limit))
@@ -255,7 +255,7 @@ async def _move_kind(ends: Ends, kind: str, progress: Progress, watch: Watch) ->
         page = following.result()
 
 
-async def _move_files(ends: Ends, progress: Progress, watch: Watch) -> Progress:
+async def _move_files(ends: Ends, progress: MoveProgress, watch: MoveWatch) -> MoveProgress:
     done = progress.of(FILES)
     if done.is_done:
         return progress
@@ -286,13 +286,13 @@ def _files_of(ends: Ends) -> tuple[FileStore, FileStore]:
 # ---- after ----
 
 
-async def _compare(ends: Ends, progress: Progress, watch: Watch) -> None:
+async def _compare(ends: Ends, progress: MoveProgress, watch: MoveWatch) -> None:
     """Read the target from its beginning to its end, and see that every record that was read before is there."""
     await ends.target.look_again()
     for kind in KINDS:
         if kind == "job_lines" and progress.was_in_use:
             continue  # a line may have been read without those who came to stand in it since
-        found, cursor, is_first = Sum(), None, True
+        found, cursor, is_first = RecordSum(), None, True
         while is_first or cursor is not None:
             page = await ends.target.page(kind, cursor, _PAPERS_AT_ONCE if kind == "papers" else PAGE)
             found = found.plus(kind, page.records)
@@ -300,7 +300,7 @@ async def _compare(ends: Ends, progress: Progress, watch: Watch) -> None:
             cursor, is_first = page.cursor, False
         _check_sum(ends, kind, progress.of(kind).moved, found)
     _, target = _files_of(ends)
-    found = Sum()
+    found = RecordSum()
     for blob in await ends.target.blobs():
         one: File | None = await files.look(blob, target)
         found = found.plus(FILES, [] if one is None else [one])
@@ -308,7 +308,7 @@ async def _compare(ends: Ends, progress: Progress, watch: Watch) -> None:
     _check_sum(ends, FILES, progress.of(FILES).moved, found)
 
 
-def _check_sum(ends: Ends, kind: str, moved: Sum, found: Sum) -> None:
+def _check_sum(ends: Ends, kind: str, moved: RecordSum, found: RecordSum) -> None:
     if moved != found:
         raise Conflict(
             code="not_the_same",
@@ -321,7 +321,7 @@ def _check_sum(ends: Ends, kind: str, moved: Sum, found: Sum) -> None:
 # Which store an address names, as an end of a move. What a server's store needs is imported only if it is named.
 
 
-def end_of(url: str, seals: Seals = PLAIN) -> End:
+def end_of(url: str, seals: Seals = PLAIN) -> MoveEnd:
     """Not open yet. What is sealed is moved as it is; only the admin key may have to be opened.
 
     Raises BadInput or StartError if no store can be meant."""

@@ -11,16 +11,16 @@ from peik.contacts.model import words_of
 from peik.core.letter import Enclosed, State
 from peik.errors import Conflict, NotFound, StartError
 from peik.storage.moving import ends as progresses
-from peik.storage.moving.ends import Page, Progress, after, cursor_of, fit_dates, load, without_nul
+from peik.storage.moving.ends import MoveProgress, RecordPage, after, cursor_of, fit_dates, load, without_nul
 from peik.storage.moving.records import (
     KINDS,
     NUMBERED,
     ApiKey,
-    Arrived,
     KnownChat,
-    Letter,
-    LogLine,
-    Reader,
+    MovedArrival,
+    MovedLetter,
+    MovedLogLine,
+    MovedReader,
     Record,
     StoredContact,
     StoredJob,
@@ -30,7 +30,7 @@ from peik.storage.moving.records import Sequence as LastId
 from peik.storage.postgres import errors as failures
 from peik.storage.postgres import queries, session
 from peik.storage.postgres.files import PostgresFiles
-from peik.storage.postgres.session import Session, read_address
+from peik.storage.postgres.session import PostgresSession, read_address
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class PostgresEnd:
         except (asyncpg.PostgresError, OSError) as error:  # an attempt that took too long is an OSError, too
             raise StartError(f"Cannot open {self.shown}: {failures.at_start(error)}") from error
         if is_target or await self._connection.fetchval(_SQL["is_store"]):
-            await session.migrate(Session(self._connection), self._address)
+            await session.migrate(PostgresSession(self._connection), self._address)
         else:
             raise NotFound(code="no_store", detail=f"There is no store of Peik's at {self.shown}. Look at --from.")
         if not is_target:
@@ -104,7 +104,7 @@ class PostgresEnd:
         found = {kind: await self._connection.fetchval(_counting(kind)) for kind in KINDS if kind != "sequences"}
         return {**found, "sequences": len((await self.page("sequences", None, 100)).records)}
 
-    async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
+    async def page(self, kind: str, cursor: str | None, limit: int) -> RecordPage:
         bound: list[object] = [*after(kind, cursor), limit]
         if kind == "chats":
             bound[1] = "" if cursor is None else queries.encode(bound[1])  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ class PostgresEnd:
             bound.append(NUMBERED)
         rows = await self._connection.fetch(_SQL[f"read_{kind}"], *bound)
         records = [_record(kind, tuple(row)) for row in rows]
-        return Page(records, cursor_of(records[-1]) if len(records) == limit else None)
+        return RecordPage(records, cursor_of(records[-1]) if len(records) == limit else None)
 
     async def job_states(self) -> dict[str, int]:
         return {row[0]: row[1] for row in await self._connection.fetch(_SQL["job_states"])}
@@ -121,7 +121,7 @@ class PostgresEnd:
         rows = await self._connection.fetch(_SQL["blobs"])
         return sorted({file.blob for (text,) in rows for file in _enclosed(text)})
 
-    async def progress(self) -> Progress | None:
+    async def progress(self) -> MoveProgress | None:
         if not await self._connection.fetchval(_SQL["has_marker"]):
             return None
         found = await self._connection.fetchval(_SQL["progress"])
@@ -140,12 +140,12 @@ class PostgresEnd:
                 await self._beside.execute(_SQL["make_moved"])
                 await self._beside.execute(_SQL["keep_moved"], target)
 
-    async def begin(self, progress: Progress) -> None:
+    async def begin(self, progress: MoveProgress) -> None:
         async with self._connection.transaction():
             await self._connection.execute(_SQL["make_marker"])
             await self._connection.execute(_SQL["keep_progress"], progresses.encode(progress))
 
-    async def write(self, kind: str, records: Sequence[Record], progress: Progress) -> None:
+    async def write(self, kind: str, records: Sequence[Record], progress: MoveProgress) -> None:
         async with self._connection.transaction():
             before = await self._connection.fetchval(_SQL["progress_held"])
             if before is None or progresses.decode(before).run != progress.run:
@@ -196,8 +196,8 @@ class PostgresEnd:
         theirs = (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, TimeoutError)
         return failures.translate(error, outcome=_OUTCOME) if isinstance(error, theirs) else error
 
-    async def _ask_files(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        return await work(Session(self._beside))
+    async def _ask_files(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        return await work(PostgresSession(self._beside))
 
 
 def _counting(kind: str) -> str:
@@ -206,8 +206,8 @@ def _counting(kind: str) -> str:
 
 # ---- rows ----
 
-_HOOK = Letter.__struct_fields__.index("hook")
-_CHAT_OF: dict[type[Record], int] = {Letter: 5, KnownChat: 1, LogLine: 2, Arrived: 6}
+_HOOK = MovedLetter.__struct_fields__.index("hook")
+_CHAT_OF: dict[type[Record], int] = {MovedLetter: 5, KnownChat: 1, MovedLogLine: 2, MovedArrival: 6}
 _COLUMN_OF = {
     ("idempotency", "name"): "key",
     ("message_log", "chat"): "chat_id",
@@ -242,13 +242,13 @@ def _row(record: Record) -> tuple[object, ...]:
     if place is not None and row[place] is not None:
         row[place] = queries.encode(row[place])
     match record:
-        case Letter():
+        case MovedLetter():
             row[_HOOK:] = _split(record.hook)
         case WaitingHook():
             row[2:3] = _split(record.hook)
         case ApiKey():
             row.append(record.id)  # a bell for nodes that run; it has to be different for each, and to rise from here
-        case Reader():
+        case MovedReader():
             row.pop()
         case StoredContact():
             row.append(words_of(record.name, record.username))

@@ -20,7 +20,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         return f"{type(self).__name__}(…)"
 
 
-class Tally(Record, frozen=True):
+class MovedTally(Record, frozen=True):
     """Where the order of a bot stands, and how many of its letters stand where. It outlives its bot."""
 
     key = ("bot_id",)
@@ -33,7 +33,7 @@ class Tally(Record, frozen=True):
     cancelled: int
 
 
-class Bot(Record, frozen=True):
+class MovedBot(Record, frozen=True):
     key = ("bot_id",)
     bot_id: int
     token: str
@@ -92,7 +92,7 @@ class FileId(Record, frozen=True):
     at: int  # 0: Redis does not keep it
 
 
-class Letter(Record, frozen=True):
+class MovedLetter(Record, frozen=True):
     """With its result, and with the mark of a try that was under way."""
 
     key = ("id",)
@@ -142,7 +142,7 @@ class IdempotencyKey(Record, frozen=True):
     expires_at: int
 
 
-class LogLine(Record, frozen=True):
+class MovedLogLine(Record, frozen=True):
     key = ("id",)
     id: int
     bot_id: int
@@ -171,7 +171,7 @@ class WaitingHook(Record, frozen=True):
     body: str | None
 
 
-class Inbox(Record, frozen=True):
+class MovedInbox(Record, frozen=True):
     key = ("bot_id",)
     bot_id: int
     epoch: int
@@ -186,7 +186,7 @@ class Inbox(Record, frozen=True):
     updated_at: int | None  # Redis does not keep it
 
 
-class Reader(Record, frozen=True):
+class MovedReader(Record, frozen=True):
     """A consumer with its progress."""
 
     key = ("id",)
@@ -213,7 +213,7 @@ class Checkpoint(Record, frozen=True):
     watermark: int
 
 
-class Arrived(Record, frozen=True):
+class MovedArrival(Record, frozen=True):
     key = ("id",)
     id: int
     bot_id: int
@@ -254,7 +254,7 @@ class Handled(Record, frozen=True):
     at: int
 
 
-class Absence(Record, frozen=True):
+class MovedAbsence(Record, frozen=True):
     """An outage."""
 
     key = ("id",)
@@ -306,7 +306,7 @@ class StoredJob(Record, frozen=True):
     place: int | None  # in its line, while it waits
 
 
-class JobLine(Record, frozen=True):
+class MovedJobLine(Record, frozen=True):
     """A line that somebody stands in. How many do is counted where it is written."""
 
     key = ("kind", "rank", "ticket")
@@ -388,26 +388,26 @@ class File(Record, frozen=True):
 # inbox, whose epoch says whether Telegram may bring it once more; a line of jobs comes after those who stand in it; ids are
 # given out again only when all are there.
 KINDS: dict[str, type[Record]] = {
-    "tallies": Tally,
-    "bots": Bot,
+    "tallies": MovedTally,
+    "bots": MovedBot,
     "secrets": Secret,
     "keys": ApiKey,
     "bot_holds": BotHold,
     "chats": KnownChat,
     "file_ids": FileId,
-    "letters": Letter,
+    "letters": MovedLetter,
     "idempotency": IdempotencyKey,
-    "message_log": LogLine,
+    "message_log": MovedLogLine,
     "hooks": WaitingHook,
-    "inboxes": Inbox,
-    "consumers": Reader,
+    "inboxes": MovedInbox,
+    "consumers": MovedReader,
     "watermarks": Checkpoint,
-    "arrivals": Arrived,
+    "arrivals": MovedArrival,
     "deliveries": Story,
     "handled": Handled,
-    "outages": Absence,
+    "outages": MovedAbsence,
     "jobs": StoredJob,
-    "job_lines": JobLine,
+    "job_lines": MovedJobLine,
     "job_days": JobDay,
     "job_means": JobMean,
     "papers": StoredPaper,
@@ -438,11 +438,11 @@ def history_of(lines: list[str] | tuple[str, ...]) -> str:
     return f"[{','.join(lines)}]"
 
 
-def has_place(letter: Letter) -> bool:
+def has_place(letter: MovedLetter) -> bool:
     """Whether its number means something: it is in its lane, or goes back to its old place there."""
     return letter.phase == PHASE_IN_LANE or (letter.phase == PHASE_APART and letter.due_at is None) or is_merged(letter)
 
 
-def is_merged(letter: Letter) -> bool:
+def is_merged(letter: MovedLetter) -> bool:
     """Whether it stands apart for a newer edit."""
     return letter.phase == PHASE_APART and letter.merged_into is not None

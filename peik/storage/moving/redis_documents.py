@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from peik.storage.moving.ends import Page
+from peik.storage.moving.ends import RecordPage
 from peik.storage.moving.records import ContactPlace, Record, StoredContact, StoredPaper
 from peik.storage.moving.redis_rows import RedisBatch
 from peik.storage.redis.documents import contact_of, name_of, paper_of, record_of
@@ -54,10 +54,10 @@ class RedisPaperReading:
     def _key(self, name: str) -> str:
         return self._prefix + name
 
-    async def papers(self, cursor: str | None, limit: int) -> Page:
+    async def papers(self, cursor: str | None, limit: int) -> RecordPage:
         return await self._walk(await self._shelves(), self._papers_on, cursor, limit)
 
-    async def contacts(self, cursor: str | None, limit: int) -> Page:
+    async def contacts(self, cursor: str | None, limit: int) -> RecordPage:
         return await self._walk(await self._bots(), self._contacts_of, cursor, limit)
 
     async def places(self) -> list[Record]:
@@ -84,7 +84,7 @@ class RedisPaperReading:
         read: Callable[[str, str | None, int], Awaitable[tuple[list[Record], str | None]]],
         cursor: str | None,
         limit: int,
-    ) -> Page:
+    ) -> RecordPage:
         """One part after the other; the cursor says in which one, and behind which member."""
         records: list[Record] = []
         at, behind = msgspec.json.decode(cursor, type=tuple[str, str | None]) if cursor else (None, None)
@@ -93,8 +93,8 @@ class RedisPaperReading:
             some, last = await read(part, behind if part == at else None, limit - len(records))
             records += some
             if len(records) >= limit:
-                return Page(records, msgspec.json.encode((part, last)).decode())
-        return Page(records, None)
+                return RecordPage(records, msgspec.json.encode((part, last)).decode())
+        return RecordPage(records, None)
 
     async def _members(self, order: str, behind: str | None, limit: int) -> list[bytes]:
         first = "-" if behind is None else f"({behind}"

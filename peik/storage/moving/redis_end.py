@@ -9,14 +9,14 @@ from redis import exceptions
 from peik.errors import Conflict, NotFound
 from peik.storage.moving import ends as progresses
 from peik.storage.moving import redis_rows
-from peik.storage.moving.ends import Page, Progress
+from peik.storage.moving.ends import MoveProgress, RecordPage
 from peik.storage.moving.marker import KEY, MOVED
-from peik.storage.moving.records import KINDS, Inbox, Record
+from peik.storage.moving.records import KINDS, MovedInbox, Record
 from peik.storage.moving.redis_reads import RedisReading
 from peik.storage.moving.redis_rows import RedisBatch
 from peik.storage.moving.redis_writes import Surroundings, write
 from peik.storage.redis import letters
-from peik.storage.redis.client import Client, translate
+from peik.storage.redis.client import RedisClient, translate
 from peik.storage.redis.files import RedisFiles
 
 _RECENT_MS = 120_000  # as RECENT_MS in moving.lua
@@ -26,7 +26,7 @@ class RedisEnd:
     """See `End`. A server has no snapshot for a walk that takes minutes: an origin in use may be read half old and half new."""
 
     def __init__(self, url: str) -> None:
-        self._client = Client(url)
+        self._client = RedisClient(url)
         self._tries_since_ms = int(time.time() * 1000) - _RECENT_MS
         self._epochs: dict[int, int] = {}
         prefix = self._client.prefix.partition("{")[0]
@@ -65,7 +65,7 @@ class RedisEnd:
         found = await self._reading.counts()
         return {kind: found[kind] for kind in KINDS}
 
-    async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
+    async def page(self, kind: str, cursor: str | None, limit: int) -> RecordPage:
         return await self._reading.page(kind, cursor, limit)
 
     async def job_states(self) -> dict[str, int]:
@@ -74,7 +74,7 @@ class RedisEnd:
     async def blobs(self) -> list[str]:
         return sorted(await letters.blobs(self._client))
 
-    async def progress(self) -> Progress | None:
+    async def progress(self) -> MoveProgress | None:
         found = await self._client.redis.get(self._key(KEY))
         return None if found is None else progresses.decode(found)
 
@@ -88,14 +88,14 @@ class RedisEnd:
         else:
             await self._client.redis.set(self._key(MOVED), target)
 
-    async def begin(self, progress: Progress) -> None:
+    async def begin(self, progress: MoveProgress) -> None:
         await self._client.redis.set(self._key(KEY), progresses.encode(progress))
 
-    async def write(self, kind: str, records: Sequence[Record], progress: Progress) -> None:
+    async def write(self, kind: str, records: Sequence[Record], progress: MoveProgress) -> None:
         batch = RedisBatch(self._client.prefix)
         if kind == "arrivals" and not self._epochs:
             inboxes = (await self._reading.page("inboxes", None, 10**9)).records
-            self._epochs = {one.bot_id: one.epoch for one in inboxes if isinstance(one, Inbox)}
+            self._epochs = {one.bot_id: one.epoch for one in inboxes if isinstance(one, MovedInbox)}
         write(batch, records, Surroundings(tries_since_ms=self._tries_since_ms, epochs=self._epochs))
         batch.text(KEY, progresses.encode(progress))
         pipe: Any

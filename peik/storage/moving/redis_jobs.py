@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from peik.core.letter import State
-from peik.jobs.model import Job, JobDraft
-from peik.storage.moving.records import JOB_LEASE_MS, JobDay, JobLine, JobMean, Record, StoredJob
+from peik.jobs.model import JobDraft, JobRecord
+from peik.storage.moving.records import JOB_LEASE_MS, JobDay, JobMean, MovedJobLine, Record, StoredJob
 from peik.storage.moving.redis_rows import RedisBatch
 from peik.storage.redis.jobs import JobState, held_of, record_of, state_of
 from peik.storage.redis.records import encode
 from peik.storage.sqlite.jobs import job_from_row
 
-OF_JOBS = (StoredJob, JobLine, JobDay, JobMean)
+OF_JOBS = (StoredJob, MovedJobLine, JobDay, JobMean)
 
 _BLOCK = 1000  # ids per counter of what is still here
 _UNTOUCHED = JobState()
@@ -31,7 +31,7 @@ def _parted(whose: bytes) -> tuple[str, str]:
     return rest[:end].decode(), rest[end + 1 :].decode()
 
 
-def _line_key(job: Job | StoredJob, user: str) -> str:
+def _line_key(job: JobRecord | StoredJob, user: str) -> str:
     return f"job_line:{job.rank}:{_whose(job.kind, user)}"
 
 
@@ -42,7 +42,7 @@ def write(batch: RedisBatch, record: Record) -> None:
     match record:
         case StoredJob():
             _job(batch, record)
-        case JobLine():
+        case MovedJobLine():
             batch.member(f"job_lines:{record.rank}:{record.kind}", record.user_id, record.ticket)
         case JobDay():
             _day(batch, record)
@@ -163,7 +163,7 @@ class RedisJobReading:
             for one, score in zip(some, scores, strict=True)
         }
 
-    async def _digests(self, jobs: Sequence[Job]) -> dict[int, str]:
+    async def _digests(self, jobs: Sequence[JobRecord]) -> dict[int, str]:
         keyed = {job.id: _whose(job.kind, job.key) for job in jobs if job.key is not None}
         found = await self._redis.hmget(self._key("job_keys"), list(keyed.values())) if keyed else []
         return {one: raw.decode().partition(" ")[2] for one, raw in zip(keyed, found, strict=True) if raw is not None}
@@ -174,7 +174,7 @@ class RedisJobReading:
             ranks = sorted(int(rank) for rank in await self._redis.hkeys(self._key(f"job_waiting:{kind}")))
             for rank in ranks:
                 users = await self._redis.zrange(self._key(f"job_lines:{rank}:{kind}"), 0, -1, withscores=True)
-                records += [JobLine(kind, rank, int(ticket), user.decode()) for user, ticket in users]
+                records += [MovedJobLine(kind, rank, int(ticket), user.decode()) for user, ticket in users]
         return records
 
     async def days(self) -> list[Record]:
@@ -194,7 +194,7 @@ class RedisJobReading:
         return [JobMean(kind.decode(), int(mean)) for kind, mean in sorted(found.items())]
 
 
-def _record(job: Job, digest: str, place: int | None) -> StoredJob:
+def _record(job: JobRecord, digest: str, place: int | None) -> StoredJob:
     make: Callable[..., StoredJob] = StoredJob
     plain = msgspec.structs.replace(job, state=job.state.value, backoff=job.backoff.value)
     return make(*msgspec.structs.astuple(plain), digest, place)

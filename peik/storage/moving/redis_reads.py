@@ -12,23 +12,23 @@ import msgspec
 
 from peik.storage.moving import redis_rows as inbox_rows
 from peik.storage.moving import redis_rows as rows
-from peik.storage.moving.ends import Page
+from peik.storage.moving.ends import RecordPage
 from peik.storage.moving.records import (
     NUMBERED,
     PHASE_APART,
     PHASE_IN_LANE,
-    Absence,
     BotHold,
     Checkpoint,
     FileId,
     Handled,
     IdempotencyKey,
-    Inbox,
     KnownChat,
-    Reader,
+    MovedAbsence,
+    MovedInbox,
+    MovedReader,
+    MovedTally,
     Record,
     Secret,
-    Tally,
 )
 from peik.storage.moving.records import Sequence as LastId
 from peik.storage.moving.redis_documents import RedisPaperReading
@@ -76,7 +76,7 @@ class RedisRest:
         for bot in await self.bots_of("tally"):
             last, *counts = (int(cell or 0) for cell in await self._redis.hmget(self._key(f"tally:{bot}"), _TALLY))
             if last or any(counts):
-                records.append(Tally(bot, last + 1, *counts))
+                records.append(MovedTally(bot, last + 1, *counts))
         return records
 
     async def all_bots(self) -> list[Record]:
@@ -116,7 +116,7 @@ class RedisRest:
             for one, raw in await self._hash("hooks")
         ]
 
-    async def inbox_records(self) -> list[Inbox]:
+    async def inbox_records(self) -> list[MovedInbox]:
         bots = sorted(int(bot) for bot in await self._redis.smembers(self._key("inboxes")))
         records = []
         for bot in bots:
@@ -124,7 +124,7 @@ class RedisRest:
             server = row.pop("server")
             numbers = {field: None if cell is None else int(cell) for field, cell in row.items()}
             expired = numbers.pop("expired") or 0
-            make: Callable[..., Inbox] = Inbox
+            make: Callable[..., MovedInbox] = MovedInbox
             records.append(make(bot_id=bot, server=server.decode(), expired=expired, updated_at=None, **numbers))
         return records
 
@@ -139,7 +139,7 @@ class RedisRest:
             row = inbox_rows.decode_reader(raw)
             watermark, spans = inbox_rows.decode_progress(progress[one]) if one in progress else (0, ())
             records.append(
-                Reader(
+                MovedReader(
                     id=one,
                     bot_id=int(row.bot),
                     name=row.name,
@@ -177,7 +177,7 @@ class RedisRest:
         records: list[Record] = []
         for one, raw in await self._hash("outages"):
             row = inbox_rows.decode_outage(raw)
-            records.append(Absence(one, int(row.bot), row.began, row.ended, row.last, row.settled))
+            records.append(MovedAbsence(one, int(row.bot), row.began, row.ended, row.last, row.settled))
         return records
 
     async def last_ids(self) -> list[Record]:
@@ -207,7 +207,7 @@ class RedisReading:
         self.job_states = self._job_reading.states
         self._paper_reading = RedisPaperReading(redis, prefix)
         self._rest = RedisRest(redis, prefix)
-        self._walks: dict[str, Callable[[str | None, int], Awaitable[Page]]] = {
+        self._walks: dict[str, Callable[[str | None, int], Awaitable[RecordPage]]] = {
             "letters": self._letters,
             "arrivals": self._arrivals,
             "jobs": self._jobs,
@@ -238,7 +238,7 @@ class RedisReading:
             "sequences": self._rest.last_ids,
         }
 
-    async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
+    async def page(self, kind: str, cursor: str | None, limit: int) -> RecordPage:
         walk = self._walks.get(kind)
         if walk is not None:
             return await walk(cursor, limit)
@@ -247,7 +247,7 @@ class RedisReading:
         start = int(cursor or 0)
         records = self._small[kind]
         end = start + limit
-        return Page(records[start:end], str(end) if end < len(records) else None)
+        return RecordPage(records[start:end], str(end) if end < len(records) else None)
 
     async def counts(self) -> dict[str, int]:
         found = {kind: len(await read()) for kind, read in self._whole.items()}
@@ -285,10 +285,10 @@ class RedisReading:
         ids = [one for block in ahead[:taken] for one in range(block * _BLOCK, (block + 1) * _BLOCK)]
         return ids, str(ahead[taken]) if taken < len(ahead) else None
 
-    async def _letters(self, cursor: str | None, limit: int) -> Page:
+    async def _letters(self, cursor: str | None, limit: int) -> RecordPage:
         ids, next_cursor = await self._ids("blocks", cursor, limit)
         if not ids:
-            return Page([], None)
+            return RecordPage([], None)
         found, states = await self._both("letters", "state", ids)
         known = [
             (one, rows.decode_letter(raw), rows.UNTOUCHED if state is None else rows.decode_state(state))
@@ -302,7 +302,7 @@ class RedisReading:
             waits_aside = state.p == PHASE_APART and state.d is None  # it goes back to its old place
             number = numbers.get(one, 0) if state.p == PHASE_IN_LANE else (state.n or 0) if waits_aside else 0
             records.append(rows.letter_of(one, row, state, number=number, marked_at=marks.get(one)))
-        return Page(records, next_cursor)
+        return RecordPage(records, next_cursor)
 
     async def _both(self, first: str, second: str, ids: list[int]) -> tuple[list[Any], list[Any]]:
         pipe = self._redis.pipeline(transaction=False)
@@ -338,10 +338,10 @@ class RedisReading:
             found.update((one, int(mark.partition(b":")[2])) for one, mark in zip(ids, marks, strict=True) if mark)
         return found
 
-    async def _arrivals(self, cursor: str | None, limit: int) -> Page:
+    async def _arrivals(self, cursor: str | None, limit: int) -> RecordPage:
         ids, next_cursor = await self._ids("arrival_blocks", cursor, limit)
         if not ids:
-            return Page([], None)
+            return RecordPage([], None)
         gone = await self._gone_ids()
         found = await self._redis.hmget(self._key("arrivals"), ids)
         records: list[Record] = [
@@ -349,11 +349,11 @@ class RedisReading:
             for one, raw in zip(ids, found, strict=True)
             if raw is not None and one not in gone
         ]
-        return Page(records, next_cursor)
+        return RecordPage(records, next_cursor)
 
-    async def _jobs(self, cursor: str | None, limit: int) -> Page:
+    async def _jobs(self, cursor: str | None, limit: int) -> RecordPage:
         ids, next_cursor = await self._ids("job_blocks", cursor, limit)
-        return Page(await self._job_reading.jobs(ids), next_cursor)
+        return RecordPage(await self._job_reading.jobs(ids), next_cursor)
 
     async def _gone_ids(self) -> set[int]:
         """Arrivals of bots that were removed, and that nobody has cleared away yet."""
@@ -373,7 +373,7 @@ class RedisReading:
     async def _many(self, key: str, fields: list[str]) -> list[Any]:
         return await self._redis.hmget(self._key(key), fields) if fields else []
 
-    async def _idempotency(self, cursor: str | None, limit: int) -> Page:
+    async def _idempotency(self, cursor: str | None, limit: int) -> RecordPage:
         members, next_cursor = await self._along("idempotency_age", cursor, limit)
         records: list[Record] = []
         for (field, _), raw in zip(
@@ -383,17 +383,17 @@ class RedisReading:
                 bot, _, name = field.partition(":")
                 digest, letter, expires_at = msgspec.msgpack.decode(raw)
                 records.append(IdempotencyKey(int(bot), name, digest, int(letter), int(expires_at)))
-        return Page(records, next_cursor)
+        return RecordPage(records, next_cursor)
 
-    async def _log(self, cursor: str | None, limit: int) -> Page:
+    async def _log(self, cursor: str | None, limit: int) -> RecordPage:
         members, next_cursor = await self._along("log_age", cursor, limit)
         found = await self._many("log", [one for one, _ in members])
         records: list[Record] = [
             rows.log_of(int(one), raw) for (one, _), raw in zip(members, found, strict=True) if raw is not None
         ]
-        return Page(records, next_cursor)
+        return RecordPage(records, next_cursor)
 
-    async def _handled(self, cursor: str | None, limit: int) -> Page:
+    async def _handled(self, cursor: str | None, limit: int) -> RecordPage:
         members, next_cursor = await self._along("handled_age", cursor, limit)
         by_bot: dict[str, list[str]] = defaultdict(list)
         for member, _ in members:
@@ -405,12 +405,12 @@ class RedisReading:
                 if at is not None:  # it went with its bot
                     chat, _, message_id = field.rpartition("|")
                     records.append(Handled(int(bot), int(chat[1:]), int(message_id), int(at)))
-        return Page(records, next_cursor)
+        return RecordPage(records, next_cursor)
 
-    async def _chats(self, cursor: str | None, limit: int) -> Page:
+    async def _chats(self, cursor: str | None, limit: int) -> RecordPage:
         bots = await self._rest.bots_of("chat_index")
         if not bots:
-            return Page([], None)
+            return RecordPage([], None)
         bot, start = msgspec.json.decode(cursor, type=tuple[int, int]) if cursor else (bots[0], 0)
         members, rest = await self._along(f"chat_index:{bot}", str(start), limit)
         names = [name for name, _ in members]
@@ -422,4 +422,4 @@ class RedisReading:
             same_as = None if alias is None else int(alias[1:])
             records.append(KnownChat(bot, chat_of(name), same_as, row.r, row.t, row.h))
         following = (bot, int(rest)) if rest else next(((one, 0) for one in bots if one > bot), None)
-        return Page(records, None if following is None else msgspec.json.encode(following).decode())
+        return RecordPage(records, None if following is None else msgspec.json.encode(following).decode())

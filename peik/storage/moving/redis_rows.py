@@ -10,12 +10,12 @@ from peik.core.letter import Backoff, Enclosed
 from peik.storage.moving.records import (
     PHASE_IN_LANE,
     ApiKey,
-    Arrived,
-    Bot,
     FileId,
-    Inbox,
-    Letter,
-    LogLine,
+    MovedArrival,
+    MovedBot,
+    MovedInbox,
+    MovedLetter,
+    MovedLogLine,
     Record,
     Story,
     WaitingHook,
@@ -82,11 +82,11 @@ decode_state = msgspec.msgpack.Decoder(LetterState).decode
 _enclosed = msgspec.json.Decoder(tuple[Enclosed, ...]).decode
 
 
-def blobs_of(letter: Letter) -> list[str]:
+def blobs_of(letter: MovedLetter) -> list[str]:
     return [] if letter.enclosed is None else [file.blob for file in _enclosed(letter.enclosed)]
 
 
-def letter_row(letter: Letter) -> LetterRow:
+def letter_row(letter: MovedLetter) -> LetterRow:
     extras = _Extras(
         b=0 if letter.backoff is None else 1,
         t=letter.timeout_ms or 0,
@@ -117,7 +117,7 @@ def letter_row(letter: Letter) -> LetterRow:
     )
 
 
-def letter_state(letter: Letter) -> LetterState:
+def letter_state(letter: MovedLetter) -> LetterState:
     return LetterState(
         p=letter.phase,
         n=letter.number if has_place(letter) and letter.phase != PHASE_IN_LANE else None,
@@ -132,9 +132,9 @@ def letter_state(letter: Letter) -> LetterState:
     )
 
 
-def letter_of(letter_id: int, row: LetterRow, state: LetterState, *, number: int, marked_at: int | None) -> Letter:
+def letter_of(letter_id: int, row: LetterRow, state: LetterState, *, number: int, marked_at: int | None) -> MovedLetter:
     extras = row.extras
-    return Letter(
+    return MovedLetter(
         id=letter_id,
         bot_id=int(row.bot),
         number=number,
@@ -176,14 +176,14 @@ def letter_of(letter_id: int, row: LetterRow, state: LetterState, *, number: int
 # ---- what outlives letters ----
 
 
-def bot_row(bot: Bot) -> bytes:
+def bot_row(bot: MovedBot) -> bytes:
     """False stands for what is not there: Lua would take an array with gaps for a map."""
     return encode([False if cell is None else cell for cell in msgspec.structs.astuple(bot)[1:]])
 
 
-def bot_of(bot_id: int, raw: bytes) -> Bot:
+def bot_of(bot_id: int, raw: bytes) -> MovedBot:
     cells: list[Any] = msgspec.msgpack.decode(raw)
-    make: Callable[..., Bot] = Bot
+    make: Callable[..., MovedBot] = MovedBot
     return make(bot_id, *(None if cell is False else cell for cell in cells[:-1]), cells[-1] or 0)
 
 
@@ -259,7 +259,7 @@ class _LogRow(msgspec.Struct, omit_defaults=True, frozen=True):
 _decode_log = msgspec.msgpack.Decoder(_LogRow).decode
 
 
-def log_row(line: LogLine) -> bytes:
+def log_row(line: MovedLogLine) -> bytes:
     return encode(
         _LogRow(
             bot=str(line.bot_id),
@@ -277,9 +277,9 @@ def log_row(line: LogLine) -> bytes:
     )
 
 
-def log_of(letter_id: int, raw: bytes) -> LogLine:
+def log_of(letter_id: int, raw: bytes) -> MovedLogLine:
     one = _decode_log(raw)
-    return LogLine(
+    return MovedLogLine(
         id=letter_id,
         bot_id=int(one.bot),
         chat=chat_of(one.chat),
@@ -325,7 +325,7 @@ def fit(record: Record) -> Record:
     """A record as Redis gives it back: no place of a letter that has none, no dates that only people look at."""
     replace = msgspec.structs.replace
     match record:
-        case Letter():
+        case MovedLetter():
             fitted = record
             if record.number and not has_place(record):
                 fitted = replace(fitted, number=0)
@@ -338,11 +338,11 @@ def fit(record: Record) -> Record:
             return replace(record, revoked_at=0)
         case Story():
             return replace(record, history=history_of(lines_of(record.history)))
-        case LogLine(chat=None):
+        case MovedLogLine(chat=None):
             return replace(record, chat="")
         case FileId():
             return replace(record, at=0)
-        case Inbox():
+        case MovedInbox():
             return replace(record, updated_at=None)
         case _:
             return record
@@ -373,7 +373,7 @@ class _UpdateRow(msgspec.Struct, array_like=True, frozen=True):
 _decode_update = msgspec.msgpack.Decoder(_UpdateRow).decode
 
 
-def arrival_row(one: Arrived) -> bytes:
+def arrival_row(one: MovedArrival) -> bytes:
     """A line of what we know of it, then the update as it came; see arrivals.lua."""
     update = _UpdateRow(
         str(one.bot_id),
@@ -390,11 +390,11 @@ def arrival_row(one: Arrived) -> bytes:
     return " ".join(map(str, words)).encode() + b"\n" + encode(update)
 
 
-def arrival_of(arrival_id: int, raw: bytes) -> Arrived:
+def arrival_of(arrival_id: int, raw: bytes) -> MovedArrival:
     line, _, rest = raw.partition(b"\n")
     number, epoch, received_at, replay_of, only_for, update_id, _ = (int(word) for word in line.split(b" "))
     update = _decode_update(rest)
-    return Arrived(
+    return MovedArrival(
         id=arrival_id,
         bot_id=int(update.bot),
         number=number,

@@ -13,24 +13,24 @@ from peik.storage.moving.records import (
     PHASE_COMPLETED,
     PHASE_FAILED,
     PHASE_IN_LANE,
-    Absence,
     ApiKey,
-    Arrived,
-    Bot,
     BotHold,
     Checkpoint,
     FileId,
     Handled,
     IdempotencyKey,
-    Inbox,
     KnownChat,
-    Letter,
-    LogLine,
-    Reader,
+    MovedAbsence,
+    MovedArrival,
+    MovedBot,
+    MovedInbox,
+    MovedLetter,
+    MovedLogLine,
+    MovedReader,
+    MovedTally,
     Record,
     Secret,
     Story,
-    Tally,
     WaitingHook,
     is_merged,
     lines_of,
@@ -70,7 +70,7 @@ def write(batch: RedisBatch, records: Sequence[Record], known: Surroundings) -> 
             _WRITE[type(record)](batch, record, known)
 
 
-def _letter(batch: RedisBatch, one: Letter, known: Surroundings) -> None:
+def _letter(batch: RedisBatch, one: MovedLetter, known: Surroundings) -> None:
     bot, row, state = one.bot_id, rows.letter_row(one), rows.letter_state(one)
     batch.field("letters", one.id, encode(row))
     batch.count("blocks", one.id // _BLOCK)
@@ -98,7 +98,7 @@ def _letter(batch: RedisBatch, one: Letter, known: Surroundings) -> None:
         batch.member(f"recent:{bot}", f"{at_ms} {one.id} {one.weight} {row.chat}", at_ms)
 
 
-def _in_lane(batch: RedisBatch, one: Letter, chat: str) -> None:
+def _in_lane(batch: RedisBatch, one: MovedLetter, chat: str) -> None:
     bot, lane = one.bot_id, f"{chat}|{one.thread}"
     batch.member(f"lane:{bot}:{lane}", one.id, one.rank * rows.RANK_STEP + one.number)
     batch.member(f"lanes:{bot}:{one.rank}", lane, 0)
@@ -113,7 +113,7 @@ class _Try(msgspec.Struct):
     outcome: str = ""
 
 
-def _tries(one: Letter, since_ms: int) -> list[int]:
+def _tries(one: MovedLetter, since_ms: int) -> list[int]:
     """When it may have arrived, as the other stores find it out from the letter itself."""
     found = []
     if one.phase == PHASE_COMPLETED and one.merged_into is None and (one.settled_at or 0) >= since_ms:
@@ -125,13 +125,13 @@ def _tries(one: Letter, since_ms: int) -> list[int]:
     return found
 
 
-def _tally(batch: RedisBatch, one: Tally, known: Surroundings) -> None:
+def _tally(batch: RedisBatch, one: MovedTally, known: Surroundings) -> None:
     counts = {"in_lane": one.in_lane, "apart": one.apart, "completed": one.completed, "failed": one.failed}
     for field, count in {**counts, "cancelled": one.cancelled, "numbers": one.next_number - 1}.items():
         batch.field(f"tally:{one.bot_id}", field, count)
 
 
-def _bot(batch: RedisBatch, one: Bot, known: Surroundings) -> None:
+def _bot(batch: RedisBatch, one: MovedBot, known: Surroundings) -> None:
     batch.field("bots", one.bot_id, rows.bot_row(one))
 
 
@@ -174,7 +174,7 @@ def _idempotency(batch: RedisBatch, one: IdempotencyKey, known: Surroundings) ->
     batch.member("idempotency_age", field, one.expires_at)
 
 
-def _log(batch: RedisBatch, one: LogLine, known: Surroundings) -> None:
+def _log(batch: RedisBatch, one: MovedLogLine, known: Surroundings) -> None:
     batch.field("log", one.id, rows.log_row(one))
     batch.member("log_age", one.id, one.created_at)
 
@@ -188,7 +188,7 @@ def _hook(batch: RedisBatch, one: WaitingHook, known: Surroundings) -> None:
         batch.field("hook_bodies", one.id, one.body)
 
 
-def _inbox(batch: RedisBatch, one: Inbox, known: Surroundings) -> None:
+def _inbox(batch: RedisBatch, one: MovedInbox, known: Surroundings) -> None:
     batch.element("inboxes", one.bot_id)
     for field in (
         "epoch",
@@ -206,7 +206,7 @@ def _inbox(batch: RedisBatch, one: Inbox, known: Surroundings) -> None:
             batch.field(f"inbox:{one.bot_id}", field, value)
 
 
-def _reader(batch: RedisBatch, one: Reader, known: Surroundings) -> None:
+def _reader(batch: RedisBatch, one: MovedReader, known: Surroundings) -> None:
     row = inbox_rows.ReaderRow(
         bot=str(one.bot_id),
         name=one.name,
@@ -228,7 +228,7 @@ def _checkpoint(batch: RedisBatch, one: Checkpoint, known: Surroundings) -> None
     batch.member(f"watermarks:{one.consumer_id}", f"{one.at}:{one.watermark}", one.at)
 
 
-def _arrival(batch: RedisBatch, one: Arrived, known: Surroundings) -> None:
+def _arrival(batch: RedisBatch, one: MovedArrival, known: Surroundings) -> None:
     bot = one.bot_id
     batch.field("arrivals", one.id, inbox_rows.arrival_row(one))
     batch.count("arrival_blocks", one.id // _BLOCK)
@@ -256,7 +256,7 @@ def _handled(batch: RedisBatch, one: Handled, known: Surroundings) -> None:
     batch.member("handled_age", f"{one.bot_id} {field}", one.at)
 
 
-def _outage(batch: RedisBatch, one: Absence, known: Surroundings) -> None:
+def _outage(batch: RedisBatch, one: MovedAbsence, known: Surroundings) -> None:
     row = inbox_rows.OutageRow(str(one.bot_id), one.began_at, one.ended_at, one.last_number, one.settled_at)
     batch.field("outages", one.id, encode(row))
     batch.member(f"outages:{one.bot_id}", one.id, one.id)
@@ -274,23 +274,23 @@ def _padded(number: int) -> str:
 
 
 _WRITE: dict[type[Record], Callable[[RedisBatch, Any, Surroundings], None]] = {
-    Tally: _tally,
-    Bot: _bot,
+    MovedTally: _tally,
+    MovedBot: _bot,
     Secret: _secret,
     ApiKey: _key,
     BotHold: _bot_hold,
     KnownChat: _chat,
     FileId: _file_id,
-    Letter: _letter,
+    MovedLetter: _letter,
     IdempotencyKey: _idempotency,
-    LogLine: _log,
+    MovedLogLine: _log,
     WaitingHook: _hook,
-    Inbox: _inbox,
-    Reader: _reader,
+    MovedInbox: _inbox,
+    MovedReader: _reader,
     Checkpoint: _checkpoint,
-    Arrived: _arrival,
+    MovedArrival: _arrival,
     Story: _story,
     Handled: _handled,
-    Absence: _outage,
+    MovedAbsence: _outage,
     LastId: _last_id,
 }

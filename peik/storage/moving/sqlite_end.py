@@ -14,14 +14,14 @@ from peik.errors import Conflict, NotFound
 from peik.secrets.seals import PLAIN, Seals, place_of_secret
 from peik.storage.moving import ends as progresses
 from peik.storage.moving import move
-from peik.storage.moving.ends import Page, Progress, after, cursor_of, fit_dates, load
+from peik.storage.moving.ends import MoveProgress, RecordPage, after, cursor_of, fit_dates, load
 from peik.storage.moving.files import FolderFiles
 from peik.storage.moving.records import (
     JOB_LEASE_MS,
     KINDS,
     ApiKey,
-    Letter,
-    Reader,
+    MovedLetter,
+    MovedReader,
     Record,
     Secret,
     StoredContact,
@@ -35,8 +35,8 @@ from peik.storage.sqlite.statements import Row, run_many
 T = TypeVar("T")
 
 _SQL = load("sqlite.sql")
-_LETTER_WIDTH = Letter.__struct_fields__.index("result")  # what stands in the table of letters itself
-_READER_WIDTH = Reader.__struct_fields__.index("spans")
+_LETTER_WIDTH = MovedLetter.__struct_fields__.index("result")  # what stands in the table of letters itself
+_READER_WIDTH = MovedReader.__struct_fields__.index("spans")
 # Where a kind has a field that is a number here and a truth elsewhere.
 _TRUTHS = {
     "jobs": StoredJob.__struct_fields__.index("is_cancelling"),
@@ -115,17 +115,17 @@ class SqliteEnd:
         found = await self._ask(count)
         return {**found, "secrets": len((await self._secrets()).records)}
 
-    async def page(self, kind: str, cursor: str | None, limit: int) -> Page:
+    async def page(self, kind: str, cursor: str | None, limit: int) -> RecordPage:
         if kind == "secrets":
             return await self._secrets()
         records = await self._ask(lambda one: _read(one, kind, (*after(kind, cursor), limit)))
-        return Page(records, cursor_of(records[-1]) if len(records) == limit else None)
+        return RecordPage(records, cursor_of(records[-1]) if len(records) == limit else None)
 
-    async def _secrets(self) -> Page:
+    async def _secrets(self) -> RecordPage:
         """All of them: they are few."""
         kept = await self._ask(lambda one: _read(one, "secrets", ()))
         admin = await asyncio.to_thread(move.read, self._path)
-        return Page(kept if admin is None else [admin, *kept], None)
+        return RecordPage(kept if admin is None else [admin, *kept], None)
 
     async def job_states(self) -> dict[str, int]:
         return await self._ask(lambda one: dict(one.execute(_SQL["job_states"])))
@@ -136,7 +136,7 @@ class SqliteEnd:
 
         return sorted(await self._ask(read))
 
-    async def progress(self) -> Progress | None:
+    async def progress(self) -> MoveProgress | None:
         return await self._ask(_progress)
 
     async def moved_to(self) -> str | None:
@@ -161,7 +161,7 @@ class SqliteEnd:
 
         await self._ask(keep)
 
-    async def begin(self, progress: Progress) -> None:
+    async def begin(self, progress: MoveProgress) -> None:
         def keep(one: apsw.Connection) -> None:
             with one:
                 one.execute(_SQL["make_marker"])
@@ -169,7 +169,7 @@ class SqliteEnd:
 
         await self._ask(keep)
 
-    async def write(self, kind: str, records: Sequence[Record], progress: Progress) -> None:
+    async def write(self, kind: str, records: Sequence[Record], progress: MoveProgress) -> None:
         for secret in [one for one in records if isinstance(one, Secret) and one.name == move.NAME]:
             await asyncio.to_thread(move.write, self._path, secret)
             records = [one for one in records if one is not secret]
@@ -217,7 +217,7 @@ def _number(connection: apsw.Connection, sql: str) -> int:
     return found
 
 
-def _progress(connection: apsw.Connection) -> Progress | None:
+def _progress(connection: apsw.Connection) -> MoveProgress | None:
     if not _number(connection, _SQL["has_marker"]):
         return None
     return next((progresses.decode(row[0]) for row in connection.execute(_SQL["progress"])), None)
@@ -242,7 +242,7 @@ def _write(connection: apsw.Connection, kind: str, records: Sequence[Record]) ->
     if kind == "letters":
         _write_beside(connection, records)
     elif kind == "consumers":
-        spans: list[Row] = [(one.id, *span) for one in records if isinstance(one, Reader) for span in one.spans]
+        spans: list[Row] = [(one.id, *span) for one in records if isinstance(one, MovedReader) for span in one.spans]
         run_many(connection, _SQL["write_spans"], spans)
     elif kind == "bots":
         connection.execute(_SQL["fill_tallies"])
@@ -267,9 +267,9 @@ def _write_beside(connection: apsw.Connection, records: Sequence[Record]) -> Non
 
 def _row(record: Record) -> Row:
     row: Row = msgspec.structs.astuple(record)
-    if isinstance(record, Letter):
+    if isinstance(record, MovedLetter):
         return row[:_LETTER_WIDTH]
-    if isinstance(record, Reader):
+    if isinstance(record, MovedReader):
         return row[:_READER_WIDTH]
     if isinstance(record, ApiKey):
         return (*row, record.id)

@@ -11,9 +11,9 @@ from peik.errors import Conflict, NotFound
 from peik.outbox.store import BotRecord, ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
 from peik.secrets.seals import Seals, place_of_bot
 from peik.storage.postgres import commit, documents, inbox, queries, reads, search
-from peik.storage.postgres.commit import Batch
-from peik.storage.postgres.queries import Query, filled, load
-from peik.storage.postgres.session import Row, Session
+from peik.storage.postgres.commit import PostgresBatch
+from peik.storage.postgres.queries import NamedQuery, filled, load
+from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
 from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
 
@@ -21,7 +21,7 @@ _SQL = load("people.sql")
 _LETTERS = load("letters.sql")
 
 
-async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
+async def cancel(batch: PostgresBatch, letter_id: int, at_ms: int) -> Stub:
     """Take a letter back. Raises Conflict if it is in flight or has ended."""
     view = await locked_view(batch, letter_id, at_ms)
     must_be_open(view)
@@ -35,7 +35,7 @@ async def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
     return Stub(letter_id=letter_id, bot_id=view.bot_id, lane=(view.chat, view.thread))
 
 
-async def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
+async def retry(batch: PostgresBatch, letter_id: int, at_ms: int) -> list[Letter]:
     """Send a dead letter again. Raises Conflict if it is not dead."""
     view = await locked_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED:
@@ -43,7 +43,7 @@ async def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
     return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
 
 
-async def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
+async def resolve(batch: PostgresBatch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
     """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
     view = await locked_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
@@ -60,11 +60,11 @@ async def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) ->
     return []
 
 
-async def retry_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[Letter]:
+async def retry_dead(batch: PostgresBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[Letter]:
     return await _revive(batch, await _dead(batch, wanted, at_ms, limit), at_ms)
 
 
-async def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> int:
+async def clear_dead(batch: PostgresBatch, wanted: LetterFilter, at_ms: int, limit: int) -> int:
     """Dead letters go into the message log, their files are freed."""
     found = await _dead(batch, wanted, at_ms, limit)
     ids = [letter_id for letter_id, _ in found]
@@ -77,7 +77,7 @@ async def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int)
     return len(ids)
 
 
-async def _dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
+async def _dead(batch: PostgresBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
     """Looked for twice: only what is still dead under its bot's lock counts."""
     where, bound = search.where(wanted, at_ms)
     query = filled(_SQL["find_dead"], where=where)
@@ -87,7 +87,7 @@ async def _dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> l
     return [(row[0], row[1]) for row in rows if row[1] in bots]
 
 
-async def _revive(batch: Batch, dead: Sequence[tuple[int, int]], at_ms: int) -> list[Letter]:
+async def _revive(batch: PostgresBatch, dead: Sequence[tuple[int, int]], at_ms: int) -> list[Letter]:
     per_bot: dict[int, list[int]] = defaultdict(list)
     for letter_id, bot_id in dead:
         per_bot[bot_id].append(letter_id)
@@ -102,7 +102,9 @@ async def _revive(batch: Batch, dead: Sequence[tuple[int, int]], at_ms: int) -> 
     return await reads.letters_by_id(batch.session, list(numbered))
 
 
-async def number_anew(batch: Batch, per_bot: dict[int, list[int]], *, leaves_apart: bool = False) -> dict[int, int]:
+async def number_anew(
+    batch: PostgresBatch, per_bot: dict[int, list[int]], *, leaves_apart: bool = False
+) -> dict[int, int]:
     """The next numbers of their bots' orders for these letters; with `leaves_apart` they are counted as joining."""
     bots = sorted(per_bot)
     taken = [len(per_bot[bot_id]) for bot_id in bots]
@@ -115,7 +117,7 @@ async def number_anew(batch: Batch, per_bot: dict[int, list[int]], *, leaves_apa
     }
 
 
-async def lanes(session: Session, bot_id: int, chat: Chat | None, *, limit: int, most: int) -> list[LaneView]:
+async def lanes(session: PostgresSession, bot_id: int, chat: Chat | None, *, limit: int, most: int) -> list[LaneView]:
     encoded = None if chat is None else queries.encode(chat)
     rows = await session.rows(_SQL["lanes"], bot=bot_id, chat=encoded, limit=limit, most=most)
     return [
@@ -123,17 +125,17 @@ async def lanes(session: Session, bot_id: int, chat: Chat | None, *, limit: int,
     ]
 
 
-async def head_of(session: Session, bot_id: int, lane: LaneKey) -> int | None:
+async def head_of(session: PostgresSession, bot_id: int, lane: LaneKey) -> int | None:
     return await session.number(_SQL["ahead"], bot=bot_id, chat=queries.encode(lane[0]), thread=lane[1]) or None
 
 
-async def known_chats(session: Session, bot_id: int, after: Chat | None, limit: int) -> list[ChatRecord]:
+async def known_chats(session: PostgresSession, bot_id: int, after: Chat | None, limit: int) -> list[ChatRecord]:
     encoded = "" if after is None else queries.encode(after)
     rows = await session.rows(_SQL["known_chats"], bot=bot_id, after=encoded, limit=limit)
     return [reads.chat_of(bot_id, row) for row in rows]
 
 
-async def locked_view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
+async def locked_view(batch: PostgresBatch, letter_id: int, at_ms: int) -> LetterView:
     await batch.lock([await batch.session.number(_LETTERS["bot_of_letter"], letter=letter_id)])
     view = await reads.view(batch.session, letter_id, at_ms)
     if view is None:
@@ -149,7 +151,7 @@ def _line(at_ms: int, move: Move, words: str) -> str:
 # time.
 
 
-async def cancel_many(batch: Batch, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
+async def cancel_many(batch: PostgresBatch, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
     """Take back those of these letters that still wait and are not in flight. Which they were."""
     await batch.lock(row[0] for row in await batch.session.rows(_SQL["bots_of"], letters=letter_ids))
     rows = await batch.session.returned(_SQL["cancel_many"], letters=letter_ids, at=at_ms)
@@ -166,7 +168,9 @@ async def cancel_many(batch: Batch, letter_ids: Sequence[int], at_ms: int) -> li
     return await search.views(batch.session, ended, at_ms)
 
 
-async def change(batch: Batch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> Changed:
+async def change(
+    batch: PostgresBatch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int
+) -> Changed:
     """Raises NotFound, or Conflict if the letter is in flight or has ended."""
     view = await locked_view(batch, letter_id, at_ms)
     must_be_changeable(view)
@@ -199,14 +203,14 @@ async def change(batch: Batch, letter_id: int, *, rank: int | None, due_at_ms: i
 _LETTERS_SQL = load("letters.sql")
 
 
-async def park(batch: Batch, letter: Letter) -> None:
+async def park(batch: PostgresBatch, letter: Letter) -> None:
     """Set a letter apart, unless the one that it refers to has ended in the meantime."""
     await batch.lock([letter.bot_id])
     if await batch.session.run(_LETTERS_SQL["park"], letter=letter.id):
         batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)
 
 
-async def join_due(batch: Batch, at_ms: int, limit: int) -> tuple[list[Letter], int | None]:
+async def join_due(batch: PostgresBatch, at_ms: int, limit: int) -> tuple[list[Letter], int | None]:
     """Scheduled letters whose time has come take the next numbers of their bots' orders."""
     per_bot: dict[int, list[int]] = defaultdict(list)
     for letter_id, bot_id in await _locked(batch, _LETTERS_SQL["due"], at=at_ms, limit=limit):
@@ -221,7 +225,7 @@ async def join_due(batch: Batch, at_ms: int, limit: int) -> tuple[list[Letter], 
     return joined, await batch.session.number(_LETTERS_SQL["next_due"]) or None
 
 
-async def expire(batch: Batch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
+async def expire(batch: PostgresBatch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
     """Letters that are too late and not in flight fail."""
     late = await _locked(batch, _LETTERS_SQL["expired"], at=at_ms, limit=limit)
     ids = [row["id"] for row in late]
@@ -235,7 +239,7 @@ async def expire(batch: Batch, at_ms: int, limit: int) -> tuple[list[LetterView]
     return views, await batch.session.number(_LETTERS_SQL["next_expiry"]) or None
 
 
-async def clean(batch: Batch, retention: Retention, at_ms: int, limit: int) -> tuple[int, list[str]]:
+async def clean(batch: PostgresBatch, retention: Retention, at_ms: int, limit: int) -> tuple[int, list[str]]:
     """Ended letters whose time is over leave a line in the message log; the log's own tail is cut."""
     old = await _locked(
         batch,
@@ -256,7 +260,7 @@ async def clean(batch: Batch, retention: Retention, at_ms: int, limit: int) -> t
     return len(ids) + cut, blobs
 
 
-async def _locked(batch: Batch, query: Query, **bound: object) -> list[Row]:
+async def _locked(batch: PostgresBatch, query: NamedQuery, **bound: object) -> list[Row]:
     """What a query finds, with its bots locked. What it finds only then, of other bots, is left for the next time."""
     bots = {row["bot_id"] for row in await batch.session.rows(query, **bound)}
     if not bots:
@@ -271,7 +275,7 @@ async def _locked(batch: Batch, query: Query, **bound: object) -> list[Row]:
 _LETTERS_SQL = load("letters.sql")
 
 
-async def save(batch: Batch, record: BotRecord, seals: Seals) -> None:
+async def save(batch: PostgresBatch, record: BotRecord, seals: Seals) -> None:
     limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
     row = (
         record.bot_id,
@@ -289,7 +293,7 @@ async def save(batch: Batch, record: BotRecord, seals: Seals) -> None:
     batch.telling.records()
 
 
-async def remove(batch: Batch, bot_id: int) -> None:
+async def remove(batch: PostgresBatch, bot_id: int) -> None:
     """Raises Conflict while letters wait."""
     waiting = await batch.session.number(_LETTERS_SQL["waiting_of_bot"], bot=bot_id)
     if waiting:
@@ -304,14 +308,14 @@ async def remove(batch: Batch, bot_id: int) -> None:
     batch.telling.consumers()
 
 
-async def readdress(batch: Batch, bot_id: int, old: Chat, new: int) -> None:
+async def readdress(batch: PostgresBatch, bot_id: int, old: Chat, new: int) -> None:
     for name in ("keep_alias", "flatten_aliases", "readdress"):
         await batch.session.run(_LETTERS_SQL[name], bot=bot_id, old=queries.encode(old), new=new)
     batch.telling.chats(bot_id)
     batch.telling.lanes(bot_id)
 
 
-async def shut_chat(batch: Batch, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
+async def shut_chat(batch: PostgresBatch, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
     """`reason` None: it is open again."""
     shut_at = None if reason is None else at_ms
     await batch.session.run(
@@ -320,7 +324,7 @@ async def shut_chat(batch: Batch, bot_id: int, chat: Chat, reason: str | None, *
     batch.telling.chats(bot_id)
 
 
-async def hold(batch: Batch, bot_id: int, chat: Chat | None, until_ms: int) -> None:
+async def hold(batch: PostgresBatch, bot_id: int, chat: Chat | None, until_ms: int) -> None:
     """`chat` None: the whole bot."""
     if chat is None:
         await batch.session.run(_LETTERS_SQL["hold_bot"], bot=bot_id, until=until_ms)

@@ -7,12 +7,12 @@ import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import State
-from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, Delivery, InboxTally
-from peik.storage.news import Telling
+from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView, Consumer, InboxTally
+from peik.storage.news import NodeNews
 from peik.storage.postgres import consumers, queries
 from peik.storage.postgres.consumers import ARRIVAL, arrivals_of
 from peik.storage.postgres.queries import filled, load, made
-from peik.storage.postgres.session import Session
+from peik.storage.postgres.session import PostgresSession
 from peik.storage.sqlite.arrivals import Ids, likes_of
 from peik.storage.sqlite.inbox_rows import PHASE_DEAD, PHASE_PUT_OFF, delivery_from_row
 
@@ -46,17 +46,17 @@ class _Walk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find(
-    session: Session, wanted: ArrivalFilter, *, before: int | None, limit: int, at_ms: int
+    session: PostgresSession, wanted: ArrivalFilter, *, before: int | None, limit: int, at_ms: int
 ) -> list[ArrivalView]:
     ids = await find_ids(session, wanted, (0, before), order="DESC", limit=limit, at_ms=at_ms)
     return await _views(session, ids, wanted.consumer, at_ms)
 
 
-async def one(session: Session, arrival_id: int, at_ms: int) -> ArrivalView | None:
+async def one(session: PostgresSession, arrival_id: int, at_ms: int) -> ArrivalView | None:
     return next(iter(await _views(session, [arrival_id], None, at_ms)), None)
 
 
-async def count(session: Session, wanted: ArrivalFilter, at_ms: int) -> int:
+async def count(session: PostgresSession, wanted: ArrivalFilter, at_ms: int) -> int:
     total = 0
     for walk in await _walks(session, wanted, (0, None), at_ms):
         query = made(_SQL["count"].written.replace("{walk}", walk.sql).replace("{order}", "ASC"))
@@ -64,12 +64,12 @@ async def count(session: Session, wanted: ArrivalFilter, at_ms: int) -> int:
     return total
 
 
-async def last_id(session: Session) -> int:
+async def last_id(session: PostgresSession) -> int:
     return await session.number(_SQL["last_id"])
 
 
 async def find_ids(
-    session: Session, wanted: ArrivalFilter, between: Ids, *, order: str, limit: int, at_ms: int
+    session: PostgresSession, wanted: ArrivalFilter, between: Ids, *, order: str, limit: int, at_ms: int
 ) -> list[int]:
     ids: list[int] = []
     for walk in await _walks(session, wanted, between, at_ms):
@@ -77,27 +77,27 @@ async def find_ids(
     return sorted(ids, reverse=order == "DESC")[:limit]
 
 
-async def _follow(session: Session, walk: _Walk, *, order: str, limit: int) -> list[int]:
+async def _follow(session: PostgresSession, walk: _Walk, *, order: str, limit: int) -> list[int]:
     rows = await session.rows(made(walk.sql.replace("{order}", order)), **walk.bound, limit=limit)
     return [row[0] for row in rows]
 
 
-async def _views(session: Session, ids: Sequence[int], consumer: str | None, at_ms: int) -> list[ArrivalView]:
-    deliveries: dict[int, list[Delivery]] = defaultdict(list)
+async def _views(session: PostgresSession, ids: Sequence[int], consumer: str | None, at_ms: int) -> list[ArrivalView]:
+    deliveries: dict[int, list[ArrivalDelivery]] = defaultdict(list)
     for row in await session.rows(DELIVERIES, ids=ids, name=consumer):
         deliveries[row[0]].append(delivery_from_row(tuple(row)[1:], at_ms=at_ms))
     found = {arrival.id: arrival for arrival in await _those(session, ids)}
     return [ArrivalView(arrival=found[one], deliveries=tuple(deliveries[one])) for one in ids if one in found]
 
 
-async def _those(session: Session, ids: Sequence[int]) -> list[Arrival]:
+async def _those(session: PostgresSession, ids: Sequence[int]) -> list[Arrival]:
     return arrivals_of(await session.rows(THOSE, ids=ids))
 
 
 # ---- what a filter means ----
 
 
-async def _walks(session: Session, wanted: ArrivalFilter, between: Ids, at_ms: int) -> list[_Walk]:
+async def _walks(session: PostgresSession, wanted: ArrivalFilter, between: Ids, at_ms: int) -> list[_Walk]:
     """What a filter wants: one walk, or one for each bot or consumer where only so an index helps."""
     terms, bound = await _where(session, wanted, between)
     bound["now"] = at_ms
@@ -121,7 +121,7 @@ async def _walks(session: Session, wanted: ArrivalFilter, between: Ids, at_ms: i
 
 
 async def _walks_of_consumers(
-    session: Session,
+    session: PostgresSession,
     wanted: ArrivalFilter,
     whose: dict[str, object],
     terms: list[str],
@@ -149,7 +149,7 @@ def _walk(name: str, terms: Sequence[str], bound: dict[str, object]) -> _Walk:
     return _Walk(sql=_SQL[name].written.replace("{where}", " AND ".join(terms) or "true"), bound=bound)
 
 
-async def _where(session: Session, wanted: ArrivalFilter, between: Ids) -> tuple[list[str], dict[str, object]]:
+async def _where(session: PostgresSession, wanted: ArrivalFilter, between: Ids) -> tuple[list[str], dict[str, object]]:
     """The conditions that stand in any walk, and what is bound to them."""
     since_id = until_id = None  # so that a walk ends there, and not at the other end of the table
     if wanted.since_ms is not None:
@@ -190,7 +190,7 @@ def _unescaped(like: str) -> str:
 
 
 async def find_for_replay(
-    session: Session, wanted: ArrivalFilter, consumer_id: int, between: Ids, *, limit: int, at_ms: int
+    session: PostgresSession, wanted: ArrivalFilter, consumer_id: int, between: Ids, *, limit: int, at_ms: int
 ) -> list[int]:
     """What a consumer can be given again: originals of its own bot."""
     bot_id = (await consumers.by_id(session, consumer_id)).bot_id
@@ -200,7 +200,9 @@ async def find_for_replay(
     return await find_ids(session, own, between, order="ASC", limit=limit, at_ms=at_ms)
 
 
-async def replay(session: Session, telling: Telling, ids: Sequence[int], consumer_id: int, *, at_ms: int) -> list[int]:
+async def replay(
+    session: PostgresSession, telling: NodeNews, ids: Sequence[int], consumer_id: int, *, at_ms: int
+) -> list[int]:
     """Copies of these arrivals for one consumer. Those that are gone, or of another bot, are left out. The new ids."""
     bot_id = (await consumers.by_id(session, consumer_id)).bot_id
     await session.rows(_INBOX["lock_inboxes"], bots=[bot_id])
@@ -208,7 +210,9 @@ async def replay(session: Session, telling: Telling, ids: Sequence[int], consume
     return await _copy(session, telling, bot_id, [row[0] for row in rows], consumer_id, at_ms)
 
 
-async def retry_dead(session: Session, telling: Telling, wanted: ArrivalFilter, *, at_ms: int, limit: int) -> list[int]:
+async def retry_dead(
+    session: PostgresSession, telling: NodeNews, wanted: ArrivalFilter, *, at_ms: int, limit: int
+) -> list[int]:
     ids: list[int] = []
     for consumer_id, dead in await _dead(session, wanted, at_ms, limit):
         bot_id = (await consumers.by_id(session, consumer_id)).bot_id
@@ -217,7 +221,7 @@ async def retry_dead(session: Session, telling: Telling, wanted: ArrivalFilter, 
     return ids
 
 
-async def clear_dead(session: Session, wanted: ArrivalFilter, *, at_ms: int, limit: int) -> int:
+async def clear_dead(session: PostgresSession, wanted: ArrivalFilter, *, at_ms: int, limit: int) -> int:
     cleared = 0
     for consumer_id, dead in await _dead(session, wanted, at_ms, limit):
         await _drop_stories(session, consumer_id, dead)
@@ -225,7 +229,9 @@ async def clear_dead(session: Session, wanted: ArrivalFilter, *, at_ms: int, lim
     return cleared
 
 
-async def _dead(session: Session, wanted: ArrivalFilter, at_ms: int, limit: int) -> list[tuple[int, list[Arrival]]]:
+async def _dead(
+    session: PostgresSession, wanted: ArrivalFilter, at_ms: int, limit: int
+) -> list[tuple[int, list[Arrival]]]:
     """Dead arrivals by consumer, the oldest first: they go back in the order in which they came. Under their inboxes' locks:
     two nodes that retry the same ones do so once."""
     failed = msgspec.structs.replace(wanted, state=State.FAILED)
@@ -241,13 +247,13 @@ async def _dead(session: Session, wanted: ArrivalFilter, at_ms: int, limit: int)
     return found
 
 
-async def _drop_stories(session: Session, consumer_id: int, arrivals: Sequence[Arrival]) -> None:
+async def _drop_stories(session: PostgresSession, consumer_id: int, arrivals: Sequence[Arrival]) -> None:
     numbers = [arrival.number for arrival in arrivals]
     await session.run(_SQL["drop_stories"], consumer=consumer_id, numbers=numbers)
 
 
 async def _copy(
-    session: Session, telling: Telling, bot_id: int, ids: Sequence[int], consumer_id: int, at_ms: int
+    session: PostgresSession, telling: NodeNews, bot_id: int, ids: Sequence[int], consumer_id: int, at_ms: int
 ) -> list[int]:
     """Each of these arrivals as a replay with the bot's next number."""
     if not ids:
@@ -262,11 +268,11 @@ async def _copy(
 # ---- counting ----
 
 
-async def tallies(session: Session, bot_id: int | None, at_ms: int) -> list[InboxTally]:
+async def tallies(session: PostgresSession, bot_id: int | None, at_ms: int) -> list[InboxTally]:
     return [await _tally(session, one, at_ms) for one in await consumers.consumers(session, bot_id)]
 
 
-async def _tally(session: Session, consumer: Consumer, at_ms: int) -> InboxTally:
+async def _tally(session: PostgresSession, consumer: Consumer, at_ms: int) -> InboxTally:
     ((still_open, delayed, failed, oldest),) = await session.rows(
         _SQL["tally"],
         bot=consumer.bot_id,

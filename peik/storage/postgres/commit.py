@@ -13,12 +13,12 @@ import msgspec
 from peik.core.letter import Backoff, Draft, Letter, OnUncertain, State
 from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput, NotFound
-from peik.outbox.store import Accepted, Followed, Stub
-from peik.storage.news import Telling
+from peik.outbox.store import AcceptedLetter, Followed, Stub
+from peik.storage.news import NodeNews
 from peik.storage.postgres import queries, reads
-from peik.storage.postgres.intake import Intake
-from peik.storage.postgres.queries import Query, filled, load
-from peik.storage.postgres.session import Row, Session
+from peik.storage.postgres.intake import PostgresIntake
+from peik.storage.postgres.queries import NamedQuery, filled, load
+from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.sqlite.commit import IDEMPOTENCY_MS, Slot, check_same_call, is_plain
 from peik.storage.sqlite.rows import (
     PHASE_APART,
@@ -35,7 +35,7 @@ from peik.storage.sqlite.rows import (
 _SQL = load("letters.sql")
 
 
-async def write(session: Session, slots: Sequence[Slot]) -> None:
+async def write(session: PostgresSession, slots: Sequence[Slot]) -> None:
     """Give each slot its number, its id and the last key of its chat. The bots are locked."""
     plain: list[Slot] = []
     full: list[Slot] = []
@@ -50,7 +50,7 @@ async def write(session: Session, slots: Sequence[Slot]) -> None:
     await _insert(session, _SQL["accept_full"], full, [_full_row(slot) for slot in full])
 
 
-async def _insert_numbered(session: Session, slots: Sequence[Slot]) -> None:
+async def _insert_numbered(session: PostgresSession, slots: Sequence[Slot]) -> None:
     per_bot: Counter[int] = Counter()
     for slot in slots:
         slot.number = per_bot[slot.draft.bot_id]  # its place among those of its bot, until the answer is there
@@ -66,7 +66,7 @@ async def _insert_numbered(session: Session, slots: Sequence[Slot]) -> None:
         slot.number = row[3]
 
 
-async def _take_numbers(session: Session, slots: Sequence[Slot]) -> None:
+async def _take_numbers(session: PostgresSession, slots: Sequence[Slot]) -> None:
     per_bot: dict[int, list[Slot]] = defaultdict(list)
     apart: Counter[int] = Counter()
     for slot in slots:
@@ -90,14 +90,16 @@ def _unknown(bot_id: int) -> NotFound:
 
 
 async def numbers(
-    session: Session, bots: Sequence[int], taken: Sequence[int], *, in_lane: Sequence[int], apart: Sequence[int]
+    session: PostgresSession, bots: Sequence[int], taken: Sequence[int], *, in_lane: Sequence[int], apart: Sequence[int]
 ) -> dict[int, int]:
     """The first free number of each bot after as many were taken."""
     rows = await session.returned(_SQL["number"], bots=bots, taken=taken, in_lane=in_lane, apart=apart)
     return {row[0]: row[1] for row in rows}
 
 
-async def _insert(session: Session, query: Query, slots: Sequence[Slot], rows: Sequence[tuple[object, ...]]) -> None:
+async def _insert(
+    session: PostgresSession, query: NamedQuery, slots: Sequence[Slot], rows: Sequence[tuple[object, ...]]
+) -> None:
     _note(slots, await session.returned(query, *zip(*rows, strict=True)))
 
 
@@ -110,7 +112,7 @@ def _note(slots: Sequence[Slot], made: list[Row]) -> None:
             slot.draft = msgspec.structs.replace(slot.draft, chat=queries.decode(row[1]), is_moved=True)
 
 
-def tell(telling: Telling, slots: Iterable[Slot]) -> None:
+def tell(telling: NodeNews, slots: Iterable[Slot]) -> None:
     """Between which ids the new letters of each bot are, and when the first of all is due or expires."""
     between: dict[int, tuple[int, int]] = {}
     for slot in slots:
@@ -128,7 +130,7 @@ def tell(telling: Telling, slots: Iterable[Slot]) -> None:
 # ---- edits that replace waiting ones ----
 
 
-async def supersede(session: Session, slots: Sequence[Slot]) -> list[Stub]:
+async def supersede(session: PostgresSession, slots: Sequence[Slot]) -> list[Stub]:
     """Waiting edits that newer ones of the same method and target replace, in one look for all of them.
 
     The one that a newer edit refers to is left alone: it needs the answer.
@@ -206,16 +208,16 @@ _SETTLE = filled(_SQL["settle"], has_merged=_SQL["has_merged"].written)
 Key = tuple[int, str]  # (bot, idempotency key)
 
 
-class Batch:
+class PostgresBatch:
     """Everything that goes into one transaction. Filled by the operations, written by `flush`.
 
     `telling` is what other nodes hear of it afterwards; whoever changes what they may hold in memory says so there.
     """
 
-    def __init__(self, session: Session, *, step: int, locked: Iterable[int]) -> None:
+    def __init__(self, session: PostgresSession, *, step: int, locked: Iterable[int]) -> None:
         self.session = session
-        self.telling = Telling()
-        self.intake = Intake(session, self.telling)
+        self.telling = NodeNews()
+        self.intake = PostgresIntake(session, self.telling)
         self.superseded: list[Stub] = []
         self.joined: list[Stub] = []
         self.followed: list[Followed] = []
@@ -266,9 +268,9 @@ class Batch:
         for bot_id, key, digest, letter_id in await self.session.rows(_SQL["find_keys"], bots=bots, keys=names):
             self._known[bot_id, key] = (digest, letter_id)
 
-    async def add_drafts(self, drafts: Sequence[Draft], at_ms: int) -> list[Slot | Accepted]:
+    async def add_drafts(self, drafts: Sequence[Draft], at_ms: int) -> list[Slot | AcceptedLetter]:
         """For each draft its slot, or the letter that the same key made before."""
-        answers: list[Slot | Accepted] = []
+        answers: list[Slot | AcceptedLetter] = []
         for draft in drafts:
             if draft.idempotency_key is None:
                 slot = Slot(draft, at_ms)
@@ -278,12 +280,12 @@ class Batch:
                 answers.append(await self._under_key((draft.bot_id, draft.idempotency_key), draft, at_ms))
         return answers
 
-    async def _under_key(self, key: Key, draft: Draft, at_ms: int) -> Slot | Accepted:
+    async def _under_key(self, key: Key, draft: Draft, at_ms: int) -> Slot | AcceptedLetter:
         if key in self._known:
             digest, letter_id = self._known[key]
             check_same_call(draft, digest)
             state = await reads.state(self.session, letter_id, at_ms)
-            return Accepted(letter_id=letter_id, state=state, is_repeat=True)
+            return AcceptedLetter(letter_id=letter_id, state=state, is_repeat=True)
         slot = Slot(draft, at_ms)
         slot.repeat_of = self._keys.get(key)
         if slot.repeat_of is None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Progress, Span, advanced
+from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span, advanced
 from peik.core.letter import Chat
 from peik.errors import Conflict, NotFound
 from peik.inbox.store import Burial, Consumer, Deferral
 from peik.storage.postgres import queries
 from peik.storage.postgres.queries import filled, load
-from peik.storage.postgres.session import Row, Session
+from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.sqlite.consumers import CLOCK_SLACK_MS, check_room, unknown
 from peik.storage.sqlite.inbox_rows import ARRIVAL_COLUMNS, consumer_from_row, encode_allowed, progress_of
 
@@ -51,28 +51,28 @@ PAGE_OF_BOT = filled(_SQL["page_of_bot"], arrival=ARRIVAL)
 # ---- who ----
 
 
-async def consumers(session: Session, bot_id: int | None) -> list[Consumer]:
+async def consumers(session: PostgresSession, bot_id: int | None) -> list[Consumer]:
     if bot_id is None:
         return await _consumers(session, "true")
     return await _consumers(session, "c.bot_id = :bot", bot=bot_id)
 
 
-async def consumer(session: Session, bot_id: int, name: str) -> Consumer | None:
+async def consumer(session: PostgresSession, bot_id: int, name: str) -> Consumer | None:
     return next(iter(await _consumers(session, "c.bot_id = :bot AND c.name = :name", bot=bot_id, name=name)), None)
 
 
-async def by_id(session: Session, consumer_id: int) -> Consumer:
+async def by_id(session: PostgresSession, consumer_id: int) -> Consumer:
     for found in await _consumers(session, "c.id = :consumer", consumer=consumer_id):
         return found
     raise unknown(consumer_id)
 
 
-async def _consumers(session: Session, where: str, **bound: object) -> list[Consumer]:
+async def _consumers(session: PostgresSession, where: str, **bound: object) -> list[Consumer]:
     rows = await session.rows(filled(_SQL["consumers"], where=where), **bound)
     return [consumer_from_row(tuple(row)) for row in rows]
 
 
-async def ensure(session: Session, bot_id: int, name: str, at_ms: int, most: int | None = None) -> Consumer:
+async def ensure(session: PostgresSession, bot_id: int, name: str, at_ms: int, most: int | None = None) -> Consumer:
     await check_bot(session, bot_id)
     await session.rows(_SQL["lock_inboxes"], bots=[bot_id])  # where it begins must not move meanwhile
     if most is not None:
@@ -83,13 +83,13 @@ async def ensure(session: Session, bot_id: int, name: str, at_ms: int, most: int
     return found
 
 
-async def check_bot(session: Session, bot_id: int) -> None:
+async def check_bot(session: PostgresSession, bot_id: int) -> None:
     """A bot that was removed a moment ago must not leave an inbox behind."""
     if not await session.rows(_SQL["known_bot"], bot=bot_id):
         raise NotFound(code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it with its token first.")
 
 
-async def save(session: Session, one: Consumer) -> None:
+async def save(session: PostgresSession, one: Consumer) -> None:
     changed = await session.run(
         _SQL["save_consumer"],
         kind=str(one.kind),
@@ -103,11 +103,11 @@ async def save(session: Session, one: Consumer) -> None:
         raise unknown(one.id)
 
 
-async def touch(session: Session, seen: Mapping[int, int]) -> None:
+async def touch(session: PostgresSession, seen: Mapping[int, int]) -> None:
     await session.run(_SQL["touch_consumers"], consumers=list(seen), ats=list(seen.values()))
 
 
-async def remove(session: Session, consumer_id: int) -> None:
+async def remove(session: PostgresSession, consumer_id: int) -> None:
     """It is forgotten with all that is only its own. Its replays, which nobody sees any more, go with the next upkeep."""
     if (await by_id(session, consumer_id)).name == DEFAULT_CONSUMER:
         raise Conflict(
@@ -117,7 +117,7 @@ async def remove(session: Session, consumer_id: int) -> None:
     await drop(session, consumer_id)
 
 
-async def drop(session: Session, consumer_id: int) -> None:
+async def drop(session: PostgresSession, consumer_id: int) -> None:
     await session.rows(_SQL["lock_consumer"], consumer=consumer_id)
     for name in ("drop_spans", "drop_watermarks", "drop_deliveries", "drop_consumer"):
         await session.run(_SQL[name], consumer=consumer_id)
@@ -127,7 +127,7 @@ async def drop(session: Session, consumer_id: int) -> None:
 
 
 async def page(
-    session: Session, consumer_id: int, after: int, *, limit: int, bytes_max: int, lane: Chat | None
+    session: PostgresSession, consumer_id: int, after: int, *, limit: int, bytes_max: int, lane: Chat | None
 ) -> list[Arrival]:
     bot_id = await session.number(_SQL["bot_of"], consumer=consumer_id)
     bound = {"bot": bot_id, "consumer": consumer_id, "after": after, "limit": limit, "bytes": bytes_max}
@@ -136,18 +136,18 @@ async def page(
     return arrivals_of(await session.rows(LANE_PAGE, **bound, lane=queries.encode(lane)))
 
 
-async def page_of_bot(session: Session, bot_id: int, after: int, *, limit: int) -> list[Arrival]:
+async def page_of_bot(session: PostgresSession, bot_id: int, after: int, *, limit: int) -> list[Arrival]:
     return arrivals_of(await session.rows(PAGE_OF_BOT, bot=bot_id, after=after, limit=limit))
 
 
-async def deferrals(session: Session, consumer_id: int) -> list[Deferral]:
+async def deferrals(session: PostgresSession, consumer_id: int) -> list[Deferral]:
     return [
         Deferral(number=number, tries=tries, due_at_ms=due_at, lane=None if lane is None else queries.decode(lane))
         for number, tries, due_at, lane in await session.rows(_SQL["deferrals"], consumer=consumer_id)
     ]
 
 
-async def id_at(session: Session, at_ms: int) -> int:
+async def id_at(session: PostgresSession, at_ms: int) -> int:
     """The first id that was received then or later, found in twenty steps: ids rise with time.
 
     They do so as far as the clocks do; who asks leaves CLOCK_SLACK_MS of room on the safe side.
@@ -169,14 +169,14 @@ async def id_at(session: Session, at_ms: int) -> int:
 
 
 async def settle(
-    session: Session,
+    session: PostgresSession,
     consumer_id: int,
     *,
     over: Sequence[Span],
     deferred: Sequence[Deferral],
     dead: Sequence[Burial],
     at_ms: int,
-) -> Progress:
+) -> ConsumerProgress:
     await session.rows(_SQL["lock_consumer"], consumer=consumer_id)
     row = await session.row(_SQL["progress"], consumer=consumer_id)
     if row is None:
@@ -196,7 +196,7 @@ async def settle(
     return await _advance(session, bot_id, consumer_id, before, done, last)
 
 
-async def _defer(session: Session, consumer_id: int, put_off: Sequence[Deferral]) -> None:
+async def _defer(session: PostgresSession, consumer_id: int, put_off: Sequence[Deferral]) -> None:
     if put_off:
         await session.run(
             _SQL["defer"],
@@ -208,7 +208,7 @@ async def _defer(session: Session, consumer_id: int, put_off: Sequence[Deferral]
         )
 
 
-async def _bury(session: Session, consumer_id: int, given_up: Sequence[Burial], at_ms: int) -> None:
+async def _bury(session: PostgresSession, consumer_id: int, given_up: Sequence[Burial], at_ms: int) -> None:
     if given_up:
         await session.run(
             _SQL["bury"],
@@ -221,15 +221,15 @@ async def _bury(session: Session, consumer_id: int, given_up: Sequence[Burial], 
         )
 
 
-async def settle_default(session: Session, bot_id: int, over: Sequence[Span], *, at_ms: int) -> None:
+async def settle_default(session: PostgresSession, bot_id: int, over: Sequence[Span], *, at_ms: int) -> None:
     found = await consumer(session, bot_id, DEFAULT_CONSUMER)
     if found is not None:
         await settle(session, found.id, over=over, deferred=(), dead=(), at_ms=at_ms)
 
 
 async def _advance(
-    session: Session, bot_id: int, consumer_id: int, before: Progress, over: Iterable[Span], last: int
-) -> Progress:
+    session: PostgresSession, bot_id: int, consumer_id: int, before: ConsumerProgress, over: Iterable[Span], last: int
+) -> ConsumerProgress:
     """Store what is over now, and jump over numbers that this reader never sees: one seek for each such gap."""
     after = advanced(before, over)
     while after.watermark < last:
@@ -242,7 +242,7 @@ async def _advance(
     return after
 
 
-async def _store(session: Session, consumer_id: int, before: Progress, after: Progress) -> None:
+async def _store(session: PostgresSession, consumer_id: int, before: ConsumerProgress, after: ConsumerProgress) -> None:
     if after.watermark != before.watermark:
         await session.run(_SQL["advance"], consumer=consumer_id, watermark=after.watermark)
     if after.spans == before.spans:

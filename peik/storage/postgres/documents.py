@@ -6,18 +6,27 @@ from typing import TypeVar
 
 from peik.contacts import model
 from peik.core import documents
-from peik.core.documents import CONTACTS_LOOKED_MAX, Change, Contact, ContactFilter, ContactPage, Filing, Name, Paper
+from peik.core.documents import (
+    CONTACTS_LOOKED_MAX,
+    Contact,
+    ContactFilter,
+    ContactPage,
+    DocumentChange,
+    Filing,
+    Name,
+    StoredDocument,
+)
 from peik.errors import Problem
-from peik.storage.executor import Ended
+from peik.storage.executor import Finished
 from peik.storage.news import answer, fail
 from peik.storage.postgres import consumers
-from peik.storage.postgres.commit import Batch
+from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import translate
-from peik.storage.postgres.inbox import Read
+from peik.storage.postgres.inbox import PostgresRead
 from peik.storage.postgres.jobs import seek
-from peik.storage.postgres.queries import Query, filled, load
-from peik.storage.postgres.session import Row, Session
-from peik.storage.postgres.writer import Operation, Writer
+from peik.storage.postgres.queries import NamedQuery, filled, load
+from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.writer import PostgresOperation, PostgresWriter
 from peik.storage.sqlite.documents import COLUMNS, contact_from_row, row_of
 
 # The writer of papers and known chats: in commits of its own, so that no letter ever waits for the lock of a shelf.
@@ -29,15 +38,15 @@ _PAPERS = load("papers.sql")
 _CONTACTS = load("contacts.sql")
 
 
-class PaperOperation(Operation[T]):
+class DocumentOperation(PostgresOperation[T]):
     """`shelves`: whose papers it writes; `bots`: whose chats. All of them are locked before."""
 
     __slots__ = ("bots", "shelves")
 
     def __init__(
         self,
-        prepare: Callable[[Batch], Awaitable[Callable[[], T]]],
-        done: Callable[[Ended[T]], None],
+        prepare: Callable[[PostgresBatch], Awaitable[Callable[[], T]]],
+        done: Callable[[Finished[T]], None],
         *,
         shelves: Iterable[str],
         bots: Iterable[int],
@@ -48,12 +57,12 @@ class PaperOperation(Operation[T]):
         self.bots = frozenset(bots)
 
 
-class PaperWriter(Writer):
-    """Takes `PaperOperation` only. It has no connection before the first."""
+class DocumentWriter(PostgresWriter):
+    """Takes `DocumentOperation` only. It has no connection before the first."""
 
     async def run(
         self,
-        work: Callable[[Session], Awaitable[T]],
+        work: Callable[[PostgresSession], Awaitable[T]],
         *,
         shelves: Iterable[str] = (),
         bots: Iterable[int] = (),
@@ -63,38 +72,38 @@ class PaperWriter(Writer):
         durable. What it refuses it refuses before it writes, so that the others of its commit need not be done again."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        async def prepare(batch: Batch) -> Callable[[], Ended[T]]:
+        async def prepare(batch: PostgresBatch) -> Callable[[], Finished[T]]:
             try:
-                ended: Ended[T] = Ended(await work(batch.session), None)
+                ended: Finished[T] = Finished(await work(batch.session), None)
             except Problem as problem:
-                ended = Ended(None, problem)
+                ended = Finished(None, problem)
             return lambda: ended
 
-        def done(committed: Ended[Ended[T]]) -> None:
+        def done(committed: Finished[Finished[T]]) -> None:
             error = committed.error if committed.error is not None else committed.value().error
             if error is not None:
                 fail(future, translate(error))
             else:
                 answer(future, committed.value().value())
 
-        self.submit(PaperOperation(prepare, done, shelves=shelves, bots=bots, weight=weight))
+        self.submit(DocumentOperation(prepare, done, shelves=shelves, bots=bots, weight=weight))
         return await future
 
-    async def _transaction(self, operations: list[Operation[object]]) -> list[object]:
+    async def _transaction(self, operations: list[PostgresOperation[object]]) -> list[object]:
         """All are locked together, in one order: two nodes with the same shelves never wait in a circle."""
-        asked = [one for one in operations if isinstance(one, PaperOperation)]
+        asked = [one for one in operations if isinstance(one, DocumentOperation)]
         shelves = frozenset[str]().union(*(one.shelves for one in asked))
         bots = frozenset[int]().union(*(one.bots for one in asked))
 
-        async def lock(batch: Batch) -> Callable[[], object]:
+        async def lock(batch: PostgresBatch) -> Callable[[], object]:
             await _lock(batch.session, shelves=sorted(shelves), bots=sorted(bots))
             return lambda: None
 
-        first: Operation[object] = Operation(lock, lambda ended: None)
+        first: PostgresOperation[object] = PostgresOperation(lock, lambda ended: None)
         return (await super()._transaction([first, *operations]))[1:]
 
 
-async def _lock(session: Session, *, shelves: list[str], bots: list[int]) -> None:
+async def _lock(session: PostgresSession, *, shelves: list[str], bots: list[int]) -> None:
     if shelves:
         await session.run(_PAPERS["keep_shelves"], shelves=shelves)
         await session.rows(_PAPERS["lock_shelves"], shelves=shelves)
@@ -107,10 +116,10 @@ async def _lock(session: Session, *, shelves: list[str], bots: list[int]) -> Non
 _SQL = load("papers.sql")
 
 
-class PostgresPapers:
+class PostgresDocuments:
     """See `peik.core.documents.PaperStore`. Made by the store when it is opened."""
 
-    def __init__(self, writer: PaperWriter, *, read: Read) -> None:
+    def __init__(self, writer: DocumentWriter, *, read: PostgresRead) -> None:
         self._writer = writer
         self._read = read
 
@@ -120,16 +129,16 @@ class PostgresPapers:
             shelves = {change.shelf for change in changes}
             await self._writer.run(lambda one: _file(one, changes), shelves=shelves, weight=len(changes))
 
-    async def paper(self, shelf: str, key: str) -> Paper | None:
+    async def paper(self, shelf: str, key: str) -> StoredDocument | None:
         return (await self.those(shelf, [key])).get(key)
 
-    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, Paper]:
+    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
         rows = await self._read(lambda one: one.rows(_SQL["those"], shelf=shelf, keys=list(keys)))
         return {paper.key: paper for paper in map(_paper, rows)}
 
     async def papers(
         self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
-    ) -> list[Paper]:
+    ) -> list[StoredDocument]:
         above, below = (until, after) if is_backwards else (after, until)
         query = _ranged(_SQL["page"], above=above, below=below, order="DESC" if is_backwards else "ASC")
         bound = {"shelf": shelf, "above": above, "below": below, "limit": limit}
@@ -150,7 +159,7 @@ class PostgresPapers:
         return await self._writer.run(lambda one: one.run(query, **bound), shelves=[shelf], weight=limit)
 
 
-async def _file(session: Session, changes: Sequence[Change]) -> None:
+async def _file(session: PostgresSession, changes: Sequence[DocumentChange]) -> None:
     """Raises Conflict before it writes anything."""
     expecting = [change.name for change in changes if change.expected is not None]
     versions: dict[Name, int] = {}
@@ -169,15 +178,15 @@ async def _file(session: Session, changes: Sequence[Change]) -> None:
         await session.run(_SQL["take_away"], shelves=shelves, keys=keys)
 
 
-def _ranged(query: Query, *, above: str | None, below: str | None, order: str) -> Query:
+def _ranged(query: NamedQuery, *, above: str | None, below: str | None, order: str) -> NamedQuery:
     """Between two keys, which are left out. One that is None is no bound, and is not in the query: a walk seeks by the rest."""
     conditions = [sql for key, sql in ((above, "p.key > :above"), (below, "p.key < :below")) if key is not None]
     return filled(query, where=" AND ".join(conditions) or "true", order=order)
 
 
-def _paper(row: Row) -> Paper:
+def _paper(row: Row) -> StoredDocument:
     shelf, key, body, version = row
-    return Paper(shelf=shelf, key=key, body=body, version=version)
+    return StoredDocument(shelf=shelf, key=key, body=body, version=version)
 
 
 # Known chats in the PostgreSQL store: what is asked goes into the commits that papers go into.
@@ -199,7 +208,7 @@ _LANGUAGES = (
 class PostgresContacts:
     """See `peik.core.documents.ContactStore`. Made by the store when it is opened."""
 
-    def __init__(self, writer: PaperWriter, *, read: Read) -> None:
+    def __init__(self, writer: DocumentWriter, *, read: PostgresRead) -> None:
         self._writer = writer
         self._read = read
 
@@ -247,19 +256,19 @@ class PostgresContacts:
         rows = await self._read(lambda one: one.rows(_CONTACTS_SQL["count_campaigns"], bot=bot_id, since=since_ms))
         return {row[0]: row[1] for row in rows}
 
-    async def _find(self, query: Query, where: str, bound: dict[str, object]) -> list[Contact]:
+    async def _find(self, query: NamedQuery, where: str, bound: dict[str, object]) -> list[Contact]:
         whole = filled(query, contact=_CONTACT, where=where)
         rows = await self._read(lambda one: seek(one, lambda seeker: seeker.rows(whole, **bound)))
         return [_contact(row) for row in rows]
 
 
-async def forget_bot(session: Session, bot_id: int) -> None:
+async def forget_bot(session: PostgresSession, bot_id: int) -> None:
     """Whoever wrote to a bot is forgotten with it: its arrivals are, too, and are numbered anew if it comes back."""
     for name in ("forget_contacts", "forget_tallies", "forget_place"):
         await session.run(_CONTACTS_SQL[name], bot=bot_id)
 
 
-async def _save(session: Session, bot_id: int, fresh: Sequence[Contact], place: int) -> None:
+async def _save(session: PostgresSession, bot_id: int, fresh: Sequence[Contact], place: int) -> None:
     await consumers.check_bot(session, bot_id)
     if place < await session.number(_CONTACTS_SQL["place"], bot=bot_id):
         return
@@ -275,7 +284,7 @@ async def _save(session: Session, bot_id: int, fresh: Sequence[Contact], place: 
 
 
 async def _newest(
-    session: Session, where: str, within: str, bound: dict[str, object], limit: int, looked_max: int
+    session: PostgresSession, where: str, within: str, bound: dict[str, object], limit: int, looked_max: int
 ) -> tuple[list[Contact], tuple[int, int] | None]:
     """What was found, and the last chat that was looked at, if there are more."""
     found: list[Contact] = []

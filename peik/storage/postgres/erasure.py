@@ -8,15 +8,15 @@ import msgspec
 
 from peik.core.arrival import FORGOTTEN_LANE
 from peik.core.letter import State
-from peik.erasure.model import Person
+from peik.erasure.model import ErasedPerson
 from peik.erasure.store import Blank, KeptKey, LoggedLine, Traces
 from peik.storage.postgres import queries, session
-from peik.storage.postgres.commit import Batch
-from peik.storage.postgres.documents import PaperWriter
-from peik.storage.postgres.inbox import Read, Write
-from peik.storage.postgres.jobs import Ledger, PostgresJobs
+from peik.storage.postgres.commit import PostgresBatch
+from peik.storage.postgres.documents import DocumentWriter
+from peik.storage.postgres.inbox import PostgresRead, PostgresWrite
+from peik.storage.postgres.jobs import JobLedger, PostgresJobs
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import Session
+from peik.storage.postgres.session import PostgresSession
 from peik.storage.rules import scrubbed_story
 from peik.storage.sqlite.rows import TALLY_COLUMNS
 
@@ -41,11 +41,11 @@ class PostgresForgetting:
     def __init__(
         self,
         *,
-        write: Write,
-        read: Read,
-        papers: PaperWriter,
+        write: PostgresWrite,
+        read: PostgresRead,
+        papers: DocumentWriter,
         jobs: PostgresJobs,
-        connect: Callable[[], Awaitable[Session]],
+        connect: Callable[[], Awaitable[PostgresSession]],
     ) -> None:
         self._write = write
         self._read = read
@@ -87,11 +87,11 @@ class PostgresForgetting:
 
     # ---- arrivals ----
 
-    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: Person) -> int:
+    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: ErasedPerson) -> int:
         ids = [one.arrival_id for one in blanks]
         bots = [row[0] for row in await self._read(lambda one: one.rows(_SQL["bots_of_arrivals"], ids=ids))]
 
-        async def work(batch: Batch) -> int:
+        async def work(batch: PostgresBatch) -> int:
             return sum([await _blank(batch.session, one, person) for one in blanks])
 
         return await self._write(work, inboxes=bots)
@@ -101,7 +101,7 @@ class PostgresForgetting:
     async def traces(self, bot_id: int, chat_id: int) -> Traces:
         bound = _of_chat(bot_id, chat_id)
 
-        async def work(reader: Session) -> Traces:
+        async def work(reader: PostgresSession) -> Traces:
             count = {name: await reader.number(_SQL[f"count_{name}"], **bound) for name in Traces.__struct_fields__}
             return Traces(**count)
 
@@ -110,7 +110,7 @@ class PostgresForgetting:
     async def drop_traces(self, bot_id: int, chat_id: int) -> Traces:
         bound = _of_chat(bot_id, chat_id)
 
-        async def work(batch: Batch) -> tuple[int, int]:
+        async def work(batch: PostgresBatch) -> tuple[int, int]:
             known = await batch.session.run(_SQL["drop_chats"], **bound)
             if known:
                 batch.telling.chats(bot_id)
@@ -123,8 +123,8 @@ class PostgresForgetting:
     # ---- jobs ----
 
     async def drop_jobs(self, job_ids: Sequence[int]) -> int:
-        async def work(batch: Batch) -> int:
-            ledger = Ledger(batch.session)
+        async def work(batch: PostgresBatch) -> int:
+            ledger = JobLedger(batch.session)
             gone = await batch.session.returned(_SQL["drop_jobs"], jobs=list(job_ids))
             for kind, state in gone:
                 ledger.move(kind, State(state), None)
@@ -165,7 +165,7 @@ def _of_chat(bot_id: int, chat_id: int) -> dict[str, Any]:
     return {"bot": bot_id, "chat": chat_id, "keys": [queries.encode(chat_id), queries.encode(f"user:{chat_id}")]}
 
 
-async def _drop_letters(batch: Batch, letter_ids: list[int]) -> int:
+async def _drop_letters(batch: PostgresBatch, letter_ids: list[int]) -> int:
     one = batch.session
     await batch.lock([row[0] for row in await one.rows(_SQL["bots_of"], letters=letter_ids)])
     ended = await one.rows(_SQL["ended_letters"], letters=letter_ids)
@@ -186,7 +186,7 @@ async def _drop_letters(batch: Batch, letter_ids: list[int]) -> int:
     return len(ids)
 
 
-async def _blank(one: Session, blank: Blank, person: Person) -> int:
+async def _blank(one: PostgresSession, blank: Blank, person: ErasedPerson) -> int:
     row = await one.row(_SQL["arrival"], id=blank.arrival_id)
     if row is None:
         return 0

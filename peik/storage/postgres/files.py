@@ -5,7 +5,7 @@ A part is durable before a letter that needs it is: its commit comes first, and 
 
 from collections.abc import Sequence
 
-from peik.storage.postgres.inbox import Read
+from peik.storage.postgres.inbox import PostgresRead
 from peik.storage.postgres.queries import load
 
 _SQL = load("files.sql")
@@ -14,7 +14,7 @@ _SQL = load("files.sql")
 class PostgresFiles:
     """See `peik.core.nodes.FileStore`. `ask` may ask twice: each of these may be done again."""
 
-    def __init__(self, ask: Read) -> None:
+    def __init__(self, ask: PostgresRead) -> None:
         self._ask = ask
 
     async def keep_part(self, blob: str, place: int, part: bytes) -> None:

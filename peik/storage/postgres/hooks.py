@@ -6,13 +6,13 @@ from peik.outbox.store import Hook, HookContent, HookDeferred, HooksDue
 from peik.secrets.seals import Seals, place_of_key
 from peik.storage.postgres import reads
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import Row, Session
+from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.sqlite.rows import STATE_OF_PHASE
 
 _SQL = load("hooks.sql")
 
 
-async def due(session: Session, seals: Seals, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+async def due(session: PostgresSession, seals: Seals, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
     """What is due at the endpoints after a given one, the oldest of each first. In one snapshot."""
     rows = await session.rows(_SQL["due"], at=at_ms, after=after, endpoints=endpoints, each=each)
     is_full = bool(rows) and rows[-1]["place"] >= endpoints
@@ -37,14 +37,14 @@ def _hook(row: Row, seals: Seals) -> Hook:
     )
 
 
-async def content(session: Session, hook: Hook) -> HookContent:
+async def content(session: PostgresSession, hook: Hook) -> HookContent:
     body = await session.text(_SQL["body"], hook=hook.id)
     if body is not None:
         return HookContent(body=body)
     return HookContent(letter=await reads.view(session, hook.letter_id, hook.at_ms))
 
 
-async def settle(session: Session, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
+async def settle(session: PostgresSession, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
     if over:
         await session.run(_SQL["drop"], hooks=list(over))
     if deferred:

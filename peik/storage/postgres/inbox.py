@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from peik.clock import Clock
-from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Progress, Span, Update, spans_of
+from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span, Update, spans_of
 from peik.core.letter import Chat
 from peik.inbox.store import (
     ArrivalFilter,
@@ -18,18 +18,18 @@ from peik.inbox.store import (
     Deferral,
     InboxState,
     InboxTally,
-    Outage,
+    OutageRecord,
     TakenIn,
 )
 from peik.secrets.seals import PLAIN, Seals
 from peik.storage.postgres import arrivals, consumers
 from peik.storage.postgres.arrivals import OVER_FOR
-from peik.storage.postgres.commit import Batch
+from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.queries import filled, load
-from peik.storage.postgres.session import Row, Session
+from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.rules import opened, sealed
 from peik.storage.sqlite.inbox_rows import outage_from_row, state_from_row
-from peik.storage.sqlite.intake import DUPLICATES_MS, Call
+from peik.storage.sqlite.intake import DUPLICATES_MS, IntakeCall
 
 # What sources and their watchers ask of the PostgreSQL store: where an inbox stands, outages, what MTProto clients
 # saw.
@@ -38,12 +38,12 @@ from peik.storage.sqlite.intake import DUPLICATES_MS, Call
 _SQL = load("inbox.sql")
 
 
-async def state(session: Session, bot_id: int) -> InboxState | None:
+async def state(session: PostgresSession, bot_id: int) -> InboxState | None:
     row = await session.row(_SQL["inbox"], bot=bot_id)
     return None if row is None else state_from_row(tuple(row))
 
 
-async def open_inbox(session: Session, bot_id: int, server: str, at_ms: int) -> tuple[InboxState, InboxState]:
+async def open_inbox(session: PostgresSession, bot_id: int, server: str, at_ms: int) -> tuple[InboxState, InboxState]:
     await consumers.check_bot(session, bot_id)
     await session.rows(_SQL["lock_inboxes"], bots=[bot_id])
     before = await state(session, bot_id) or InboxState(bot_id=bot_id)
@@ -54,28 +54,30 @@ async def open_inbox(session: Session, bot_id: int, server: str, at_ms: int) -> 
     return before, now
 
 
-async def note_seen(session: Session, bot_id: int, at_ms: int) -> None:
+async def note_seen(session: PostgresSession, bot_id: int, at_ms: int) -> None:
     await session.run(_SQL["note_seen"], bot=bot_id, at=at_ms)
 
 
-async def open_outage(session: Session, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last: int) -> Outage:
+async def open_outage(
+    session: PostgresSession, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last: int
+) -> OutageRecord:
     ((outage_id,),) = await session.returned(
         _SQL["open_outage"], bot=bot_id, began_at=began_at_ms, ended_at=ended_at_ms, last=last
     )
     await session.run(_SQL["forget_outages"], bot=bot_id)
-    return Outage(id=outage_id, bot_id=bot_id, began_at_ms=began_at_ms, ended_at_ms=ended_at_ms, last_number=last)
+    return OutageRecord(id=outage_id, bot_id=bot_id, began_at_ms=began_at_ms, ended_at_ms=ended_at_ms, last_number=last)
 
 
-async def outages(session: Session, bot_id: int, *, is_open: bool) -> list[Outage]:
+async def outages(session: PostgresSession, bot_id: int, *, is_open: bool) -> list[OutageRecord]:
     rows = await session.rows(_SQL["open_outages" if is_open else "outages"], bot=bot_id)
     return [outage_from_row(tuple(row)) for row in rows]
 
 
-async def settle_outage(session: Session, outage_id: int, at_ms: int) -> None:
+async def settle_outage(session: PostgresSession, outage_id: int, at_ms: int) -> None:
     await session.run(_SQL["settle_outage"], outage=outage_id, at=at_ms)
 
 
-async def note_handled(session: Session, bot_id: int, messages: Sequence[tuple[int, int]], at_ms: int) -> int:
+async def note_handled(session: PostgresSession, bot_id: int, messages: Sequence[tuple[int, int]], at_ms: int) -> int:
     """How many of these messages were here and open. Under the inbox's lock: what comes in meanwhile finds the note."""
     noted = list(dict.fromkeys(messages))
     if not noted:
@@ -110,7 +112,7 @@ _ALL = 0  # `only_for` of what is for everybody
 _EVERY_ID = 2**63 - 1
 
 
-async def clean(session: Session, retention: ArrivalRetention, *, at_ms: int, limit: int) -> ArrivalsCleaned:
+async def clean(session: PostgresSession, retention: ArrivalRetention, *, at_ms: int, limit: int) -> ArrivalsCleaned:
     expired = await _drop_idle(session, at_ms - retention.idle_ms, limit)
     read_before = at_ms - retention.read_ms
     await session.run(_ARRIVALS_SQL["forget_checkpoints"], at=at_ms, before=read_before)
@@ -123,7 +125,7 @@ async def clean(session: Session, retention: ArrivalRetention, *, at_ms: int, li
     return ArrivalsCleaned(gone=limit - broom.left, unread=dict(broom.unread), expired=expired)
 
 
-async def _drop_idle(session: Session, before_ms: int, limit: int) -> tuple[Consumer, ...]:
+async def _drop_idle(session: PostgresSession, before_ms: int, limit: int) -> tuple[Consumer, ...]:
     rows = await session.rows(_ARRIVALS_SQL["idle_consumers"], before=before_ms, limit=limit)
     idle = [await consumers.by_id(session, row[0]) for row in rows]
     for consumer in idle:
@@ -134,7 +136,7 @@ async def _drop_idle(session: Session, before_ms: int, limit: int) -> tuple[Cons
 class _Broom:
     """One call of `clean`: what goes, bot by bot, until the limit is reached."""
 
-    def __init__(self, session: Session, retention: ArrivalRetention, at_ms: int, limit: int) -> None:
+    def __init__(self, session: PostgresSession, retention: ArrivalRetention, at_ms: int, limit: int) -> None:
         self._session = session
         self._retention = retention
         self._at_ms = at_ms
@@ -195,7 +197,7 @@ class _Broom:
             self.left -= len(rows)
 
 
-async def forget_bot(session: Session, bot_id: int) -> None:
+async def forget_bot(session: PostgresSession, bot_id: int) -> None:
     """Everything that a bot's inbox holds goes with the bot."""
     for consumer in await consumers.consumers(session, bot_id):
         await consumers.drop(session, consumer.id)
@@ -206,29 +208,36 @@ async def forget_bot(session: Session, bot_id: int) -> None:
 T = TypeVar("T")
 
 
-class Write(Protocol):
+class PostgresWrite(Protocol):
     """Runs something in the next commit; its answer, once that is durable. `inboxes` are locked before it."""
 
-    async def __call__(self, work: Callable[[Batch], Awaitable[T]], /, *, inboxes: Iterable[int] = ()) -> T: ...
+    async def __call__(self, work: Callable[[PostgresBatch], Awaitable[T]], /, *, inboxes: Iterable[int] = ()) -> T: ...
 
 
-class Collect(Protocol):
+class PostgresCollect(Protocol):
     """Adds something to the next commit that is written together with all of its kind; how to read its answer then."""
 
     async def __call__(
-        self, add: Callable[[Batch], Awaitable[Callable[[], T]]], /, *, weight: int, inboxes: Iterable[int]
+        self, add: Callable[[PostgresBatch], Awaitable[Callable[[], T]]], /, *, weight: int, inboxes: Iterable[int]
     ) -> T: ...
 
 
-class Read(Protocol):
-    async def __call__(self, work: Callable[[Session], Awaitable[T]], /) -> T: ...
+class PostgresRead(Protocol):
+    async def __call__(self, work: Callable[[PostgresSession], Awaitable[T]], /) -> T: ...
 
 
 class PostgresInbox:
     """See `peik.inbox.store.InboxStore`. Made by the store when it is opened. `look` reads all of one snapshot."""
 
     def __init__(
-        self, *, write: Write, collect: Collect, read: Read, look: Read, clock: Clock, seals: Seals = PLAIN
+        self,
+        *,
+        write: PostgresWrite,
+        collect: PostgresCollect,
+        read: PostgresRead,
+        look: PostgresRead,
+        clock: Clock,
+        seals: Seals = PLAIN,
     ) -> None:
         self._write = write
         self._seals = seals
@@ -240,7 +249,7 @@ class PostgresInbox:
     # ---- sources ----
 
     async def open_inbox(self, bot_id: int, *, server: str, at_ms: int) -> tuple[InboxState, InboxState]:
-        async def work(batch: Batch) -> tuple[InboxState, InboxState]:
+        async def work(batch: PostgresBatch) -> tuple[InboxState, InboxState]:
             before, now = await open_inbox(batch.session, bot_id, server, at_ms)
             if before == InboxState(bot_id=bot_id):
                 batch.telling.consumers()  # its default consumer was made
@@ -261,8 +270,8 @@ class PostgresInbox:
         is_new_epoch: bool = False,
         expired: int = 0,
     ) -> TakenIn:
-        async def add(batch: Batch) -> Callable[[], TakenIn]:
-            call = Call(
+        async def add(batch: PostgresBatch) -> Callable[[], TakenIn]:
+            call = IntakeCall(
                 bot_id,
                 updates,
                 at_ms=at_ms,
@@ -326,7 +335,7 @@ class PostgresInbox:
         deferred: Sequence[Deferral] = (),
         dead: Sequence[Burial] = (),
         at_ms: int,
-    ) -> Progress:
+    ) -> ConsumerProgress:
         return await self._write(
             lambda batch: consumers.settle(
                 batch.session, consumer_id, over=over, deferred=deferred, dead=dead, at_ms=at_ms
@@ -335,23 +344,23 @@ class PostgresInbox:
 
     # ---- outages ----
 
-    async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> Outage:
+    async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> OutageRecord:
         return await self._change(
             lambda session: open_outage(
                 session, bot_id, began_at_ms=began_at_ms, ended_at_ms=ended_at_ms, last=last_number
             )
         )
 
-    async def outages(self, bot_id: int, *, is_open: bool) -> list[Outage]:
+    async def outages(self, bot_id: int, *, is_open: bool) -> list[OutageRecord]:
         return await self._read(lambda session: outages(session, bot_id, is_open=is_open))
 
     async def settle_outage(self, outage_id: int, *, at_ms: int) -> None:
         await self._change(lambda session: settle_outage(session, outage_id, at_ms))
 
-    async def _change(self, work: Callable[[Session], Awaitable[T]], *, inboxes: Iterable[int] = ()) -> T:
+    async def _change(self, work: Callable[[PostgresSession], Awaitable[T]], *, inboxes: Iterable[int] = ()) -> T:
         """Something about who reads, or about outages: the other nodes hear of it."""
 
-        async def told(batch: Batch) -> T:
+        async def told(batch: PostgresBatch) -> T:
             batch.telling.consumers()
             return await work(batch.session)
 
@@ -411,7 +420,7 @@ class PostgresInbox:
     # ---- upkeep ----
 
     async def clean_arrivals(self, retention: ArrivalRetention, *, at_ms: int, limit: int) -> ArrivalsCleaned:
-        async def work(batch: Batch) -> ArrivalsCleaned:
+        async def work(batch: PostgresBatch) -> ArrivalsCleaned:
             cleaned = await clean(batch.session, retention, at_ms=at_ms, limit=limit)
             if cleaned.expired:
                 batch.telling.consumers()

@@ -10,14 +10,14 @@ from peik.core.arrival import spans_of
 from peik.core.letter import Chat
 from peik.errors import NotFound
 from peik.inbox.store import TakenIn
-from peik.storage.news import Telling
+from peik.storage.news import NodeNews
 from peik.storage.postgres import consumers, queries
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import Session
+from peik.storage.postgres.session import PostgresSession
 from peik.storage.sqlite.intake import (
     DUPLICATES_MS,
-    Call,
-    Standing,
+    InboxStanding,
+    IntakeCall,
     digests_of,
     identity,
     is_handled,
@@ -32,15 +32,15 @@ from peik.storage.sqlite.statements import Row
 _SQL = load("inbox.sql")
 
 
-class Intake:
+class PostgresIntake:
     """Collects calls; `flush` writes them. Their inboxes are locked since the transaction began."""
 
-    def __init__(self, session: Session, telling: Telling) -> None:
+    def __init__(self, session: PostgresSession, telling: NodeNews) -> None:
         self._session = session
         self._telling = telling
-        self._calls: list[Call] = []
+        self._calls: list[IntakeCall] = []
 
-    async def add(self, call: Call) -> None:
+    async def add(self, call: IntakeCall) -> None:
         if call.is_new_epoch:
             await self.flush()  # what came before belongs to the epoch before
         self._calls.append(call)
@@ -51,7 +51,7 @@ class Intake:
         calls, self._calls = self._calls, []
         bots = sorted({call.bot_id for call in calls})
         found = await self._session.rows(_SQL["intake"], bots=bots)
-        standings = {standing.bot_id: standing for standing in (Standing(tuple(row)) for row in found)}
+        standings = {standing.bot_id: standing for standing in (InboxStanding(tuple(row)) for row in found)}
         for call in calls:
             standing = standings.get(call.bot_id)
             if standing is None:
@@ -76,7 +76,7 @@ class Intake:
             if standing.has_notes:
                 await self._settle_handled(standing, rows)
 
-    async def _file(self, standing: Standing) -> list[Row]:
+    async def _file(self, standing: InboxStanding) -> list[Row]:
         """A row for each update that is new, with its number."""
         known = await self._known_ids(standing)
         digests = await self._known_digests(standing)
@@ -116,7 +116,7 @@ class Intake:
         await self._session.run(_SQL["seed"], bot=bot_id, before=first - 1)
         return first
 
-    async def _known_ids(self, standing: Standing) -> dict[int, Row]:
+    async def _known_ids(self, standing: InboxStanding) -> dict[int, Row]:
         """Which ids are here already, and what came under them. Usually none can be: they are above all that are."""
         newest = standing.newest
         if newest is None:
@@ -127,7 +127,7 @@ class Intake:
         found = await self._session.rows(_SQL["find_updates"], bot=standing.bot_id, epoch=standing.epoch, updates=asked)
         return {row[0]: (row[1], queries.decode(row[2]), row[3], row[4], row[5]) for row in found}
 
-    async def _known_digests(self, standing: Standing) -> set[tuple[Chat, bytes]]:
+    async def _known_digests(self, standing: InboxStanding) -> set[tuple[Chat, bytes]]:
         """What came under an earlier epoch's ids in the last two days, in the lanes at hand."""
         since_ms = max(call.at_ms for call in standing.calls) - DUPLICATES_MS
         if standing.epoch == 1 or standing.epoch_at < since_ms:
@@ -142,7 +142,7 @@ class Intake:
         )
         return {(queries.decode(lane), digest) for lane, digest in found}
 
-    async def _settle_handled(self, standing: Standing, rows: Iterable[Row]) -> None:
+    async def _settle_handled(self, standing: InboxStanding, rows: Iterable[Row]) -> None:
         """What an MTProto client has handled before it came here is over for the default consumer."""
         messages = [row for row in rows if row[0] == standing.bot_id and may_be_handled(row)]
         found = await self._session.rows(

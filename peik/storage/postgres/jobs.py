@@ -12,29 +12,29 @@ import msgspec
 from peik.core.letter import RANKS, State
 from peik.errors import Problem
 from peik.jobs import store
-from peik.jobs.model import Job, JobDraft, Ran
+from peik.jobs.model import JobDraft, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
     JobFilter,
     JobRetention,
+    JobsStanding,
     JobTally,
     KindTerms,
     Queued,
     Quota,
     RunNews,
-    Settled,
-    Standing,
+    SettledRun,
 )
-from peik.storage.executor import Ended
-from peik.storage.news import Telling, answer, fail
+from peik.storage.executor import Finished
+from peik.storage.news import NodeNews, answer, fail
 from peik.storage.postgres import queries
-from peik.storage.postgres.commit import Batch
+from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import translate
-from peik.storage.postgres.inbox import Read
-from peik.storage.postgres.queries import Query, filled, load
-from peik.storage.postgres.session import Row, Session
-from peik.storage.postgres.writer import Operation, Writer
+from peik.storage.postgres.inbox import PostgresRead
+from peik.storage.postgres.queries import NamedQuery, filled, load
+from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.writer import PostgresOperation, PostgresWriter
 from peik.storage.sqlite.jobs import COLUMNS, job_from_row
 
 # The writer of jobs: in commits of its own, so that no letter ever waits for the lock of a kind.
@@ -45,15 +45,15 @@ T = TypeVar("T")
 _SQL = load("jobs.sql")
 
 
-class JobOperation(Operation[T]):
+class JobOperation(PostgresOperation[T]):
     """`kinds`: whose jobs it writes; `jobs`: which ones, if their kinds are not known. All of these kinds are locked before."""
 
     __slots__ = ("jobs", "kinds")
 
     def __init__(
         self,
-        prepare: Callable[[Batch], Awaitable[Callable[[], T]]],
-        done: Callable[[Ended[T]], None],
+        prepare: Callable[[PostgresBatch], Awaitable[Callable[[], T]]],
+        done: Callable[[Finished[T]], None],
         *,
         kinds: Iterable[str] = (),
         jobs: Iterable[int] = (),
@@ -64,33 +64,33 @@ class JobOperation(Operation[T]):
         self.jobs = frozenset(jobs)
 
 
-class JobWriter(Writer):
+class JobWriter(PostgresWriter):
     """Takes `JobOperation` only. It has no connection before the first."""
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Session]],
+        connect: Callable[[], Awaitable[PostgresSession]],
         *,
-        tell: Callable[[Telling], None],
+        tell: Callable[[NodeNews], None],
         on_doubt: Callable[[], None],
     ) -> None:
         super().__init__(lambda: _seeking(connect), tell=tell, on_doubt=on_doubt)
 
-    async def _transaction(self, operations: list[Operation[object]]) -> list[object]:
+    async def _transaction(self, operations: list[PostgresOperation[object]]) -> list[object]:
         """The kinds of all operations are locked together: two nodes with the same kinds never wait in a circle."""
         asked = [one for one in operations if isinstance(one, JobOperation)]
         kinds = frozenset[str]().union(*(one.kinds for one in asked))
         jobs = frozenset[int]().union(*(one.jobs for one in asked))
 
-        async def lock(batch: Batch) -> Callable[[], object]:
+        async def lock(batch: PostgresBatch) -> Callable[[], object]:
             await _lock(batch.session, kinds=kinds, jobs=jobs)
             return lambda: None
 
-        first: Operation[object] = Operation(lock, lambda ended: None)
+        first: PostgresOperation[object] = PostgresOperation(lock, lambda ended: None)
         return (await super()._transaction([first, *operations]))[1:]
 
 
-async def _seeking(connect: Callable[[], Awaitable[Session]]) -> Session:
+async def _seeking(connect: Callable[[], Awaitable[PostgresSession]]) -> PostgresSession:
     session = await connect()
     try:
         await session.rows(_SQL["seek"], is_local=False)
@@ -100,7 +100,7 @@ async def _seeking(connect: Callable[[], Awaitable[Session]]) -> Session:
     return session
 
 
-async def _lock(session: Session, *, kinds: frozenset[str], jobs: frozenset[int]) -> None:
+async def _lock(session: PostgresSession, *, kinds: frozenset[str], jobs: frozenset[int]) -> None:
     wanted = set(kinds)
     if jobs:
         wanted.update(row[0] for row in await session.rows(_SQL["kinds_of"], jobs=list(jobs)))
@@ -124,10 +124,10 @@ class _Left(msgspec.Struct):
     ticket: int | None = None  # a new one, if it was one that began
 
 
-class Ledger:
+class JobLedger:
     """Belongs to one operation, under the locks of its kinds."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresSession) -> None:
         self._session = session
         self._joined: dict[Line, list[int]] = defaultdict(list)
         self._left: dict[Line, _Left] = defaultdict(_Left)
@@ -164,7 +164,7 @@ class Ledger:
         known_jobs, known_bytes = self._days.get(day, (0, 0))
         self._days[day] = (known_jobs + jobs, known_bytes + size_bytes)
 
-    async def done(self, jobs: list[Job], *, at_ms: int) -> None:
+    async def done(self, jobs: list[JobRecord], *, at_ms: int) -> None:
         """These runs were done: they count for the means of their kinds."""
         kinds = sorted({job.kind for job in jobs} - self._means.keys())
         if kinds:
@@ -197,7 +197,7 @@ class Ledger:
             self._counts.clear()
 
 
-def line_of(job: Job) -> Line:
+def line_of(job: JobRecord) -> Line:
     return (job.kind, job.rank, job.user)
 
 
@@ -207,7 +207,9 @@ def line_of(job: Job) -> Line:
 Key = tuple[str, str]  # kind, idempotency key
 
 
-async def queue(batch: Batch, drafts: Sequence[JobDraft], quotas: Mapping[str, Quota], at_ms: int) -> list[Queued]:
+async def queue(
+    batch: PostgresBatch, drafts: Sequence[JobDraft], quotas: Mapping[str, Quota], at_ms: int
+) -> list[Queued]:
     """Raises Conflict before it writes anything."""
     known = await _known(batch.session, drafts)
     new: list[JobDraft] = []
@@ -243,7 +245,7 @@ async def queue(batch: Batch, drafts: Sequence[JobDraft], quotas: Mapping[str, Q
     return answers
 
 
-async def _known(session: Session, drafts: Sequence[JobDraft]) -> dict[Key, tuple[str, Queued]]:
+async def _known(session: PostgresSession, drafts: Sequence[JobDraft]) -> dict[Key, tuple[str, Queued]]:
     """The jobs that these keys made before, each with the digest of what was asked for then."""
     keys = {(draft.kind, draft.key) for draft in drafts if draft.key is not None}
     if not keys:
@@ -255,7 +257,9 @@ async def _known(session: Session, drafts: Sequence[JobDraft]) -> dict[Key, tupl
     }
 
 
-async def _check_quotas(session: Session, new: Sequence[JobDraft], quotas: Mapping[str, Quota], at_ms: int) -> None:
+async def _check_quotas(
+    session: PostgresSession, new: Sequence[JobDraft], quotas: Mapping[str, Quota], at_ms: int
+) -> None:
     asked = Counter((draft.kind, draft.user) for draft in new if draft.kind in quotas)
     if asked:
         kinds, users = zip(*asked, strict=True)
@@ -263,8 +267,8 @@ async def _check_quotas(session: Session, new: Sequence[JobDraft], quotas: Mappi
         store.check_quotas(quotas, {(row[0], row[1]): (row[2], row[3]) for row in rows}, asked)
 
 
-async def _write(batch: Batch, new: Sequence[JobDraft], at_ms: int) -> list[Queued]:
-    ledger = Ledger(batch.session)
+async def _write(batch: PostgresBatch, new: Sequence[JobDraft], at_ms: int) -> list[Queued]:
+    ledger = JobLedger(batch.session)
     ids = sorted(row[0] for row in await batch.session.rows(_SQL["draw_ids"], count=len(new)))
     firsts = [store.drafted(draft, at_ms=at_ms) for draft in new]
     numbers = iter(await ledger.numbers(sum(state is State.WAITING for state, _ in firsts)))
@@ -309,11 +313,11 @@ async def _write(batch: Batch, new: Sequence[JobDraft], at_ms: int) -> list[Queu
 _JOB = ", ".join(f"j.{column}" for column in COLUMNS)
 
 
-def filled_with_job(query: Query, **parts: str) -> Query:
+def filled_with_job(query: NamedQuery, **parts: str) -> NamedQuery:
     return filled(query, job=_JOB, **parts)
 
 
-def job_of(row: Row) -> Job:
+def job_of(row: Row) -> JobRecord:
     return job_from_row(tuple(row))
 
 
@@ -322,23 +326,23 @@ THOSE = filled_with_job(_SQL["those"])
 ACTIVE = filled_with_job(_SQL["active"])
 
 
-async def seek(session: Session, work: Callable[[Session], Awaitable[T]]) -> T:
+async def seek(session: PostgresSession, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
     """Ask on a connection that others use as well, by plans that do not read everything."""
     async with session.connection.transaction(readonly=True):
         await session.rows(_SQL["seek"], is_local=True)
         return await work(session)
 
 
-async def those(session: Session, job_ids: Sequence[int]) -> dict[int, Job]:
+async def those(session: PostgresSession, job_ids: Sequence[int]) -> dict[int, JobRecord]:
     return {row[0]: job_of(row) for row in await session.rows(THOSE, jobs=list(job_ids))}
 
 
-async def job(session: Session, job_id: int) -> Job | None:
+async def job(session: PostgresSession, job_id: int) -> JobRecord | None:
     row = await session.row(JOB, job=job_id)
     return None if row is None else job_of(row)
 
 
-async def find(session: Session, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
+async def find(session: PostgresSession, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
     conditions: tuple[tuple[str, object, str], ...] = (
         ("kind", wanted.kind, "j.kind = :kind"),
         ("user", wanted.user, "j.user_id = :user"),
@@ -352,18 +356,18 @@ async def find(session: Session, wanted: JobFilter, *, before: int | None, limit
     return [job_of(row) for row in await session.rows(query, **bound, limit=limit)]
 
 
-async def next_due(session: Session, kinds: Sequence[str]) -> int | None:
+async def next_due(session: PostgresSession, kinds: Sequence[str]) -> int | None:
     return await session.number(_SQL["next_due"], kinds=list(kinds)) or None
 
 
-async def standing(session: Session, job_id: int) -> Standing | None:
+async def standing(session: PostgresSession, job_id: int) -> JobsStanding | None:
     row = await session.row(_SQL["standing"], job=job_id, most=STANDING_COUNTED_MAX)
     if row is None:
         return None
-    return Standing(ahead=row["ahead"], running=row["running"], mean_run_ms=row["mean_run_ms"])
+    return JobsStanding(ahead=row["ahead"], running=row["running"], mean_run_ms=row["mean_run_ms"])
 
 
-async def tallies(session: Session) -> dict[str, JobTally]:
+async def tallies(session: PostgresSession) -> dict[str, JobTally]:
     return {
         kind: JobTally(
             waiting=waiting, delayed=delayed, active=active, completed=completed, failed=failed, cancelled=cancelled
@@ -372,20 +376,20 @@ async def tallies(session: Session) -> dict[str, JobTally]:
     }
 
 
-async def used(session: Session, kind: str, user: str, at_ms: int) -> tuple[int, int]:
+async def used(session: PostgresSession, kind: str, user: str, at_ms: int) -> tuple[int, int]:
     row = await session.row(_SQL["used"], kinds=[kind], users=[user], day=store.day_of(at_ms))
     return (0, 0) if row is None else (row["jobs"], row["bytes"])
 
 
-async def active(session: Session, node: str | None) -> list[Job]:
+async def active(session: PostgresSession, node: str | None) -> list[JobRecord]:
     return [job_of(row) for row in await session.rows(ACTIVE, node=node)]
 
 
-async def lost_jobs(session: Session, limit: int) -> list[int]:
+async def lost_jobs(session: PostgresSession, limit: int) -> list[int]:
     return [row[0] for row in await session.rows(_SQL["lost"], limit=limit)]
 
 
-async def over_jobs(session: Session, retention: JobRetention, *, at_ms: int, limit: int) -> list[int]:
+async def over_jobs(session: PostgresSession, retention: JobRetention, *, at_ms: int, limit: int) -> list[int]:
     bound = {"done_at": at_ms - retention.completed_ms, "failed_at": at_ms - retention.failed_ms, "limit": limit}
     return [row[0] for row in await session.rows(_SQL["over"], **bound)]
 
@@ -403,16 +407,16 @@ class WaitingLine(msgspec.Struct):
     waiting: int
 
 
-async def is_worth_it(session: Session, kind: str, terms: KindTerms, at_ms: int) -> bool:
+async def is_worth_it(session: PostgresSession, kind: str, terms: KindTerms, at_ms: int) -> bool:
     """Whether there may be something to take. Asked without a lock: who comes a moment later rings."""
     bound = {"kind": kind, "at": at_ms, "concurrency": terms.concurrency}
     return bool(await session.number(_SQL["is_worth_taking"], **bound))
 
 
 async def take(
-    batch: Batch, kind: str, terms: KindTerms, *, node: str, limit: int, lease_ms: int, at_ms: int
-) -> list[Job]:
-    session, ledger = batch.session, Ledger(batch.session)
+    batch: PostgresBatch, kind: str, terms: KindTerms, *, node: str, limit: int, lease_ms: int, at_ms: int
+) -> list[JobRecord]:
+    session, ledger = batch.session, JobLedger(batch.session)
     await _join_due(session, ledger, kind, at_ms)
     running = {row[0]: row[1] for row in await session.rows(_SQL["running"], kind=kind)}
     room = min(limit, terms.concurrency - sum(running.values()))
@@ -432,7 +436,7 @@ async def take(
     return [begun[job_id] for job_id in ids]
 
 
-async def _join_due(session: Session, ledger: Ledger, kind: str, at_ms: int) -> None:
+async def _join_due(session: PostgresSession, ledger: JobLedger, kind: str, at_ms: int) -> None:
     due = await session.rows(_SQL["due"], kind=kind, at=at_ms, most=DUE_MAX)
     if not due:
         return
@@ -445,7 +449,7 @@ async def _join_due(session: Session, ledger: Ledger, kind: str, at_ms: int) -> 
 
 
 async def _lines(
-    session: Session, kind: str, terms: KindTerms, running: Mapping[str, int], room: int
+    session: PostgresSession, kind: str, terms: KindTerms, running: Mapping[str, int], room: int
 ) -> tuple[list[WaitingLine], bool]:
     """The lines that may go now, and whether there are more of them. So many are enough: each that is looked at goes, or
     its user has got full by another of its lines, of which there is one for each rank."""
@@ -476,7 +480,7 @@ def take_turns(
     return turns
 
 
-async def _heads(session: Session, kind: str, turns: Sequence[tuple[int, str]]) -> list[int]:
+async def _heads(session: PostgresSession, kind: str, turns: Sequence[tuple[int, str]]) -> list[int]:
     """The jobs that begin, in the order of the turns. A line that holds fewer than it says (somebody deleted rows) loses its
     turn, and so is put right."""
     wanted = Counter(turns)
@@ -500,7 +504,7 @@ STILL_LOST = filled_with_job(_SQL["still_lost"])
 # ---- runs ----
 
 
-async def beat(batch: Batch, news: Sequence[RunNews], lease_ms: int) -> list[Beaten]:
+async def beat(batch: PostgresBatch, news: Sequence[RunNews], lease_ms: int) -> list[Beaten]:
     """Several of one run count as one: what comes later is newer."""
     merged: dict[tuple[int, int], RunNews] = {}
     for one in news:
@@ -519,13 +523,13 @@ async def beat(batch: Batch, news: Sequence[RunNews], lease_ms: int) -> list[Bea
     return [ours.get((one.job_id, one.run), Beaten(is_ours=False)) for one in news]
 
 
-async def note(batch: Batch, job_id: int, notice_state: str) -> bool:
+async def note(batch: PostgresBatch, job_id: int, notice_state: str) -> bool:
     return bool(await batch.session.run(_SQL["note"], job=job_id, notice_state=notice_state))
 
 
-async def settle(batch: Batch, runs: Sequence[Ran], at_ms: int) -> list[Settled | None]:
+async def settle(batch: PostgresBatch, runs: Sequence[Ran], at_ms: int) -> list[SettledRun | None]:
     jobs = await those(batch.session, [ran.job_id for ran in runs])
-    judged: list[tuple[Ran, Settled] | None] = []
+    judged: list[tuple[Ran, SettledRun] | None] = []
     over: set[int] = set()
     for ran in runs:
         job = jobs.get(ran.job_id)
@@ -539,7 +543,7 @@ async def settle(batch: Batch, runs: Sequence[Ran], at_ms: int) -> list[Settled 
     return [one[1] if one is not None and one[1].job.id in stored else None for one in judged]
 
 
-async def reap(batch: Batch, job_ids: Sequence[int], at_ms: int) -> list[Settled]:
+async def reap(batch: PostgresBatch, job_ids: Sequence[int], at_ms: int) -> list[SettledRun]:
     """Those of these jobs whose lease is over even now."""
     jobs = {row[0]: job_of(row) for row in await batch.session.rows(STILL_LOST, jobs=list(job_ids))}
     runs = [(job, store.lost(job)) for job in jobs.values()]
@@ -548,11 +552,13 @@ async def reap(batch: Batch, job_ids: Sequence[int], at_ms: int) -> list[Settled
     return [settled for _, settled in judged if settled.job.id in stored]
 
 
-async def _end(batch: Batch, before: dict[int, Job], judged: Sequence[tuple[Ran, Settled]], at_ms: int) -> set[int]:
+async def _end(
+    batch: PostgresBatch, before: dict[int, JobRecord], judged: Sequence[tuple[Ran, SettledRun]], at_ms: int
+) -> set[int]:
     """Runs end as they were judged. Which of the jobs were stored so."""
     if not judged:
         return set()
-    ledger = Ledger(batch.session)
+    ledger = JobLedger(batch.session)
     stored = await _put(ledger, batch.session, [(before[one.job.id], one.job) for _, one in judged])
     for ran, one in judged:
         if one.job.id in stored and ran.bytes_used:
@@ -573,27 +579,27 @@ def _clean(reason: str | None) -> str | None:
 # ---- people ----
 
 
-async def cancel(batch: Batch, job_id: int, reason: str, at_ms: int) -> Job:
+async def cancel(batch: PostgresBatch, job_id: int, reason: str, at_ms: int) -> JobRecord:
     before = await job(batch.session, job_id)
     after = store.cancelled(before, job_id, reason=_clean(reason) or "", at_ms=at_ms)
     return await _change(batch, store.known(before, job_id), after)
 
 
-async def retry(batch: Batch, job_id: int) -> Job:
+async def retry(batch: PostgresBatch, job_id: int) -> JobRecord:
     before = await job(batch.session, job_id)
     after = store.retried(before, job_id)
     return await _change(batch, store.known(before, job_id), after)
 
 
-async def _change(batch: Batch, before: Job, after: Job) -> Job:
-    ledger = Ledger(batch.session)
+async def _change(batch: PostgresBatch, before: JobRecord, after: JobRecord) -> JobRecord:
+    ledger = JobLedger(batch.session)
     await _put(ledger, batch.session, [(before, after)])
     await ledger.write()
     batch.telling.jobs()
     return after
 
 
-async def _put(ledger: Ledger, session: Session, changes: Sequence[tuple[Job, Job]]) -> set[int]:
+async def _put(ledger: JobLedger, session: PostgresSession, changes: Sequence[tuple[JobRecord, JobRecord]]) -> set[int]:
     """Write jobs as they are now, with what that means for their lines. Which of them still were as they had been."""
     numbers = iter(await ledger.numbers(sum(after.state is State.WAITING for _, after in changes)))
     places = {after.id: next(numbers) for _, after in changes if after.state is State.WAITING}
@@ -634,8 +640,8 @@ async def _put(ledger: Ledger, session: Session, changes: Sequence[tuple[Job, Jo
 # ---- leaving ----
 
 
-async def drop(batch: Batch, job_ids: Sequence[int], retention: JobRetention, *, at_ms: int, limit: int) -> int:
-    ledger = Ledger(batch.session)
+async def drop(batch: PostgresBatch, job_ids: Sequence[int], retention: JobRetention, *, at_ms: int, limit: int) -> int:
+    ledger = JobLedger(batch.session)
     gone = await batch.session.returned(
         _SQL["drop"], jobs=list(job_ids), done_at=at_ms - retention.completed_ms, failed_at=at_ms - retention.failed_ms
     )
@@ -654,7 +660,7 @@ class PostgresJobs:
     job, and what was taken and nobody knows of is lost when its lease is over.
     """
 
-    def __init__(self, writer: JobWriter, *, read: Read, node: str) -> None:
+    def __init__(self, writer: JobWriter, *, read: PostgresRead, node: str) -> None:
         self._writer = writer
         self._read = read
         self._node = node
@@ -670,7 +676,7 @@ class PostgresJobs:
             weight=len(drafts),
         )
 
-    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[Job]:
+    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[JobRecord]:
         if not await self._seek(lambda one: is_worth_it(one, kind, terms, at_ms)):
             return []
         bound = {"limit": limit, "lease_ms": lease_ms, "at_ms": at_ms}
@@ -691,14 +697,14 @@ class PostgresJobs:
     async def note(self, job_id: int, notice_state: str) -> bool:
         return await self.write(lambda batch: note(batch, job_id, notice_state), jobs=[job_id])
 
-    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[Settled | None]:
+    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[SettledRun | None]:
         if not runs:
             return []
         return await self.write(
             lambda batch: settle(batch, runs, at_ms), jobs=[ran.job_id for ran in runs], weight=len(runs)
         )
 
-    async def reap(self, *, at_ms: int, limit: int) -> list[Settled]:
+    async def reap(self, *, at_ms: int, limit: int) -> list[SettledRun]:
         lost = await self._seek(lambda one: lost_jobs(one, limit))
         if not lost:
             return []
@@ -706,19 +712,19 @@ class PostgresJobs:
 
     # ---- people's ----
 
-    async def job(self, job_id: int) -> Job | None:
+    async def job(self, job_id: int) -> JobRecord | None:
         return await self._read(lambda one: job(one, job_id))
 
-    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
+    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
         return await self._seek(lambda one: find(one, wanted, before=before, limit=limit))
 
-    async def standing(self, job_id: int) -> Standing | None:
+    async def standing(self, job_id: int) -> JobsStanding | None:
         return await self._seek(lambda one: standing(one, job_id))
 
-    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> Job:
+    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> JobRecord:
         return await self.write(lambda batch: cancel(batch, job_id, reason, at_ms), jobs=[job_id])
 
-    async def retry(self, job_id: int, *, at_ms: int) -> Job:
+    async def retry(self, job_id: int, *, at_ms: int) -> JobRecord:
         return await self.write(lambda batch: retry(batch, job_id), jobs=[job_id])
 
     async def tallies(self) -> dict[str, JobTally]:
@@ -727,7 +733,7 @@ class PostgresJobs:
     async def used_today(self, kind: str, user: str, *, at_ms: int) -> tuple[int, int]:
         return await self._seek(lambda one: used(one, kind, user, at_ms))
 
-    async def active(self, node: str | None = None) -> list[Job]:
+    async def active(self, node: str | None = None) -> list[JobRecord]:
         return await self._seek(lambda one: active(one, node))
 
     async def clean(self, retention: JobRetention, *, at_ms: int, limit: int) -> int:
@@ -740,12 +746,12 @@ class PostgresJobs:
 
     # ---- the ways in ----
 
-    async def _seek(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def _seek(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         return await self._read(lambda one: seek(one, work))
 
     async def write(
         self,
-        work: Callable[[Batch], Awaitable[T]],
+        work: Callable[[PostgresBatch], Awaitable[T]],
         *,
         kinds: Iterable[str] = (),
         jobs: Iterable[int] = (),
@@ -755,14 +761,14 @@ class PostgresJobs:
         What it refuses it refuses before it writes, so that the others of its commit need not be done again."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        async def prepare(batch: Batch) -> Callable[[], Ended[T]]:
+        async def prepare(batch: PostgresBatch) -> Callable[[], Finished[T]]:
             try:
-                ended: Ended[T] = Ended(await work(batch), None)
+                ended: Finished[T] = Finished(await work(batch), None)
             except Problem as problem:
-                ended = Ended(None, problem)
+                ended = Finished(None, problem)
             return lambda: ended
 
-        def done(committed: Ended[Ended[T]]) -> None:
+        def done(committed: Finished[Finished[T]]) -> None:
             error = committed.error if committed.error is not None else committed.value().error
             if error is not None:
                 fail(future, translate(error))

@@ -7,7 +7,7 @@ import msgspec
 from peik.admin.model import Key, Scope
 from peik.errors import Conflict
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import Row, Session
+from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.sqlite.keys import KEYS_MAX
 
 _SQL = load("keys.sql")
@@ -16,7 +16,7 @@ _scopes = msgspec.json.Decoder(tuple[Scope, ...]).decode
 _bot_ids = msgspec.json.Decoder(frozenset[int]).decode
 
 
-async def read(session: Session) -> tuple[int, list[Key]]:
+async def read(session: PostgresSession) -> tuple[int, list[Key]]:
     """Every key in force, and the generation that they are of. In one snapshot."""
     return await generation(session), [_key(row) for row in await session.rows(_SQL["keys"])]
 
@@ -35,11 +35,11 @@ def _key(row: Row) -> Key:
     )
 
 
-async def generation(session: Session) -> int:
+async def generation(session: PostgresSession) -> int:
     return await session.number(_SQL["generation"])
 
 
-async def add(session: Session, key: Key, webhook_secret: str | None) -> Key:
+async def add(session: PostgresSession, key: Key, webhook_secret: str | None) -> Key:
     """Keep a key; it gets its id here. Raises Conflict if there are too many."""
     await session.run(_SQL["lock_keys"])
     if await session.number(_SQL["count"]) >= KEYS_MAX:
@@ -59,17 +59,17 @@ async def add(session: Session, key: Key, webhook_secret: str | None) -> Key:
     return msgspec.structs.replace(key, id=key_id)
 
 
-async def revoke(session: Session, key_id: int, at_ms: int) -> bool:
+async def revoke(session: PostgresSession, key_id: int, at_ms: int) -> bool:
     """Whether there was such a key."""
     await session.run(_SQL["lock_keys"])
     return bool(await session.run(_SQL["revoke"], key=key_id, at=at_ms))
 
 
-async def note_use(session: Session, used: Mapping[int, int]) -> None:
+async def note_use(session: PostgresSession, used: Mapping[int, int]) -> None:
     await session.run(_SQL["note_use"], keys=list(used), ats=list(used.values()))
 
 
-async def secret(session: Session, name: str, candidate: str) -> str:
+async def secret(session: PostgresSession, name: str, candidate: str) -> str:
     """The secret of this name; the candidate, if there is none yet."""
     await session.run(_SQL["keep_secret"], name=name, value=candidate)
     found = await session.text(_SQL["secret"], name=name)

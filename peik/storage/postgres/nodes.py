@@ -13,12 +13,12 @@ from typing import TypeVar
 from peik import __version__
 from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
-from peik.storage.news import Telling
+from peik.storage.news import NodeNews
 from peik.storage.postgres import reads, session
 from peik.storage.postgres.errors import is_gone, is_refusal, translate
-from peik.storage.postgres.inbox import Read
-from peik.storage.postgres.queries import Query, load
-from peik.storage.postgres.session import Session, end
+from peik.storage.postgres.inbox import PostgresRead
+from peik.storage.postgres.queries import NamedQuery, load
+from peik.storage.postgres.session import PostgresSession, end
 
 # The way to the other nodes: what they tell is heard here, and what this node wrote is told. On a connection of its
 # own, so that neither this nor a beat waits for a long commit or a long read.
@@ -35,23 +35,23 @@ class Neighbourhood:
     """`patience_s`: a server that is silent for so long is asked on a new connection."""
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Session]], *, channel: str, node: str, patience_s: float
+        self, connect: Callable[[], Awaitable[PostgresSession]], *, channel: str, node: str, patience_s: float
     ) -> None:
         self._connect = connect
         self._channel = channel
         self._node = node
         self._patience_s = patience_s
-        self._session: Session | None = None
+        self._session: PostgresSession | None = None
         self._one_at_a_time = asyncio.Lock()
-        self._heard = Telling()
+        self._heard = NodeNews()
         self._lines = 0
         self._stir = asyncio.Event()  # something was heard, or the connection is lost
-        self._untold = Telling()
+        self._untold = NodeNews()
         self._telling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         await self._connected()
-        self._heard = Telling()
+        self._heard = NodeNews()
 
     async def close(self) -> None:
         """What is still to be told is told, if the server listens."""
@@ -69,7 +69,7 @@ class Neighbourhood:
                 await self._telling
         self._drop()
 
-    async def ask(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def ask(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         """Something short that may be done twice: it is, if the connection turns out to be gone."""
         async with self._one_at_a_time:
             for is_last in (False, True):
@@ -86,7 +86,7 @@ class Neighbourhood:
 
     # ---- telling ----
 
-    def tell(self, telling: Telling) -> None:
+    def tell(self, telling: NodeNews) -> None:
         """The others hear of it soon. Nobody waits for that, and what comes meanwhile is told together."""
         self._untold.add(telling)
         self._tell_on()
@@ -98,7 +98,7 @@ class Neighbourhood:
     async def _tell(self) -> None:
         try:
             while self._untold:
-                telling, self._untold = self._untold, Telling()
+                telling, self._untold = self._untold, NodeNews()
                 try:
                     await self._ring(telling.line(self._node))
                 except Exception as error:
@@ -130,7 +130,7 @@ class Neighbourhood:
                         await self._stir.wait()
             else:
                 await asyncio.sleep(_PAUSE_S)
-        heard, self._heard, self._lines = self._heard, Telling(), 0
+        heard, self._heard, self._lines = self._heard, NodeNews(), 0
         return heard.news()
 
     async def _is_there(self) -> bool:
@@ -145,7 +145,7 @@ class Neighbourhood:
     def _on_line(self, connection: object, process: int, channel: str, line: str) -> None:
         self._lines += 1
         if self._lines > _LINES_MAX:
-            self._heard = Telling()
+            self._heard = NodeNews()
             self._heard.everything()
         else:
             self._heard.hear(line, besides=self._node)
@@ -154,7 +154,7 @@ class Neighbourhood:
 
     # ---- the connection ----
 
-    async def _connected(self) -> Session:
+    async def _connected(self) -> PostgresSession:
         if self._session is None or self._session.connection.is_closed():
             self._session = session = await self._connect()
             session.connection.add_termination_listener(lambda connection: self._stir.set())
@@ -177,7 +177,7 @@ class PostgresNodes:
     reads, and nobody counts on it."""
 
     def __init__(
-        self, neighbourhood: Neighbourhood, *, read: Read, node: str, lease_s: float, address: str | None
+        self, neighbourhood: Neighbourhood, *, read: PostgresRead, node: str, lease_s: float, address: str | None
     ) -> None:
         self._neighbourhood = neighbourhood
         self._read = read
@@ -277,16 +277,16 @@ class PostgresNodes:
 
     # ---- asking ----
 
-    async def _ask(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def _ask(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         try:
             return await self._neighbourhood.ask(work)
         except Exception as error:
             raise translate(error, outcome="What this node holds ends when it would have ended.") from error
 
-    async def _run(self, query: Query, **bound: object) -> int:
+    async def _run(self, query: NamedQuery, **bound: object) -> int:
         return await self._ask(lambda one: one.run(query, **bound))
 
     def _tell_of_leases(self) -> None:
-        telling = Telling()
+        telling = NodeNews()
         telling.leases()
         self._neighbourhood.tell(telling)

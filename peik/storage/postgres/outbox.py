@@ -2,12 +2,12 @@
 
 from peik.core.methods import TARGETS, VERBS, MethodClass, known_methods
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import Session
+from peik.storage.postgres.session import PostgresSession
 
 _SQL = load("outbox.sql")
 
 
-async def keep_rules(session: Session) -> None:
+async def keep_rules(session: PostgresSession) -> None:
     """Write this Peik's rules if others stand there; in the usual case one look at each table.
 
     Where two versions share a schema for a while, the one that was opened last has its way: both send what either lets in.
@@ -22,7 +22,7 @@ async def keep_rules(session: Session) -> None:
         await session.run(_SQL["keep_verbs"], *zip(*_verbs(), strict=True))
 
 
-async def _is_current(session: Session) -> bool:
+async def _is_current(session: PostgresSession) -> bool:
     methods = {
         (*row[:5], None if row[5] is None else ",".join(row[5]))
         for row in map(tuple, await session.rows(_SQL["methods"]))

@@ -11,7 +11,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")  # one colon: two are a cast
 
 
-class Query:
+class NamedQuery:
     """A query as a person writes it, with :names, and as the server wants it, with $1, $2."""
 
     __slots__ = ("names", "text", "written")
@@ -27,20 +27,20 @@ class Query:
 
 
 @cache
-def load(filename: str) -> dict[str, Query]:
+def load(filename: str) -> dict[str, NamedQuery]:
     """All queries of one file by name."""
     text = (files("peik.storage.postgres") / "sql" / filename).read_text(encoding="utf-8")
     parts = _NAME.split(text)[1:]
-    return {name: Query(body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)}
+    return {name: NamedQuery(body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 @cache
-def made(text: str) -> Query:
+def made(text: str) -> NamedQuery:
     """A query that was put together from parts; few of them are different."""
-    return Query(text)
+    return NamedQuery(text)
 
 
-def filled(query: Query, **parts: str) -> Query:
+def filled(query: NamedQuery, **parts: str) -> NamedQuery:
     """A query whose {places} are filled with other pieces of SQL."""
     text = query.written
     for place, part in parts.items():

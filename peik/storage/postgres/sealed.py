@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from peik.secrets.seals import Change, Kept, is_secret
+from peik.secrets.seals import KeptSecret, SealChange, is_secret
 from peik.storage.postgres import session
-from peik.storage.postgres.commit import Batch
+from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import is_refusal, translate
-from peik.storage.postgres.inbox import Write
+from peik.storage.postgres.inbox import PostgresWrite
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import Session
+from peik.storage.postgres.session import PostgresSession
 
 _SQL = load("sealed.sql")
 
@@ -16,19 +16,19 @@ _SQL = load("sealed.sql")
 class PostgresSealed:
     """See `peik.secrets.seals.SealStore`."""
 
-    def __init__(self, *, write: Write, connect: Callable[[], Awaitable[Session]]) -> None:
+    def __init__(self, *, write: PostgresWrite, connect: Callable[[], Awaitable[PostgresSession]]) -> None:
         self._write = write
         self._connect = connect
 
-    async def kept(self) -> list[Kept]:
-        async def read(batch: Batch) -> list[Kept]:
+    async def kept(self) -> list[KeptSecret]:
+        async def read(batch: PostgresBatch) -> list[KeptSecret]:
             rows = [tuple(row) for row in await batch.session.rows(_SQL["kept"])]
-            return [Kept(place=place, text=text) for place, text in rows if is_secret(text)]
+            return [KeptSecret(place=place, text=text) for place, text in rows if is_secret(text)]
 
         return await self._write(read)  # by the writer, so that nothing that was stored before is missing
 
-    async def change(self, changes: Sequence[Change]) -> int:
-        async def work(batch: Batch) -> int:
+    async def change(self, changes: Sequence[SealChange]) -> int:
+        async def work(batch: PostgresBatch) -> int:
             return sum([await _change(batch.session, one) for one in changes])
 
         return await self._write(work)
@@ -56,7 +56,7 @@ class PostgresSealed:
         return None
 
 
-async def _change(one: Session, change: Change) -> int:
+async def _change(one: PostgresSession, change: SealChange) -> int:
     kind, _, name = change.place.partition(":")
     if kind == "secret" and change.before is None:
         return await one.run(_SQL["make_secret"], name=name, after=change.after)

@@ -9,8 +9,8 @@ from peik.core.letter import CAUSE_CHARS_MAX, State
 from peik.outbox.store import Cause, Counted, LetterFilter, LetterPage, LetterView
 from peik.storage import rules
 from peik.storage.postgres import queries, reads
-from peik.storage.postgres.queries import Query, filled, load
-from peik.storage.postgres.session import Session
+from peik.storage.postgres.queries import NamedQuery, filled, load
+from peik.storage.postgres.session import PostgresSession
 from peik.storage.rules import ways_of
 from peik.storage.sqlite.rows import PHASE_OF
 
@@ -60,7 +60,9 @@ def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
     return " AND ".join(terms), bound
 
 
-async def page(session: Session, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int) -> LetterPage:
+async def page(
+    session: PostgresSession, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
+) -> LetterPage:
     terms, bound = where(wanted, at_ms)
     letters: list[LetterView] = []
     oldest: int | None = None
@@ -75,7 +77,7 @@ async def page(session: Session, wanted: LetterFilter, *, before: int | None, li
     return rules.turned(letters, limit=limit, oldest_looked=oldest)
 
 
-async def count(session: Session, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
+async def count(session: PostgresSession, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
     terms, bound = where(wanted, at_ms)
     looked, more = await _looked(session, wanted, None, rules.way_of(wanted))
     asked = bound | more | {"limit": most, "looked": LOOKED_MAX}
@@ -84,22 +86,24 @@ async def count(session: Session, wanted: LetterFilter, *, most: int, at_ms: int
     return Counted(letters=letters, is_least=letters >= most or is_cut)
 
 
-async def views(session: Session, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
+async def views(session: PostgresSession, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
     return sorted(await reads.views(session, letter_ids, at_ms), key=lambda view: view.id)
 
 
-async def causes(session: Session, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
+async def causes(
+    session: PostgresSession, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int
+) -> list[Cause]:
     bots = None if bot_ids is None else sorted(bot_ids)
     looked = rules.CAUSES_LOOKED_MAX
     rows = await session.rows(_SQL["causes"], since=since_ms or 0, bot_ids=bots, looked=looked)
     return rules.grouped(((row[0], row[1], row[2], row[3], row[4]) for row in rows), limit=limit)
 
 
-async def oldest_waiting(session: Session) -> dict[int, int]:
+async def oldest_waiting(session: PostgresSession) -> dict[int, int]:
     return {row[0]: row[1] for row in await session.rows(_SQL["oldest_waiting"])}
 
 
-async def _ways(session: Session, wanted: LetterFilter) -> tuple[tuple[str, int], ...]:
+async def _ways(session: PostgresSession, wanted: LetterFilter) -> tuple[tuple[str, int], ...]:
     """How to look, and how far, in turn."""
     way = first = rules.way_of(wanted)
     if way in rules.BOT_BY_BOT and wanted.bot_id is None:
@@ -121,7 +125,7 @@ def _bots(wanted: LetterFilter) -> dict[str, object]:
 
 
 async def _looked(
-    session: Session, wanted: LetterFilter, before: int | None, way: str
+    session: PostgresSession, wanted: LetterFilter, before: int | None, way: str
 ) -> tuple[str, dict[str, object]]:
     """Which letters are looked at, the newest first, up to :looked; and what that binds."""
     ids: tuple[tuple[str, int | None, str], ...] = (
@@ -130,18 +134,18 @@ async def _looked(
         ("until_id", await _id_at(session, wanted.until_ms, rules.CLOCK_SLACK_MS), "o.id < :until_id"),
     )
     within = " AND ".join(["true", *(term for _, value, term in ids if value is not None)])
-    query: Query = filled(_SQL[way], within=within, of_bots=_of_bots(wanted))
+    query: NamedQuery = filled(_SQL[way], within=within, of_bots=_of_bots(wanted))
     bound: dict[str, object] = {name: value for name, value, _ in ids if value is not None}
     return query.written, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in rules.ENDS else {})
 
 
-async def _oldest(session: Session, looked: str, bound: dict[str, object], most: int) -> int | None:
+async def _oldest(session: PostgresSession, looked: str, bound: dict[str, object], most: int) -> int | None:
     """The oldest letter that was looked at, if the bound ended the look."""
     row = await session.row(filled(_SQL["looked"], looked=looked), **bound)
     return row[1] if row is not None and row[0] >= most else None
 
 
-async def _id_at(session: Session, at_ms: int | None, slack_ms: int) -> int | None:
+async def _id_at(session: PostgresSession, at_ms: int | None, slack_ms: int) -> int | None:
     """The first id of then or later, with room on the safe side: ids rise with time as far as the clocks do."""
     if at_ms is None:
         return None

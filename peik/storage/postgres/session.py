@@ -14,7 +14,7 @@ import msgspec
 
 from peik.errors import StartError
 from peik.storage.postgres.errors import is_gone
-from peik.storage.postgres.queries import Query, load
+from peik.storage.postgres.queries import NamedQuery, load
 
 # Where a PostgreSQL store is: a server, a database, and a schema of our own in it.
 
@@ -23,7 +23,7 @@ SCHEMA = "peik"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # it needs no quotes, and leaves room for a prefix in names of 63 bytes
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str  # as the driver wants it; may hold a password
     schema: str
     shown: str  # for people: no user, no password
@@ -32,7 +32,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"Address({self.shown})"
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> PostgresAddress:
     """Raises StartError if it cannot be one."""
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres"):
@@ -45,7 +45,7 @@ def read_address(url: str) -> Address:
         )
     rest = urlencode([(name, value) for name, value in query if name != "schema"])
     shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?schema={schema}"
-    return Address(url=urlunsplit(parts._replace(query=rest)), schema=schema, shown=shown)
+    return PostgresAddress(url=urlunsplit(parts._replace(query=rest)), schema=schema, shown=shown)
 
 
 _SQL = load("session.sql")
@@ -68,14 +68,14 @@ LOCK_MS = 5000
 IDLE_IN_TRANSACTION_MS = 4000
 
 
-class Connection(asyncpg.Connection):  # type: ignore[misc,unused-ignore]
+class PostgresConnection(asyncpg.Connection):  # type: ignore[misc,unused-ignore]
     """Nothing that a reader does has to be undone, so that giving it back to its pool asks the server nothing."""
 
     def get_reset_query(self) -> str:
         return ""
 
 
-class Session:
+class PostgresSession:
     """Asks queries on one connection, and counts what they changed."""
 
     __slots__ = ("changes", "connection")
@@ -84,21 +84,21 @@ class Session:
         self.connection = connection
         self.changes = 0
 
-    async def rows(self, query: Query, *placed: object, **named: object) -> list[Row]:
+    async def rows(self, query: NamedQuery, *placed: object, **named: object) -> list[Row]:
         return await self.connection.fetch(query.text, *(placed or query.bind(named)))  # type: ignore[no-any-return,unused-ignore]
 
-    async def row(self, query: Query, *placed: object, **named: object) -> Row | None:
+    async def row(self, query: NamedQuery, *placed: object, **named: object) -> Row | None:
         return await self.connection.fetchrow(query.text, *(placed or query.bind(named)))  # type: ignore[no-any-return,unused-ignore]
 
-    async def number(self, query: Query, **named: object) -> int:
+    async def number(self, query: NamedQuery, **named: object) -> int:
         """One number, 0 if there is none."""
         return int(await self.connection.fetchval(query.text, *query.bind(named)) or 0)
 
-    async def text(self, query: Query, **named: object) -> str | None:
+    async def text(self, query: NamedQuery, **named: object) -> str | None:
         found = await self.connection.fetchval(query.text, *query.bind(named))
         return None if found is None else str(found)
 
-    async def run(self, query: Query, *placed: object, **named: object) -> int:
+    async def run(self, query: NamedQuery, *placed: object, **named: object) -> int:
         """How many rows it changed."""
         tag = await self.connection.execute(query.text, *(placed or query.bind(named)))
         count = tag.rpartition(" ")[2]
@@ -106,14 +106,14 @@ class Session:
         self.changes += changed
         return changed
 
-    async def returned(self, query: Query, *placed: object, **named: object) -> list[Row]:
+    async def returned(self, query: NamedQuery, *placed: object, **named: object) -> list[Row]:
         """What a query returns that writes."""
         found = await self.rows(query, *placed, **named)
         self.changes += len(found)
         return found
 
 
-def settings_of(address: Address) -> dict[str, str]:
+def settings_of(address: PostgresAddress) -> dict[str, str]:
     """What a session asks for from its first moment on."""
     return {
         "application_name": "peik",
@@ -126,16 +126,16 @@ def settings_of(address: Address) -> dict[str, str]:
 
 
 async def settle_in(connection: asyncpg.Connection) -> None:
-    await Session(connection).rows(_SQL["settle_in"])
+    await PostgresSession(connection).rows(_SQL["settle_in"])
 
 
-async def connect(address: Address) -> Session:
+async def connect(address: PostgresAddress) -> PostgresSession:
     connection = await asyncpg.connect(
         address.url,
         timeout=CONNECT_S,
         command_timeout=ANSWER_S,
         server_settings=settings_of(address),
-        connection_class=Connection,
+        connection_class=PostgresConnection,
         statement_cache_size=300,
         max_cached_statement_lifetime=0,
     )
@@ -144,20 +144,20 @@ async def connect(address: Address) -> Session:
     except BaseException:
         connection.terminate()
         raise
-    return Session(connection)
+    return PostgresSession(connection)
 
 
-class Pool:
+class PostgresPool:
     """A few connections for whoever asks one thing at a time. One that is lost is replaced when it is needed."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[Session]:
+    async def one(self) -> AsyncIterator[PostgresSession]:
         async with self._pool.acquire(timeout=CONNECT_S) as connection:
             try:
-                yield Session(connection)
+                yield PostgresSession(connection)
             except BaseException as error:
                 if is_gone(error) or is_in_the_middle(connection):
                     connection.terminate()  # the server's last words come before the end: it may still look alive
@@ -173,8 +173,8 @@ def is_in_the_middle(connection: asyncpg.Connection) -> bool:
     return not connection.is_closed() and bool(connection.is_in_transaction())
 
 
-async def connect_pool(address: Address, size: int) -> Pool:
-    return Pool(
+async def connect_pool(address: PostgresAddress, size: int) -> PostgresPool:
+    return PostgresPool(
         await asyncpg.create_pool(
             address.url,
             min_size=0,  # made when needed: the pool's own care for a least number writes to the log
@@ -182,7 +182,7 @@ async def connect_pool(address: Address, size: int) -> Pool:
             timeout=CONNECT_S,
             command_timeout=ANSWER_S,
             server_settings=settings_of(address),
-            connection_class=Connection,
+            connection_class=PostgresConnection,
             statement_cache_size=300,
             max_cached_statement_lifetime=0,
             init=settle_in,
@@ -190,7 +190,7 @@ async def connect_pool(address: Address, size: int) -> Pool:
     )
 
 
-async def end(session: Session) -> None:
+async def end(session: PostgresSession) -> None:
     """Say goodbye if the server still listens."""
     try:
         with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
@@ -200,7 +200,7 @@ async def end(session: Session) -> None:
         raise
 
 
-async def warnings(session: Session) -> list[str]:
+async def warnings(session: PostgresSession) -> list[str]:
     """What this server does not promise of a commit. Empty: a commit outlives a power cut."""
     found = dict(tuple(row) for row in await session.rows(_SQL["promises"]))
     told: list[str] = []
@@ -222,7 +222,7 @@ async def warnings(session: Session) -> list[str]:
 _MIGRATION = re.compile(r"(\d{3})\.sql")
 
 
-async def migrate(session: Session, address: Address) -> None:
+async def migrate(session: PostgresSession, address: PostgresAddress) -> None:
     """Bring the schema up to date, all steps in one transaction. Refuses one that is newer, or not ours."""
     if await session.text(_SQL["encoding"]) != "UTF8":
         raise StartError(f"{address.shown} does not keep its texts in UTF-8. Make a database with ENCODING 'UTF8'.")
@@ -253,7 +253,7 @@ async def migrate(session: Session, address: Address) -> None:
             await session.run(_SQL["note_version"], version=number)
 
 
-async def _is_current(session: Session, schema: str) -> bool:
+async def _is_current(session: PostgresSession, schema: str) -> bool:
     """The usual case, without a lock and without a write."""
     if not await session.number(_SQL["is_ours"], schema=schema):
         return False

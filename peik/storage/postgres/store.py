@@ -10,13 +10,13 @@ from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
 from peik.errors import Problem, StartError, StoreUnavailable
 from peik.outbox.store import (
-    Accepted,
+    AcceptedLetter,
     BotRecord,
     Cause,
     ChatRecord,
     Counted,
     Express,
-    Found,
+    FoundInFlight,
     Hook,
     HookContent,
     HookDeferred,
@@ -27,19 +27,19 @@ from peik.outbox.store import (
     LetterView,
     Marked,
     Retention,
-    Sent,
+    SentMessage,
     Stub,
     Sweep,
     Tally,
 )
 from peik.secrets.seals import PLAIN, Seals, place_of_key, place_of_secret
 from peik.storage import rules
-from peik.storage.executor import Ended
+from peik.storage.executor import Finished
 from peik.storage.moving import marker
 from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail, node_name
 from peik.storage.postgres import actions, hooks, keys, outbox, reads, search, session
-from peik.storage.postgres.commit import Batch
-from peik.storage.postgres.documents import PaperWriter, PostgresContacts, PostgresPapers
+from peik.storage.postgres.commit import PostgresBatch
+from peik.storage.postgres.documents import DocumentWriter, PostgresContacts, PostgresDocuments
 from peik.storage.postgres.erasure import PostgresForgetting
 from peik.storage.postgres.errors import at_start, is_gone, is_refusal, may_repeat, translate
 from peik.storage.postgres.files import PostgresFiles
@@ -48,8 +48,8 @@ from peik.storage.postgres.jobs import JobWriter, PostgresJobs
 from peik.storage.postgres.nodes import LEASE_S, Neighbourhood, PostgresNodes
 from peik.storage.postgres.queries import load
 from peik.storage.postgres.sealed import PostgresSealed
-from peik.storage.postgres.session import Pool, Session, read_address
-from peik.storage.postgres.writer import Operation, Writer
+from peik.storage.postgres.session import PostgresPool, PostgresSession, read_address
+from peik.storage.postgres.writer import PostgresOperation, PostgresWriter
 from peik.storage.sqlite.commit import Slot
 
 # A PostgreSQL store from open to close: its connections and writers, and the ways in to them. Nothing here knows
@@ -60,12 +60,12 @@ T = TypeVar("T")
 PATIENCE_S_MIN = 1.0  # else a third of a lease: there is time for a new connection, and for a beat on it
 
 
-class OpenedStore(Listened):
+class OpenPostgres(Listened):
     """What `PostgresStore` stands on. Any number of nodes may open one schema."""
 
     inbox: PostgresInbox  # from `open` on
     jobs: PostgresJobs
-    papers: PostgresPapers
+    papers: PostgresDocuments
     contacts: PostgresContacts
     nodes: PostgresNodes
     files: PostgresFiles
@@ -89,7 +89,7 @@ class OpenedStore(Listened):
         self._lease_s = lease_s
         self._doors = address
         self._node = node_name()
-        self._pools: list[Pool] = []
+        self._pools: list[PostgresPool] = []
 
     # ---- opening and closing ----
 
@@ -101,9 +101,9 @@ class OpenedStore(Listened):
             node=self._node,
             patience_s=max(self._lease_s / 3, PATIENCE_S_MIN),
         )
-        self._writer = Writer(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
+        self._writer = PostgresWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
         self._job_writer = JobWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
-        self._paper_writer = PaperWriter(
+        self._paper_writer = DocumentWriter(
             self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring
         )
         try:
@@ -129,7 +129,7 @@ class OpenedStore(Listened):
         )
         self.files = PostgresFiles(self._file)
         self.jobs = PostgresJobs(self._job_writer, read=self._read, node=self._node)
-        self.papers = PostgresPapers(self._paper_writer, read=self._read)
+        self.papers = PostgresDocuments(self._paper_writer, read=self._read)
         self.contacts = PostgresContacts(self._paper_writer, read=self._read)
         self.forgetting = PostgresForgetting(
             write=self._write, read=self._read, papers=self._paper_writer, jobs=self.jobs, connect=self._connect
@@ -147,7 +147,7 @@ class OpenedStore(Listened):
             self._pools.append(await session.connect_pool(self._address, size))
         await self._neighbourhood.open()
 
-    async def _connect(self) -> Session:
+    async def _connect(self) -> PostgresSession:
         return await session.connect(self._address)
 
     async def abandon(self) -> None:
@@ -190,7 +190,7 @@ class OpenedStore(Listened):
 
     async def _write(
         self,
-        work: Callable[[Batch], Awaitable[T]],
+        work: Callable[[PostgresBatch], Awaitable[T]],
         tell: Callable[[T], None] = lambda value: None,
         *,
         tallies: Iterable[int] = (),
@@ -199,12 +199,12 @@ class OpenedStore(Listened):
         """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        async def prepare(batch: Batch) -> Callable[[], tuple[T, Batch]]:
+        async def prepare(batch: PostgresBatch) -> Callable[[], tuple[T, PostgresBatch]]:
             await batch.flush()  # what was asked for before comes before, within one commit too
             value = await work(batch)
             return lambda: (value, batch)
 
-        def done(ended: Ended[tuple[T, Batch]]) -> None:
+        def done(ended: Finished[tuple[T, PostgresBatch]]) -> None:
             if ended.error is not None:
                 fail(future, translate(ended.error))
                 return
@@ -213,31 +213,31 @@ class OpenedStore(Listened):
             tell(value)
             self._tell(batch)
 
-        self._writer.submit(Operation(prepare, done, tallies=tallies, inboxes=inboxes))
+        self._writer.submit(PostgresOperation(prepare, done, tallies=tallies, inboxes=inboxes))
         return await future
 
     async def _collect(
-        self, add: Callable[[Batch], Awaitable[Callable[[], T]]], *, weight: int, inboxes: Iterable[int]
+        self, add: Callable[[PostgresBatch], Awaitable[Callable[[], T]]], *, weight: int, inboxes: Iterable[int]
     ) -> T:
         """Add something that is written together with all of its kind in the next commit; its answer after that."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def done(ended: Ended[T]) -> None:
+        def done(ended: Finished[T]) -> None:
             if ended.error is not None:
                 fail(future, translate(ended.error))
             else:
                 answer(future, ended.value())
 
-        self._writer.submit(Operation(add, done, weight=weight, inboxes=inboxes))
+        self._writer.submit(PostgresOperation(add, done, weight=weight, inboxes=inboxes))
         return await future
 
-    async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def _read(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         return await self._ask(self._pools[0], work, outcome="Nothing was read.")
 
-    async def _file(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def _file(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         return await self._ask(self._pools[1], work, outcome="The file was not kept.")
 
-    async def _ask(self, pool: Pool, work: Callable[[Session], Awaitable[T]], *, outcome: str) -> T:
+    async def _ask(self, pool: PostgresPool, work: Callable[[PostgresSession], Awaitable[T]], *, outcome: str) -> T:
         """Asked once more if the connection turns out to be gone, or out of date: all of this may be done twice."""
         for is_last in (False, True):
             try:
@@ -251,10 +251,10 @@ class OpenedStore(Listened):
                     raise translate(error, outcome=outcome) from error
         raise AssertionError("unreachable")
 
-    async def _look(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def _look(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         """Read something that takes several queries, all of one snapshot."""
 
-        async def whole(reader: Session) -> T:
+        async def whole(reader: PostgresSession) -> T:
             async with reader.connection.transaction(isolation="repeatable_read", readonly=True):
                 return await work(reader)
 
@@ -264,23 +264,27 @@ class OpenedStore(Listened):
 _SQL = load("letters.sql")
 
 
-class PostgresStore(OpenedStore):
+class PostgresStore(OpenPostgres):
     """See `peik.outbox.store.Store`."""
 
     marks_at_once = False
 
     # ---- letters in ----
 
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+    async def accept(
+        self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None
+    ) -> list[AcceptedLetter]:
         assert express is None, "a commit whose answer is lost may be made"
-        future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[AcceptedLetter]] = asyncio.get_running_loop().create_future()
 
-        async def prepare(batch: Batch) -> Callable[[], tuple[list[Slot | Accepted], list[Slot], Batch]]:
+        async def prepare(
+            batch: PostgresBatch,
+        ) -> Callable[[], tuple[list[Slot | AcceptedLetter], list[Slot], PostgresBatch]]:
             answers = await batch.add_drafts(drafts, at_ms)
             together = batch.slots
             return lambda: (answers, together, batch)
 
-        def done(ended: Ended[tuple[list[Slot | Accepted], list[Slot], Batch]]) -> None:
+        def done(ended: Finished[tuple[list[Slot | AcceptedLetter], list[Slot], PostgresBatch]]) -> None:
             if ended.error is not None:
                 fail(future, translate(ended.error))
                 return
@@ -294,7 +298,7 @@ class PostgresStore(OpenedStore):
 
         keyed = [(one.bot_id, one.idempotency_key) for one in drafts if one.idempotency_key is not None]
         bots = {one.bot_id for one in drafts}
-        self._writer.submit(Operation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed))
+        self._writer.submit(PostgresOperation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed))
         return await future
 
     # ---- the sender's ----
@@ -308,11 +312,11 @@ class PostgresStore(OpenedStore):
         at_ms: int,
         done: Callable[[Marked], None],
     ) -> None:
-        async def prepare(batch: Batch) -> Callable[[], Batch]:
+        async def prepare(batch: PostgresBatch) -> Callable[[], PostgresBatch]:
             batch.add_step(settlements, marks, epoch=epoch, at_ms=at_ms)
             return lambda: batch
 
-        def finish(ended: Ended[Batch]) -> None:
+        def finish(ended: Finished[PostgresBatch]) -> None:
             if ended.error is not None:
                 done(Marked(error=translate(ended.error)))
                 return
@@ -321,7 +325,7 @@ class PostgresStore(OpenedStore):
             done(Marked(taken=batch.marks_taken))
 
         bots = {one.bot_id for one in settlements} | {one.bot_id for one in marks}
-        self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks), tallies=bots))
+        self._writer.submit(PostgresOperation(prepare, finish, weight=len(settlements) + len(marks), tallies=bots))
 
     async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
         return await self._write(lambda batch: reads.adopt_marks(batch.session, bot_id, epoch), tallies=[bot_id])
@@ -329,10 +333,10 @@ class PostgresStore(OpenedStore):
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
         return await self._read(lambda one: reads.sweep(one, bot_id, rank, after, lanes=lanes, letters=letters))
 
-    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, FoundInFlight]:
         return await self._read(lambda one: reads.fronts(one, bot_id, keys, letters=letters))
 
-    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[SentMessage]:
         return await self._read(lambda one: reads.recent_tries(one, bot_id, since_ms))
 
     async def park(self, letter: Letter) -> None:
@@ -484,8 +488,8 @@ class PostgresStore(OpenedStore):
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
         return await self._change_key(lambda one: keys.revoke(one, key_id, at_ms))
 
-    async def _change_key(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        async def told(batch: Batch) -> T:
+    async def _change_key(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        async def told(batch: PostgresBatch) -> T:
             batch.telling.records()
             return await work(batch.session)
 

@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 import msgspec
 
 from peik.errors import InDoubt
-from peik.storage.executor import Ended
-from peik.storage.news import Telling
-from peik.storage.postgres.commit import Batch
+from peik.storage.executor import Finished
+from peik.storage.news import NodeNews
+from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import CommitFailed, is_gone, is_unavailable, may_repeat, translate
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import Session, end
+from peik.storage.postgres.session import PostgresSession, end
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ _TROUBLE_S = 10.0  # longer than any engine waits before it tries again
 UNKNOWN = "Whether it was stored is not known: the connection was lost at the commit."
 
 
-class Operation(Generic[T]):
+class PostgresOperation(Generic[T]):
     """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit.
 
     `tallies` and `inboxes` are the bots whose letters and whose updates it writes, as far as that is known before: they are
@@ -42,8 +42,8 @@ class Operation(Generic[T]):
 
     def __init__(
         self,
-        prepare: Callable[[Batch], Awaitable[Callable[[], T]]],
-        done: Callable[[Ended[T]], None],
+        prepare: Callable[[PostgresBatch], Awaitable[Callable[[], T]]],
+        done: Callable[[Finished[T]], None],
         *,
         weight: int = 1,
         tallies: Iterable[int] = (),
@@ -67,7 +67,7 @@ class _Doubt(msgspec.Struct, frozen=True, kw_only=True):
     bots: frozenset[int]
 
 
-class Writer:
+class PostgresWriter:
     """Collects operations and commits them in groups, one after the other, on a connection of its own.
 
     `tell`: what a commit has to say to other nodes, after it. `on_doubt`: it may be there, and this node does not know.
@@ -75,19 +75,19 @@ class Writer:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Session]],
+        connect: Callable[[], Awaitable[PostgresSession]],
         *,
-        tell: Callable[[Telling], None],
+        tell: Callable[[NodeNews], None],
         on_doubt: Callable[[], None],
     ) -> None:
         self._connect = connect
-        self._session: Session | None = None
+        self._session: PostgresSession | None = None
         self._tell = tell
         self._on_doubt = on_doubt
         self.commits = 0
         self._step = 0
         self._doubts: list[_Doubt] = []
-        self._waiting: list[Operation[object]] = []
+        self._waiting: list[PostgresOperation[object]] = []
         self._serving: asyncio.Task[None] | None = None
         self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
         self._loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Writer:
             return None
         return self._trouble[0]
 
-    def submit(self, operation: Operation[T]) -> None:
+    def submit(self, operation: PostgresOperation[T]) -> None:
         self._waiting.append(operation)  # type: ignore[arg-type]
         if self._serving is None:
             self._serving = self._loop.create_task(self._serve())
@@ -132,7 +132,7 @@ class Writer:
         finally:
             self._serving = None
 
-    def _cut(self) -> list[Operation[object]]:
+    def _cut(self) -> list[PostgresOperation[object]]:
         weight = 0
         for index, operation in enumerate(self._waiting):
             weight += operation.weight
@@ -142,7 +142,7 @@ class Writer:
         operations, self._waiting = self._waiting, []
         return operations
 
-    def _answer(self, operations: list[Operation[object]], answers: list[Ended[object]]) -> None:
+    def _answer(self, operations: list[PostgresOperation[object]], answers: list[Finished[object]]) -> None:
         for operation, answer in zip(operations, answers, strict=True):
             try:
                 operation.done(answer)
@@ -151,20 +151,20 @@ class Writer:
 
     # ---- one batch ----
 
-    async def _commit(self, operations: list[Operation[object]]) -> list[Ended[object]]:
+    async def _commit(self, operations: list[PostgresOperation[object]]) -> list[Finished[object]]:
         try:
             answers = await self._insist(operations)
         except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
             if is_unavailable(error) or isinstance(error, _LostAtCommit):
                 self._trouble = (_told(error), self._loop.time())
-                return [Ended(None, _told(error)) for _ in operations]
+                return [Finished(None, _told(error)) for _ in operations]
             if len(operations) == 1:
-                return [Ended(None, error)]
+                return [Finished(None, error)]
             middle = len(operations) // 2
             return [*await self._commit(operations[:middle]), *await self._commit(operations[middle:])]
-        return [Ended(answer, None) for answer in answers]
+        return [Finished(answer, None) for answer in answers]
 
-    async def _insist(self, operations: list[Operation[object]]) -> list[object]:
+    async def _insist(self, operations: list[PostgresOperation[object]]) -> list[object]:
         """Again if another node stood in the way, and once on a new connection: before its commit nothing is stored."""
         had_connection = self._session is not None
         for turn in range(1, _TRIES + 1):
@@ -179,12 +179,12 @@ class Writer:
                     await asyncio.sleep(random.uniform(0, 0.01 * turn))
         raise AssertionError("unreachable")
 
-    async def _transaction(self, operations: list[Operation[object]]) -> list[object]:
+    async def _transaction(self, operations: list[PostgresOperation[object]]) -> list[object]:
         session = await self._connected()
         self._step += 1
         tallies = frozenset[int]().union(*(one.tallies for one in operations), *(one.bots for one in self._doubts))
         inboxes = frozenset[int]().union(*(one.inboxes for one in operations))
-        batch = Batch(session, step=self._step, locked=tallies)
+        batch = PostgresBatch(session, step=self._step, locked=tallies)
         session.changes = 0
         is_ending = False
         try:
@@ -213,12 +213,12 @@ class Writer:
             self._tell(batch.telling)
         return [read() for read in readers]
 
-    async def _connected(self) -> Session:
+    async def _connected(self) -> PostgresSession:
         if self._session is None or self._session.connection.is_closed():
             self._session = await self._connect()
         return self._session
 
-    async def _undo(self, session: Session, error: BaseException) -> None:
+    async def _undo(self, session: PostgresSession, error: BaseException) -> None:
         if is_gone(error) or session.connection.is_closed() or not isinstance(error, Exception):
             self._drop()
             return
@@ -233,7 +233,7 @@ class Writer:
                 self._session.connection.terminate()
             self._session = None
 
-    def _remember_doubt(self, batch: Batch) -> None:
+    def _remember_doubt(self, batch: PostgresBatch) -> None:
         """The commit may be there. Its marks are not believed and go before the next one; what else it holds is the truth, and
         whoever keeps a part of it in memory must read it anew."""
         if batch.marked:

@@ -32,7 +32,7 @@ _packed = cast("Callable[[tuple[str | int | bytes, ...]], bytes]", hiredis.pack_
 _GONE = "the server closed the connection"
 
 
-class Line:
+class RedisLine:
     """Asks one thing after the other. A connection that is lost is made anew for the next question; what was asked and not
     answered on the old one fails, whether it was done or not."""
 
@@ -150,7 +150,7 @@ ANSWER_S = 20.0  # longer than any of our scripts takes, shorter than people wai
 OLDEST = (7, 0)  # EVAL_RO, and scripts that are written to the log by their effects
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class RedisGroup(msgspec.Struct, frozen=True, kw_only=True):
     """What goes in one commit: which operations they are, the node and all of them in msgpack, and their records."""
 
     names: frozenset[str]
@@ -158,13 +158,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     records: list[bytes]
 
 
-class Client:
+class RedisClient:
     """Runs scripts. What was sent may have been done, so that a write is never repeated; a read is, once."""
 
     def __init__(self, url: str) -> None:
         self._url, self.prefix = split_prefix(url)
         self._pools: list[aioredis.ConnectionPool] = []
-        self._writing = Line(self._made, patience_s=ANSWER_S)
+        self._writing = RedisLine(self._made, patience_s=ANSWER_S)
 
     async def open(self) -> None:
         """Raises StartError with what to do if this is no server for us."""
@@ -222,11 +222,11 @@ class Client:
         parts = urlsplit(self._url)
         return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
-    def send_commit(self, group: Group) -> "asyncio.Future[Any] | None":
+    def send_commit(self, group: RedisGroup) -> "asyncio.Future[Any] | None":
         """Begin a commit at once. None: there is no connection, and `commit` has to make one."""
         return self._writing.send(*self._commit_of(group))
 
-    async def commit(self, group: Group, begun: "asyncio.Future[Any] | None") -> list[Any]:
+    async def commit(self, group: RedisGroup, begun: "asyncio.Future[Any] | None") -> list[Any]:
         """One atomic call for all of them; their answers once they are as durable as the server is told to make them."""
         try:
             answers: list[Any] = (
@@ -237,7 +237,7 @@ class Client:
             answers = await self._writing.ask("EVAL", self._commit_script(group.names).text, *rest)
         return answers
 
-    def _commit_of(self, group: Group) -> tuple[str | int | bytes, ...]:
+    def _commit_of(self, group: RedisGroup) -> tuple[str | int | bytes, ...]:
         return ("EVALSHA", self._commit_script(group.names).digest, 1, self.prefix, group.asked, *group.records)
 
     def _commit_script(self, names: frozenset[str]) -> Script:

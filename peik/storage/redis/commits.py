@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from peik.core.letter import Draft, Letter
-from peik.outbox.store import Accepted, StoreListener, Stub
-from peik.storage.executor import Ended
-from peik.storage.news import Telling
+from peik.outbox.store import AcceptedLetter, StoreListener, Stub
+from peik.storage.executor import Finished
+from peik.storage.news import NodeNews
 from peik.storage.redis import letters
-from peik.storage.redis.news import Bell
-from peik.storage.redis.writer import QUIET, Done, Effects, Operation, Writer
+from peik.storage.redis.news import RedisNews
+from peik.storage.redis.writer import QUIET, CommitDone, Effects, RedisOperation, RedisWriter
 from peik.storage.rules import Changed
 
 T = TypeVar("T")
@@ -21,8 +21,8 @@ class Commits:
 
     def __init__(
         self,
-        writer: Writer,
-        bell: Bell,
+        writer: RedisWriter,
+        bell: RedisNews,
         *,
         listener: Callable[[], StoreListener | None],
         on_blobs_freed: Callable[[Sequence[str]], None],
@@ -34,12 +34,14 @@ class Commits:
         self._fresh: list[Letter] = []  # came with the group that is being answered, and nobody was told yet
         writer.on_answered = self._tell_fresh
 
-    async def accept(self, drafts: Sequence[Draft], at_ms: int) -> list[Accepted]:
-        future: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+    async def accept(self, drafts: Sequence[Draft], at_ms: int) -> list[AcceptedLetter]:
+        future: asyncio.Future[list[AcceptedLetter]] = asyncio.get_running_loop().create_future()
         self._writer.submit(_Acceptance(drafts, at_ms, self, future))
         return await future
 
-    def came(self, drafts: Sequence[Draft], accepted: Sequence[Accepted], fresh: Sequence[Letter], done: Done) -> None:
+    def came(
+        self, drafts: Sequence[Draft], accepted: Sequence[AcceptedLetter], fresh: Sequence[Letter], done: CommitDone
+    ) -> None:
         """Letters are durable. The engines hear of all that came with one commit together, since most come one by one and
         each telling has its price; but before anything else that the commit did to their lanes."""
         self._fresh.extend(fresh)
@@ -62,7 +64,7 @@ class Commits:
         *arguments: object,
         record: bytes | None = None,
         tell: Callable[[Any], None] = lambda value: None,
-        news: Callable[[Telling, Any], None] = lambda telling, value: None,
+        news: Callable[[NodeNews, Any], None] = lambda telling, value: None,
     ) -> Any:
         """The answer of an operation, once that is durable. `tell` hears it before the caller does; `news` says what of it
         other nodes should know. A record stands before the arguments, by its place in ARGV."""
@@ -83,15 +85,15 @@ class Commits:
     async def submit(
         self,
         build: Callable[[list[bytes]], list[object]],
-        read: Callable[[Done], T],
+        read: Callable[[CommitDone], T],
         *,
         weight: int = 1,
-        tell: Callable[[Done], None] = lambda done: None,
-        news: Callable[[Telling, Done], None] = lambda telling, done: None,
+        tell: Callable[[CommitDone], None] = lambda done: None,
+        news: Callable[[NodeNews, CommitDone], None] = lambda telling, done: None,
     ) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def finish(ended: Ended[Done]) -> None:
+        def finish(ended: Finished[CommitDone]) -> None:
             if ended.error is not None:
                 if not future.done():  # nobody may be waiting any more
                     future.set_exception(ended.error)
@@ -103,20 +105,20 @@ class Commits:
             tell(done)
             self.spread(done.effects, lambda telling: news(telling, done))
 
-        self._writer.submit(Operation(build, finish, weight=weight))
+        self._writer.submit(RedisOperation(build, finish, weight=weight))
         return await future
 
     def step(
         self,
         build: Callable[[list[bytes]], list[object]],
-        done: Callable[[Ended[Done]], None],
+        done: Callable[[Finished[CommitDone]], None],
         *,
         weight: int,
     ) -> None:
         """The same without a future of its own: `done` calls `spread` when it has looked at the answer."""
-        self._writer.submit(Operation(build, done, weight=weight))
+        self._writer.submit(RedisOperation(build, done, weight=weight))
 
-    def spread(self, effects: Effects, news: Callable[[Telling], None]) -> None:
+    def spread(self, effects: Effects, news: Callable[[NodeNews], None]) -> None:
         """Let the engines of this node know what an operation changed in their lanes, and the other nodes too."""
         self._tell_fresh()
         if effects is QUIET:
@@ -131,7 +133,7 @@ class Commits:
         if effects.blobs_freed:
             self._on_blobs_freed(effects.blobs_freed)
 
-        def say(telling: Telling) -> None:
+        def say(telling: NodeNews) -> None:
             for one in effects.followed:
                 telling.ended(one.bot_id, [one.letter_id])
             for stub in (*effects.superseded, *effects.joined):
@@ -162,12 +164,12 @@ class Commits:
 
 
 class _Acceptance:
-    """Drafts on their way into a commit; see `Operation`."""
+    """Drafts on their way into a commit; see `RedisOperation`."""
 
     __slots__ = ("_at_ms", "_commits", "_drafts", "_future", "weight")
 
     def __init__(
-        self, drafts: Sequence[Draft], at_ms: int, commits: Commits, future: asyncio.Future[list[Accepted]]
+        self, drafts: Sequence[Draft], at_ms: int, commits: Commits, future: asyncio.Future[list[AcceptedLetter]]
     ) -> None:
         self._drafts = drafts
         self._at_ms = at_ms
@@ -178,7 +180,7 @@ class _Acceptance:
     def build(self, among: list[bytes]) -> list[Any]:
         return ["accept", [letters.draft_row(one, self._at_ms, among) for one in self._drafts], self._at_ms]
 
-    def done(self, ended: Ended[Done]) -> None:
+    def done(self, ended: Finished[CommitDone]) -> None:
         if ended.error is not None:
             if not self._future.done():  # nobody may be waiting any more
                 self._future.set_exception(ended.error)

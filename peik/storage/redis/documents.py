@@ -13,8 +13,8 @@ import msgspec
 
 from peik.contacts import model
 from peik.core import documents
-from peik.core.documents import CONTACTS_LOOKED_MAX, Contact, ContactFilter, ContactPage, Filing, Paper
-from peik.storage.redis.parts import PaperWay
+from peik.core.documents import CONTACTS_LOOKED_MAX, Contact, ContactFilter, ContactPage, Filing, StoredDocument
+from peik.storage.redis.parts import DocumentWay
 from peik.storage.redis.records import decode, pairs
 
 _CLEARED_AT_ONCE = (
@@ -22,10 +22,10 @@ _CLEARED_AT_ONCE = (
 )
 
 
-class RedisPapers:
+class RedisDocuments:
     """See `peik.core.documents.PaperStore`. Made by the store when it is opened."""
 
-    def __init__(self, way: PaperWay) -> None:
+    def __init__(self, way: DocumentWay) -> None:
         self._commits = way.commits
         self._ask = way.read
 
@@ -47,16 +47,16 @@ class RedisPapers:
         if refused:
             raise documents.changed(changes[refused - 1].name)
 
-    async def paper(self, shelf: str, key: str) -> Paper | None:
+    async def paper(self, shelf: str, key: str) -> StoredDocument | None:
         return (await self.those(shelf, [key])).get(key)
 
-    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, Paper]:
+    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
         (found,) = await self._ask(["paper_those", shelf, list(keys)])
         return {key: paper_of(shelf, key, raw) for key, raw in zip(keys, found, strict=True) if raw is not None}
 
     async def papers(
         self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
-    ) -> list[Paper]:
+    ) -> list[StoredDocument]:
         above, below = (until, after) if is_backwards else (after, until)
         bounds = [False if key is None else key for key in (above, below)]
         ((keys, found),) = await self._ask(["paper_page", shelf, *bounds, limit, is_backwards])
@@ -81,9 +81,9 @@ class RedisPapers:
         return gone
 
 
-def paper_of(shelf: str, key: str, raw: bytes) -> Paper:
+def paper_of(shelf: str, key: str, raw: bytes) -> StoredDocument:
     version, _, body = raw.partition(b" ")
-    return Paper(shelf=shelf, key=key, body=body.decode(), version=int(version))
+    return StoredDocument(shelf=shelf, key=key, body=body.decode(), version=int(version))
 
 
 # Known chats on Redis. What stands where:
@@ -110,7 +110,7 @@ _PLACE_TYPE, _PLACE_GONE, _PLACE_LANGUAGE = range(3)
 class RedisContacts:
     """See `peik.core.documents.ContactStore`. Made by the store when it is opened."""
 
-    def __init__(self, way: PaperWay) -> None:
+    def __init__(self, way: DocumentWay) -> None:
         self._commits = way.commits
         self._ask = way.read
 

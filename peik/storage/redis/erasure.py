@@ -9,12 +9,12 @@ import msgspec
 from redis import exceptions
 
 from peik.core.arrival import FORGOTTEN_LANE
-from peik.erasure.model import Person
+from peik.erasure.model import ErasedPerson
 from peik.erasure.store import Blank, KeptKey, LoggedLine, Traces
 from peik.errors import StoreUnavailable
-from peik.storage.news import Telling
+from peik.storage.news import NodeNews
 from peik.storage.redis import inbox_records
-from peik.storage.redis.client import Client
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits
 from peik.storage.redis.documents import RedisContacts, name_of
 from peik.storage.redis.inbox_records import read_story
@@ -41,7 +41,7 @@ _decode_logged = msgspec.msgpack.Decoder(_Logged).decode
 class RedisForgetting:
     """See `peik.erasure.store.Forgetting`. Made by the store when it is opened."""
 
-    def __init__(self, client: Client, commits: Commits, *, contacts: RedisContacts, jobs: RedisJobs) -> None:
+    def __init__(self, client: RedisClient, commits: Commits, *, contacts: RedisContacts, jobs: RedisJobs) -> None:
         self._client = client
         self._commits = commits
         self._contacts = contacts
@@ -82,7 +82,7 @@ class RedisForgetting:
 
     # ---- arrivals ----
 
-    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: Person) -> int:
+    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: ErasedPerson) -> int:
         arrivals = {one.id: one for one in await inbox_records.those(self._client, [one.arrival_id for one in blanks])}
         readers = {
             bot: await inbox_records.consumers(self._client, bot) for bot in {a.bot_id for a in arrivals.values()}
@@ -99,7 +99,7 @@ class RedisForgetting:
         blanked: int = await self._commits.write("forget_arrivals", rows, chat_key(FORGOTTEN_LANE))
         return blanked
 
-    async def _story(self, consumer_id: int, number: int, person: Person, is_theirs: bool) -> list[object] | None:
+    async def _story(self, consumer_id: int, number: int, person: ErasedPerson, is_theirs: bool) -> list[object] | None:
         ((raw,),) = await self._client.read(["stories", str(consumer_id), [str(number)]])
         if raw is None:
             return None
@@ -122,7 +122,7 @@ class RedisForgetting:
     async def drop_traces(self, bot_id: int, chat_id: int) -> Traces:
         handled = await self._handled(bot_id, chat_id)
 
-        def news(telling: Telling, _: object) -> None:
+        def news(telling: NodeNews, _: object) -> None:
             telling.chats(bot_id)
 
         contacts = await self._contacts.forget(bot_id, name_of(chat_id))

@@ -9,13 +9,13 @@ from typing import Any
 import redis.asyncio as aioredis
 from redis import exceptions
 
-from peik.storage.redis.client import Client
+from peik.storage.redis.client import RedisClient
 
 
 class RedisFiles:
     """See `peik.core.nodes.FileStore`. Keeping a part again changes nothing, so that a lost answer is simply asked for anew."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._all = client.prefix + "parts_kept"
 

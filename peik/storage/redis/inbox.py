@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import Arrival, Progress, Span, Update
+from peik.core.arrival import Arrival, ConsumerProgress, Span, Update
 from peik.core.letter import Chat, State
 from peik.errors import NotFound
 from peik.inbox.store import (
@@ -19,13 +19,13 @@ from peik.inbox.store import (
     Deferral,
     InboxState,
     InboxTally,
-    Outage,
+    OutageRecord,
     TakenIn,
 )
 from peik.secrets.seals import PLAIN, Seals
-from peik.storage.news import Telling
+from peik.storage.news import NodeNews
 from peik.storage.redis import inbox_records, search
-from peik.storage.redis.client import Client
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits
 from peik.storage.redis.inbox_records import (
     Between,
@@ -38,7 +38,7 @@ from peik.storage.redis.inbox_records import (
     update_row,
 )
 from peik.storage.redis.records import chat_key
-from peik.storage.redis.writer import Done, problem
+from peik.storage.redis.writer import CommitDone, problem
 from peik.storage.rules import opened, sealed
 
 DUPLICATES_MS = 48 * 3600 * 1000  # see intake.lua
@@ -48,7 +48,7 @@ _GONE_AT_ONCE = 1000
 class RedisInbox:
     """See `peik.inbox.store.InboxStore`. Made by the store when it is opened."""
 
-    def __init__(self, client: Client, commits: Commits, *, clock: Clock, seals: Seals = PLAIN) -> None:
+    def __init__(self, client: RedisClient, commits: Commits, *, clock: Clock, seals: Seals = PLAIN) -> None:
         self._seals = seals
         self._client = client
         self._write = commits.write
@@ -87,11 +87,11 @@ class RedisInbox:
             rows = [update_row(bot_id, update, among) for update in updates]
             return ["take_in", str(bot_id), rows, at_ms, last_update_id, is_new_epoch, expired]
 
-        def read(done: Done) -> TakenIn:
+        def read(done: CommitDone) -> TakenIn:
             stored, duplicates, last_number, epoch = done.value
             return TakenIn(stored=stored, duplicates=duplicates, last_number=last_number, epoch=epoch)
 
-        def news(telling: Telling, done: Done) -> None:
+        def news(telling: NodeNews, done: CommitDone) -> None:
             if done.value[0]:
                 telling.arrivals(bot_id)
 
@@ -156,20 +156,20 @@ class RedisInbox:
         deferred: Sequence[Deferral] = (),
         dead: Sequence[Burial] = (),
         at_ms: int,
-    ) -> Progress:
+    ) -> ConsumerProgress:
         put_off = [[one.number, one.tries, one.due_at_ms, one.entry] for one in deferred]
         given_up = [[one.number, one.tries, one.reason, one.entry] for one in dead]
         spans = [list(span) for span in over]
         reached = await self._write("settle_arrivals", str(consumer_id), spans, put_off, given_up, at_ms)
-        return Progress(watermark=reached[0], spans=tuple((first, last) for first, last in reached[1]))
+        return ConsumerProgress(watermark=reached[0], spans=tuple((first, last) for first, last in reached[1]))
 
     # ---- outages ----
 
-    async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> Outage:
+    async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> OutageRecord:
         outage_id = await self._write(
             "open_outage", str(bot_id), began_at_ms, ended_at_ms, last_number, news=_of_consumers
         )
-        return Outage(
+        return OutageRecord(
             id=int(outage_id),
             bot_id=bot_id,
             began_at_ms=began_at_ms,
@@ -177,7 +177,7 @@ class RedisInbox:
             last_number=last_number,
         )
 
-    async def outages(self, bot_id: int, *, is_open: bool) -> list[Outage]:
+    async def outages(self, bot_id: int, *, is_open: bool) -> list[OutageRecord]:
         (rows,) = await self._client.read(["outages", str(bot_id), is_open])
         return [outage_of(row) for row in rows]
 
@@ -191,7 +191,7 @@ class RedisInbox:
         if not noted:
             return 0
 
-        def news(telling: Telling, here: int) -> None:
+        def news(telling: NodeNews, here: int) -> None:
             if here:
                 telling.arrivals(bot_id)  # they are over now for whoever was about to hand them on
 
@@ -312,13 +312,13 @@ class RedisInbox:
             pass
 
 
-def _of_consumers(telling: Telling, _: object) -> None:
+def _of_consumers(telling: NodeNews, _: object) -> None:
     telling.consumers()
 
 
-def _of_arrivals(telling: Telling, _: object, *, bot_id: int) -> None:
+def _of_arrivals(telling: NodeNews, _: object, *, bot_id: int) -> None:
     telling.arrivals(bot_id)
 
 
-def _of_nothing(telling: Telling, _: object) -> None:
+def _of_nothing(telling: NodeNews, _: object) -> None:
     """Nothing that another node must know."""

@@ -5,10 +5,19 @@ from typing import Any
 
 import msgspec
 
-from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Progress, Span, Update
+from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span, Update
 from peik.core.letter import State
-from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, ConsumerKind, Deferral, Delivery, InboxState, Outage
-from peik.storage.redis.client import Client
+from peik.inbox.store import (
+    ArrivalDelivery,
+    ArrivalFilter,
+    ArrivalView,
+    Consumer,
+    ConsumerKind,
+    Deferral,
+    InboxState,
+    OutageRecord,
+)
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.records import chat_key, chat_of, encode
 from peik.storage.redis.search import newest
 from peik.storage.rules import ways_of
@@ -131,7 +140,7 @@ def consumer_of(row: Sequence[Any]) -> Consumer:
         secret=one.secret,
         allowed=None if one.allowed is None else _decode_allowed(one.allowed),
         connections_max=one.connections,
-        progress=Progress(watermark=watermark, spans=spans),
+        progress=ConsumerProgress(watermark=watermark, spans=spans),
         seen_at_ms=None if seen_at is None else int(seen_at),
         created_at_ms=one.at,
     )
@@ -160,12 +169,12 @@ def read_story(raw: bytes) -> tuple[str | None, list[str]]:
     return story.r, list(story.h)
 
 
-def delivery_of(consumer: Consumer, number: int, raw: bytes | None, *, at_ms: int) -> Delivery:
+def delivery_of(consumer: Consumer, number: int, raw: bytes | None, *, at_ms: int) -> ArrivalDelivery:
     is_over = consumer.progress.is_over(number)
     if raw is None:
-        return Delivery(consumer=consumer.name, state=State.COMPLETED if is_over else State.WAITING)
+        return ArrivalDelivery(consumer=consumer.name, state=State.COMPLETED if is_over else State.WAITING)
     story = _decode_story(raw)
-    return Delivery(
+    return ArrivalDelivery(
         consumer=consumer.name,
         state=_state(story, at_ms, is_over=is_over),
         tries=story.t,
@@ -227,10 +236,10 @@ class _OutageRecord(msgspec.Struct, frozen=True):
 _decode_outage = msgspec.msgpack.Decoder(_OutageRecord).decode
 
 
-def outage_of(row: Sequence[Any]) -> Outage:
+def outage_of(row: Sequence[Any]) -> OutageRecord:
     outage_id, raw = row
     one = _decode_outage(raw)
-    return Outage(
+    return OutageRecord(
         id=int(outage_id),
         bot_id=int(one.bot),
         began_at_ms=one.began,
@@ -261,13 +270,13 @@ class Between(msgspec.Struct, frozen=True, kw_only=True):
         return arrival_id > self.above and (self.below is None or arrival_id < self.below)
 
 
-async def consumers(client: Client, bot_id: int | None) -> list[Consumer]:
+async def consumers(client: RedisClient, bot_id: int | None) -> list[Consumer]:
     (rows,) = await client.read(["consumers", None if bot_id is None else str(bot_id)])
     return sorted((consumer_of(row) for row in rows), key=lambda consumer: consumer.id)
 
 
 async def find(
-    client: Client, wanted: ArrivalFilter, between: Between, *, limit: int | None, at_ms: int
+    client: RedisClient, wanted: ArrivalFilter, between: Between, *, limit: int | None, at_ms: int
 ) -> list[Arrival]:
     """What a filter wants, in the order of ids. A limit of None: all of it."""
     readers = await _readers(client, wanted)
@@ -284,16 +293,18 @@ async def find(
     return found
 
 
-async def those(client: Client, ids: Sequence[int]) -> list[Arrival]:
+async def those(client: RedisClient, ids: Sequence[int]) -> list[Arrival]:
     if not ids:
         return []
     (rows,) = await client.read(["arrivals", [str(one) for one in ids]])
     return [arrival_of(one, raw) for one, raw in zip(ids, rows, strict=True) if raw is not None]
 
 
-async def views(client: Client, arrivals: Sequence[Arrival], consumer: str | None, at_ms: int) -> list[ArrivalView]:
+async def views(
+    client: RedisClient, arrivals: Sequence[Arrival], consumer: str | None, at_ms: int
+) -> list[ArrivalView]:
     """Each with how it stands with the consumers that see it, or with one of them."""
-    deliveries: dict[int, list[Delivery]] = {arrival.id: [] for arrival in arrivals}
+    deliveries: dict[int, list[ArrivalDelivery]] = {arrival.id: [] for arrival in arrivals}
     for bot_id in sorted({arrival.bot_id for arrival in arrivals}):
         for reader in await consumers(client, bot_id):
             if consumer is None or reader.name == consumer:
@@ -303,7 +314,9 @@ async def views(client: Client, arrivals: Sequence[Arrival], consumer: str | Non
     return [ArrivalView(arrival=one, deliveries=tuple(deliveries[one.id])) for one in arrivals]
 
 
-async def _deliveries(client: Client, reader: Consumer, seen: Sequence[Arrival], at_ms: int) -> list[Delivery]:
+async def _deliveries(
+    client: RedisClient, reader: Consumer, seen: Sequence[Arrival], at_ms: int
+) -> list[ArrivalDelivery]:
     if not seen:
         return []
     (stories,) = await client.read(["stories", str(reader.id), [str(one.number) for one in seen]])
@@ -313,7 +326,7 @@ async def _deliveries(client: Client, reader: Consumer, seen: Sequence[Arrival],
 # ---- which ids ----
 
 
-async def _readers(client: Client, wanted: ArrivalFilter) -> dict[int, Consumer] | None:
+async def _readers(client: RedisClient, wanted: ArrivalFilter) -> dict[int, Consumer] | None:
     """By bot, the consumer whom a filter means; None if it means nobody in particular."""
     if wanted.state is None and wanted.consumer is None:
         return None
@@ -325,13 +338,13 @@ async def _readers(client: Client, wanted: ArrivalFilter) -> dict[int, Consumer]
     }
 
 
-async def meant(client: Client, wanted: ArrivalFilter) -> list[Consumer]:
+async def meant(client: RedisClient, wanted: ArrivalFilter) -> list[Consumer]:
     """The consumers whom a filter with a state means."""
     return list((await _readers(client, wanted) or {}).values())
 
 
 async def _walk(
-    client: Client, wanted: ArrivalFilter, between: Between, readers: dict[int, Consumer] | None
+    client: RedisClient, wanted: ArrivalFilter, between: Between, readers: dict[int, Consumer] | None
 ) -> AsyncIterator[int]:
     if wanted.state is not None and wanted.state not in _STATES:
         return
@@ -348,7 +361,9 @@ async def _walk(
         yield arrival_id
 
 
-def _walks_of(client: Client, reader: Consumer, wanted: ArrivalFilter, between: Between) -> list[AsyncIterator[int]]:
+def _walks_of(
+    client: RedisClient, reader: Consumer, wanted: ArrivalFilter, between: Between
+) -> list[AsyncIterator[int]]:
     if wanted.state in _STORY_OF:
         return [_with_story(client, reader, _STORY_OF[wanted.state], between)]
     if wanted.chat is not None:
@@ -356,7 +371,7 @@ def _walks_of(client: Client, reader: Consumer, wanted: ArrivalFilter, between: 
     return [_along(client, f"order:{reader.bot_id}:{whose}", between) for whose in (0, reader.id)]
 
 
-async def _bots(client: Client, wanted: ArrivalFilter) -> list[int]:
+async def _bots(client: RedisClient, wanted: ArrivalFilter) -> list[int]:
     members: set[bytes] = await client.ask(client.redis.smembers(client.prefix + "inboxes"))
     return [
         bot
@@ -365,7 +380,7 @@ async def _bots(client: Client, wanted: ArrivalFilter) -> list[int]:
     ]
 
 
-async def _along(client: Client, name: str, between: Between) -> AsyncIterator[int]:
+async def _along(client: RedisClient, name: str, between: Between) -> AsyncIterator[int]:
     """The ids of a sorted set in the order of its scores, which is that of ids, whatever the scores are."""
     key, cursor = client.prefix + name, "-inf" if between.is_rising else "+inf"
     end = "+inf" if between.is_rising else "-inf"
@@ -380,14 +395,14 @@ async def _along(client: Client, name: str, between: Between) -> AsyncIterator[i
         cursor = f"({int(rows[-1][1])}"
 
 
-async def _with_story(client: Client, reader: Consumer, index: str, between: Between) -> AsyncIterator[int]:
+async def _with_story(client: RedisClient, reader: Consumer, index: str, between: Between) -> AsyncIterator[int]:
     (ids,) = await client.read(["with_story", str(reader.id), index])
     for arrival_id in sorted((int(one) for one in ids), reverse=not between.is_rising):
         if between.holds(arrival_id):
             yield arrival_id
 
 
-async def _all(client: Client, between: Between) -> AsyncIterator[int]:
+async def _all(client: RedisClient, between: Between) -> AsyncIterator[int]:
     assert not between.is_rising, "only a bot's own are walked from the oldest on"
     async for page in newest(client, "arrival_blocks", between.below):
         for arrival_id in page:
@@ -426,7 +441,7 @@ async def _pages(ids: AsyncIterator[int]) -> AsyncIterator[list[int]]:
 
 
 async def _stand_so(
-    client: Client,
+    client: RedisClient,
     arrivals: Sequence[Arrival],
     wanted: ArrivalFilter,
     readers: dict[int, Consumer] | None,

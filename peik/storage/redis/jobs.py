@@ -25,29 +25,29 @@ import msgspec
 from peik.core.letter import Backoff, State
 from peik.errors import StoreUnavailable
 from peik.jobs import store
-from peik.jobs.model import Job, JobDraft, Ran
+from peik.jobs.model import JobDraft, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
     JobFilter,
     JobRetention,
+    JobsStanding,
     JobTally,
     KindTerms,
     Queued,
     Quota,
     RunNews,
-    Settled,
-    Standing,
+    SettledRun,
     turns_ahead,
 )
-from peik.storage.news import Telling
-from peik.storage.redis.client import Client
+from peik.storage.news import NodeNews
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits
-from peik.storage.redis.news import Bell
+from peik.storage.redis.news import RedisNews
 from peik.storage.redis.parts import PartClient
 from peik.storage.redis.records import encode, pairs
 from peik.storage.redis.search import PAGE, newest
-from peik.storage.redis.writer import Done, Writer
+from peik.storage.redis.writer import CommitDone, RedisWriter
 
 # Jobs as Redis keeps them: a record that is written once, and a state beside it once there is something to say.
 
@@ -105,10 +105,10 @@ class _Progress(msgspec.Struct, frozen=True):
     t: str | None = None
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldJob(msgspec.Struct, frozen=True):
     """A job as it was read, and the version that a change of it names."""
 
-    job: Job
+    job: JobRecord
     version: int
 
 
@@ -142,7 +142,7 @@ def record_of(draft: JobDraft, at_ms: int) -> bytes:
     )
 
 
-def state_of(job: Job) -> JobState:
+def state_of(job: JobRecord) -> JobState:
     """What is written after a change. Progress, notices and leases stand elsewhere: beats do not touch this."""
     return JobState(
         p=PHASE_OF[job.state],
@@ -160,13 +160,13 @@ def state_of(job: Job) -> JobState:
     )
 
 
-def held_of(row: Sequence[Any]) -> Held:
+def held_of(row: Sequence[Any]) -> HeldJob:
     """From {id, record, state, progress, what was told, end of the lease}."""
     job_id, record, raw_state, raw_progress, told, ends_at = row
     one = _decode_record(record)
     state = _UNTOUCHED if raw_state is None else _decode_state(raw_state)
     progress = _UNKNOWN if raw_progress is None else _decode_progress(raw_progress)
-    job = Job(
+    job = JobRecord(
         id=int(job_id),
         kind=one.kind,
         user=one.user,
@@ -198,7 +198,7 @@ def held_of(row: Sequence[Any]) -> Held:
         started_at_ms=state.b,
         ended_at_ms=state.z,
     )
-    return Held(job, state.v)
+    return HeldJob(job, state.v)
 
 
 # What people look for among jobs: walked page by page from the newest down, judged here, never all at once.
@@ -207,8 +207,8 @@ def held_of(row: Sequence[Any]) -> Held:
 _LINES_PAGE = 1000
 
 
-async def find(client: Client, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
-    found: list[Job] = []
+async def find(client: RedisClient, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
+    found: list[JobRecord] = []
     async for ids in _candidates(client, wanted, before):
         for held in await those(client, ids):
             if len(found) < limit and held is not None and _is_wanted(held.job, wanted):
@@ -218,22 +218,22 @@ async def find(client: Client, wanted: JobFilter, *, before: int | None, limit: 
     return found
 
 
-async def those(client: Client, ids: Sequence[int]) -> list[Held | None]:
+async def those(client: RedisClient, ids: Sequence[int]) -> list[HeldJob | None]:
     """As they stand, in the order of the ids; in pages, so that nobody waits for long while many are read."""
-    found: list[Held | None] = []
+    found: list[HeldJob | None] = []
     for start in range(0, len(ids), PAGE):
         (rows,) = await client.read(["job_rows", [str(one) for one in ids[start : start + PAGE]]])
         found += [None if row is None else held_of(row) for row in rows]
     return found
 
 
-async def active(client: Client) -> list[Job]:
+async def active(client: RedisClient) -> list[JobRecord]:
     (ids,) = await client.read(["job_ids_in", "job_leases"])
     found = await those(client, sorted(int(one) for one in ids))
     return [held.job for held in found if held is not None and held.job.state is State.ACTIVE]
 
 
-async def standing(client: Client, job_id: int) -> Standing | None:
+async def standing(client: RedisClient, job_id: int) -> JobsStanding | None:
     (found,) = await client.read(["job_standing", str(job_id)])
     if found is None:
         return None
@@ -245,12 +245,12 @@ async def standing(client: Client, job_id: int) -> Standing | None:
     else:
         lengths = await _lengths(client, kind.decode(), rank, lines)
         ahead = turns_ahead(better=better, own=own, earlier=lengths[:place], later=lengths[place + 1 :])
-    return Standing(
+    return JobsStanding(
         ahead=min(ahead, STANDING_COUNTED_MAX), running=running, mean_run_ms=None if mean is None else int(mean)
     )
 
 
-async def _lengths(client: Client, kind: str, rank: int, lines: int) -> list[int]:
+async def _lengths(client: RedisClient, kind: str, rank: int, lines: int) -> list[int]:
     """In pages. Lines may come and go between two of them: where one stands is told to people, who know queues."""
     found: list[int] = []
     for start in range(0, lines, _LINES_PAGE):
@@ -259,7 +259,7 @@ async def _lengths(client: Client, kind: str, rank: int, lines: int) -> list[int
     return found
 
 
-async def _candidates(client: Client, wanted: JobFilter, before: int | None) -> AsyncIterator[list[int]]:
+async def _candidates(client: RedisClient, wanted: JobFilter, before: int | None) -> AsyncIterator[list[int]]:
     """Ids below a given one, the newest first: the fewest that are known to hold all that are wanted."""
     named = await _named(client, wanted)
     if named is None:
@@ -271,7 +271,7 @@ async def _candidates(client: Client, wanted: JobFilter, before: int | None) -> 
         yield ids[start : start + PAGE]
 
 
-async def _named(client: Client, wanted: JobFilter) -> list[int] | None:
+async def _named(client: RedisClient, wanted: JobFilter) -> list[int] | None:
     """What an index names; None: there is none for this."""
     ids: Sequence[bytes]
     if wanted.user:
@@ -287,7 +287,7 @@ async def _named(client: Client, wanted: JobFilter) -> list[int] | None:
     return [int(one) for one in ids]
 
 
-def _is_wanted(job: Job, wanted: JobFilter) -> bool:
+def _is_wanted(job: JobRecord, wanted: JobFilter) -> bool:
     same = ((wanted.kind, job.kind), (wanted.user, job.user), (wanted.state, job.state))
     return all(asked is None or asked == has for asked, has in same) and (
         wanted.since_ms is None or job.created_at_ms >= wanted.since_ms
@@ -307,7 +307,7 @@ _ENDS_NOW, _OURS = 2, 1  # see job_runs.lua
 class _Change(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What shall become of a job, and what is answered if it does."""
 
-    after: Job
+    after: JobRecord
     answer: T
     run_ms: int | None = None  # of a run that was done
     bytes_used: int = 0
@@ -317,9 +317,9 @@ class _Change(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 class RedisJobs:
     """See `peik.jobs.store.JobStore`. Made by the store when it is opened."""
 
-    def __init__(self, url: str, bell: Bell, *, node: str) -> None:
+    def __init__(self, url: str, bell: RedisNews, *, node: str) -> None:
         self._client = PartClient(url, commit=_COMMIT, read=_READ)
-        self._writer = Writer(self._client, node=node)
+        self._writer = RedisWriter(self._client, node=node)
         self._commits = Commits(self._writer, bell, listener=lambda: None, on_blobs_freed=lambda blobs: None)
 
     async def open(self) -> None:
@@ -349,7 +349,7 @@ class RedisJobs:
                 rows.append(row)
             return ["job_queue", rows, bounds, store.day_of(at_ms)]
 
-        def news(telling: Telling, done: Done) -> None:
+        def news(telling: NodeNews, done: CommitDone) -> None:
             if done.value[0] == _QUEUED and not all(is_repeat for _, _, is_repeat in done.value[1]):
                 telling.jobs()
 
@@ -383,7 +383,7 @@ class RedisJobs:
 
     # ---- runs ----
 
-    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[Job]:
+    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[JobRecord]:
         terms_and_time = (terms.concurrency, terms.per_user, limit, lease_ms, at_ms)
         has_all_due, rows = False, []
         while not has_all_due:  # one call moves so many due ones; what goes first is known when all have joined
@@ -404,8 +404,8 @@ class RedisJobs:
     async def note(self, job_id: int, notice_state: str) -> bool:
         return bool(await self._commits.write("job_note", str(job_id), notice_state))
 
-    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[Settled | None]:
-        def judge(index: int, job: Job | None) -> _Change[Settled] | None:
+    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[SettledRun | None]:
+        def judge(index: int, job: JobRecord | None) -> _Change[SettledRun] | None:
             ran = runs[index]
             if job is None or job.state is not State.ACTIVE or job.run != ran.run:
                 return None
@@ -413,13 +413,13 @@ class RedisJobs:
 
         return await self._judge([one.job_id for one in runs], judge, at_ms=at_ms)
 
-    async def reap(self, *, at_ms: int, limit: int) -> list[Settled]:
+    async def reap(self, *, at_ms: int, limit: int) -> list[SettledRun]:
         ((ids, is_odd),) = await self._client.read(["job_over", limit])
         if is_odd:
             await self._commits.write("job_right_leases")
         over = await those(self._client, [int(one) for one in ids])
 
-        def judge(index: int, job: Job | None) -> _Change[Settled] | None:
+        def judge(index: int, job: JobRecord | None) -> _Change[SettledRun] | None:
             if job is None or job.state is not State.ACTIVE:
                 return None
             return _settled(job, store.lost(job), at_ms)
@@ -431,18 +431,18 @@ class RedisJobs:
 
     # ---- people's ----
 
-    async def job(self, job_id: int) -> Job | None:
+    async def job(self, job_id: int) -> JobRecord | None:
         (held,) = await those(self._client, [job_id])
         return None if held is None else held.job
 
-    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
+    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
         return await find(self._client, wanted, before=before, limit=limit)
 
-    async def standing(self, job_id: int) -> Standing | None:
+    async def standing(self, job_id: int) -> JobsStanding | None:
         return await standing(self._client, job_id)
 
-    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> Job:
-        def judge(_: int, job: Job | None) -> _Change[Job]:
+    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> JobRecord:
+        def judge(_: int, job: JobRecord | None) -> _Change[JobRecord]:
             after = store.cancelled(job, job_id, reason=reason, at_ms=at_ms)
             return _Change(after=after, answer=after)
 
@@ -450,8 +450,8 @@ class RedisJobs:
         assert cancelled is not None
         return cancelled
 
-    async def retry(self, job_id: int, *, at_ms: int) -> Job:
-        def judge(_: int, job: Job | None) -> _Change[Job]:
+    async def retry(self, job_id: int, *, at_ms: int) -> JobRecord:
+        def judge(_: int, job: JobRecord | None) -> _Change[JobRecord]:
             after = store.retried(job, job_id)
             return _Change(after=after, answer=after, forgets_progress=True)
 
@@ -470,7 +470,7 @@ class RedisJobs:
         ((jobs, size_bytes),) = await self._client.read(["job_used", kind, user, store.day_of(at_ms)])
         return jobs, size_bytes
 
-    async def active(self, node: str | None = None) -> list[Job]:
+    async def active(self, node: str | None = None) -> list[JobRecord]:
         return [job for job in await active(self._client) if node in (None, job.node)]
 
     async def clean(self, retention: JobRetention, *, at_ms: int, limit: int) -> int:
@@ -484,7 +484,7 @@ class RedisJobs:
     # ---- read, judge, write ----
 
     async def _judge(
-        self, ids: Sequence[int], judge: Callable[[int, Job | None], _Change[T] | None], *, at_ms: int
+        self, ids: Sequence[int], judge: Callable[[int, JobRecord | None], _Change[T] | None], *, at_ms: int
     ) -> list[T | None]:
         """Let each job become what `judge` says (by its place among the ids), or leave it alone. What it raises is raised."""
         answers: list[T | None] = [None] * len(ids)
@@ -523,7 +523,7 @@ class RedisJobs:
         return [one if is_made else None for (_, one), is_made in zip(changes, answers, strict=True)]
 
 
-def _settled(job: Job, ran: Ran, at_ms: int) -> _Change[Settled]:
+def _settled(job: JobRecord, ran: Ran, at_ms: int) -> _Change[SettledRun]:
     settled = store.settled(job, ran, at_ms=at_ms)
     is_done = settled.job.state is State.COMPLETED
     return _Change(
@@ -545,7 +545,7 @@ def _refuse(how: int, why: list[Any], drafts: Sequence[JobDraft], quotas: Mappin
     raise AssertionError(how, why)
 
 
-def _of_jobs(telling: Telling, answers: list[int]) -> None:
+def _of_jobs(telling: NodeNews, answers: list[int]) -> None:
     if any(answers):
         telling.jobs()
 

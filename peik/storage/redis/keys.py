@@ -5,7 +5,7 @@ import msgspec
 from peik.admin.model import Key, Scope
 from peik.outbox.store import Hook, HooksDue
 from peik.secrets.seals import Seals, place_of_key
-from peik.storage.redis.client import Client
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.records import STATE_OF_PHASE, encode
 
 KEYS_MAX = 1000  # they are all kept in memory, and read whole when one changes
@@ -40,7 +40,7 @@ def record_of(key: Key, webhook_secret: str | None) -> bytes:
     )
 
 
-async def read(client: Client) -> tuple[int, list[Key]]:
+async def read(client: RedisClient) -> tuple[int, list[Key]]:
     """Every key in force, and the generation that they are of."""
     ((number, rows),) = await client.read(["keys"])
     return int(number or 0), sorted((_key(*row) for row in rows), key=lambda key: key.id)
@@ -61,7 +61,7 @@ def _key(key_id: bytes, record: bytes, used_at: bytes | None) -> Key:
     )
 
 
-async def generation(client: Client) -> int:
+async def generation(client: RedisClient) -> int:
     found: bytes | None = await client.ask(client.redis.get(client.prefix + "keys_generation"))
     return int(found or 0)
 
@@ -83,7 +83,9 @@ class _HookRecord(msgspec.Struct, frozen=True):
 _decode_hook = msgspec.msgpack.Decoder(_HookRecord).decode
 
 
-async def hooks_due(client: Client, seals: Seals, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+async def hooks_due(
+    client: RedisClient, seals: Seals, *, at_ms: int, after: str, endpoints: int, each: int
+) -> HooksDue:
     ((rows, last, next_at),) = await client.read(["hooks_due", at_ms, after, endpoints, each])
     return HooksDue(
         hooks=[_hook(seals, *row) for row in rows],
@@ -111,6 +113,6 @@ def _secret(key: _KeyRecord, seals: Seals) -> str | None:
     return seals.maybe_open(key.webhook_secret, place=place_of_key(bytes.fromhex(key.digest)))
 
 
-async def hook_body(client: Client, hook: Hook) -> str | None:
+async def hook_body(client: RedisClient, hook: Hook) -> str | None:
     found: bytes | None = await client.ask(client.redis.hget(client.prefix + "hook_bodies", str(hook.id)))
     return None if found is None else found.decode()

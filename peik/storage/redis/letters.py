@@ -7,12 +7,23 @@ import msgspec
 
 from peik.core.letter import Chat, Draft, LaneKey, Letter, State, letter_of_draft
 from peik.core.lifecycle import UNTRIED, Move, Settlement, Try
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.core.token import Token
-from peik.outbox.store import Accepted, BotRecord, ChatRecord, Found, LaneView, LetterView, Sent, Stub, Sweep, Tally
+from peik.outbox.store import (
+    AcceptedLetter,
+    BotRecord,
+    ChatRecord,
+    FoundInFlight,
+    LaneView,
+    LetterView,
+    SentMessage,
+    Stub,
+    Sweep,
+    Tally,
+)
 from peik.secrets.seals import Seals, place_of_bot
-from peik.storage.news import Telling
-from peik.storage.redis.client import Client
+from peik.storage.news import NodeNews
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.records import (
     PHASE_OF,
     RANK_STEP,
@@ -29,7 +40,7 @@ from peik.storage.redis.records import (
     stub_of,
     view_of,
 )
-from peik.storage.redis.writer import Done
+from peik.storage.redis.writer import CommitDone
 from peik.storage.rules import Changed
 
 _DOUBT = '"outcome":"uncertain"'  # in a line of history; see core/lifecycle.py
@@ -70,37 +81,37 @@ def _has_usual_terms(draft: Draft) -> bool:
     )
 
 
-def came_in(drafts: Sequence[Draft], done: Done) -> tuple[list[Accepted], list[Letter]]:
+def came_in(drafts: Sequence[Draft], done: CommitDone) -> tuple[list[AcceptedLetter], list[Letter]]:
     """What their caller is told, and those that came into their lanes and are still there at the end of the commit."""
-    accepted: list[Accepted] = []
+    accepted: list[AcceptedLetter] = []
     fresh: list[Letter] = []
     for draft, (raw_id, number, state, is_repeat, moved) in zip(drafts, done.value, strict=True):
         letter_id = int(raw_id)
         if is_repeat:
-            accepted.append(Accepted(letter_id=letter_id, state=State(state.decode()), is_repeat=True))
+            accepted.append(AcceptedLetter(letter_id=letter_id, state=State(state.decode()), is_repeat=True))
         elif not number or letter_id in done.superseded_here:
-            accepted.append(Accepted(letter_id=letter_id, state=State.DELAYED))
+            accepted.append(AcceptedLetter(letter_id=letter_id, state=State.DELAYED))
         else:
             if moved is not None:
                 draft = msgspec.structs.replace(draft, chat=chat_of(moved.decode()), is_moved=True)
             fresh.append(letter_of_draft(draft, letter_id=letter_id, number=number))
-            accepted.append(Accepted(letter_id=letter_id, state=State.WAITING))
+            accepted.append(AcceptedLetter(letter_id=letter_id, state=State.WAITING))
     return accepted, fresh
 
 
-def tell_fresh(telling: Telling, fresh: Sequence[Letter]) -> None:
+def tell_fresh(telling: NodeNews, fresh: Sequence[Letter]) -> None:
     for letter in fresh:
         telling.accepted(letter.bot_id, letter.id, letter.id)
 
 
-def tell_due(telling: Telling, drafts: Sequence[Draft], accepted: Sequence[Accepted]) -> None:
+def tell_due(telling: NodeNews, drafts: Sequence[Draft], accepted: Sequence[AcceptedLetter]) -> None:
     for draft, one in zip(drafts, accepted, strict=True):
         if not one.is_repeat:
             telling.due(draft.send_at_ms if one.state is State.DELAYED else None)
             telling.due(draft.expires_at_ms)
 
 
-def tell_joined(telling: Telling, rows: Sequence[Any]) -> None:
+def tell_joined(telling: NodeNews, rows: Sequence[Any]) -> None:
     for row in rows:
         telling.lanes(letter_numbered(row).bot_id)
 
@@ -151,36 +162,40 @@ def _tried(one: Settlement) -> list[object]:
     ]
 
 
-async def sweep(client: Client, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
+async def sweep(
+    client: RedisClient, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int
+) -> Sweep:
     cursor = None if after is None else lane_key(after)
     (rows,) = await client.read(["sweep", str(bot_id), rank, cursor, lanes, letters + 1])
     found = {lane_of(lane): _cut(front, letters) for lane, front in rows}
     return Sweep(lanes=found, last=next(reversed(found)) if len(found) >= lanes else None)
 
 
-async def fronts(client: Client, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+async def fronts(
+    client: RedisClient, bot_id: int, keys: Sequence[LaneKey], *, letters: int
+) -> dict[LaneKey, FoundInFlight]:
     (rows,) = await client.read(["fronts", str(bot_id), [lane_key(key) for key in keys], letters + 1])
     return {key: _cut(front, letters) for key, front in zip(keys, rows, strict=True)}
 
 
-def _cut(front: Sequence[Any], letters: int) -> Found:
+def _cut(front: Sequence[Any], letters: int) -> FoundInFlight:
     """One more than wanted was asked for, to know whether there is more."""
-    return Found(letters=[letter_at(*row) for row in front[:letters]], more=len(front) > letters)
+    return FoundInFlight(letters=[letter_at(*row) for row in front[:letters]], more=len(front) > letters)
 
 
-async def recent_tries(client: Client, bot_id: int, since_ms: int) -> list[Sent]:
+async def recent_tries(client: RedisClient, bot_id: int, since_ms: int) -> list[SentMessage]:
     (lines,) = await client.read(["recent", str(bot_id), since_ms])
     tries = []
     for line in lines:
         at_ms, _, weight, chat = line.decode().split(" ", 3)
-        tries.append(Sent(chat=chat_of(chat), weight=int(weight), at_ms=int(at_ms)))
+        tries.append(SentMessage(chat=chat_of(chat), weight=int(weight), at_ms=int(at_ms)))
     return tries
 
 
 # ---- people's ----
 
 
-async def lanes(client: Client, bot_id: int, chat: Chat | None, *, limit: int, most: int) -> list[LaneView]:
+async def lanes(client: RedisClient, bot_id: int, chat: Chat | None, *, limit: int, most: int) -> list[LaneView]:
     (rows,) = await client.read(["lanes", str(bot_id), None if chat is None else chat_key(chat), limit])
     found = []
     for key, head, waiting in rows:
@@ -191,7 +206,7 @@ async def lanes(client: Client, bot_id: int, chat: Chat | None, *, limit: int, m
     return found
 
 
-async def tallies(client: Client, at_ms: int) -> dict[int, Tally]:
+async def tallies(client: RedisClient, at_ms: int) -> dict[int, Tally]:
     (rows,) = await client.read(["tallies", at_ms])
     counted = {}
     for bot, counts, active, backs_off in rows:
@@ -207,7 +222,7 @@ async def tallies(client: Client, at_ms: int) -> dict[int, Tally]:
     return counted
 
 
-async def rank_changed(client: Client, letter_id: int, rank: int | None) -> bytes | None:
+async def rank_changed(client: RedisClient, letter_id: int, rank: int | None) -> bytes | None:
     """The record of a letter with another rank. None: nothing is to be changed, or there is no such letter."""
     if rank is None:
         return None
@@ -264,7 +279,7 @@ def bot_row(record: BotRecord, seals: Seals) -> list[object]:
     return [False if value is None else value for value in row]
 
 
-async def bots(client: Client, seals: Seals) -> list[BotRecord]:
+async def bots(client: RedisClient, seals: Seals) -> list[BotRecord]:
     rows: dict[bytes, bytes] = await client.ask(client.redis.hgetall(client.prefix + "bots"))
     found = [_bot(int(bot), decode(row), seals) for bot, row in rows.items()]
     return sorted(found, key=lambda bot: (bot.created_at_ms, bot.bot_id))
@@ -281,7 +296,7 @@ def _bot(bot_id: int, row: list[object], seals: Seals) -> BotRecord:
             "username": username,
             "inbound": inbound,
             "paused": paused,
-            "limits": None if limits is None else msgspec.json.decode(str(limits), type=Limits),
+            "limits": None if limits is None else msgspec.json.decode(str(limits), type=PaceLimits),
             "missed": missed,
             "me": me,
             "created_at_ms": created_at or 0,
@@ -299,14 +314,14 @@ class _Known(msgspec.Struct, frozen=True):
 _decode_known = msgspec.msgpack.Decoder(_Known).decode
 
 
-async def chats(client: Client, bot_id: int) -> list[ChatRecord]:
+async def chats(client: RedisClient, bot_id: int) -> list[ChatRecord]:
     ((flat_aliases, flat_known),) = await client.read(["chats", str(bot_id)])
     aliases, known = pairs(flat_aliases), pairs(flat_known)
     names = sorted(aliases.keys() | known.keys())
     return [_record(bot_id, name, aliases.get(name), known.get(name)) for name in names]
 
 
-async def known_chats(client: Client, bot_id: int, after: Chat | None, limit: int) -> list[ChatRecord]:
+async def known_chats(client: RedisClient, bot_id: int, after: Chat | None, limit: int) -> list[ChatRecord]:
     (rows,) = await client.read(["known_chats", str(bot_id), None if after is None else chat_key(after), limit])
     return [_record(bot_id, name.decode(), alias, known) for name, alias, known in rows]
 
@@ -323,17 +338,17 @@ def _record(bot_id: int, name: str, alias: bytes | None, raw: bytes | None) -> C
     )
 
 
-async def held_until(client: Client, bot_id: int) -> int:
+async def held_until(client: RedisClient, bot_id: int) -> int:
     found: bytes | None = await client.ask(client.redis.hget(client.prefix + "holds", str(bot_id)))
     return int(found or 0)
 
 
-async def file_id(client: Client, bot_id: int, field: str) -> str | None:
+async def file_id(client: RedisClient, bot_id: int, field: str) -> str | None:
     found: bytes | None = await client.ask(client.redis.hget(f"{client.prefix}files:{bot_id}", field))
     return None if found is None else found.decode()
 
 
-async def blobs(client: Client) -> set[str]:
+async def blobs(client: RedisClient) -> set[str]:
     """Walked in steps: there may be as many as letters."""
     needed: set[str] = set()
     cursor = 0

@@ -8,8 +8,8 @@ import redis.asyncio as aioredis
 from redis import exceptions
 
 from peik.core.nodes import News
-from peik.storage.news import Telling
-from peik.storage.redis.client import Client
+from peik.storage.news import NodeNews
+from peik.storage.redis.client import RedisClient
 from peik.wakeup import heeding
 
 _AGAIN_S = 1.0
@@ -19,18 +19,18 @@ _ALONE_S = 0.05  # the same while nobody else listens; whoever comes then hears 
 _UNREAD_MAX = 1000  # lines that nobody asked for; then only that there was something is kept
 
 
-class Bell:
+class RedisNews:
     """Tells and hears from `open` to `close`. What was told in vain is made good by the next message, which says "all"; what was
     missed while the connection was lost, by one "all" when it is back."""
 
-    def __init__(self, client: Client, *, node: str) -> None:
+    def __init__(self, client: RedisClient, *, node: str) -> None:
         self._client = client
         self._node = node
         self._channel = client.prefix + "news"
-        self._unsaid = Telling()
+        self._unsaid = NodeNews()
         self._saying: asyncio.Task[None] | None = None
         self._is_closing = asyncio.Event()
-        self._heard = Telling()
+        self._heard = NodeNews()
         self._unread = 0
         self._has_heard = asyncio.Event()
         self._is_listening = asyncio.Event()
@@ -55,7 +55,7 @@ class Bell:
 
     # ---- telling ----
 
-    def tell(self, say: Callable[[Telling], None]) -> None:
+    def tell(self, say: Callable[[NodeNews], None]) -> None:
         """Add to the next message. It goes out at once, or a moment after the one before; not after `close`: nobody would end
         the connection that it made."""
         say(self._unsaid)
@@ -65,7 +65,7 @@ class Bell:
 
     async def _say(self) -> None:
         while self._unsaid:
-            said, self._unsaid = self._unsaid, Telling()
+            said, self._unsaid = self._unsaid, NodeNews()
             try:
                 listeners = await heeding(self._client.redis.publish(self._channel, said.line(self._node)))
             except (exceptions.RedisError, OSError):
@@ -79,14 +79,14 @@ class Bell:
 
     async def news(self) -> News:
         await self._has_heard.wait()
-        heard, self._heard, self._unread = self._heard, Telling(), 0
+        heard, self._heard, self._unread = self._heard, NodeNews(), 0
         self._has_heard.clear()
         return heard.news()
 
     def _note(self, line: bytes) -> None:
         self._unread += 1
         if self._unread > _UNREAD_MAX:
-            self._heard, self._unread = Telling(), 0
+            self._heard, self._unread = NodeNews(), 0
             self._heard.everything()
         self._heard.hear(line, besides=self._node)
         if self._heard:

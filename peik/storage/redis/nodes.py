@@ -15,10 +15,10 @@ import msgspec
 from peik import __version__
 from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
-from peik.storage.redis.client import Client
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits
 from peik.storage.redis.files import weaknesses
-from peik.storage.redis.news import Bell
+from peik.storage.redis.news import RedisNews
 from peik.storage.redis.records import letter_at, pairs
 
 _LETTERS_AT_ONCE = 1000  # ids that one call of the server looks at
@@ -43,9 +43,9 @@ class RedisNodes:
 
     def __init__(
         self,
-        client: Client,
+        client: RedisClient,
         commits: Commits,
-        bell: Bell,
+        bell: RedisNews,
         *,
         node: str,
         lease_s: float,

@@ -9,15 +9,15 @@ from typing import Any
 
 from redis import exceptions
 
-from peik.storage.redis.client import Client, _run, translate
+from peik.storage.redis.client import RedisClient, _run, translate
 from peik.storage.redis.commits import Commits
-from peik.storage.redis.news import Bell
+from peik.storage.redis.news import RedisNews
 from peik.storage.redis.records import encode
 from peik.storage.redis.scripts import Script, _script
-from peik.storage.redis.writer import Writer
+from peik.storage.redis.writer import RedisWriter
 
 
-class PartClient(Client):
+class PartClient(RedisClient):
     def __init__(self, url: str, *, commit: tuple[str, ...], read: tuple[str, ...]) -> None:
         super().__init__(url)
         self._commit_parts = commit
@@ -42,12 +42,12 @@ _COMMIT = ("prelude", "papers", "contacts", "contact_forgetting", "commit_end")
 _READ = ("prelude", "paper_reading", "contact_reading", "read_end")
 
 
-class PaperWay:
+class DocumentWay:
     """What papers and known chats share: one client, one writer with group commit."""
 
-    def __init__(self, url: str, bell: Bell, *, node: str) -> None:
+    def __init__(self, url: str, bell: RedisNews, *, node: str) -> None:
         self._client = PartClient(url, commit=_COMMIT, read=_READ)
-        self._writer = Writer(self._client, node=node)
+        self._writer = RedisWriter(self._client, node=node)
         self.commits = Commits(self._writer, bell, listener=lambda: None, on_blobs_freed=lambda blobs: None)
         self.read = self._client.read
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from peik.secrets.seals import Change, Kept, is_secret, place_of_bot, place_of_consumer, place_of_secret
-from peik.storage.redis.client import Client
+from peik.secrets.seals import KeptSecret, SealChange, is_secret, place_of_bot, place_of_consumer, place_of_secret
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits
 from peik.storage.redis.records import decode, encode
 
@@ -14,14 +14,14 @@ _HASHES = ("bots", "keys", "consumers", "secrets")
 class RedisSealed:
     """See `peik.secrets.seals.SealStore`."""
 
-    def __init__(self, client: Client, commits: Commits) -> None:
+    def __init__(self, client: RedisClient, commits: Commits) -> None:
         self._client = client
         self._submit = commits.submit
 
-    async def kept(self) -> list[Kept]:
-        return [Kept(place=row.place, text=row.text) for row in await self._rows()]
+    async def kept(self) -> list[KeptSecret]:
+        return [KeptSecret(place=row.place, text=row.text) for row in await self._rows()]
 
-    async def change(self, changes: Sequence[Change]) -> int:
+    async def change(self, changes: Sequence[SealChange]) -> int:
         rows = {row.place: row for row in await self._rows()}
         wanted: list[tuple[str, str, bytes | None, bytes | None]] = []
         for one in changes:

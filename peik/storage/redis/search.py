@@ -6,7 +6,7 @@ from peik.core.letter import State, cause_of
 from peik.core.trace import LIKELY
 from peik.outbox.store import Cause, Counted, LetterFilter, LetterPage, LetterView
 from peik.storage import rules
-from peik.storage.redis.client import Client
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.records import view_of
 from peik.storage.rules import ways_of
 
@@ -17,7 +17,7 @@ CAUSES_LOOKED_MAX = 10_000
 LANES_LOOKED_MAX = 5_000  # of each rank, for the oldest letter
 
 
-async def page(client: Client, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int) -> LetterPage:
+async def page(client: RedisClient, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int) -> LetterPage:
     found: list[LetterView] = []
     looked = 0
     async for ids in _candidates(client, wanted, before):
@@ -34,14 +34,14 @@ async def page(client: Client, wanted: LetterFilter, *, before: int | None, limi
     return rules.turned(found, limit=limit, oldest_looked=None)
 
 
-async def count(client: Client, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
+async def count(client: RedisClient, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
     counted = await page(client, wanted, before=None, limit=most, at_ms=at_ms)
     letters = len(counted.letters)
     return Counted(letters=letters, is_least=letters >= most or counted.is_cut)
 
 
 async def causes(
-    client: Client, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int, at_ms: int
+    client: RedisClient, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int, at_ms: int
 ) -> list[Cause]:
     members: list[bytes] = await client.ask(
         client.redis.zrevrangebyscore(client.prefix + "dead", "+inf", since_ms or 0, start=0, num=CAUSES_LOOKED_MAX)
@@ -57,12 +57,12 @@ async def causes(
     return rules.grouped(deaths, limit=limit)
 
 
-async def oldest_waiting(client: Client) -> dict[int, int]:
+async def oldest_waiting(client: RedisClient) -> dict[int, int]:
     (rows,) = await client.read(["oldest_waiting", LANES_LOOKED_MAX])
     return {int(bot): int(created_at) for bot, created_at in rows}
 
 
-async def find_dead(client: Client, wanted: LetterFilter, *, limit: int, at_ms: int) -> list[int]:
+async def find_dead(client: RedisClient, wanted: LetterFilter, *, limit: int, at_ms: int) -> list[int]:
     """The oldest first: they go back into their lanes in the order in which they were accepted."""
     found: list[int] = []
     dead = sorted(await _members(client, "dead"))
@@ -75,14 +75,14 @@ async def find_dead(client: Client, wanted: LetterFilter, *, limit: int, at_ms: 
     return found
 
 
-async def views(client: Client, ids: Sequence[int], at_ms: int) -> list[LetterView]:
+async def views(client: RedisClient, ids: Sequence[int], at_ms: int) -> list[LetterView]:
     if not ids:
         return []
     (rows,) = await client.read(["views", [str(one) for one in ids]])
     return [view_of(one, row, at_ms=at_ms) for one, row in zip(ids, rows, strict=True) if row is not None]
 
 
-async def _candidates(client: Client, wanted: LetterFilter, before: int | None) -> AsyncIterator[list[int]]:
+async def _candidates(client: RedisClient, wanted: LetterFilter, before: int | None) -> AsyncIterator[list[int]]:
     """Ids below a given one, the newest first. Letters that are dead or in flight are few among many, and known by themselves."""
     few: list[int] | None = None
     if wanted.state is State.FAILED:
@@ -98,17 +98,17 @@ async def _candidates(client: Client, wanted: LetterFilter, before: int | None) 
         yield page
 
 
-async def _members(client: Client, name: str) -> list[int]:
+async def _members(client: RedisClient, name: str) -> list[int]:
     members: list[bytes] = await client.ask(client.redis.zrange(client.prefix + name, 0, -1))
     return [int(one) for one in members]
 
 
-async def _in_flight(client: Client) -> list[int]:
+async def _in_flight(client: RedisClient) -> list[int]:
     (ids,) = await client.read(["in_flight"])
     return [int(one) for one in ids]
 
 
-async def newest(client: Client, name: str, before: int | None) -> AsyncIterator[list[int]]:
+async def newest(client: RedisClient, name: str, before: int | None) -> AsyncIterator[list[int]]:
     """All ids in use below a given one, from the top down, with those blocks left out of which nothing is here."""
     fields: list[bytes] = await client.ask(client.redis.hkeys(client.prefix + name))
     for block in sorted((int(field) for field in fields), reverse=True):

@@ -13,13 +13,13 @@ from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import EXPIRED, Move, Settlement, Try
 from peik.errors import StoreUnavailable
 from peik.outbox.store import (
-    Accepted,
+    AcceptedLetter,
     BotRecord,
     Cause,
     ChatRecord,
     Counted,
     Express,
-    Found,
+    FoundInFlight,
     Hook,
     HookContent,
     HookDeferred,
@@ -30,32 +30,32 @@ from peik.outbox.store import (
     LetterView,
     Marked,
     Retention,
-    Sent,
+    SentMessage,
     StoreListener,
     Sweep,
     Tally,
 )
 from peik.secrets.seals import PLAIN, Seals, place_of_key, place_of_secret
 from peik.storage import rules
-from peik.storage.executor import Ended
+from peik.storage.executor import Finished
 from peik.storage.moving import marker
-from peik.storage.news import LANE_COUNTED_MAX, Telling, node_name
+from peik.storage.news import LANE_COUNTED_MAX, NodeNews, node_name
 from peik.storage.redis import keys, search
 from peik.storage.redis import letters as outbox
 from peik.storage.redis import letters as remembering
-from peik.storage.redis.client import Client
+from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits
-from peik.storage.redis.documents import RedisContacts, RedisPapers
+from peik.storage.redis.documents import RedisContacts, RedisDocuments
 from peik.storage.redis.erasure import RedisForgetting
 from peik.storage.redis.files import RedisFiles
 from peik.storage.redis.inbox import RedisInbox
 from peik.storage.redis.jobs import RedisJobs
-from peik.storage.redis.news import Bell
+from peik.storage.redis.news import RedisNews
 from peik.storage.redis.nodes import RedisNodes
-from peik.storage.redis.parts import PaperWay
+from peik.storage.redis.parts import DocumentWay
 from peik.storage.redis.records import chat_key, lane_key, letter_numbered, stub_of
 from peik.storage.redis.sealed import RedisSealed
-from peik.storage.redis.writer import Done, Writer
+from peik.storage.redis.writer import CommitDone, RedisWriter
 from peik.storage.rules import line_of
 
 # A Redis store from open to close: its connections, its writer and its bell. Nothing here knows letters.
@@ -64,14 +64,14 @@ from peik.storage.rules import line_of
 LEASE_S = 10.0  # a dead node's bots wait so long; a living one may be out of reach for so long
 
 
-class OpenedStore:
+class OpenRedis:
     """What `RedisStore` stands on. Any number of processes may open one prefix of one server; each is a node once it beats."""
 
     inbox: RedisInbox  # these from `open` on
     nodes: RedisNodes
     files: RedisFiles
     jobs: RedisJobs
-    papers: RedisPapers
+    papers: RedisDocuments
     contacts: RedisContacts
     forgetting: RedisForgetting
 
@@ -92,7 +92,7 @@ class OpenedStore:
         self._on_blobs_freed = on_blobs_freed
         self._listener: StoreListener | None = None
         self._url = url
-        self._client = Client(url)
+        self._client = RedisClient(url)
 
     def listen(self, listener: StoreListener) -> None:
         self._listener = listener
@@ -108,8 +108,8 @@ class OpenedStore:
             await self._client.close()
             raise
         node = node_name()
-        self._writer = Writer(self._client, node=node)
-        self._bell = Bell(self._client, node=node)
+        self._writer = RedisWriter(self._client, node=node)
+        self._bell = RedisNews(self._client, node=node)
         self._commits = Commits(
             self._writer, self._bell, listener=lambda: self._listener, on_blobs_freed=self._on_blobs_freed
         )
@@ -125,8 +125,8 @@ class OpenedStore:
             address=self._address,
         )
         self.jobs = RedisJobs(self._url, self._bell, node=node)
-        self._paper_way = PaperWay(self._url, self._bell, node=node)
-        self.papers = RedisPapers(self._paper_way)
+        self._paper_way = DocumentWay(self._url, self._bell, node=node)
+        self.papers = RedisDocuments(self._paper_way)
         self.contacts = RedisContacts(self._paper_way)
         self.forgetting = RedisForgetting(self._client, self._commits, contacts=self.contacts, jobs=self.jobs)
         try:
@@ -171,14 +171,16 @@ class OpenedStore:
 _MOVED_AT_ONCE = 5_000  # letters that change their lane in one call of the server
 
 
-class RedisStore(OpenedStore):
+class RedisStore(OpenRedis):
     """See `peik.outbox.store.Store`."""
 
     marks_at_once = False
 
     # ---- letters in ----
 
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+    async def accept(
+        self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None
+    ) -> list[AcceptedLetter]:
         assert express is None, "a commit whose answer is lost may be made"
         if not drafts:
             return []
@@ -200,10 +202,10 @@ class RedisStore(OpenedStore):
         def build(among: list[bytes]) -> list[object]:
             return ["advance", str(bot_id), str(epoch), *outbox.steps(settlements, marks), at_ms]
 
-        def news(telling: Telling) -> None:
+        def news(telling: NodeNews) -> None:
             telling.ended(bot_id, [one.letter_id for one in settlements if one.state.is_final])
 
-        def finish(ended: Ended[Done]) -> None:
+        def finish(ended: Finished[CommitDone]) -> None:
             if ended.error is not None:
                 done(Marked(error=ended.error))
                 return
@@ -221,17 +223,17 @@ class RedisStore(OpenedStore):
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
         return await outbox.sweep(self._client, bot_id, rank, after, lanes=lanes, letters=letters)
 
-    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, FoundInFlight]:
         return await outbox.fronts(self._client, bot_id, keys, letters=letters)
 
-    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[SentMessage]:
         return await outbox.recent_tries(self._client, bot_id, since_ms)
 
     async def park(self, letter: Letter) -> None:
         await self._write("park", str(letter.id))
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
-        def news(telling: Telling, moved: int) -> None:
+        def news(telling: NodeNews, moved: int) -> None:
             telling.chats(bot_id)
             if moved:
                 telling.lanes(bot_id)
@@ -253,7 +255,7 @@ class RedisStore(OpenedStore):
         def tell(answer: Any) -> None:
             self._commits.offer([letter_numbered(row) for row in answer[0]])
 
-        def news(telling: Telling, answer: Any) -> None:
+        def news(telling: NodeNews, answer: Any) -> None:
             outbox.tell_joined(telling, answer[0])
 
         joined, next_at = await self._write("join_due", at_ms, limit, tell=tell, news=news)
@@ -265,7 +267,7 @@ class RedisStore(OpenedStore):
         def tell(answer: Any) -> None:
             self._commits.withdraw([outbox.stub_of_view(view) for view in outbox.ended_views(answer[0], at_ms)])
 
-        def news(telling: Telling, answer: Any) -> None:
+        def news(telling: NodeNews, answer: Any) -> None:
             for view in outbox.ended_views(answer[0], at_ms):
                 telling.ended(view.bot_id, [view.id])
                 telling.lanes(view.bot_id)
@@ -305,7 +307,7 @@ class RedisStore(OpenedStore):
         def tell(rows: Any) -> None:
             self._commits.withdraw([outbox.stub_of_view(view) for view in outbox.ended_views(rows, at_ms)])
 
-        def news(telling: Telling, rows: Any) -> None:
+        def news(telling: NodeNews, rows: Any) -> None:
             for view in outbox.ended_views(rows, at_ms):
                 telling.ended(view.bot_id, [view.id])
                 telling.lanes(view.bot_id)
@@ -317,7 +319,7 @@ class RedisStore(OpenedStore):
         line = line_of(rank=rank, due_at_ms=due_at_ms, at_ms=at_ms)
         about = (str(letter_id), False if due_at_ms is None else due_at_ms, at_ms, line)
 
-        def news(telling: Telling, answer: Any) -> None:
+        def news(telling: NodeNews, answer: Any) -> None:
             telling.lanes(stub_of(answer[1]).bot_id)
             telling.due(due_at_ms or None)
 
@@ -328,7 +330,7 @@ class RedisStore(OpenedStore):
         await self._write("change", *arguments, record=record, tell=tell, news=news)
 
     async def cancel(self, letter_id: int, *, at_ms: int) -> None:
-        def news(telling: Telling, row: Any) -> None:
+        def news(telling: NodeNews, row: Any) -> None:
             bot_id = stub_of(row).bot_id
             telling.ended(bot_id, [letter_id])
             telling.lanes(bot_id)
@@ -342,7 +344,7 @@ class RedisStore(OpenedStore):
     async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
         line = outbox.resolved(at_ms) if arrived else outbox.retried(at_ms)
 
-        def news(telling: Telling, answer: Any) -> None:
+        def news(telling: NodeNews, answer: Any) -> None:
             bot_id = int(answer[0])
             if arrived:
                 telling.ended(bot_id, [letter_id])
@@ -400,7 +402,7 @@ class RedisStore(OpenedStore):
         """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
         here."""
 
-        def news(telling: Telling, _: object) -> None:
+        def news(telling: NodeNews, _: object) -> None:
             telling.records()
             telling.consumers()
 
@@ -466,9 +468,9 @@ class RedisStore(OpenedStore):
         await self._write("settle_hooks", [str(one) for one in over], rows)
 
 
-def _of_records(telling: Telling, _: object) -> None:
+def _of_records(telling: NodeNews, _: object) -> None:
     telling.records()
 
 
-def _of_chats(bot_id: int, telling: Telling, _: object) -> None:
+def _of_chats(bot_id: int, telling: NodeNews, _: object) -> None:
     telling.chats(bot_id)

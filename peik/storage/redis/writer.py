@@ -12,8 +12,8 @@ from redis import exceptions
 
 from peik.errors import BadInput, Conflict, NotFound, Problem, StoreUnavailable
 from peik.outbox.store import Followed, Stub
-from peik.storage.executor import Ended
-from peik.storage.redis.client import Client, Group, refused, translate
+from peik.storage.executor import Finished
+from peik.storage.redis.client import RedisClient, RedisGroup, refused, translate
 from peik.storage.redis.records import encode, followed_of, stub_of
 from peik.storage.sqlite.consumers import TOO_MANY
 
@@ -31,7 +31,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     blobs_freed: tuple[str, ...] = ()
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class CommitDone(msgspec.Struct, frozen=True, kw_only=True):
     """An operation that is durable. `superseded_here`: edits that gave way to newer ones within the very same commit."""
 
     value: Any
@@ -39,7 +39,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     superseded_here: frozenset[int]
 
 
-class Work(Protocol):
+class RedisWork(Protocol):
     """Something to write. `build` names it for the script and puts its records among those of the commit."""
 
     @property
@@ -47,29 +47,33 @@ class Work(Protocol):
 
     def build(self, among: list[bytes], /) -> list[Any]: ...
 
-    def done(self, ended: Ended[Done], /) -> None: ...
+    def done(self, ended: Finished[CommitDone], /) -> None: ...
 
 
-class Operation:
+class RedisOperation:
     """The same, made of two functions."""
 
     __slots__ = ("build", "done", "weight")
 
     def __init__(
-        self, build: Callable[[list[bytes]], list[Any]], done: Callable[[Ended[Done]], None], *, weight: int = 1
+        self,
+        build: Callable[[list[bytes]], list[Any]],
+        done: Callable[[Finished[CommitDone]], None],
+        *,
+        weight: int = 1,
     ) -> None:
         self.build = build
         self.done = done
         self.weight = weight
 
 
-class Writer:
+class RedisWriter:
     """Collects operations and commits them in groups, one group at a time: answers come in the order of numbers."""
 
-    def __init__(self, client: Client, *, node: str) -> None:
+    def __init__(self, client: RedisClient, *, node: str) -> None:
         self._client = client
         self._node = node
-        self._waiting: list[Work] = []
+        self._waiting: list[RedisWork] = []
         self._commit: asyncio.Task[None] | None = None
         self._trouble: tuple[StoreUnavailable, float] | None = None
         self._loop = asyncio.get_running_loop()
@@ -85,7 +89,7 @@ class Writer:
             return None
         return self._trouble[0]
 
-    def submit(self, operation: Work) -> None:
+    def submit(self, operation: RedisWork) -> None:
         self._waiting.append(operation)
         if self._commit is None and len(self._waiting) >= self._enough:
             self._start()
@@ -118,7 +122,7 @@ class Writer:
             begun = self._begin(group)
             self._commit = self._loop.create_task(self._run(operations, group, broken, begun))
 
-    def _begin(self, group: Group) -> "asyncio.Future[Any] | None":
+    def _begin(self, group: RedisGroup) -> "asyncio.Future[Any] | None":
         """At once and not by its task: that would run only after all callers that are still to be answered in this turn."""
         try:
             return self._client.send_commit(group) if group.names else None
@@ -127,7 +131,7 @@ class Writer:
             failed.set_exception(error)
             return failed
 
-    def _cut(self) -> list[Work]:
+    def _cut(self) -> list[RedisWork]:
         weight = 0
         for index, operation in enumerate(self._waiting):
             weight += operation.weight
@@ -139,9 +143,9 @@ class Writer:
 
     async def _run(
         self,
-        operations: list[Work],
-        group: Group,
-        broken: dict[int, Ended[Done]],
+        operations: list[RedisWork],
+        group: RedisGroup,
+        broken: dict[int, Finished[CommitDone]],
         begun: "asyncio.Future[Any] | None",
     ) -> None:
         try:
@@ -165,7 +169,9 @@ class Writer:
     def surprised(self, error: Exception) -> None:
         self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
 
-    async def _ask(self, group: Group, asked: int, begun: "asyncio.Future[Any] | None") -> list[Ended[Done]]:
+    async def _ask(
+        self, group: RedisGroup, asked: int, begun: "asyncio.Future[Any] | None"
+    ) -> list[Finished[CommitDone]]:
         if not asked:
             return []
         try:
@@ -173,19 +179,19 @@ class Writer:
         except exceptions.RedisError as error:
             trouble = translate(error)
             self._trouble = (trouble, self._loop.time())
-            return [Ended(None, trouble)] * asked
+            return [Finished(None, trouble)] * asked
         except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
-            return [Ended(None, error)] * asked
+            return [Finished(None, error)] * asked
         ended = _read(answers)
         told = [one.error for one in ended if isinstance(one.error, StoreUnavailable)]
         self._trouble = (told[0], self._loop.time()) if told else None
         return ended
 
 
-_Built = tuple[Group, dict[int, Ended["Done"]]]
+_Built = tuple[RedisGroup, dict[int, Finished["CommitDone"]]]
 
 
-def _build(node: str, operations: list[Work]) -> _Built:
+def _build(node: str, operations: list[RedisWork]) -> _Built:
     """All that can be said to the server; what cannot (half a surrogate, say) fails alone, and is told by its place."""
     records: list[bytes] = []
     try:
@@ -193,14 +199,14 @@ def _build(node: str, operations: list[Work]) -> _Built:
         asked = encode([node, *named])
     except Exception:  # noqa: BLE001  whose it is, is found one by one
         return _build_one_by_one(node, operations)
-    return Group(names=frozenset(one[0] for one in named), asked=asked, records=records), {}
+    return RedisGroup(names=frozenset(one[0] for one in named), asked=asked, records=records), {}
 
 
-def _build_one_by_one(node: str, operations: list[Work]) -> _Built:
+def _build_one_by_one(node: str, operations: list[RedisWork]) -> _Built:
     names: set[str] = set()
     said: list[msgspec.Raw] = []
     records: list[bytes] = []
-    broken: dict[int, Ended[Done]] = {}
+    broken: dict[int, Finished[CommitDone]] = {}
     for index, operation in enumerate(operations):
         before = len(records)
         try:
@@ -209,23 +215,23 @@ def _build_one_by_one(node: str, operations: list[Work]) -> _Built:
             names.add(named[0])
         except Exception as error:  # noqa: BLE001  it is raised again where the work was asked for
             del records[before:]
-            broken[index] = Ended(None, error)
-    return Group(names=frozenset(names), asked=encode([node, *said]), records=records), broken
+            broken[index] = Finished(None, error)
+    return RedisGroup(names=frozenset(names), asked=encode([node, *said]), records=records), broken
 
 
-def _read(answers: list[Any]) -> list[Ended[Done]]:
+def _read(answers: list[Any]) -> list[Finished[CommitDone]]:
     effects = [QUIET if answer[-1] is None else _effects(answer) for answer in answers]
     superseded = frozenset(stub.letter_id for one in effects if one is not QUIET for stub in one.superseded)
-    ended: list[Ended[Done]] = []
+    ended: list[Finished[CommitDone]] = []
     for answer, one in zip(answers, effects, strict=True):
         if answer[0] == _DONE:
-            ended.append(Ended(Done(value=answer[1], effects=one, superseded_here=superseded), None))
+            ended.append(Finished(CommitDone(value=answer[1], effects=one, superseded_here=superseded), None))
         elif answer[0] == _REFUSED:
             ended.append(
-                Ended(None, problem(*(part.decode() if isinstance(part, bytes) else part for part in answer[1])))
+                Finished(None, problem(*(part.decode() if isinstance(part, bytes) else part for part in answer[1])))
             )
         else:
-            ended.append(Ended(None, refused(answer[1].decode(errors="replace"))))
+            ended.append(Finished(None, refused(answer[1].decode(errors="replace"))))
     return ended
 
 

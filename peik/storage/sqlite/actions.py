@@ -12,7 +12,7 @@ from peik.errors import Conflict, NotFound
 from peik.outbox.store import ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
 from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
 from peik.storage.sqlite import reads, search
-from peik.storage.sqlite.commit import Batch
+from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, letter_from_row
 from peik.storage.sqlite.statements import Row, Value, load, run_many
 
@@ -20,7 +20,7 @@ _SQL = load("sqlite_people.sql")
 _MAIN = load("sqlite.sql")
 
 
-def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
+def cancel(batch: SqliteBatch, letter_id: int, at_ms: int) -> Stub:
     """Take a letter back. Raises Conflict if it is in flight or has ended."""
     view = known_view(batch, letter_id, at_ms)
     must_be_open(view)
@@ -32,7 +32,7 @@ def cancel(batch: Batch, letter_id: int, at_ms: int) -> Stub:
     return Stub(letter_id=letter_id, bot_id=view.bot_id, lane=(view.chat, view.thread))
 
 
-def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
+def retry(batch: SqliteBatch, letter_id: int, at_ms: int) -> list[Letter]:
     """Send a dead letter again. Raises Conflict if it is not dead."""
     view = known_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED:
@@ -40,7 +40,7 @@ def retry(batch: Batch, letter_id: int, at_ms: int) -> list[Letter]:
     return _revive(batch, [(letter_id, view.bot_id)], at_ms)
 
 
-def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
+def resolve(batch: SqliteBatch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
     """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
     view = known_view(batch, letter_id, at_ms)
     if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
@@ -56,11 +56,11 @@ def resolve(batch: Batch, letter_id: int, at_ms: int, *, arrived: bool) -> list[
     return []
 
 
-def retry_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[Letter]:
+def retry_dead(batch: SqliteBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[Letter]:
     return _revive(batch, _dead(batch, wanted, at_ms, limit), at_ms)
 
 
-def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> int:
+def clear_dead(batch: SqliteBatch, wanted: LetterFilter, at_ms: int, limit: int) -> int:
     """Dead letters go into the message log, their files are freed."""
     found = _dead(batch, wanted, at_ms, limit)
     ids: list[Row] = [(letter_id,) for letter_id, _ in found]
@@ -73,13 +73,13 @@ def clear_dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> in
     return len(ids)
 
 
-def _dead(batch: Batch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
+def _dead(batch: SqliteBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
     where, bound = search.where(wanted, at_ms)
     rows = batch.connection.execute(_SQL["find_dead"].replace("{where}", where), bound | {"limit": limit})
     return [(row[0], row[1]) for row in rows]
 
 
-def _revive(batch: Batch, dead: Sequence[tuple[int, int]], at_ms: int) -> list[Letter]:
+def _revive(batch: SqliteBatch, dead: Sequence[tuple[int, int]], at_ms: int) -> list[Letter]:
     per_bot: dict[int, list[int]] = defaultdict(list)
     for letter_id, bot_id in dead:
         per_bot[bot_id].append(letter_id)
@@ -119,14 +119,14 @@ def known_chats(connection: apsw.Connection, bot_id: int, after: Chat | None, li
     ]
 
 
-def known_view(batch: Batch, letter_id: int, at_ms: int) -> LetterView:
+def known_view(batch: SqliteBatch, letter_id: int, at_ms: int) -> LetterView:
     view = reads.view(batch.connection, letter_id, at_ms)
     if view is None:
         raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
     return view
 
 
-def phase_of(batch: Batch, letter_id: int) -> int:
+def phase_of(batch: SqliteBatch, letter_id: int) -> int:
     for _, _, phase in run_many(batch.connection, _MAIN["phases"], [(letter_id,)]):
         assert isinstance(phase, int)
         return phase
@@ -141,7 +141,7 @@ def _line(at_ms: int, move: Move, words: str) -> str:
 # time.
 
 
-def cancel_many(batch: Batch, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
+def cancel_many(batch: SqliteBatch, letter_ids: Sequence[int], at_ms: int) -> list[LetterView]:
     """Take back those of these letters that still wait and are not in flight. Which they were."""
     ids: list[Row] = [(letter_id,) for letter_id in letter_ids]
     stood = {row[0]: (row[1], row[2]) for row in run_many(batch.connection, _MAIN["phases"], ids)} if ids else {}
@@ -159,7 +159,7 @@ def cancel_many(batch: Batch, letter_ids: Sequence[int], at_ms: int) -> list[Let
     return search.views(batch.connection, ended, at_ms)
 
 
-def change(batch: Batch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> Changed:
+def change(batch: SqliteBatch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> Changed:
     """Raises NotFound, or Conflict if the letter is in flight or has ended."""
     view = known_view(batch, letter_id, at_ms)
     must_be_changeable(view)
@@ -197,7 +197,7 @@ def change(batch: Batch, letter_id: int, *, rank: int | None, due_at_ms: int | N
 _LETTERS_SQL = load("sqlite.sql")
 
 
-def park(batch: Batch, letter: Letter) -> None:
+def park(batch: SqliteBatch, letter: Letter) -> None:
     """Set a letter apart, unless the one that it refers to has ended in the meantime."""
     before = batch.connection.total_changes()
     batch.connection.execute(_LETTERS_SQL["park"], {"letter": letter.id})
@@ -205,7 +205,7 @@ def park(batch: Batch, letter: Letter) -> None:
         batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)
 
 
-def join_due(batch: Batch, at_ms: int, limit: int) -> tuple[list[Letter], int | None]:
+def join_due(batch: SqliteBatch, at_ms: int, limit: int) -> tuple[list[Letter], int | None]:
     """Scheduled letters whose time has come take the next numbers of their bots' orders."""
     per_bot: dict[int, list[int]] = defaultdict(list)
     for letter_id, bot_id in batch.connection.execute(_LETTERS_SQL["due"], (at_ms, limit)):
@@ -222,7 +222,7 @@ def join_due(batch: Batch, at_ms: int, limit: int) -> tuple[list[Letter], int | 
     return joined, reads.number(batch.connection, _LETTERS_SQL["next_due"]) or None
 
 
-def expire(batch: Batch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
+def expire(batch: SqliteBatch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
     """Letters that are too late and not in flight fail."""
     ids: list[int] = [row[0] for row in batch.connection.execute(_LETTERS_SQL["expired"], (at_ms, limit))]
     line = msgspec.json.encode(Try(at=at_ms, outcome=str(Move.EXPIRE), words=EXPIRED)).decode()
@@ -233,7 +233,7 @@ def expire(batch: Batch, at_ms: int, limit: int) -> tuple[list[LetterView], int 
     return views, reads.number(batch.connection, _LETTERS_SQL["next_expiry"]) or None
 
 
-def clean(batch: Batch, retention: Retention, at_ms: int, limit: int) -> tuple[int, list[str]]:
+def clean(batch: SqliteBatch, retention: Retention, at_ms: int, limit: int) -> tuple[int, list[str]]:
     """Ended letters whose time is over leave a line in the message log; the log's own tail is cut."""
     bound = (at_ms - retention.completed_ms, limit, at_ms - retention.dead_ms, limit)
     old = list(batch.connection.execute(_LETTERS_SQL["old_letters"], bound))

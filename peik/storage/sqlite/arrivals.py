@@ -8,7 +8,7 @@ import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import State
-from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, Delivery, InboxTally
+from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView, Consumer, InboxTally
 from peik.storage.rules import ways_of
 from peik.storage.sqlite import consumers, inbox_rows
 from peik.storage.sqlite.inbox_rows import PHASE_DEAD, PHASE_PUT_OFF, delivery_from_row, encode_numbers, number
@@ -100,7 +100,7 @@ def _follow(connection: apsw.Connection, walk: _Walk, *, order: str, limit: int)
 
 
 def _views(connection: apsw.Connection, ids: Sequence[int], consumer: str | None, at_ms: int) -> list[ArrivalView]:
-    deliveries: dict[int, list[Delivery]] = defaultdict(list)
+    deliveries: dict[int, list[ArrivalDelivery]] = defaultdict(list)
     for row in run_many(connection, DELIVERIES, [(arrival_id, consumer) for arrival_id in ids]):
         deliveries[number(row[0])].append(delivery_from_row(row[1:], at_ms=at_ms))
     found = {arrival.id: arrival for arrival in inbox_rows.those(connection, ids)}

@@ -14,9 +14,9 @@ import msgspec
 from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State, letter_of_draft
 from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput, Conflict, NotFound
-from peik.outbox.store import Accepted, Followed, Stub
+from peik.outbox.store import AcceptedLetter, Followed, Stub
 from peik.storage.sqlite import reads
-from peik.storage.sqlite.intake import Intake
+from peik.storage.sqlite.intake import SqliteIntake
 from peik.storage.sqlite.rows import (
     PHASE_APART,
     PHASE_IN_LANE,
@@ -68,10 +68,10 @@ class Slot:
         return letter_of_draft(self.draft, letter_id=self.letter_id, number=self.number, is_plain=self.is_plain)
 
     @property
-    def accepted(self) -> Accepted:
+    def accepted(self) -> AcceptedLetter:
         if self.repeat_of is not None:
-            return Accepted(letter_id=self.repeat_of.letter_id, state=self.repeat_of.state, is_repeat=True)
-        return Accepted(letter_id=self.letter_id, state=self.state)
+            return AcceptedLetter(letter_id=self.repeat_of.letter_id, state=self.repeat_of.state, is_repeat=True)
+        return AcceptedLetter(letter_id=self.letter_id, state=self.state)
 
     @property
     def state(self) -> State:
@@ -88,14 +88,14 @@ class _Steps:
         self.marks: list[tuple[Letter, int]] = []
 
 
-class Batch:
+class SqliteBatch:
     """Everything that goes into one transaction. Filled by the operations, written by `flush`."""
 
     mark_sql = _SQL["mark"]  # the seeded world's server fences by leases instead
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
-        self.intake = Intake(connection)
+        self.intake = SqliteIntake(connection)
         self.superseded: list[Stub] = []
         self.joined: list[Stub] = []
         self.followed: list[Followed] = []
@@ -127,10 +127,10 @@ class Batch:
 
     # ---- filling ----
 
-    def add_drafts(self, drafts: Sequence[Draft], at_ms: int, *, epoch: int = 0) -> list[Slot | Accepted]:
+    def add_drafts(self, drafts: Sequence[Draft], at_ms: int, *, epoch: int = 0) -> list[Slot | AcceptedLetter]:
         """For each draft its slot, or the letter that the same key made before. With an epoch they are marked as well."""
         known = self._known_keys(drafts)
-        answers: list[Slot | Accepted] = []
+        answers: list[Slot | AcceptedLetter] = []
         for draft in drafts:
             if draft.idempotency_key is None:
                 slot = Slot(draft, at_ms, epoch)
@@ -142,12 +142,12 @@ class Batch:
 
     def _under_key(
         self, key: tuple[int, str], draft: Draft, at_ms: int, known: dict[tuple[int, str], tuple[str, int]]
-    ) -> Slot | Accepted:
+    ) -> Slot | AcceptedLetter:
         if key in known:
             digest, letter_id = known[key]
             check_same_call(draft, digest)
             state = reads.state(self.connection, letter_id, at_ms)
-            return Accepted(letter_id=letter_id, state=state, is_repeat=True)
+            return AcceptedLetter(letter_id=letter_id, state=state, is_repeat=True)
         slot = Slot(draft, at_ms)
         slot.repeat_of = self._keys.get(key)
         if slot.repeat_of is None:

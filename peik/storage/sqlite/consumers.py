@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
-from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Progress, Span, advanced
+from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span, advanced
 from peik.core.letter import Chat
 from peik.errors import Conflict, NotFound
 from peik.inbox.store import Burial, Consumer, Deferral
@@ -166,7 +166,7 @@ def settle(
     deferred: Sequence[Deferral],
     dead: Sequence[Burial],
     at_ms: int,
-) -> Progress:
+) -> ConsumerProgress:
     for bot_id, watermark, last, spans, has_put_off in list(connection.execute(_SQL["progress"], (consumer_id,))):
         before = progress_of(watermark, spans)
         # Whoever is late changes nothing: what is over is over, and what is not there yet cannot be.
@@ -200,8 +200,13 @@ def settle_default(connection: apsw.Connection, bot_id: int, over: Sequence[Span
 
 
 def _advance(
-    connection: apsw.Connection, bot_id: int, consumer_id: int, before: Progress, over: Iterable[Span], last: int
-) -> Progress:
+    connection: apsw.Connection,
+    bot_id: int,
+    consumer_id: int,
+    before: ConsumerProgress,
+    over: Iterable[Span],
+    last: int,
+) -> ConsumerProgress:
     """Store what is over now, and jump over numbers that this reader never sees: one seek for each such gap."""
     after = advanced(before, over)
     while after.watermark < last:
@@ -215,7 +220,7 @@ def _advance(
     return after
 
 
-def _store(connection: apsw.Connection, consumer_id: int, before: Progress, after: Progress) -> None:
+def _store(connection: apsw.Connection, consumer_id: int, before: ConsumerProgress, after: ConsumerProgress) -> None:
     if after.watermark != before.watermark:
         connection.execute(_SQL["advance"], (after.watermark, consumer_id))
     if after.spans == before.spans:

@@ -33,7 +33,7 @@ _STEP_BYTES_MIN, _STEP_BYTES_MAX = (
 _PIECE = bytes(1 << 16)  # SQLite's own functions write less than 128 KiB at once
 
 
-class Footing:
+class WalGuard:
     """Of one connection, for its writer. `check` is asked in every transaction, before its commit."""
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -10,20 +10,29 @@ import msgspec
 
 from peik.contacts import model
 from peik.core import documents
-from peik.core.documents import CONTACTS_LOOKED_MAX, Change, Contact, ContactFilter, ContactPage, Filing, Name, Paper
+from peik.core.documents import (
+    CONTACTS_LOOKED_MAX,
+    Contact,
+    ContactFilter,
+    ContactPage,
+    DocumentChange,
+    Filing,
+    Name,
+    StoredDocument,
+)
 from peik.errors import Conflict
 from peik.storage.sqlite import consumers
-from peik.storage.sqlite.commit import Batch
-from peik.storage.sqlite.inbox import Collect, Read
+from peik.storage.sqlite.commit import SqliteBatch
+from peik.storage.sqlite.inbox import SqliteCollect, SqliteRead
 from peik.storage.sqlite.statements import Row, Value, load, run_many
 
 _SQL = load("sqlite_papers.sql")
 
 
-class SqlitePapers:
+class SqliteDocuments:
     """See `peik.core.documents.PaperStore`. Made by the store when it is opened."""
 
-    def __init__(self, *, collect: Collect, read: Read) -> None:
+    def __init__(self, *, collect: SqliteCollect, read: SqliteRead) -> None:
         self._collect = collect
         self._read = read
 
@@ -32,7 +41,7 @@ class SqlitePapers:
         if not changes:
             return
 
-        def add(batch: Batch) -> Callable[[], Conflict | None]:
+        def add(batch: SqliteBatch) -> Callable[[], Conflict | None]:
             refused = _file(batch.connection, changes)
             return lambda: refused
 
@@ -41,18 +50,18 @@ class SqlitePapers:
         if refused is not None:
             raise refused
 
-    async def paper(self, shelf: str, key: str) -> Paper | None:
+    async def paper(self, shelf: str, key: str) -> StoredDocument | None:
         rows = await self._read(lambda one: list(one.execute(_SQL["paper"], (shelf, key))))
         return next(map(_paper, rows), None)
 
-    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, Paper]:
+    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
         names: list[Row] = [(shelf, key) for key in dict.fromkeys(keys)]
         rows = await self._read(lambda one: run_many(one, _SQL["those"], names))
         return {paper.key: paper for paper in map(_paper, rows)}
 
     async def papers(
         self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
-    ) -> list[Paper]:
+    ) -> list[StoredDocument]:
         above, below = (until, after) if is_backwards else (after, until)
         where, bound = _range(shelf, above=above, below=below)
         order = "DESC" if is_backwards else "ASC"
@@ -72,7 +81,7 @@ class SqlitePapers:
         where, bound = _range(shelf, above=None, below=until)
         sql = _SQL["clear"].replace("{where}", where)
 
-        def add(batch: Batch) -> Callable[[], int]:
+        def add(batch: SqliteBatch) -> Callable[[], int]:
             batch.connection.execute(sql, bound | {"limit": limit})
             gone = batch.connection.changes()
             return lambda: gone
@@ -80,7 +89,7 @@ class SqlitePapers:
         return await self._collect(add, weight=limit)
 
 
-def _file(connection: apsw.Connection, changes: Sequence[Change]) -> Conflict | None:
+def _file(connection: apsw.Connection, changes: Sequence[DocumentChange]) -> Conflict | None:
     """Nothing is written if one is refused."""
     expecting: list[Row] = [change.name for change in changes if change.expected is not None]
     versions: dict[Name, int] = {}
@@ -104,10 +113,10 @@ def _range(shelf: str, *, above: str | None, below: str | None) -> tuple[str, di
     return " AND ".join(conditions) or "true", {"shelf": shelf, "above": above, "below": below}
 
 
-def _paper(row: tuple[Value, ...]) -> Paper:
+def _paper(row: tuple[Value, ...]) -> StoredDocument:
     shelf, key, body, version = row
     assert isinstance(version, int)
-    return Paper(shelf=str(shelf), key=str(key), body=str(body), version=version)
+    return StoredDocument(shelf=str(shelf), key=str(key), body=str(body), version=version)
 
 
 # Known chats in the SQLite store: what is asked goes into the store's own commits and reads.
@@ -142,7 +151,7 @@ _LANGUAGES = (
 class SqliteContacts:
     """See `peik.core.documents.ContactStore`. Made by the store when it is opened."""
 
-    def __init__(self, *, collect: Collect, read: Read) -> None:
+    def __init__(self, *, collect: SqliteCollect, read: SqliteRead) -> None:
         self._collect = collect
         self._read = read
 
@@ -152,7 +161,7 @@ class SqliteContacts:
     async def save_contacts(self, bot_id: int, contacts: Sequence[Contact], *, place: int) -> None:
         fresh = model.folded(contacts)
 
-        def add(batch: Batch) -> Callable[[], None]:
+        def add(batch: SqliteBatch) -> Callable[[], None]:
             _save(batch.connection, bot_id, fresh, place)
             return lambda: None
 

@@ -8,10 +8,10 @@ import apsw
 import msgspec
 
 from peik.core.arrival import FORGOTTEN_LANE
-from peik.erasure.model import Person
+from peik.erasure.model import ErasedPerson
 from peik.erasure.store import Blank, KeptKey, LoggedLine, Traces
 from peik.storage.rules import scrubbed_story
-from peik.storage.sqlite.commit import Batch
+from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.rows import TALLY_COLUMNS
 from peik.storage.sqlite.statements import Row, load, run_many
 
@@ -27,18 +27,18 @@ BUSY = "The SQLite file could not be written anew or its log emptied just now: s
 _WIPE_MS = 200  # so long the one writer may wait for readers before the log is emptied
 
 
-class Write(Protocol):
-    def __call__(self, work: Callable[[Batch], T]) -> Awaitable[T]: ...
+class ErasureWrite(Protocol):
+    def __call__(self, work: Callable[[SqliteBatch], T]) -> Awaitable[T]: ...
 
 
-class Read(Protocol):
+class ErasureRead(Protocol):
     def __call__(self, work: Callable[[apsw.Connection], T]) -> Awaitable[T]: ...
 
 
 class SqliteForgetting:
     """See `peik.erasure.store.Forgetting`. Made by the store when it is opened."""
 
-    def __init__(self, *, write: Write, read: Read, alone: Read, busy_ms: int) -> None:
+    def __init__(self, *, write: ErasureWrite, read: ErasureRead, alone: ErasureRead, busy_ms: int) -> None:
         """`alone` runs something on the writer's connection between two commits."""
         self._write = write
         self._read = read
@@ -71,8 +71,8 @@ class SqliteForgetting:
 
     # ---- arrivals ----
 
-    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: Person) -> int:
-        def work(batch: Batch) -> int:
+    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: ErasedPerson) -> int:
+        def work(batch: SqliteBatch) -> int:
             return sum(_blank(batch.connection, one, person) for one in blanks)
 
         return await self._write(work)
@@ -91,7 +91,7 @@ class SqliteForgetting:
     async def drop_traces(self, bot_id: int, chat_id: int) -> Traces:
         bound = {"bot": bot_id, "chat": chat_id}
 
-        def work(batch: Batch) -> Traces:
+        def work(batch: SqliteBatch) -> Traces:
             gone: dict[str, int] = {}
             for name in Traces.__struct_fields__:
                 gone[name] = _number(batch.connection, _SQL[f"count_{name}"], bound)
@@ -103,7 +103,7 @@ class SqliteForgetting:
     # ---- jobs ----
 
     async def drop_jobs(self, job_ids: Sequence[int]) -> int:
-        def work(batch: Batch) -> int:
+        def work(batch: SqliteBatch) -> int:
             return len(run_many(batch.connection, _SQL["drop_jobs"], [(one,) for one in job_ids]))
 
         return await self._write(work)
@@ -112,7 +112,7 @@ class SqliteForgetting:
         bound = {"users": msgspec.json.encode(list(users)).decode()}
         count = await self._read(lambda one: _number(one, _SQL["count_job_days"], bound))
 
-        def work(batch: Batch) -> None:
+        def work(batch: SqliteBatch) -> None:
             batch.connection.execute(_SQL["drop_job_days"], bound)
 
         if count and not is_dry:
@@ -146,7 +146,7 @@ class SqliteForgetting:
         return notes if await self._alone(work) else [*notes, BUSY]
 
     async def _removed(self, name: str, rows: list[Row]) -> int:
-        def work(batch: Batch) -> int:
+        def work(batch: SqliteBatch) -> int:
             before = batch.connection.total_changes()
             run_many(batch.connection, _SQL[name], rows)
             return batch.connection.total_changes() - before
@@ -154,7 +154,7 @@ class SqliteForgetting:
         return await self._write(work)
 
 
-def _drop_letters(batch: Batch, letter_ids: Sequence[int]) -> int:
+def _drop_letters(batch: SqliteBatch, letter_ids: Sequence[int]) -> int:
     connection = batch.connection
     ended: list[Any] = list(run_many(connection, _SQL["ended_letters"], [(one,) for one in letter_ids]))
     ids: list[Row] = [(row[0],) for row in ended]
@@ -168,7 +168,7 @@ def _drop_letters(batch: Batch, letter_ids: Sequence[int]) -> int:
     return len(ids)
 
 
-def _blank(connection: apsw.Connection, one: Blank, person: Person) -> int:
+def _blank(connection: apsw.Connection, one: Blank, person: ErasedPerson) -> int:
     rows = connection.execute(_SQL["arrival"], (one.arrival_id,)).fetchall()
     if not rows:
         return 0

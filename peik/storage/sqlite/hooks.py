@@ -8,7 +8,7 @@ import msgspec
 from peik.outbox.store import Hook, HookContent, HookDeferred, HooksDue
 from peik.secrets.seals import Seals, place_of_key
 from peik.storage.sqlite import reads
-from peik.storage.sqlite.commit import Batch
+from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.rows import STATE_OF_PHASE
 from peik.storage.sqlite.statements import Row, load, run_many
 
@@ -52,7 +52,7 @@ def content(connection: apsw.Connection, hook: Hook) -> HookContent:
     return HookContent(body=body, letter=reads.view(connection, hook.letter_id, hook.at_ms) if body is None else None)
 
 
-def settle(batch: Batch, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
+def settle(batch: SqliteBatch, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
     if over:
         run_many(batch.connection, _SQL["drop"], [(hook_id,) for hook_id in over])
     if deferred:

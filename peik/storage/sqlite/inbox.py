@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import apsw
 
 from peik.clock import Clock
-from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Progress, Span, Update, spans_of
+from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span, Update, spans_of
 from peik.core.letter import Chat
 from peik.inbox.store import (
     ArrivalFilter,
@@ -20,16 +20,16 @@ from peik.inbox.store import (
     Deferral,
     InboxState,
     InboxTally,
-    Outage,
+    OutageRecord,
     TakenIn,
 )
 from peik.secrets.seals import PLAIN, Seals
 from peik.storage.rules import opened, sealed
 from peik.storage.sqlite import arrivals, consumers, inbox_rows
 from peik.storage.sqlite.arrivals import OVER_FOR
-from peik.storage.sqlite.commit import Batch
+from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.inbox_rows import number, outage_from_row, state_from_row
-from peik.storage.sqlite.intake import DUPLICATES_MS, Call
+from peik.storage.sqlite.intake import DUPLICATES_MS, IntakeCall
 from peik.storage.sqlite.statements import Row, load, run_many
 
 # What sources and their watchers ask of the SQLite store: where a bot's inbox stands, outages, what MTProto clients
@@ -59,14 +59,16 @@ def note_seen(connection: apsw.Connection, bot_id: int, at_ms: int) -> None:
     connection.execute(_SQL["note_seen"], {"bot": bot_id, "at": at_ms})
 
 
-def open_outage(connection: apsw.Connection, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last: int) -> Outage:
+def open_outage(
+    connection: apsw.Connection, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last: int
+) -> OutageRecord:
     row = (bot_id, began_at_ms, ended_at_ms, last)
     ((outage_id,),) = connection.execute(_SQL["open_outage"], row)
     connection.execute(_SQL["forget_outages"], {"bot": bot_id})
     return outage_from_row((outage_id, *row, None))
 
 
-def outages(connection: apsw.Connection, bot_id: int, *, is_open: bool) -> list[Outage]:
+def outages(connection: apsw.Connection, bot_id: int, *, is_open: bool) -> list[OutageRecord]:
     rows = connection.execute(_SQL["open_outages" if is_open else "outages"], (bot_id,))
     return [outage_from_row(row) for row in rows]
 
@@ -204,26 +206,28 @@ def forget_bot(connection: apsw.Connection, bot_id: int) -> None:
 T = TypeVar("T")
 
 
-class Write(Protocol):
+class SqliteWrite(Protocol):
     """Runs something in the next commit; its answer, once that is durable."""
 
-    async def __call__(self, work: Callable[[Batch], T], /) -> T: ...
+    async def __call__(self, work: Callable[[SqliteBatch], T], /) -> T: ...
 
 
-class Collect(Protocol):
+class SqliteCollect(Protocol):
     """Adds something to the next commit that is written together with all of its kind; how to read its answer then."""
 
-    async def __call__(self, add: Callable[[Batch], Callable[[], T]], /, *, weight: int) -> T: ...
+    async def __call__(self, add: Callable[[SqliteBatch], Callable[[], T]], /, *, weight: int) -> T: ...
 
 
-class Read(Protocol):
+class SqliteRead(Protocol):
     async def __call__(self, work: Callable[[apsw.Connection], T], /) -> T: ...
 
 
 class SqliteInbox:
     """See `peik.inbox.store.InboxStore`. Made by the store when it is opened."""
 
-    def __init__(self, *, write: Write, collect: Collect, read: Read, clock: Clock, seals: Seals = PLAIN) -> None:
+    def __init__(
+        self, *, write: SqliteWrite, collect: SqliteCollect, read: SqliteRead, clock: Clock, seals: Seals = PLAIN
+    ) -> None:
         self._write = write
         self._seals = seals
         self._collect = collect
@@ -248,8 +252,8 @@ class SqliteInbox:
         is_new_epoch: bool = False,
         expired: int = 0,
     ) -> TakenIn:
-        def add(batch: Batch) -> Callable[[], TakenIn]:
-            call = Call(
+        def add(batch: SqliteBatch) -> Callable[[], TakenIn]:
+            call = IntakeCall(
                 bot_id,
                 updates,
                 at_ms=at_ms,
@@ -311,7 +315,7 @@ class SqliteInbox:
         deferred: Sequence[Deferral] = (),
         dead: Sequence[Burial] = (),
         at_ms: int,
-    ) -> Progress:
+    ) -> ConsumerProgress:
         return await self._write(
             lambda batch: consumers.settle(
                 batch.connection, consumer_id, over=over, deferred=deferred, dead=dead, at_ms=at_ms
@@ -320,14 +324,14 @@ class SqliteInbox:
 
     # ---- outages ----
 
-    async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> Outage:
+    async def open_outage(self, bot_id: int, *, began_at_ms: int, ended_at_ms: int, last_number: int) -> OutageRecord:
         return await self._write(
             lambda batch: open_outage(
                 batch.connection, bot_id, began_at_ms=began_at_ms, ended_at_ms=ended_at_ms, last=last_number
             )
         )
 
-    async def outages(self, bot_id: int, *, is_open: bool) -> list[Outage]:
+    async def outages(self, bot_id: int, *, is_open: bool) -> list[OutageRecord]:
         return await self._read(lambda connection: outages(connection, bot_id, is_open=is_open))
 
     async def settle_outage(self, outage_id: int, *, at_ms: int) -> None:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from peik.core.arrival import Arrival, Progress, Span
+from peik.core.arrival import Arrival, ConsumerProgress, Span
 from peik.core.letter import Chat, State
-from peik.inbox.store import Consumer, ConsumerKind, Delivery, InboxState, Outage
+from peik.inbox.store import ArrivalDelivery, Consumer, ConsumerKind, InboxState, OutageRecord
 from peik.storage.sqlite.statements import Value, load
 
 PHASE_PUT_OFF = 0
@@ -67,8 +67,8 @@ def _arrival(row: _ArrivalRow) -> Arrival:
     )
 
 
-def progress_of(watermark: int, spans: str) -> Progress:
-    return Progress(watermark=watermark, spans=_decode_spans(spans))
+def progress_of(watermark: int, spans: str) -> ConsumerProgress:
+    return ConsumerProgress(watermark=watermark, spans=_decode_spans(spans))
 
 
 def consumer_from_row(row: tuple[Value, ...]) -> Consumer:
@@ -128,9 +128,9 @@ def state_from_row(row: tuple[Value, ...]) -> InboxState:
     )
 
 
-def outage_from_row(row: tuple[Value, ...]) -> Outage:
+def outage_from_row(row: tuple[Value, ...]) -> OutageRecord:
     outage_id, bot_id, began_at, ended_at, last_number, settled_at = row
-    return Outage(
+    return OutageRecord(
         id=number(outage_id),
         bot_id=number(bot_id),
         began_at_ms=number(began_at),
@@ -151,9 +151,9 @@ class _DeliveryRow(msgspec.Struct, array_like=True):
     history: str | None
 
 
-def delivery_from_row(row: tuple[Value, ...], *, at_ms: int) -> Delivery:
+def delivery_from_row(row: tuple[Value, ...], *, at_ms: int) -> ArrivalDelivery:
     one = msgspec.convert(list(row), _DeliveryRow)
-    return Delivery(
+    return ArrivalDelivery(
         consumer=one.consumer,
         state=_state(one, at_ms),
         tries=one.tries or 0,
@@ -189,7 +189,7 @@ THOSE = load("sqlite_arrivals.sql")["those"].replace("{arrival}", ARRIVAL)
 STRETCH_BITS = 12  # as in the index
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class LanePosition(msgspec.Struct, frozen=True, kw_only=True):
     """From where on a bot's lanes are looked through: an id, and the stretches that can hold it and those above."""
 
     id: int
@@ -232,21 +232,21 @@ def page(
     return those(connection, ids)
 
 
-def first_since(connection: apsw.Connection, bot_id: int, at_ms: int, *, before_epoch: int) -> Place | None:
+def first_since(connection: apsw.Connection, bot_id: int, at_ms: int, *, before_epoch: int) -> LanePosition | None:
     """The first of a bot's arrivals that was received then or later, found in twenty steps; see `inbox_consumers.id_at`. Its
     stretches end with the last arrival of an earlier epoch than this: days after one began, nearly all are of that one."""
     first = _from_number(connection, bot_id, _search(connection, bot_id, lambda row: row.received_at < at_ms))
     if first is None:
         return None
     beyond = _search(connection, bot_id, lambda row: row.epoch < before_epoch)
-    return Place(id=first.id, stretches=stretches(connection, bot_id, first=first.number, last=beyond - 1))
+    return LanePosition(id=first.id, stretches=stretches(connection, bot_id, first=first.number, last=beyond - 1))
 
 
-def first_from(connection: apsw.Connection, bot_id: int, first: int) -> Place | None:
+def first_from(connection: apsw.Connection, bot_id: int, first: int) -> LanePosition | None:
     """The first of a bot's arrivals that has this number or a higher one: from there on a lane is looked through, and not
     from its beginning."""
     row = _from_number(connection, bot_id, first)
-    return None if row is None else Place(id=row.id, stretches=stretches(connection, bot_id, first=row.number))
+    return None if row is None else LanePosition(id=row.id, stretches=stretches(connection, bot_id, first=row.number))
 
 
 class _Found(NamedTuple):

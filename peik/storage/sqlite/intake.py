@@ -25,7 +25,7 @@ _MESSAGES = frozenset({"message", "channel_post", "business_message", "guest_mes
 _EDITS = frozenset({"edited_message", "edited_channel_post", "edited_business_message"})
 
 
-class Call:
+class IntakeCall:
     """The updates of one call; what became of them is known once the batch is flushed."""
 
     __slots__ = ("at_ms", "bot_id", "expired", "is_new_epoch", "last_update_id", "taken", "updates")
@@ -49,7 +49,7 @@ class Call:
         self.taken = TakenIn(stored=0, duplicates=0, last_number=0, epoch=0)
 
 
-class Standing:
+class InboxStanding:
     """Where a bot's inbox stands while its calls are filed, one after the other."""
 
     def __init__(self, row: Row) -> None:
@@ -59,7 +59,7 @@ class Standing:
         self.next_number = None if row[3] is None else number(row[3])
         self.newest = None if row[4] is None else number(row[4])  # the highest id of the epoch
         self.has_notes = bool(row[5])
-        self.calls: list[Call] = []
+        self.calls: list[IntakeCall] = []
         self.confirmed: int | None = None  # the last id of the last poll among the calls, if it is of this epoch
 
     def begin_epoch(self, at_ms: int) -> None:
@@ -69,14 +69,14 @@ class Standing:
         self.confirmed = None
 
 
-class Intake:
+class SqliteIntake:
     """Collects calls; `flush` writes them."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._calls: list[Call] = []
+        self._calls: list[IntakeCall] = []
 
-    def add(self, call: Call) -> None:
+    def add(self, call: IntakeCall) -> None:
         if call.is_new_epoch:
             self.flush()  # what came before belongs to the epoch before
         self._calls.append(call)
@@ -87,7 +87,7 @@ class Intake:
         calls, self._calls = self._calls, []
         asked: dict[int, Row] = {call.bot_id: (call.bot_id,) for call in calls}
         found = run_many(self._connection, _SQL["intake"], list(asked.values()))
-        standings = {standing.bot_id: standing for standing in map(Standing, found)}
+        standings = {standing.bot_id: standing for standing in map(InboxStanding, found)}
         for call in calls:
             standing = standings.get(call.bot_id)
             if standing is None:
@@ -108,7 +108,7 @@ class Intake:
             if standing.has_notes:
                 self._settle_handled(standing, rows)
 
-    def _file(self, standing: Standing) -> list[Row]:
+    def _file(self, standing: InboxStanding) -> list[Row]:
         """A row for each update that is new, with its number."""
         known = self._known_ids(standing)
         digests = self._known_digests(standing)
@@ -148,7 +148,7 @@ class Intake:
         self._connection.execute(_SQL["seed"], {"bot": bot_id, "before": first - 1})
         return first
 
-    def _known_ids(self, standing: Standing) -> dict[int, Row]:
+    def _known_ids(self, standing: InboxStanding) -> dict[int, Row]:
         """Which ids are here already, and what came under them. Usually none can be: they are above all that are."""
         newest = standing.newest
         if newest is None:
@@ -161,7 +161,7 @@ class Intake:
         found = run_many(self._connection, _SQL["find_updates"], asked)
         return {number(update_id): tuple(identity) for update_id, *identity in found}
 
-    def _known_digests(self, standing: Standing) -> set[tuple[Chat, bytes]]:
+    def _known_digests(self, standing: InboxStanding) -> set[tuple[Chat, bytes]]:
         """What came under an earlier epoch's ids in the last two days, in the lanes at hand."""
         at_ms = max(call.at_ms for call in standing.calls)
         since_ms = at_ms - DUPLICATES_MS
@@ -180,7 +180,7 @@ class Intake:
         found = run_many(self._connection, _SQL["find_digests"], asked)
         return {(_chat(lane), digest) for lane, digest in found if isinstance(digest, bytes)}
 
-    def _settle_handled(self, standing: Standing, rows: Iterable[Row]) -> None:
+    def _settle_handled(self, standing: InboxStanding, rows: Iterable[Row]) -> None:
         """What an MTProto client has handled before it came here is over for the default consumer."""
         messages = [row for row in rows if row[0] == standing.bot_id and may_be_handled(row)]
         asked: list[Row] = [(standing.bot_id, row[5], row[7]) for row in messages]
@@ -192,7 +192,7 @@ class Intake:
             consumers.settle_default(self._connection, standing.bot_id, spans_of(over), at_ms=at_ms)
 
 
-def updates_of(standing: Standing) -> Iterable[Update]:
+def updates_of(standing: InboxStanding) -> Iterable[Update]:
     return (update for call in standing.calls for update in call.updates)
 
 
@@ -213,7 +213,7 @@ def digests_of(rows: Iterable[Row]) -> set[tuple[Chat, bytes]]:
     return {(_chat(row[5]), row[10]) for row in rows if isinstance(row[10], bytes)}
 
 
-def row_of(standing: Standing, update: Update, at_ms: int) -> Row:
+def row_of(standing: InboxStanding, update: Update, at_ms: int) -> Row:
     return (
         standing.bot_id,
         standing.next_number,
@@ -230,7 +230,7 @@ def row_of(standing: Standing, update: Update, at_ms: int) -> Row:
     )
 
 
-def state_of(standing: Standing) -> Row:
+def state_of(standing: InboxStanding) -> Row:
     calls = standing.calls
     received = [call.at_ms for call in calls if call.updates]
     return (

@@ -10,23 +10,23 @@ import msgspec
 
 from peik.core.letter import Backoff, State
 from peik.jobs import store
-from peik.jobs.model import Job, JobDraft, Ran
+from peik.jobs.model import JobDraft, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
     JobFilter,
     JobRetention,
+    JobsStanding,
     JobTally,
     KindTerms,
     Queued,
     Quota,
     RunNews,
-    Settled,
-    Standing,
+    SettledRun,
 )
 from peik.storage.sqlite import reads
-from peik.storage.sqlite.commit import Batch
-from peik.storage.sqlite.inbox import Collect, Read
+from peik.storage.sqlite.commit import SqliteBatch
+from peik.storage.sqlite.inbox import SqliteCollect, SqliteRead
 from peik.storage.sqlite.statements import Row, Value, insert_many, load, run_many
 
 # A job as a row of the SQL stores, and back.
@@ -67,9 +67,9 @@ COLUMNS = (
 )
 
 
-def job_from_row(row: Sequence[Any]) -> Job:
+def job_from_row(row: Sequence[Any]) -> JobRecord:
     """From the values of COLUMNS; times are milliseconds, states and kinds of backoff their words."""
-    return Job(
+    return JobRecord(
         id=row[0],
         kind=row[1],
         user=row[2],
@@ -119,7 +119,7 @@ Line = tuple[str, int, str]  # kind, rank, user
 _DUE_PER_TAKE_MAX = 1000  # a bound on how long one take keeps the other commits waiting; the next one goes on
 
 
-def line_of(job: Job) -> Line:
+def line_of(job: JobRecord) -> Line:
     return (job.kind, job.rank, job.user)
 
 
@@ -176,7 +176,7 @@ def take(
     lease_ms: int,
     now_ms: int,
     at_ms: int,
-) -> list[Job]:
+) -> list[JobRecord]:
     """Begin jobs: see `JobStore.take`. `now_ms` is the time that leases go by."""
     join_due(connection, kind, at_ms)
     running = Counter(dict(connection.execute(SQL["running"], (kind,))))
@@ -230,7 +230,7 @@ def _chosen(connection: apsw.Connection, kind: str, running: Counter[str], *, ro
     return chosen
 
 
-def _fronts(connection: apsw.Connection, turns: Mapping[Line, int]) -> dict[Line, Iterator[Job]]:
+def _fronts(connection: apsw.Connection, turns: Mapping[Line, int]) -> dict[Line, Iterator[JobRecord]]:
     """The first jobs of each line, as many as it has turns."""
     return {
         line: iter([job_from_row(row) for row in connection.execute(SQL["front"], (*line, count))])
@@ -375,11 +375,11 @@ def note(connection: apsw.Connection, job_id: int, notice_state: str) -> bool:
     return bool(list(connection.execute(SQL["note"], (notice_state, job_id))))
 
 
-def settle(connection: apsw.Connection, runs: Sequence[Ran], *, at_ms: int) -> list[Settled | None]:
+def settle(connection: apsw.Connection, runs: Sequence[Ran], *, at_ms: int) -> list[SettledRun | None]:
     ids: list[Row] = list({(one.job_id,): None for one in runs})
     jobs = {job.id: job for job in map(job_from_row, run_many(connection, SQL["by_ids"], ids))}
-    answers: list[Settled | None] = []
-    over: list[tuple[Job, Ran]] = []
+    answers: list[SettledRun | None] = []
+    over: list[tuple[JobRecord, Ran]] = []
     for ran in runs:
         job = jobs.get(ran.job_id)
         if job is None or job.state is not State.ACTIVE or job.run != ran.run:
@@ -393,7 +393,7 @@ def settle(connection: apsw.Connection, runs: Sequence[Ran], *, at_ms: int) -> l
     return answers
 
 
-def reap(connection: apsw.Connection, *, now_ms: int, at_ms: int, limit: int) -> list[Settled]:
+def reap(connection: apsw.Connection, *, now_ms: int, at_ms: int, limit: int) -> list[SettledRun]:
     connection.execute(SQL["cap_leases"], {"now": now_ms})
     jobs = [job_from_row(row) for row in connection.execute(SQL["lost"], {"now": now_ms, "limit": limit})]
     runs = [store.lost(job) for job in jobs]
@@ -402,7 +402,7 @@ def reap(connection: apsw.Connection, *, now_ms: int, at_ms: int, limit: int) ->
     return lost
 
 
-def _end(connection: apsw.Connection, over: Sequence[tuple[Job, Ran]], at_ms: int) -> None:
+def _end(connection: apsw.Connection, over: Sequence[tuple[JobRecord, Ran]], at_ms: int) -> None:
     """Store jobs whose runs are over, what they used, and how long they took."""
     save(connection, [job for job, _ in over])
     used: Counter[tuple[str, str]] = Counter()
@@ -426,7 +426,7 @@ def mean_run_ms(connection: apsw.Connection, kind: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def save(connection: apsw.Connection, jobs: Sequence[Job]) -> None:
+def save(connection: apsw.Connection, jobs: Sequence[JobRecord]) -> None:
     """Jobs as they stand now. None of them stood in a line before; those that wait now join theirs, in this order."""
     places = iter(join(connection, [line_of(job) for job in jobs if job.state is State.WAITING]))
     rows: list[Row] = [
@@ -456,12 +456,12 @@ def save(connection: apsw.Connection, jobs: Sequence[Job]) -> None:
 # What people ask of jobs in the SQLite store, and how jobs leave it. Functions on a connection, no state.
 
 
-def job_by_id(connection: apsw.Connection, job_id: int) -> Job | None:
+def job_by_id(connection: apsw.Connection, job_id: int) -> JobRecord | None:
     rows = run_many(connection, SQL["by_ids"], [(job_id,)])
     return job_from_row(rows[0]) if rows else None
 
 
-def find(connection: apsw.Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
+def find(connection: apsw.Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
     bound: dict[str, Value] = {}
     conditions = ["1"]
     # Of two indexes that fit, the plus keeps SQLite from taking the one of states: a user's jobs are the fewer.
@@ -480,7 +480,7 @@ def find(connection: apsw.Connection, wanted: JobFilter, *, before: int | None, 
     return [job_from_row(row) for row in connection.execute(sql, bound | {"limit": limit})]
 
 
-def active(connection: apsw.Connection, node: str | None) -> list[Job]:
+def active(connection: apsw.Connection, node: str | None) -> list[JobRecord]:
     return [job_from_row(row) for row in connection.execute(SQL["active"], {"node": node})]
 
 
@@ -501,7 +501,7 @@ def used_today(connection: apsw.Connection, kind: str, user: str, at_ms: int) ->
     return jobs, size_bytes
 
 
-def standing(connection: apsw.Connection, job_id: int) -> Standing | None:
+def standing(connection: apsw.Connection, job_id: int) -> JobsStanding | None:
     connection.execute("BEGIN")  # one snapshot for all
     try:
         row = connection.execute(SQL["waiting"], {"id": job_id}).fetchone()
@@ -510,19 +510,19 @@ def standing(connection: apsw.Connection, job_id: int) -> Standing | None:
         connection.execute("ROLLBACK")
 
 
-def _standing(connection: apsw.Connection, kind: str, rank: int, user: str, place: int, ticket: int) -> Standing:
+def _standing(connection: apsw.Connection, kind: str, rank: int, user: str, place: int, ticket: int) -> JobsStanding:
     bound: dict[str, Value] = {"kind": kind, "rank": rank, "user": user, "most": STANDING_COUNTED_MAX}
     own = reads.number(connection, SQL["ahead_in_line"], bound | {"place": place})
     better = reads.number(connection, SQL["ahead_by_rank"], bound)
     others = reads.number(connection, SQL["ahead_by_turns"], bound | {"own": own, "ticket": ticket})
-    return Standing(
+    return JobsStanding(
         ahead=min(own + better + others, STANDING_COUNTED_MAX),
         running=reads.number(connection, SQL["tally"], (kind, State.ACTIVE)),
         mean_run_ms=mean_run_ms(connection, kind),
     )
 
 
-def cancel(connection: apsw.Connection, job_id: int, *, reason: str, at_ms: int) -> Job:
+def cancel(connection: apsw.Connection, job_id: int, *, reason: str, at_ms: int) -> JobRecord:
     before = job_by_id(connection, job_id)
     job = store.cancelled(before, job_id, reason=reason, at_ms=at_ms)
     if before is not None and before.state is State.WAITING:
@@ -531,7 +531,7 @@ def cancel(connection: apsw.Connection, job_id: int, *, reason: str, at_ms: int)
     return job
 
 
-def retry(connection: apsw.Connection, job_id: int) -> Job:
+def retry(connection: apsw.Connection, job_id: int) -> JobRecord:
     job = store.retried(job_by_id(connection, job_id), job_id)
     save(connection, [job])
     return job
@@ -562,7 +562,9 @@ class SqliteJobs:
     put back makes no lease longer than it was given for: see `reap`.
     """
 
-    def __init__(self, *, collect: Collect, read: Read, now_ms: Callable[[], int], node: Callable[[], str]) -> None:
+    def __init__(
+        self, *, collect: SqliteCollect, read: SqliteRead, now_ms: Callable[[], int], node: Callable[[], str]
+    ) -> None:
         self._collect = collect
         self._read = read
         self._now_ms = now_ms  # the time that leases go by
@@ -571,7 +573,7 @@ class SqliteJobs:
     async def _do(self, work: Callable[[apsw.Connection], T], *, weight: int = 1) -> T:
         """Run something in the next commit; its answer, once that is durable."""
 
-        def add(batch: Batch) -> Callable[[], T]:
+        def add(batch: SqliteBatch) -> Callable[[], T]:
             value = work(batch.connection)
             return lambda: value
 
@@ -582,7 +584,7 @@ class SqliteJobs:
     async def queue(self, drafts: Sequence[JobDraft], *, quotas: Mapping[str, Quota], at_ms: int) -> list[Queued]:
         return await self._do(lambda one: queue(one, drafts, quotas=quotas, at_ms=at_ms), weight=len(drafts))
 
-    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[Job]:
+    async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[JobRecord]:
         now_ms = self._now_ms()
         return await self._do(
             lambda one: take(
@@ -601,28 +603,28 @@ class SqliteJobs:
     async def note(self, job_id: int, notice_state: str) -> bool:
         return await self._do(lambda one: note(one, job_id, notice_state))
 
-    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[Settled | None]:
+    async def settle(self, runs: Sequence[Ran], *, at_ms: int) -> list[SettledRun | None]:
         return await self._do(lambda one: settle(one, runs, at_ms=at_ms), weight=len(runs))
 
-    async def reap(self, *, at_ms: int, limit: int) -> list[Settled]:
+    async def reap(self, *, at_ms: int, limit: int) -> list[SettledRun]:
         now_ms = self._now_ms()
         return await self._do(lambda one: reap(one, now_ms=now_ms, at_ms=at_ms, limit=limit))
 
     # ---- people ----
 
-    async def job(self, job_id: int) -> Job | None:
+    async def job(self, job_id: int) -> JobRecord | None:
         return await self._read(lambda one: job_by_id(one, job_id))
 
-    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
+    async def jobs(self, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
         return await self._read(lambda one: find(one, wanted, before=before, limit=limit))
 
-    async def standing(self, job_id: int) -> Standing | None:
+    async def standing(self, job_id: int) -> JobsStanding | None:
         return await self._read(lambda one: standing(one, job_id))
 
-    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> Job:
+    async def cancel(self, job_id: int, *, reason: str, at_ms: int) -> JobRecord:
         return await self._do(lambda one: cancel(one, job_id, reason=reason, at_ms=at_ms))
 
-    async def retry(self, job_id: int, *, at_ms: int) -> Job:
+    async def retry(self, job_id: int, *, at_ms: int) -> JobRecord:
         return await self._do(lambda one: retry(one, job_id))
 
     async def tallies(self) -> dict[str, JobTally]:
@@ -631,7 +633,7 @@ class SqliteJobs:
     async def used_today(self, kind: str, user: str, *, at_ms: int) -> tuple[int, int]:
         return await self._read(lambda one: used_today(one, kind, user, at_ms))
 
-    async def active(self, node: str | None = None) -> list[Job]:
+    async def active(self, node: str | None = None) -> list[JobRecord]:
         return await self._read(lambda one: active(one, node))
 
     async def clean(self, retention: JobRetention, *, at_ms: int, limit: int) -> int:

@@ -8,7 +8,7 @@ import msgspec
 from peik.admin.model import Key, Scope
 from peik.errors import Conflict
 from peik.storage.sqlite import reads
-from peik.storage.sqlite.commit import Batch
+from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.statements import load, run_many
 
 _SQL = load("sqlite_keys.sql")
@@ -49,7 +49,7 @@ def generation(connection: apsw.Connection) -> int:
     return reads.number(connection, _SQL["generation"])
 
 
-def add(batch: Batch, key: Key, webhook_secret: str | None) -> Key:
+def add(batch: SqliteBatch, key: Key, webhook_secret: str | None) -> Key:
     """Keep a key; it gets its id here. Raises Conflict if there are too many."""
     if reads.number(batch.connection, _SQL["count"]) >= KEYS_MAX:
         raise Conflict(code="too_many_keys", detail=f"There are {KEYS_MAX} keys. Revoke those that nobody uses.")
@@ -68,16 +68,16 @@ def add(batch: Batch, key: Key, webhook_secret: str | None) -> Key:
     return msgspec.structs.replace(key, id=key_id)
 
 
-def revoke(batch: Batch, key_id: int, at_ms: int) -> bool:
+def revoke(batch: SqliteBatch, key_id: int, at_ms: int) -> bool:
     """Whether there was such a key."""
     return bool(list(batch.connection.execute(_SQL["revoke"], (at_ms, key_id))))
 
 
-def note_use(batch: Batch, used: Mapping[int, int]) -> None:
+def note_use(batch: SqliteBatch, used: Mapping[int, int]) -> None:
     run_many(batch.connection, _SQL["note_use"], list(used.items()))
 
 
-def secret(batch: Batch, name: str, candidate: str) -> str:
+def secret(batch: SqliteBatch, name: str, candidate: str) -> str:
     """The secret of this name; the candidate, if there is none yet."""
     batch.connection.execute(_SQL["keep_secret"], (name, candidate))
     found = reads.text(batch.connection, _SQL["secret"], (name,))

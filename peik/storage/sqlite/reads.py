@@ -7,9 +7,9 @@ import apsw
 import msgspec
 
 from peik.core.letter import Chat, LaneKey, Letter, State
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.core.token import Token
-from peik.outbox.store import BotRecord, ChatRecord, Found, LetterView, Sent, Sweep, Tally
+from peik.outbox.store import BotRecord, ChatRecord, FoundInFlight, LetterView, SentMessage, Sweep, Tally
 from peik.secrets.seals import PLAIN, Seals, place_of_bot
 from peik.storage.sqlite.rows import LETTER_COLUMNS, letter_from_row, letters_from_json, view_from_row
 from peik.storage.sqlite.statements import Row, Value, load
@@ -40,15 +40,17 @@ def sweep(
     return Sweep(lanes=found, last=last)
 
 
-def fronts(connection: apsw.Connection, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+def fronts(
+    connection: apsw.Connection, bot_id: int, keys: Sequence[LaneKey], *, letters: int
+) -> dict[LaneKey, FoundInFlight]:
     bound = {"bot": bot_id, "lanes": msgspec.json.encode(keys).decode(), "letters": letters + 1}
     return {(row[0], row[1]): _cut(row[2], letters) for row in connection.execute(FRONTS, bound)}
 
 
-def _cut(text: str, letters: int) -> Found:
+def _cut(text: str, letters: int) -> FoundInFlight:
     """Each rank gave one more than wanted; the front is the first of them in the lane's order."""
     front = letters_from_json(text)
-    return Found(letters=front[:letters], more=len(front) > letters)
+    return FoundInFlight(letters=front[:letters], more=len(front) > letters)
 
 
 def adopt_marks(connection: apsw.Connection, bot_id: int, epoch: int) -> list[Letter]:
@@ -104,7 +106,7 @@ def bots(connection: apsw.Connection, seals: Seals = PLAIN) -> list[BotRecord]:
             username=row[2],
             inbound=row[3],
             paused=row[4],
-            limits=None if row[5] is None else msgspec.json.decode(row[5], type=Limits),
+            limits=None if row[5] is None else msgspec.json.decode(row[5], type=PaceLimits),
             missed=row[6],
             me=row[7],
             created_at_ms=row[8],
@@ -162,7 +164,7 @@ class Question:
     def __init__(self, bot_id: int, since_ms: int) -> None:
         self.bot_id = bot_id
         self.since_ms = since_ms
-        self.tries: list[Sent] | None = None
+        self.tries: list[SentMessage] | None = None
 
 
 class RecentTries:
@@ -176,7 +178,7 @@ class RecentTries:
         self._waiting.append(question)
         return question
 
-    def answer(self, connection: apsw.Connection, question: Question) -> list[Sent]:
+    def answer(self, connection: apsw.Connection, question: Question) -> list[SentMessage]:
         """On the reader's thread. A reading that failed is made again for each who was to be answered by it."""
         if question.tries is None:
             together = {question}
@@ -192,8 +194,8 @@ def _read(connection: apsw.Connection, questions: Sequence[Question]) -> None:
         "bots": msgspec.json.encode([one.bot_id for one in questions]).decode(),
         "since": min(one.since_ms for one in questions),
     }
-    found: defaultdict[int, list[Sent]] = defaultdict(list)
+    found: defaultdict[int, list[SentMessage]] = defaultdict(list)
     for bot_id, chat, weight, at_ms in connection.execute(_SQL["recent_tries"], bound):
-        found[bot_id].append(Sent(chat=chat, weight=weight, at_ms=at_ms))
+        found[bot_id].append(SentMessage(chat=chat, weight=weight, at_ms=at_ms))
     for one in questions:
         one.tries = [sent for sent in found[one.bot_id] if sent.at_ms >= one.since_ms]

@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 import apsw
 
-from peik.secrets.seals import Change, Kept, is_secret
-from peik.storage.sqlite.commit import Batch
+from peik.secrets.seals import KeptSecret, SealChange, is_secret
+from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.database import translate
 from peik.storage.sqlite.statements import load
 
@@ -20,8 +20,8 @@ _READ_BY_ANOTHER = "Another process reads the file, so that old bytes are left i
 TRACES_MAX = 12  # each is looked for by itself: with more of them it is quicker to write the file anew
 
 
-class Write(Protocol):
-    async def __call__(self, work: Callable[[Batch], T], /) -> T: ...
+class SealedWrite(Protocol):
+    async def __call__(self, work: Callable[[SqliteBatch], T], /) -> T: ...
 
 
 class SqliteSealed:
@@ -31,7 +31,7 @@ class SqliteSealed:
         self,
         path: Path,
         *,
-        write: Write,
+        write: SealedWrite,
         alone: Callable[[Callable[[apsw.Connection], str | None]], Awaitable[str | None]],
         claim: Callable[[], Awaitable[int]],
     ) -> None:
@@ -40,17 +40,17 @@ class SqliteSealed:
         self._alone = alone
         self._claim = claim
 
-    async def kept(self) -> list[Kept]:
-        def read(batch: Batch) -> list[Kept]:
+    async def kept(self) -> list[KeptSecret]:
+        def read(batch: SqliteBatch) -> list[KeptSecret]:
             rows = [
                 row for name in ("bots", "keys", "consumers", "secrets") for row in batch.connection.execute(_SQL[name])
             ]
-            return [Kept(place=row[0], text=row[1]) for row in rows if is_secret(row[1])]
+            return [KeptSecret(place=row[0], text=row[1]) for row in rows if is_secret(row[1])]
 
         return await self._write(read)  # by the writer, so that nothing that was stored before is missing
 
-    async def change(self, changes: Sequence[Change]) -> int:
-        def work(batch: Batch) -> int:
+    async def change(self, changes: Sequence[SealChange]) -> int:
+        def work(batch: SqliteBatch) -> int:
             # What is replaced is overwritten with zeros, here and now; as a rule that would cost every letter a little.
             batch.connection.execute("PRAGMA secure_delete = ON").fetchall()
             try:
@@ -79,7 +79,7 @@ class SqliteSealed:
         return await self._alone(_write_anew)
 
 
-def _change(connection: apsw.Connection, one: Change) -> int:
+def _change(connection: apsw.Connection, one: SealChange) -> int:
     kind, _, name = one.place.partition(":")
     if kind == "secret" and one.before is None:
         connection.execute(_SQL["make_secret"], (name, one.after))

@@ -14,13 +14,13 @@ from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
 from peik.errors import Conflict, StartError, StoreUnavailable
 from peik.outbox.store import (
-    Accepted,
+    AcceptedLetter,
     BotRecord,
     Cause,
     ChatRecord,
     Counted,
     Express,
-    Found,
+    FoundInFlight,
     Hook,
     HookContent,
     HookDeferred,
@@ -31,21 +31,21 @@ from peik.outbox.store import (
     LetterView,
     Marked,
     Retention,
-    Sent,
+    SentMessage,
     Stub,
     Sweep,
     Tally,
 )
 from peik.secrets.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
 from peik.storage import rules
-from peik.storage.executor import Ended, Executor, ThreadExecutor, run_in
+from peik.storage.executor import Executor, Finished, ThreadExecutor, run_in
 from peik.storage.moving import marker
 from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail
 from peik.storage.spool import make_folder
 from peik.storage.sqlite import actions, documents, hooks, inbox, keys, reads, search
-from peik.storage.sqlite.commit import Batch, Slot
+from peik.storage.sqlite.commit import Slot, SqliteBatch
 from peik.storage.sqlite.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
-from peik.storage.sqlite.documents import SqliteContacts, SqlitePapers
+from peik.storage.sqlite.documents import SqliteContacts, SqliteDocuments
 from peik.storage.sqlite.erasure import SqliteForgetting
 from peik.storage.sqlite.inbox import SqliteInbox
 from peik.storage.sqlite.jobs import SqliteJobs
@@ -53,12 +53,12 @@ from peik.storage.sqlite.nodes import SqliteNodes
 from peik.storage.sqlite.reads import RecentTries
 from peik.storage.sqlite.sealed import SqliteSealed
 from peik.storage.sqlite.statements import load
-from peik.storage.sqlite.writer import Operation, Writer
+from peik.storage.sqlite.writer import SqliteOperation, SqliteWriter
 
 # Letters on their way into a SQLite file: one caller's drafts in the next commit, and who hears of them after it.
 
 
-Stored = tuple[list[Slot | Accepted], Batch]
+Stored = tuple[list[Slot | AcceptedLetter], SqliteBatch]
 
 
 class Accepting:
@@ -71,7 +71,7 @@ class Accepting:
         drafts: Sequence[Draft],
         at_ms: int,
         express: Express | None,
-        tell: Callable[[Batch, Sequence[Slot]], None],
+        tell: Callable[[SqliteBatch, Sequence[Slot]], None],
     ) -> None:
         """`tell` hears of each commit, and of the letters in it that go to their lanes."""
         self._drafts = drafts
@@ -79,9 +79,9 @@ class Accepting:
         self._express = express
         self._tell = tell
         self.weight = len(drafts)
-        self.answered: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+        self.answered: asyncio.Future[list[AcceptedLetter]] = asyncio.get_running_loop().create_future()
 
-    def prepare(self, batch: Batch) -> Callable[[], Stored]:
+    def prepare(self, batch: SqliteBatch) -> Callable[[], Stored]:
         epoch = 0 if self._express is None else self._express.epoch
         self._stored = (batch.add_drafts(self._drafts, self._at_ms, epoch=epoch), batch)
         return self._read
@@ -89,7 +89,7 @@ class Accepting:
     def _read(self) -> Stored:
         return self._stored
 
-    def done(self, ended: Ended[Stored]) -> None:
+    def done(self, ended: Finished[Stored]) -> None:
         if ended.error is not None:
             fail(self.answered, translate(ended.error))
             if self._express is not None:
@@ -106,7 +106,7 @@ class Accepting:
         self._tell(batch, told)
 
 
-def _untold(answers: list[Slot | Accepted]) -> Sequence[Slot]:
+def _untold(answers: list[Slot | AcceptedLetter]) -> Sequence[Slot]:
     """The letters of the commit that nobody was told of, up to the next express: these, and those of callers after this one."""
     for one in answers:
         if isinstance(one, Slot) and one.run:
@@ -126,7 +126,7 @@ class SqliteStore(Listened):
     inbox: SqliteInbox  # from `open` on
     nodes: SqliteNodes
     jobs: SqliteJobs
-    papers: SqlitePapers
+    papers: SqliteDocuments
     documents: SqliteContacts
     forgetting: SqliteForgetting
     marks_at_once = True
@@ -180,14 +180,14 @@ class SqliteStore(Listened):
         self.jobs = SqliteJobs(
             collect=self._collect, read=self._read, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node
         )
-        self.papers = SqlitePapers(collect=self._collect, read=self._read)
+        self.papers = SqliteDocuments(collect=self._collect, read=self._read)
         self.contacts = SqliteContacts(collect=self._collect, read=self._read)
         self.forgetting = SqliteForgetting(
             write=self._write, read=self._read, alone=self._read_alone, busy_ms=self._busy_ms
         )
 
-    def _make_writer(self, connection: apsw.Connection) -> Writer:
-        return Writer(connection, self._writing)
+    def _make_writer(self, connection: apsw.Connection) -> SqliteWriter:
+        return SqliteWriter(connection, self._writing)
 
     def _open_for_writing(self) -> tuple[apsw.Connection, int]:
         make_folder(self._path.parent)
@@ -285,16 +285,16 @@ class SqliteStore(Listened):
 
     # ---- the two ways in ----
 
-    async def _write(self, work: Callable[[Batch], T], tell: Callable[[T], None] = lambda value: None) -> T:
+    async def _write(self, work: Callable[[SqliteBatch], T], tell: Callable[[T], None] = lambda value: None) -> T:
         """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def prepare(batch: Batch) -> Callable[[], tuple[T, Batch]]:
+        def prepare(batch: SqliteBatch) -> Callable[[], tuple[T, SqliteBatch]]:
             batch.flush()  # what was asked for before comes before, within one commit too
             value = work(batch)
             return lambda: (value, batch)
 
-        def done(ended: Ended[tuple[T, Batch]]) -> None:
+        def done(ended: Finished[tuple[T, SqliteBatch]]) -> None:
             if ended.error is not None:
                 fail(future, translate(ended.error))
                 return
@@ -303,20 +303,20 @@ class SqliteStore(Listened):
             tell(value)
             self._tell(batch)
 
-        self._writer.submit(Operation(prepare, done))
+        self._writer.submit(SqliteOperation(prepare, done))
         return await future
 
-    async def _collect(self, add: Callable[[Batch], Callable[[], T]], *, weight: int) -> T:
+    async def _collect(self, add: Callable[[SqliteBatch], Callable[[], T]], *, weight: int) -> T:
         """Add something that is written together with all of its kind in the next commit; its answer after that."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def done(ended: Ended[T]) -> None:
+        def done(ended: Finished[T]) -> None:
             if ended.error is not None:
                 fail(future, translate(ended.error))
             else:
                 answer(future, ended.value())
 
-        self._writer.submit(Operation(add, done, weight=weight))
+        self._writer.submit(SqliteOperation(add, done, weight=weight))
         return await future
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -334,12 +334,14 @@ class SqliteStore(Listened):
 
     # ---- letters in ----
 
-    async def accept(self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None) -> list[Accepted]:
+    async def accept(
+        self, drafts: Sequence[Draft], *, at_ms: int, express: Express | None = None
+    ) -> list[AcceptedLetter]:
         accepting = Accepting(drafts, at_ms, express, self._tell_accepted)
         self._writer.submit(accepting)
         return await accepting.answered
 
-    def _tell_accepted(self, batch: Batch, slots: Sequence[Slot]) -> None:
+    def _tell_accepted(self, batch: SqliteBatch, slots: Sequence[Slot]) -> None:
         if slots:
             self._offer(slots)
         self._tell(batch)
@@ -357,11 +359,11 @@ class SqliteStore(Listened):
     ) -> None:
         assert self._may_advance(epoch), "a process owns the file once, until its end"
 
-        def prepare(batch: Batch) -> Callable[[], Batch]:
+        def prepare(batch: SqliteBatch) -> Callable[[], SqliteBatch]:
             batch.add_step(settlements, marks, epoch=epoch, at_ms=at_ms)
             return lambda: batch
 
-        def finish(ended: Ended[Batch]) -> None:
+        def finish(ended: Finished[SqliteBatch]) -> None:
             if ended.error is not None:
                 done(Marked(error=translate(ended.error)))
                 return
@@ -369,7 +371,7 @@ class SqliteStore(Listened):
             self._tell(batch)
             done(Marked(taken=batch.marks_taken))
 
-        self._writer.submit(Operation(prepare, finish, weight=len(settlements) + len(marks)))
+        self._writer.submit(SqliteOperation(prepare, finish, weight=len(settlements) + len(marks)))
 
     def _may_advance(self, epoch: int) -> bool:
         return epoch == self.epoch
@@ -382,10 +384,10 @@ class SqliteStore(Listened):
             lambda connection: reads.sweep(connection, bot_id, rank, after, lanes=lanes, letters=letters)
         )
 
-    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, Found]:
+    async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, FoundInFlight]:
         return await self._read(lambda connection: reads.fronts(connection, bot_id, keys, letters=letters))
 
-    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[Sent]:
+    async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[SentMessage]:
         question = self._recent.ask(bot_id, since_ms)
         return await self._read(lambda connection: self._recent.answer(connection, question))
 
@@ -393,7 +395,7 @@ class SqliteStore(Listened):
         await self._write(lambda batch: actions.park(batch, letter))
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
-        def work(batch: Batch) -> None:
+        def work(batch: SqliteBatch) -> None:
             for name in ("keep_alias", "flatten_aliases", "readdress"):
                 batch.connection.execute(_SQL[name], {"bot": bot_id, "old": old, "new": new})
 
@@ -403,7 +405,7 @@ class SqliteStore(Listened):
         return await self._read(lambda connection: reads.text(connection, _SQL["file_id"], (bot_id, digest, kind)))
 
     async def keep_file_id(self, bot_id: int, digest: str, kind: str, file_id: str | None, *, at_ms: int) -> None:
-        def work(batch: Batch) -> None:
+        def work(batch: SqliteBatch) -> None:
             if file_id is None:
                 batch.connection.execute(_SQL["forget_file_id"], (bot_id, digest, kind))
             else:
@@ -526,7 +528,7 @@ class SqliteStore(Listened):
             record.created_at_ms,
         )
 
-        def work(batch: Batch) -> None:
+        def work(batch: SqliteBatch) -> None:
             batch.connection.execute(_SQL["save_bot"], row)
             batch.connection.execute(_SQL["save_tally"], (record.bot_id,))
 
@@ -536,7 +538,7 @@ class SqliteStore(Listened):
         """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
         here."""
 
-        def work(batch: Batch) -> None:
+        def work(batch: SqliteBatch) -> None:
             waiting = reads.number(batch.connection, _SQL["waiting_of_bot"], (bot_id,))
             if waiting:
                 raise Conflict(
@@ -555,13 +557,13 @@ class SqliteStore(Listened):
     async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
         row = (bot_id, chat, reason, None if reason is None else at_ms)
 
-        def work(batch: Batch) -> None:
+        def work(batch: SqliteBatch) -> None:
             batch.connection.execute(_SQL["shut_chat"], row)
 
         await self._write(work)
 
     async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
-        def work(batch: Batch) -> None:
+        def work(batch: SqliteBatch) -> None:
             if chat is None:
                 batch.connection.execute(_SQL["hold_bot"], (bot_id, until_ms))
             else:

@@ -12,9 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import apsw
 
-from peik.storage.executor import Ended, Executor
-from peik.storage.sqlite.commit import Batch
-from peik.storage.sqlite.database import Footing, is_unavailable, translate
+from peik.storage.executor import Executor, Finished
+from peik.storage.sqlite.commit import SqliteBatch
+from peik.storage.sqlite.database import WalGuard, is_unavailable, translate
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _BATCHES_AHEAD = 2  # one runs, one is ready: the writer never idles while there
 _TROUBLE_S = 10.0  # longer than any engine waits before it tries again
 
 
-class Work(Protocol):
+class SqliteWork(Protocol):
     """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit. What that is
     only the operation itself knows: many kinds wait in one list."""
 
@@ -31,26 +31,26 @@ class Work(Protocol):
     def weight(self) -> int: ...
 
     @property
-    def prepare(self) -> Callable[[Batch], Callable[[], Any]]: ...
+    def prepare(self) -> Callable[[SqliteBatch], Callable[[], Any]]: ...
 
     @property
-    def done(self) -> Callable[[Ended[Any]], None]: ...
+    def done(self) -> Callable[[Finished[Any]], None]: ...
 
 
-class Operation(Generic[T]):
+class SqliteOperation(Generic[T]):
     """The same, made of functions."""
 
     __slots__ = ("done", "prepare", "weight")
 
     def __init__(
-        self, prepare: Callable[[Batch], Callable[[], T]], done: Callable[[Ended[T]], None], *, weight: int = 1
+        self, prepare: Callable[[SqliteBatch], Callable[[], T]], done: Callable[[Finished[T]], None], *, weight: int = 1
     ) -> None:
         self.prepare = prepare
         self.done = done
         self.weight = weight
 
 
-class Writer:
+class SqliteWriter:
     """Collects operations and commits them in groups, up to `ahead` of them under way at a time."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Writer:
         connection: apsw.Connection,
         executor: Executor,
         *,
-        make_batch: Callable[[apsw.Connection], Batch] = Batch,
+        make_batch: Callable[[apsw.Connection], SqliteBatch] = SqliteBatch,
         ahead: int = _BATCHES_AHEAD,
     ) -> None:
         self._executor = executor
@@ -66,7 +66,7 @@ class Writer:
         self._ahead = ahead
         self.use(connection)
         # Both are touched by the writer's thread as well: it takes from the left what the loop puts on the right.
-        self._waiting: deque[Work] = deque()
+        self._waiting: deque[SqliteWork] = deque()
         self._is_called = False  # a piece of work is asked for that will take all that waits when it begins
         self._running = 0
         self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
@@ -75,7 +75,7 @@ class Writer:
     def use(self, connection: apsw.Connection) -> None:
         """From the next commit on."""
         self._connection = connection
-        self._footing = Footing(connection)
+        self._footing = WalGuard(connection)
 
     @property
     def trouble(self) -> BaseException | None:
@@ -85,7 +85,7 @@ class Writer:
             return None
         return self._trouble[0]
 
-    def submit(self, operation: Work) -> None:
+    def submit(self, operation: SqliteWork) -> None:
         self._waiting.append(operation)  # and only then looks whether it will be fetched: see `_take`
         if not self._is_called and self._running < self._ahead:
             self._is_called = True
@@ -95,17 +95,17 @@ class Writer:
     async def drained(self) -> None:
         """Returns when everything that was submitted has been answered, well or not."""
         answered: asyncio.Future[None] = self._loop.create_future()
-        self.submit(Operation(lambda batch: lambda: None, lambda ended: answered.set_result(None)))
+        self.submit(SqliteOperation(lambda batch: lambda: None, lambda ended: answered.set_result(None)))
         await answered
 
     def _start(self) -> None:
-        taken: list[Work] = []
+        taken: list[SqliteWork] = []
         self._running += 1
         if self._ahead == 1:
             self._take(taken)  # the thread is another machine: what comes later cannot come along
         self._executor.run(lambda: self._commit(self._take(taken)), lambda ended: self._finish(taken, ended))
 
-    def _take(self, taken: list[Work]) -> list[Work]:
+    def _take(self, taken: list[SqliteWork]) -> list[SqliteWork]:
         """All that waits by now, if nothing is taken yet. As late as this, because whatever comes while the commit before is
         under way costs no commit of its own then."""
         if not taken:
@@ -117,7 +117,7 @@ class Writer:
                     weight += taken[-1].weight
         return taken
 
-    def _finish(self, operations: list[Work], ended: Ended[list[Ended[object]]]) -> None:
+    def _finish(self, operations: list[SqliteWork], ended: Finished[list[Finished[object]]]) -> None:
         self._running -= 1
         if self._waiting and not self._is_called:
             # The next batch first: the disk works while the answers are given out.
@@ -125,7 +125,7 @@ class Writer:
             self._start()
         if ended.error is not None:  # where the work is done cannot be reached: see the seeded world's server
             self._trouble = (ended.error, self._loop.time())
-            answers: list[Ended[object]] = [Ended(None, ended.error) for _ in operations]
+            answers: list[Finished[object]] = [Finished(None, ended.error) for _ in operations]
         else:
             answers = ended.value()
         for operation, answer in zip(operations, answers, strict=True):
@@ -136,7 +136,7 @@ class Writer:
 
     # ---- on the writer's thread ----
 
-    def _commit(self, operations: list[Work]) -> list[Ended[object]]:
+    def _commit(self, operations: list[SqliteWork]) -> list[Finished[object]]:
         if not operations:
             return []  # somebody before has taken all of it along
         try:
@@ -146,12 +146,12 @@ class Writer:
                 self._trouble = (translate(error), self._loop.time())  # its words alone: it holds the whole batch
             # Locked, full, read-only: trying the halves would only wait again, once for each.
             if len(operations) == 1 or is_unavailable(error):
-                return [Ended(None, error) for _ in operations]
+                return [Finished(None, error) for _ in operations]
             middle = len(operations) // 2
             return self._commit(operations[:middle]) + self._commit(operations[middle:])
-        return [Ended(answer, None) for answer in answers]
+        return [Finished(answer, None) for answer in answers]
 
-    def _transaction(self, operations: list[Work]) -> list[object]:
+    def _transaction(self, operations: list[SqliteWork]) -> list[object]:
         connection = self._connection
         batch = self._make_batch(connection)
         changes = connection.total_changes()

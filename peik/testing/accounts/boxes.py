@@ -149,7 +149,7 @@ _DAY_S = 86400.0
 
 
 @dataclass(eq=False)
-class Key:
+class SessionKey:
     """An authorization key: what a session string holds."""
 
     secret: str
@@ -162,7 +162,7 @@ class Key:
 
 @dataclass(eq=False)
 class _Code:
-    key: Key
+    key: SessionKey
     phone: str
     code: str
     expires_at: float
@@ -171,7 +171,7 @@ class _Code:
 
 @dataclass(eq=False)
 class _Token:
-    key: Key
+    key: SessionKey
     expires_at: float
 
 
@@ -185,27 +185,27 @@ class Keys:
         self._clock = clock
         self._chance = chance
         self._person_of = person_of
-        self._keys: dict[str, Key] = {}
+        self._keys: dict[str, SessionKey] = {}
         self._codes: dict[str, _Code] = {}  # by hash
         self._newest: dict[str, _Code] = {}  # by phone: what lies in the person's app
         self._asked: dict[str, _Asked] = {}
         self._tokens: dict[str, _Token] = {}
 
-    def new(self) -> Key:
-        key = Key(secret=f"sim-{self._chance.getrandbits(96):024x}")
+    def new(self) -> SessionKey:
+        key = SessionKey(secret=f"sim-{self._chance.getrandbits(96):024x}")
         self._keys[key.secret] = key
         return key
 
-    def find(self, secret: str) -> Key:
+    def find(self, secret: str) -> SessionKey:
         """A key that nobody knows is a key that nobody is signed in with."""
-        return self._keys.setdefault(secret, Key(secret=secret))
+        return self._keys.setdefault(secret, SessionKey(secret=secret))
 
-    def of(self, person: Person) -> list[Key]:
+    def of(self, person: Person) -> list[SessionKey]:
         return [key for key in self._keys.values() if key.person is person]
 
     # By code.
 
-    def send_code(self, key: Key, phone: str, *, by_sms: bool) -> CodeSent:
+    def send_code(self, key: SessionKey, phone: str, *, by_sms: bool) -> CodeSent:
         now = self._clock.mono()
         person = self._person_of(phone)
         if person is not None and person.is_banned:
@@ -225,7 +225,7 @@ class Keys:
         """What the person reads in the app."""
         return self._newest[phone].code
 
-    def sign_in(self, key: Key, *, phone: str, code: str, code_hash: str) -> Person:
+    def sign_in(self, key: SessionKey, *, phone: str, code: str, code_hash: str) -> Person:
         sent = self._codes.get(code_hash)
         is_valid = sent is not None and sent.key is key and sent.phone == phone and sent.tries < CODE_TRIES_MAX
         if sent is None or not is_valid or self._clock.mono() >= sent.expires_at:
@@ -239,7 +239,7 @@ class Keys:
         del self._codes[code_hash]
         return self._welcome(key, person)
 
-    def give_password(self, key: Key, password: str) -> Person:
+    def give_password(self, key: SessionKey, password: str) -> Person:
         person = key.awaits_password
         if person is None:
             raise ClientError(Trouble.REFUSED, "Telegram refused it: no code was given before.")
@@ -251,7 +251,7 @@ class Keys:
         key.person, key.awaits_password = person, None
         return person
 
-    def _welcome(self, key: Key, person: Person) -> Person:
+    def _welcome(self, key: SessionKey, person: Person) -> Person:
         if person.password is not None:
             key.awaits_password = person
             raise ClientError(Trouble.PASSWORD_NEEDED, "This account has a password (two-step verification).")
@@ -260,12 +260,12 @@ class Keys:
 
     # By QR.
 
-    def qr(self, key: Key) -> Qr:
+    def qr(self, key: SessionKey) -> Qr:
         url = f"tg://login?token={self._chance.getrandbits(96):024x}"
         self._tokens[url] = _Token(key=key, expires_at=self._clock.mono() + QR_S)
         return Qr(url=url, expires_at_ms=self._clock.wall_ms() + int(QR_S * 1000))
 
-    def scan(self, url: str, person: Person) -> Key:
+    def scan(self, url: str, person: Person) -> SessionKey:
         """The person's phone looks at the picture. Raises ValueError if it is over."""
         token = self._tokens.pop(url, None)
         if token is None or self._clock.mono() >= token.expires_at:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from peik.accounts.client import ClientError, CodeSent, Dialog, Gap, Listener, Me, Qr, Trouble
+from peik.accounts.client import ClientError, CodeSent, Dialog, HistoryGap, Listener, Me, Qr, Trouble
 from peik.accounts.markup import BadMarkup, parse, units
 from peik.archive.store import Direction, Happening, Message
 from peik.clock import Clock
-from peik.core.outcome import Fault, Reply
+from peik.core.outcome import NetworkFault, Reply
 from peik.errors import described
 from peik.telegram.port import Request
-from peik.testing.accounts.boxes import Chat, Event, Happened, Key, Person, Post, Removed
+from peik.testing.accounts.boxes import Chat, Event, Happened, Person, Post, Removed, SessionKey
 
 # What an account sends to the simulated Telegram, and how that answers: as the Bot API would.
 
@@ -205,7 +205,7 @@ class SimClient:
         self._session_id = session_id
         self._agent_id = agent_id
         self._secret = secret
-        self._key: Key | None = None
+        self._key: SessionKey | None = None
         self._listener: Listener | None = None
         self._place = _Place(0, {})
         self._news = asyncio.Event()
@@ -261,7 +261,7 @@ class SimClient:
             self._key.client = None
         self._key = None
 
-    def _open_key(self, method: str = "") -> Key:
+    def _open_key(self, method: str = "") -> SessionKey:
         if self._telegram.is_down and self._key is not None:
             self.cut(ClientError(Trouble.OFFLINE, "The connection ended."))
         if self._key is None:
@@ -357,7 +357,7 @@ class SimClient:
         events = person.box.since(place.pts)
         if events is None:
             place.pts = person.box.pts
-            await listener.on_gap(Gap(chat_id=None))
+            await listener.on_gap(HistoryGap(chat_id=None))
             return True
         if events:
             await self._tell(person, listener, events[:BATCH_MAX])
@@ -369,7 +369,7 @@ class SimClient:
             events = chat.box.since(pts)
             if events is None:
                 place.channels[chat.chat_id] = chat.box.pts
-                await listener.on_gap(Gap(chat_id=chat.chat_id))
+                await listener.on_gap(HistoryGap(chat_id=chat.chat_id))
                 return True
             if events:
                 await self._tell(person, listener, events[:BATCH_MAX])
@@ -456,7 +456,7 @@ class SimClient:
         try:
             self._open_key()
         except ClientError as error:
-            return Reply(fault=Fault.NOT_TRIED, left=False, detail=error.words)
+            return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail=error.words)
         try:
             person = self._person()
         except ClientError as error:
@@ -464,7 +464,7 @@ class SimClient:
             return Reply(status=401, body=msgspec.json.encode(body))
         reply = send(self._telegram, person, request, random_id=random_id)
         if reply.status == 200 and self._telegram.is_answer_lost(request.method):
-            return Reply(fault=Fault.RESET, detail="the connection was closed")
+            return Reply(fault=NetworkFault.RESET, detail="the connection was closed")
         return reply
 
 

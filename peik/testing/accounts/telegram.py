@@ -7,7 +7,7 @@ import msgspec
 
 from peik.accounts.client import ClientError, Trouble
 from peik.clock import Clock
-from peik.testing.accounts.boxes import CHANNEL_BASE, Box, Chat, Happened, Key, Keys, Kind, Person, Post, Removed
+from peik.testing.accounts.boxes import CHANNEL_BASE, Box, Chat, Happened, Keys, Kind, Person, Post, Removed, SessionKey
 from peik.testing.accounts.client import SimClient
 
 
@@ -64,7 +64,7 @@ class Accounts:
         for key in self.keys.of(person):
             self.end_key(key, why)
 
-    def end_key(self, key: Key, why: str) -> None:
+    def end_key(self, key: SessionKey, why: str) -> None:
         key.ended = why
         if key.client is not None:
             key.client.cut(ClientError(Trouble.REVOKED, why))

@@ -14,7 +14,7 @@ from peik.admin.audit import Audit
 from peik.admin.model import Key, Role
 from peik.admin.people import People
 from peik.admin.sign_ins import SignIns
-from peik.app.runtime import Office
+from peik.app.runtime import Runtime
 from peik.errors import NotFound, Problem
 from peik.web.access import Caller
 from peik.web.dashboard.render import Renderer
@@ -118,7 +118,7 @@ class Section(Protocol):
     def table(self) -> tuple[Page, ...]: ...
 
 
-class Said(msgspec.Struct, frozen=True):
+class Flash(msgspec.Struct, frozen=True):
     """A word that is shown once, on the next page."""
 
     key: str
@@ -129,7 +129,7 @@ class Said(msgspec.Struct, frozen=True):
 class Board:
     """`peik` is all that a page may ask; `people`, `sign_ins` and `audit` are the dashboard's own."""
 
-    def __init__(self, peik: Office, renderer: Renderer, *, people: People, sign_ins: SignIns, audit: Audit) -> None:
+    def __init__(self, peik: Runtime, renderer: Renderer, *, people: People, sign_ins: SignIns, audit: Audit) -> None:
         self.peik = peik
         self.people = people
         self.sign_ins = sign_ins
@@ -163,7 +163,7 @@ class Board:
         """See the page `url` next, with a word on it."""
         response = RedirectResponse(url, 303)
         texts = {name: str(word)[:200] for name, word in words.items()}
-        written = write_said(Said(said, texts, is_bad), visitor.csrf)
+        written = write_said(Flash(said, texts, is_bad), visitor.csrf)
         response.set_cookie(
             FLASH, written, max_age=FLASH_S, path="/admin", httponly=True, samesite="lax", secure=is_https(request)
         )
@@ -181,22 +181,22 @@ class Board:
         )
 
 
-def write_said(said: Said, secret: str) -> str:
+def write_said(said: Flash, secret: str) -> str:
     """As a cookie, sealed with a secret of the visitor: others on the same host can plant cookies, but no words of ours."""
     for chars in _WORD_CHARS:
-        short = Said(said.key, {name: word[:chars] for name, word in said.words.items()}, said.is_bad)
+        short = Flash(said.key, {name: word[:chars] for name, word in said.words.items()}, said.is_bad)
         written = urllib.parse.quote(msgspec.json.encode(short).decode(), safe="")
         if len(written) <= _FLASH_CHARS_MAX:
             break
     return f"{_seal(written, secret)}.{written}"
 
 
-def read_said(text: str, secret: str) -> Said | None:
+def read_said(text: str, secret: str) -> Flash | None:
     seal, _, written = text.partition(".")
     if not hmac.compare_digest(seal.encode(), _seal(written, secret).encode()):
         return None
     try:
-        return msgspec.json.decode(urllib.parse.unquote(written), type=Said)
+        return msgspec.json.decode(urllib.parse.unquote(written), type=Flash)
     except msgspec.DecodeError:
         return None
 

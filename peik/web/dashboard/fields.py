@@ -9,7 +9,7 @@ from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.requests import Request
 
 from peik.errors import BadInput, NotFound
-from peik.outbox.service import Desk
+from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord
 from peik.web.bodies import instant_ms, parse_id
 from peik.web.dashboard.board import Visitor, must_see
@@ -158,20 +158,20 @@ def query_of(told: Mapping[str, object], **more: object) -> str:
     return f"?{urlencode(said)}" if said else ""
 
 
-def bots_seen(desk: Desk, visitor: Visitor) -> list[BotRecord]:
+def bots_seen(desk: OutboxService, visitor: Visitor) -> list[BotRecord]:
     """Bots first, then accounts of people."""
     seen = (bot for bot in desk.bots() if visitor.sees(bot.bot_id))
     return sorted(seen, key=lambda bot: (bot.token.is_account, bot.bot_id))
 
 
-def bot_seen(desk: Desk, visitor: Visitor, text: str) -> BotRecord:
+def bot_seen(desk: OutboxService, visitor: Visitor, text: str) -> BotRecord:
     """Raises NotFound for a bot of others, in the words for one that is not there at all."""
     bot_id = parse_id(text, "bot_id")
     must_see(visitor, bot_id)
     return desk.bot(bot_id)
 
 
-def bot_asked(desk: Desk, visitor: Visitor, text: str | None) -> BotRecord:
+def bot_asked(desk: OutboxService, visitor: Visitor, text: str | None) -> BotRecord:
     """The bot that a field names, else the first that the visitor sees. Raises NotFound."""
     if text:
         return bot_seen(desk, visitor, text)

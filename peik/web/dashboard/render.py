@@ -30,7 +30,7 @@ RTL = frozenset({"fa"})
 _TEXTS = Path(__file__).with_name("texts")
 
 
-class Words(msgspec.Struct, frozen=True):
+class DashboardWords(msgspec.Struct, frozen=True):
     """Every text by key and language."""
 
     texts: Mapping[str, Mapping[str, str]]
@@ -47,14 +47,14 @@ class Words(msgspec.Struct, frozen=True):
 
 
 @cache
-def load(folder: Path = _TEXTS) -> Words:
+def load(folder: Path = _TEXTS) -> DashboardWords:
     """All files of the folder, read once. A key stands in one of them only."""
     texts: dict[str, Mapping[str, str]] = {}
     for path in sorted(folder.glob("*.toml")):
         for key, versions in tomllib.loads(path.read_text(encoding="utf-8")).items():
             assert key not in texts, f"{key} is in two files, one of them {path.name}"
             texts[key] = versions
-    return Words(texts)
+    return DashboardWords(texts)
 
 
 def language_of(wanted: str | None, kept: str | None, accepted: str | None) -> str:
@@ -188,7 +188,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, Role, bool], ...]], ...] = (
 )
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class NavLink(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     path: str
     is_here: bool
@@ -196,7 +196,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 class LinkGroup(msgspec.Struct, frozen=True, kw_only=True):
     text: str
-    links: tuple[Link, ...]
+    links: tuple[NavLink, ...]
 
 
 class Nav(msgspec.Struct, frozen=True):
@@ -209,7 +209,7 @@ class Nav(msgspec.Struct, frozen=True):
         groups = []
         for text, rows in _GROUPS:
             links = tuple(
-                Link(text=key, path=path, is_here=_is_within(here, path))
+                NavLink(text=key, path=path, is_here=_is_within(here, path))
                 for key, path, needed, is_for_parts in rows
                 if path in self.paths and role.allows(needed) and (is_whole or is_for_parts)
             )
@@ -230,7 +230,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 6, 8, 20
 _TICKS = 4
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
+class ChartBar(msgspec.Struct, frozen=True, kw_only=True):
     """What happened from an instant on, from the bottom up."""
 
     at_ms: int
@@ -244,7 +244,7 @@ class Dot(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[float | None, ...]
 
 
-def stacked(bars: Sequence[Bar], *, title: str, names: Sequence[str]) -> Markup:
+def stacked(bars: Sequence[ChartBar], *, title: str, names: Sequence[str]) -> Markup:
     """Bars of several parts each. Colours are f1, f2 … of the style sheet; the figures stand in their titles."""
     top = nice_top(max((sum(bar.parts) for bar in bars), default=0))
     step = (WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
@@ -343,13 +343,15 @@ def seconds_text(value: float) -> str:
 
 
 if TYPE_CHECKING:
-    from peik.web.dashboard.board import Said, Visitor
+    from peik.web.dashboard.board import Flash, Visitor
 
 _FOLDER = Path(__file__).with_name("templates")
 
 
 class Renderer:
-    def __init__(self, words: Words, assets: Assets, clock: Clock, *, alerts: "Callable[[Visitor], int]") -> None:
+    def __init__(
+        self, words: DashboardWords, assets: Assets, clock: Clock, *, alerts: "Callable[[Visitor], int]"
+    ) -> None:
         """`alerts`: how many are ongoing that concern a visitor. Every page shows it."""
         self.words = words
         self._clock = clock
@@ -386,7 +388,7 @@ class Renderer:
         visitor: "Visitor | None",
         language: str = "en",
         theme: str = "auto",
-        said: "Said | None" = None,
+        said: "Flash | None" = None,
         context: Mapping[str, object],
     ) -> str:
         language = language if visitor is None else visitor.language

@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 
-from peik.archive.store import Direction, Kept, Message, MessageFilter
+from peik.archive.store import Direction, KeptCounts, Message, MessageFilter
 from tests.archive.places import Place, opened
 from tests.archive.samples import CHANNEL, CHAT, NOW, message
 
@@ -26,8 +26,8 @@ async def test_a_message_is_read_as_it_was_kept(place: Place) -> None:
         letter_id=12,
     )
     async with opened(place) as archive:
-        assert await archive.keep_messages([given]) == Kept(new=1)
-        assert await archive.keep_messages([]) == Kept()
+        assert await archive.keep_messages([given]) == KeptCounts(new=1)
+        assert await archive.keep_messages([]) == KeptCounts()
     async with opened(place) as archive:
         assert await archive.messages(MessageFilter(), cursor=None, limit=5) == ([given], None)
         assert await archive.versions("s1", CHANNEL, 2**31) == [given]
@@ -35,10 +35,10 @@ async def test_a_message_is_read_as_it_was_kept(place: Place) -> None:
 
 async def test_the_same_again_is_no_second_one(place: Place) -> None:
     async with opened(place) as archive:
-        assert await archive.keep_messages([message(1), message(2), message(1)]) == Kept(new=2, known=1)
-        assert await archive.keep_messages([message(2), message(3)]) == Kept(new=1, known=1)
+        assert await archive.keep_messages([message(1), message(2), message(1)]) == KeptCounts(new=2, known=1)
+        assert await archive.keep_messages([message(2), message(3)]) == KeptCounts(new=1, known=1)
         others = [message(1, session_id="s2"), message(1, chat_id=6)]
-        assert await archive.keep_messages(others) == Kept(new=2)
+        assert await archive.keep_messages(others) == KeptCounts(new=2)
         assert (await archive.tally()).messages == 5
 
 
@@ -47,7 +47,7 @@ async def test_a_newer_version_takes_the_place_of_the_older_one(place: Place) ->
     second = message(1, text="two", edited_at_ms=NOW + 5)
     async with opened(place) as archive:
         await archive.keep_messages([first])
-        assert await archive.keep_messages([second]) == Kept(edited=1)
+        assert await archive.keep_messages([second]) == KeptCounts(edited=1)
         assert await archive.versions("s1", CHAT, 1) == [first, second]
         assert await archive.messages(MessageFilter(), cursor=None, limit=5) == ([second], None)
         assert await archive.messages(MessageFilter(text="one"), cursor=None, limit=5) == ([], None)
@@ -58,9 +58,9 @@ async def test_an_older_version_that_comes_late_is_put_aside(place: Place) -> No
     versions = [message(1, text=str(count), edited_at_ms=count and NOW + count) for count in range(4)]
     async with opened(place) as archive:
         await archive.keep_messages([versions[2]])
-        assert await archive.keep_messages([versions[0]]) == Kept(edited=1)
-        assert await archive.keep_messages([versions[0], versions[2]]) == Kept(known=2)
-        assert await archive.keep_messages([versions[3], versions[1]]) == Kept(edited=2)
+        assert await archive.keep_messages([versions[0]]) == KeptCounts(edited=1)
+        assert await archive.keep_messages([versions[0], versions[2]]) == KeptCounts(known=2)
+        assert await archive.keep_messages([versions[3], versions[1]]) == KeptCounts(edited=2)
         assert await archive.versions("s1", CHAT, 1) == versions
         assert (await archive.tally()).versions == 3
 
@@ -94,11 +94,11 @@ async def test_many_who_hand_in_the_same_at_once_keep_it_once(place: Place) -> N
     versions = [message(number, edited_at_ms=count and NOW + count) for number in range(5) for count in range(3)]
     async with opened(place) as one, opened(place) as other:
 
-        async def hand_in(seed: int) -> Kept:
+        async def hand_in(seed: int) -> KeptCounts:
             mine = versions.copy()
             random.Random(seed).shuffle(mine)
             kept = [await (one if seed % 2 else other).keep_messages(mine[start : start + 5]) for start in (0, 5, 10)]
-            return Kept(
+            return KeptCounts(
                 new=sum(k.new for k in kept), edited=sum(k.edited for k in kept), known=sum(k.known for k in kept)
             )
 
@@ -137,7 +137,7 @@ async def test_a_deletion_without_a_chat_spares_channels(place: Place) -> None:
 async def test_a_message_stays_the_letters_that_sent_it(place: Place) -> None:
     async with opened(place) as archive:
         await archive.keep_messages([message(1)])
-        assert await archive.keep_messages([message(1, letter_id=5)]) == Kept(known=1)
+        assert await archive.keep_messages([message(1, letter_id=5)]) == KeptCounts(known=1)
         await archive.keep_messages([message(1, text="edited", edited_at_ms=NOW + 1)])
         found, _ = await archive.messages(MessageFilter(), cursor=None, limit=5)
         assert [(one.text, one.letter_id) for one in found] == [("edited", 5)]
@@ -162,5 +162,5 @@ async def test_ids_of_a_chat_come_in_order(place: Place) -> None:
 @pytest.mark.parametrize("count", [1, 3000])
 async def test_one_call_may_bring_many(place: Place, count: int) -> None:
     async with opened(place) as archive:
-        assert await archive.keep_messages([message(number) for number in range(count)]) == Kept(new=count)
+        assert await archive.keep_messages([message(number) for number in range(count)]) == KeptCounts(new=count)
         assert (await archive.tally()).messages == count

@@ -7,12 +7,12 @@ from peik.archive.store import (
     ChatState,
     EventFilter,
     Fed,
-    Kept,
-    Kind,
+    KeptCounts,
     LogFilter,
     MessageFilter,
     ReaderPlace,
     Record,
+    RecordKind,
     Tallied,
     UpdatesState,
 )
@@ -74,7 +74,7 @@ async def test_a_person_is_forgotten(place: Place) -> None:
         found, _ = await archive.messages(MessageFilter(), cursor=None, limit=9)
         assert [one.message_id for one in found] == [4, 3]
         assert await archive.messages(MessageFilter(text="edited"), cursor=None, limit=9) == ([], None)
-        assert await archive.keep_messages([message(1)]) == Kept(new=1)
+        assert await archive.keep_messages([message(1)]) == KeptCounts(new=1)
 
 
 async def test_the_private_chats_with_a_person_are_forgotten_whoever_wrote(place: Place) -> None:
@@ -103,20 +103,20 @@ async def test_lines_of_the_log_are_dropped_by_themselves(place: Place) -> None:
 
 
 async def test_what_is_put_is_there_as_it_was(place: Place) -> None:
-    given: dict[Kind, list[Record]] = {
-        Kind.SESSIONS: [session(f"s{n}", version=n + 4, secret=b"x") for n in range(5)],
-        Kind.UPDATES_STATES: [UpdatesState(session_id=f"s{n}", state=b"\0") for n in range(5)],
-        Kind.CHAT_STATES: [ChatState(session_id=f"s{n % 2}", chat_id=CHANNEL + n) for n in range(5)],
-        Kind.MESSAGES: [message(n, deleted_at_ms=n or None, text=f"n{n}", edited_at_ms=n) for n in range(5)],
-        Kind.VERSIONS: [message(n % 2, edited_at_ms=n, text="old") for n in range(5)],
-        Kind.EVENTS: [event(f"e{n}", user_id=n) for n in range(5)],
-        Kind.FEED: [line(f"k{n}", session_id=f"s{n % 2}", number=n + 3, user_id=n) for n in range(5)],
-        Kind.PLACES: [
+    given: dict[RecordKind, list[Record]] = {
+        RecordKind.SESSIONS: [session(f"s{n}", version=n + 4, secret=b"x") for n in range(5)],
+        RecordKind.UPDATES_STATES: [UpdatesState(session_id=f"s{n}", state=b"\0") for n in range(5)],
+        RecordKind.CHAT_STATES: [ChatState(session_id=f"s{n % 2}", chat_id=CHANNEL + n) for n in range(5)],
+        RecordKind.MESSAGES: [message(n, deleted_at_ms=n or None, text=f"n{n}", edited_at_ms=n) for n in range(5)],
+        RecordKind.VERSIONS: [message(n % 2, edited_at_ms=n, text="old") for n in range(5)],
+        RecordKind.EVENTS: [event(f"e{n}", user_id=n) for n in range(5)],
+        RecordKind.FEED: [line(f"k{n}", session_id=f"s{n % 2}", number=n + 3, user_id=n) for n in range(5)],
+        RecordKind.PLACES: [
             *(ReaderPlace(reader=f"r{n % 2}", session_id=f"s{n}", number=n + 1, at_ms=NOW + n) for n in range(5)),
             # How far the feeds went: see peik.archive.rules.
             *(ReaderPlace(reader="", session_id=f"s{n}", number=n + 9, at_ms=0) for n in range(3)),
         ],
-        Kind.LOGS: [log(f"l{n % 2}", at_ms=NOW + n, fields=f'{{"n": {n}}}') for n in range(5)],
+        RecordKind.LOGS: [log(f"l{n % 2}", at_ms=NOW + n, fields=f'{{"n": {n}}}') for n in range(5)],
     }
     async with opened(place) as archive:
         assert await archive.progress() is None
@@ -138,8 +138,8 @@ async def test_what_is_put_is_there_as_it_was(place: Place) -> None:
         found_by_word, _ = await archive.messages(MessageFilter(text="N3"), cursor=None, limit=9)
         assert [one.message_id for one in found_by_word] == [3]
         # A copy that begins again does not take numbers back.
-        await archive.put(Kind.FEED, given[Kind.FEED], "again")
-        await archive.put(Kind.PLACES, [ReaderPlace(reader="", session_id="s2", number=1, at_ms=0)], "again")
+        await archive.put(RecordKind.FEED, given[RecordKind.FEED], "again")
+        await archive.put(RecordKind.PLACES, [ReaderPlace(reader="", session_id="s2", number=1, at_ms=0)], "again")
         assert await archive.fed_to() == {
             "s0": Fed(first=3, last=9),
             "s1": Fed(first=4, last=10),

@@ -13,7 +13,7 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from peik.archive.mongo.archive import MongoArchive
-from peik.archive.store import Archive, ArchiveRetention, Fed, Kept, Kind
+from peik.archive.store import Archive, ArchiveRetention, Fed, KeptCounts, RecordKind
 from peik.errors import StartError
 from tests.archive.mongo_server import MongoServer, shared
 from tests.archive.places import MongoPlace, opened
@@ -53,8 +53,8 @@ async def test_a_single_server_without_a_replica_set_will_do(tmp_path: Path) -> 
         archive = MongoArchive(server.url.format(database=""))
         await archive.open()
         await archive.add_session(session())
-        assert await archive.keep_messages([message(1)]) == Kept(new=1)
-        assert await archive.keep_messages([message(1, edited_at_ms=5)]) == Kept(edited=1)
+        assert await archive.keep_messages([message(1)]) == KeptCounts(new=1)
+        assert await archive.keep_messages([message(1, edited_at_ms=5)]) == KeptCounts(edited=1)
         assert (await archive.tally()).versions == 1
         assert await archive.feed([line("a"), line("b")]) == 2
         assert await archive.feed([line("b"), line("c")]) == 1
@@ -205,7 +205,7 @@ async def test_emptied_lines_are_no_lines_and_go_in_the_end(tmp_path: Path) -> N
         await archive.feed([line("c", at_ms=NOW + 5)])
         assert await archive.fed_to() == {"s1": Fed(first=3, last=3)}
         assert await told(archive) == [(3, "c")]
-        records, _ = await archive.page(Kind.FEED, after=None, limit=9)
+        records, _ = await archive.page(RecordKind.FEED, after=None, limit=9)
         assert [record.number for record in records] == [3]  # type: ignore[union-attr]
         with by_hand(place) as database:
             assert await archive.clean(short, at_ms=NOW + 2, limit=9) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from peik.core.letter import Draft, Letter, State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.outbox.store import Accepted, Retention
+from peik.outbox.store import AcceptedLetter, Retention
 from tests.store.acts import HOUR, NOW, SENT, accept, all_lanes, attempt, draft, find, front, state, tally
 from tests.store.places import BOT, OTHER_BOT, Place, Recorder
 
@@ -139,7 +139,7 @@ async def test_a_repeat_answers_with_the_letter_that_the_key_made(place: Place) 
         (first,) = await store.accept([given], at_ms=NOW)
     async with place.open() as store:
         (again,) = await store.accept([given], at_ms=NOW + 47 * HOUR)
-        assert again == Accepted(letter_id=first.letter_id, state=State.WAITING, is_repeat=True)
+        assert again == AcceptedLetter(letter_id=first.letter_id, state=State.WAITING, is_repeat=True)
         assert not first.is_repeat
         assert (await tally(store)).waiting == 1
 

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from peik.broadcasts.repository import Book
+from peik.broadcasts.repository import BroadcastRepository
 from peik.core.arrival import FORGOTTEN_LANE
 from peik.core.documents import Filing
 from peik.core.letter import State
-from peik.erasure.model import Found, Person
+from peik.erasure.model import ErasedPerson, Found
 from peik.errors import StoreUnavailable
 from peik.inbox.store import ArrivalFilter, InboxStore
 from peik.outbox.store import Tally
@@ -97,7 +97,7 @@ async def test_an_act_that_was_cut_off_is_ended_by_the_next_start(place: Place) 
 class Failing:
     """A part whose store is gone."""
 
-    async def forget(self, person: Person, *, is_dry: bool) -> Found:
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         raise StoreUnavailable(code="gone", detail="It is gone.")
 
 
@@ -149,7 +149,7 @@ async def test_who_waits_for_a_broadcast_is_passed_over(place: Place) -> None:
         await live_through(store)
         whole = forgetter(place, store)
         await whole.forget(await whole.person(user_id=PERSON), who="a test")
-        book = Book(store.papers)
+        book = BroadcastRepository(store.papers)
         lines = dict(await book.lines("b1", first=1, limit=9))
         assert [line.state for line in lines.values()] == ["delivered", "suppressed", "pending"]
         assert [line.chat for line in lines.values()] == [0, 0, 4321]

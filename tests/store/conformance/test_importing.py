@@ -6,14 +6,14 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.documents import Contact
 from peik.errors import Conflict
-from peik.importing.service import ImportDesk, ImportNote
+from peik.importing.service import ImportNote, ImportService
 from peik.outbox.store import Store
 from tests.store.inbox_acts import NOW, SERVER, message, take
 from tests.store.places import BOT, Place
 
 
-def desk_of(store: Store) -> ImportDesk:
-    return ImportDesk(
+def desk_of(store: Store) -> ImportService:
+    return ImportService(
         papers=store.papers, contacts=store.contacts, inbox=store.inbox, clock=SystemClock(), server=SERVER
     )
 

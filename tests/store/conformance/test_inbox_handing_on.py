@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from peik.core.arrival import Progress
+from peik.core.arrival import ConsumerProgress
 from peik.errors import Conflict, NotFound
 from peik.inbox.store import ArrivalFilter, Burial, Consumer, ConsumerKind, Deferral, InboxStore
 from tests.store.inbox_acts import (
@@ -62,7 +62,11 @@ async def test_a_new_consumer_begins_with_the_oldest_arrival_still_kept(place: P
         await open_inbox(store.inbox)
         await take(store.inbox, *messages(3))
         late = await store.inbox.ensure_consumer(BOT, "late", at_ms=NOW + 5)
-        assert (late.progress, late.created_at_ms, late.seen_at_ms) == (Progress(watermark=FIRST - 1), NOW + 5, None)
+        assert (late.progress, late.created_at_ms, late.seen_at_ms) == (
+            ConsumerProgress(watermark=FIRST - 1),
+            NOW + 5,
+            None,
+        )
         assert await numbers(store.inbox, late, late.progress.watermark) == [FIRST, FIRST + 1, FIRST + 2]
         assert (await store.inbox.ensure_consumer(BOT, "late", at_ms=NOW + 9)) == late
         with pytest.raises(NotFound):
@@ -104,14 +108,14 @@ async def test_what_a_consumer_wants_is_saved_but_never_its_progress(place: Plac
             secret="s",
             allowed=frozenset({"message", "poll"}),
             connections_max=7,
-            progress=Progress(watermark=9),
+            progress=ConsumerProgress(watermark=9),
             seen_at_ms=77,
         )
         await store.inbox.save_consumer(wished)
     async with place.open() as store:
         saved = await named(store.inbox, "default")
         assert saved == msgspec.structs.replace(
-            wished, progress=Progress(watermark=1), seen_at_ms=None, created_at_ms=NOW
+            wished, progress=ConsumerProgress(watermark=1), seen_at_ms=None, created_at_ms=NOW
         )
         await store.inbox.save_consumer(msgspec.structs.replace(saved, allowed=None, url=None, secret=None))
         plain = await named(store.inbox, "default")
@@ -144,10 +148,10 @@ async def test_a_removed_consumer_is_gone_with_all_that_was_its_own(place: Place
         for late in (settle(store.inbox, other, 1), store.inbox.save_consumer(other)):
             with pytest.raises(NotFound):
                 await late
-        assert await settle(store.inbox, default, (1, 10)) == Progress(watermark=13)
+        assert await settle(store.inbox, default, (1, 10)) == ConsumerProgress(watermark=13)
         anew = await store.inbox.ensure_consumer(BOT, "other", at_ms=NOW)
         assert anew.id != other.id
-        assert anew.progress == Progress(watermark=0)
+        assert anew.progress == ConsumerProgress(watermark=0)
         assert await numbers(store.inbox, anew) == list(range(1, 11))
 
 
@@ -224,13 +228,13 @@ async def test_a_consumer_sees_only_its_own_bot_and_its_own_replays(place: Place
 async def test_the_watermark_stops_at_what_is_still_open(place: Place) -> None:
     async with place.open() as store:
         default = await begin(store.inbox)
-        assert await settle(store.inbox, default, (1, 2)) == Progress(watermark=2)
-        assert await settle(store.inbox, default, 4, (6, 7)) == Progress(watermark=2, spans=((4, 4), (6, 7)))
-        assert await settle(store.inbox, default, (1, 2)) == Progress(watermark=2, spans=((4, 4), (6, 7)))
+        assert await settle(store.inbox, default, (1, 2)) == ConsumerProgress(watermark=2)
+        assert await settle(store.inbox, default, 4, (6, 7)) == ConsumerProgress(watermark=2, spans=((4, 4), (6, 7)))
+        assert await settle(store.inbox, default, (1, 2)) == ConsumerProgress(watermark=2, spans=((4, 4), (6, 7)))
     async with place.open() as store:
-        assert await settle(store.inbox, default, 5) == Progress(watermark=2, spans=((4, 7),))
-        assert await settle(store.inbox, default, 3) == Progress(watermark=7)
-        assert await progress(store.inbox, default) == Progress(watermark=7)
+        assert await settle(store.inbox, default, 5) == ConsumerProgress(watermark=2, spans=((4, 7),))
+        assert await settle(store.inbox, default, 3) == ConsumerProgress(watermark=7)
+        assert await progress(store.inbox, default) == ConsumerProgress(watermark=7)
         assert await states(store.inbox) == {
             number: "completed" if number <= 7 else "waiting" for number in range(1, 11)
         }
@@ -241,10 +245,10 @@ async def test_what_has_not_come_yet_cannot_be_over(place: Place) -> None:
         default = await begin(store.inbox, 3)
         late = [Deferral(number=50, tries=1, due_at_ms=NOW)]
         dead = [Burial(number=60, tries=1, reason="x", entry="{}")]
-        assert await settle(store.inbox, default, (1, 10**9), (2**40, 2**41)) == Progress(watermark=3)
+        assert await settle(store.inbox, default, (1, 10**9), (2**40, 2**41)) == ConsumerProgress(watermark=3)
         await store.inbox.settle_arrivals(default.id, deferred=late, dead=dead, at_ms=NOW)
         await take(store.inbox, *messages(60, first=4))
-        assert await progress(store.inbox, default) == Progress(watermark=3)
+        assert await progress(store.inbox, default) == ConsumerProgress(watermark=3)
         assert set((await states(store.inbox)).values()) == {"completed", "waiting"}
 
 
@@ -252,8 +256,8 @@ async def test_settlements_at_once_are_all_counted(place: Place) -> None:
     async with place.open() as store:
         default = await begin(store.inbox, 100)
         await asyncio.gather(*(settle(store.inbox, default, number) for number in range(100, 1, -1)))
-        assert await progress(store.inbox, default) == Progress(watermark=0, spans=((2, 100),))
-        assert await settle(store.inbox, default, 1) == Progress(watermark=100)
+        assert await progress(store.inbox, default) == ConsumerProgress(watermark=0, spans=((2, 100),))
+        assert await settle(store.inbox, default, 1) == ConsumerProgress(watermark=100)
 
 
 async def test_one_consumer_does_not_move_another(place: Place) -> None:
@@ -262,7 +266,7 @@ async def test_one_consumer_does_not_move_another(place: Place) -> None:
         other = await store.inbox.ensure_consumer(BOT, "other", at_ms=NOW)
         await settle(store.inbox, default, (1, 10))
         await bury(store.inbox, other, 3)
-        assert await progress(store.inbox, other) == Progress(watermark=0, spans=((3, 3),))
+        assert await progress(store.inbox, other) == ConsumerProgress(watermark=0, spans=((3, 3),))
         assert (await states(store.inbox))[3] == "completed"
         assert (await states(store.inbox, "other"))[3] == "failed"
 
@@ -274,11 +278,11 @@ async def test_replays_for_others_do_not_keep_the_watermark_back(place: Place) -
         await replay_to(store.inbox, other, 1, 3)  # numbers 4 to 6
         await take(store.inbox, message(7), message(8))
         await replay_to(store.inbox, other, 1, 1)  # number 9
-        assert await settle(store.inbox, default, 8) == Progress(watermark=0, spans=((8, 8),))
-        assert await settle(store.inbox, default, (1, 2)) == Progress(watermark=2, spans=((8, 8),))
-        assert await settle(store.inbox, default, 3) == Progress(watermark=6, spans=((8, 8),))
-        assert await settle(store.inbox, default, 7) == Progress(watermark=9)
-        assert await settle(store.inbox, other, (1, 3)) == Progress(watermark=3)
+        assert await settle(store.inbox, default, 8) == ConsumerProgress(watermark=0, spans=((8, 8),))
+        assert await settle(store.inbox, default, (1, 2)) == ConsumerProgress(watermark=2, spans=((8, 8),))
+        assert await settle(store.inbox, default, 3) == ConsumerProgress(watermark=6, spans=((8, 8),))
+        assert await settle(store.inbox, default, 7) == ConsumerProgress(watermark=9)
+        assert await settle(store.inbox, other, (1, 3)) == ConsumerProgress(watermark=3)
 
 
 # ---- put off, and given up ----
@@ -293,7 +297,7 @@ async def test_what_is_put_off_is_found_again_with_its_lane(place: Place) -> Non
         ]
         assert await store.inbox.settle_arrivals(
             default.id, over=[(1, 2), (4, 4)], deferred=later, at_ms=NOW
-        ) == Progress(watermark=2, spans=((4, 4),))
+        ) == ConsumerProgress(watermark=2, spans=((4, 4),))
     async with place.open() as store:
         assert await store.inbox.deferrals(default.id) == [
             Deferral(number=3, tries=1, due_at_ms=NOW + 8, lane=3),
@@ -333,7 +337,7 @@ async def test_put_off_and_over_in_one_call_is_over(place: Place) -> None:
         default = await begin(store.inbox, 3)
         both = [Deferral(number=1, tries=1, due_at_ms=NOW + HOUR)]
         reached = await store.inbox.settle_arrivals(default.id, over=[(1, 1)], deferred=both, at_ms=NOW)
-        assert reached == Progress(watermark=1)
+        assert reached == ConsumerProgress(watermark=1)
         assert (await states(store.inbox), await store.inbox.deferrals(default.id)) == (
             {1: "completed", 2: "waiting", 3: "waiting"},
             [],
@@ -344,7 +348,7 @@ async def test_a_dead_arrival_is_over_and_remembers_everything(place: Place) -> 
     async with place.open() as store:
         default = await begin(store.inbox, 3)
         await put_off(store.inbox, default, 1)
-        assert await bury(store.inbox, default, 1, 3, at_ms=NOW + 5) == Progress(watermark=1, spans=((3, 3),))
+        assert await bury(store.inbox, default, 1, 3, at_ms=NOW + 5) == ConsumerProgress(watermark=1, spans=((3, 3),))
         assert await states(store.inbox) == {1: "failed", 2: "waiting", 3: "failed"}
         standing = await delivery(store.inbox, 1)
         assert (standing.tries, standing.failed_reason, standing.settled_at_ms) == (5, "it broke", NOW + 5)
@@ -359,8 +363,8 @@ async def test_whoever_comes_late_changes_nothing(place: Place) -> None:
         await bury(store.inbox, default, 2)
         await put_off(store.inbox, default, 1)
         await put_off(store.inbox, default, 2)
-        assert await bury(store.inbox, default, 3) == Progress(watermark=3)
-        assert await settle(store.inbox, default, (1, 3)) == Progress(watermark=3)
+        assert await bury(store.inbox, default, 3) == ConsumerProgress(watermark=3)
+        assert await settle(store.inbox, default, (1, 3)) == ConsumerProgress(watermark=3)
         assert await states(store.inbox) == {1: "completed", 2: "failed", 3: "completed", 4: "waiting"}
         assert await store.inbox.deferrals(default.id) == []
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from peik.core.arrival import Progress
+from peik.core.arrival import ConsumerProgress
 from peik.core.letter import State
 from peik.inbox.store import ArrivalFilter, ArrivalRetention, ArrivalsCleaned, Consumer, InboxStore
 from tests.store.inbox_acts import (
@@ -54,7 +54,7 @@ async def test_an_arrival_goes_a_week_after_everybody_had_it_and_not_a_week_afte
         assert await pass_days(store.inbox, 10, 16) == 0
         assert await pass_days(store.inbox, 17, 17) == 3
         assert await numbers(store.inbox, default) == [4, 5]
-        assert await progress(store.inbox, other) == Progress(watermark=3)
+        assert await progress(store.inbox, other) == ConsumerProgress(watermark=3)
 
 
 async def test_a_consumer_that_came_lately_has_not_had_anything_for_a_week(place: Place) -> None:
@@ -85,7 +85,7 @@ async def test_what_nobody_fetched_goes_in_the_end_is_counted_and_lets_the_water
         await take(store.inbox, *messages(2, first=1), bot_id=OTHER_BOT, at_ms=NOW + 20 * DAY)
         assert await clean(store.inbox, NOW + 30 * DAY) == NOTHING
         assert await clean(store.inbox, NOW + 30 * DAY + 1) == ArrivalsCleaned(gone=5, unread={BOT: 3}, expired=())
-        assert await progress(store.inbox, default) == Progress(watermark=5)
+        assert await progress(store.inbox, default) == ConsumerProgress(watermark=5)
         assert (await numbers(store.inbox, default), await store.inbox.deferrals(default.id)) == ([6], [])
         (mine, _) = await store.inbox.inbox_tallies()
         assert (mine.open, mine.delayed, mine.failed) == (1, 0, 0)
@@ -100,7 +100,7 @@ async def test_somebody_who_has_not_read_is_enough_to_be_counted(place: Place) -
         await settle(store.inbox, other, (1, 3))
         await store.inbox.touch_consumers({other.id: NOW + 30 * DAY})
         assert await clean(store.inbox, NOW + 31 * DAY) == ArrivalsCleaned(gone=5, unread={BOT: 2}, expired=())
-        assert await progress(store.inbox, other) == Progress(watermark=5)
+        assert await progress(store.inbox, other) == ConsumerProgress(watermark=5)
 
 
 async def test_dead_arrivals_are_kept_as_long_after_they_died_as_unread_ones(place: Place) -> None:
@@ -204,11 +204,11 @@ async def test_a_new_consumer_after_retention_begins_with_what_is_left(place: Pl
         await settle(store.inbox, default, (1, 3))
         assert await pass_days(store.inbox, 0, 8) == 3
         late = await store.inbox.ensure_consumer(BOT, "late", at_ms=NOW + 8 * DAY)
-        assert late.progress == Progress(watermark=3)
+        assert late.progress == ConsumerProgress(watermark=3)
         await settle(store.inbox, default, (1, 5))
         assert await pass_days(store.inbox, 9, 15) == 0  # the new one has not had the rest
         await settle(store.inbox, late, (1, 5))
         await store.inbox.touch_consumers({late.id: NOW + 30 * DAY})
         assert await pass_days(store.inbox, 16, 23) == 2
         last = await store.inbox.ensure_consumer(BOT, "last", at_ms=NOW)
-        assert last.progress == Progress(watermark=5)
+        assert last.progress == ConsumerProgress(watermark=5)

@@ -6,7 +6,7 @@ import pytest
 
 from peik.core.letter import Backoff, Priority, State
 from peik.errors import Conflict
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import (
     KIND,
@@ -278,7 +278,7 @@ async def test_a_job_that_runs_again_joins_the_end_of_its_line(place: Place) -> 
     async with place.open() as store:
         first, second = await queue(store.jobs, a_job(), a_job())
         put_off = await take_one(store.jobs)
-        await end(store.jobs, put_off, End.PUT_OFF, due_at_ms=NOW)
+        await end(store.jobs, put_off, JobEnd.PUT_OFF, due_at_ms=NOW)
         (third,) = await queue(store.jobs, a_job())
         assert await taken(store.jobs) == [second, first, third]
 

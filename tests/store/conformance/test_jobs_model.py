@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from peik.core.letter import Backoff, State
-from peik.jobs.model import End, Job, Ran, judged
+from peik.jobs.model import JobEnd, JobRecord, Ran, judged
 from peik.jobs.store import JobStore, JobTally, KindTerms, RunNews
 from tests.store.acts import HOUR
 from tests.store.all_places import LIVES_ON_SERVERS, PLACES
@@ -55,13 +55,13 @@ class Model:
     """All jobs, their lines and tickets."""
 
     def __init__(self) -> None:
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[int, JobRecord] = {}
         self.lines: dict[Line, list[int]] = {}
         self.tickets: dict[Line, int] = {}
         self.last_ticket = 0
         self.fairness = Fairness()
 
-    def line(self, job: Job) -> Line:
+    def line(self, job: JobRecord) -> Line:
         return (job.kind, job.rank, job.user)
 
     def change(self, job_id: int, **terms: Any) -> None:
@@ -85,7 +85,7 @@ class Model:
             del self.lines[line], self.tickets[line]
             self.fairness.forget(line)
 
-    def in_state(self, *states: State, kind: str | None = None) -> list[Job]:
+    def in_state(self, *states: State, kind: str | None = None) -> list[JobRecord]:
         return [job for job in self.jobs.values() if job.state in states and kind in (None, job.kind)]
 
     def running(self, kind: str) -> Counter[str]:
@@ -126,9 +126,9 @@ class Model:
             self.join(job.id)
 
 
-def _changed(job: Job, terms: dict[str, Any]) -> Job:
+def _changed(job: JobRecord, terms: dict[str, Any]) -> JobRecord:
     known = {name: getattr(job, name) for name in job.__struct_fields__}
-    return Job(**(known | terms))
+    return JobRecord(**(known | terms))
 
 
 class Life:
@@ -207,9 +207,9 @@ class Life:
     async def settle(self) -> None:
         running = self.model.in_state(State.ACTIVE)
         some = self.chance.sample(running, k=self.chance.randint(0, len(running)))
-        ways = (End.DONE, End.DONE, End.FAILED, End.HOPELESS, End.PUT_OFF, End.CANCELLED, End.LATE)
+        ways = (JobEnd.DONE, JobEnd.DONE, JobEnd.FAILED, JobEnd.HOPELESS, JobEnd.PUT_OFF, JobEnd.CANCELLED, JobEnd.LATE)
         runs = [Ran(job_id=job.id, run=job.run, end=self.chance.choice(ways)) for job in some]
-        late = [Ran(job_id=job.id, run=job.run - 1, end=End.DONE) for job in running]  # those of the run before
+        late = [Ran(job_id=job.id, run=job.run - 1, end=JobEnd.DONE) for job in running]  # those of the run before
         answers = await self.node.settle([*late, *runs], at_ms=self.now)
         assert answers[: len(late)] == [None] * len(late)
         for run, answer in zip(runs, answers[len(late) :], strict=True):
@@ -224,7 +224,7 @@ class Life:
         assert {one.job.id for one in lost} == self.doomed
         for one in lost:
             job = self.model.jobs[one.job.id]
-            self.model.settle(Ran(job_id=job.id, run=job.run, end=End.LOST), self.now)
+            self.model.settle(Ran(job_id=job.id, run=job.run, end=JobEnd.LOST), self.now)
             (beaten,) = await self.node.beat([RunNews(job_id=job.id, run=job.run)], lease_ms=HOUR)
             assert not beaten.is_ours
         self.doomed.clear()
@@ -268,9 +268,9 @@ class Life:
         for _ in range(1000):
             await self.reap()
             for job in self.model.in_state(State.ACTIVE):
-                (answer,) = await self.node.settle([Ran(job_id=job.id, run=job.run, end=End.DONE)], at_ms=self.now)
+                (answer,) = await self.node.settle([Ran(job_id=job.id, run=job.run, end=JobEnd.DONE)], at_ms=self.now)
                 assert answer is not None
-                self.model.settle(Ran(job_id=job.id, run=job.run, end=End.DONE), self.now)
+                self.model.settle(Ran(job_id=job.id, run=job.run, end=JobEnd.DONE), self.now)
             if all(job.state.is_final for job in self.model.jobs.values()):
                 break
             await self.take()

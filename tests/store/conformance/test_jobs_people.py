@@ -6,7 +6,7 @@ import pytest
 
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.jobs.store import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, JobTally, Quota
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import KIND, a_job, end, queue, queued, ran, settle, take, take_one, taken, terms, the_job
@@ -57,7 +57,7 @@ async def test_jobs_are_found_by_kind_user_state_and_age(place: Place) -> None:
         job = await take_one(store.jobs)
         assert await found(store.jobs, state=State.ACTIVE) == [ann]
         assert await found(store.jobs, state=State.WAITING) == [report, bob]
-        await end(store.jobs, job, End.HOPELESS)
+        await end(store.jobs, job, JobEnd.HOPELESS)
         assert await found(store.jobs, state=State.FAILED, user="ann") == [ann]
 
 
@@ -82,7 +82,7 @@ async def test_jobs_are_counted_by_kind_and_state(place: Place) -> None:
         tallies = await store.jobs.tallies()
         assert tallies == {KIND: JobTally(waiting=6, delayed=1), "report": JobTally(waiting=1)}
         one, two, three, _ = await take(store.jobs, 4)
-        await settle(store.jobs, ran(one), ran(two, End.HOPELESS), ran(three, End.CANCELLED))
+        await settle(store.jobs, ran(one), ran(two, JobEnd.HOPELESS), ran(three, JobEnd.CANCELLED))
         expected = JobTally(waiting=2, delayed=1, active=1, completed=1, failed=1, cancelled=1)
         assert (await store.jobs.tallies())[KIND] == expected
         await store.jobs.retry(two.id, at_ms=NOW)
@@ -123,7 +123,7 @@ async def test_a_standing_tells_what_runs_and_how_long_runs_take(place: Place) -
         one, two, three = await take(store.jobs, 3)
         standing = await store.jobs.standing(ids[-1])
         assert (standing.ahead, standing.running, standing.mean_run_ms) == (5, 3, None)
-        await settle(store.jobs, ran(two, End.HOPELESS), at_ms=NOW + 77)  # says nothing about how long one takes
+        await settle(store.jobs, ran(two, JobEnd.HOPELESS), at_ms=NOW + 77)  # says nothing about how long one takes
         assert (await store.jobs.standing(ids[-1])).mean_run_ms is None
         await settle(store.jobs, ran(one), at_ms=NOW + 1000)
         standing = await store.jobs.standing(ids[-1])
@@ -173,7 +173,7 @@ async def test_a_day_counts_the_jobs_and_bytes_of_each_user_and_kind(place: Plac
         await queue(store.jobs, a_job(key="k"), a_job(key="k"), at_ms=at_ms)
         await queue(store.jobs, a_job(key="k"), at_ms=at_ms)
         job = await take_one(store.jobs, at_ms=at_ms)
-        await end(store.jobs, job, End.PUT_OFF, bytes_used=70, at_ms=at_ms)
+        await end(store.jobs, job, JobEnd.PUT_OFF, bytes_used=70, at_ms=at_ms)
         assert await store.jobs.used_today(KIND, "ann", at_ms=at_ms) == (3, 70)
         assert await store.jobs.used_today(KIND, "bob", at_ms=at_ms) == (1, 0)
         assert await store.jobs.used_today("report", "ann", at_ms=at_ms) == (1, 0)
@@ -215,7 +215,7 @@ async def test_a_user_who_has_used_up_a_days_bytes_asks_in_vain(place: Place) ->
         one, two = await take(store.jobs, 2)
         await end(store.jobs, one, bytes_used=99, at_ms=MIDNIGHT)
         await store.jobs.queue([a_job()], quotas=quotas, at_ms=MIDNIGHT)
-        await end(store.jobs, two, End.HOPELESS, bytes_used=1, at_ms=MIDNIGHT)
+        await end(store.jobs, two, JobEnd.HOPELESS, bytes_used=1, at_ms=MIDNIGHT)
         with pytest.raises(Conflict) as caught:
             await store.jobs.queue([a_job()], quotas=quotas, at_ms=MIDNIGHT)
         assert caught.value.code == "quota"
@@ -231,8 +231,8 @@ async def test_ended_jobs_leave_after_their_time(place: Place) -> None:
     async with place.open() as store:
         await queue(store.jobs, *(a_job() for _ in range(6)), a_job(run_at_ms=NOW + 9 * HOUR))
         done, failed, cancelled, put_off = await take(store.jobs, 4)
-        await settle(store.jobs, ran(done), ran(failed, End.HOPELESS), ran(cancelled, End.CANCELLED))
-        await settle(store.jobs, ran(put_off, End.FAILED, due_at_ms=NOW + 9 * HOUR))
+        await settle(store.jobs, ran(done), ran(failed, JobEnd.HOPELESS), ran(cancelled, JobEnd.CANCELLED))
+        await settle(store.jobs, ran(put_off, JobEnd.FAILED, due_at_ms=NOW + 9 * HOUR))
         await take_one(store.jobs)
         assert await store.jobs.clean(KEEP, at_ms=NOW + HOUR - 1, limit=100) == 0
         assert await store.jobs.clean(KEEP, at_ms=NOW + HOUR + 1, limit=100) == 2

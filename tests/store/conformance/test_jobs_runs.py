@@ -7,7 +7,7 @@ import pytest
 
 from peik.core.letter import Backoff, State
 from peik.errors import Conflict, NotFound
-from peik.jobs.model import HISTORY_MAX, REASON_CHARS_MAX, End, Job, Ran
+from peik.jobs.model import HISTORY_MAX, REASON_CHARS_MAX, JobEnd, JobRecord, Ran
 from peik.jobs.store import Beaten, JobStore, RunNews
 from tests.store.acts import HOUR, NOW
 from tests.store.job_acts import (
@@ -30,11 +30,11 @@ from tests.store.places import Place
 OURS, NOT_OURS = Beaten(is_ours=True), Beaten(is_ours=False)
 
 
-def news(job: Job, **more: Any) -> RunNews:
+def news(job: JobRecord, **more: Any) -> RunNews:
     return RunNews(job_id=job.id, run=job.run, **more)
 
 
-async def begun(jobs: JobStore, *, lease_ms: int = HOUR, **terms_of_job: Any) -> Job:
+async def begun(jobs: JobStore, *, lease_ms: int = HOUR, **terms_of_job: Any) -> JobRecord:
     """A job that runs."""
     (job_id,) = await queue(jobs, a_job(**terms_of_job))
     job = await take_one(jobs, lease_ms=lease_ms)
@@ -103,15 +103,17 @@ async def test_what_was_told_is_kept_in_every_state(place: Place) -> None:
 async def test_a_job_that_is_done_keeps_its_result(place: Place) -> None:
     async with place.open() as store:
         job = await begun(store.jobs)
-        after = await end(store.jobs, job, End.DONE, result='{"file":"ö"}', bytes_used=1 << 40, at_ms=NOW + 9)
+        after = await end(store.jobs, job, JobEnd.DONE, result='{"file":"ö"}', bytes_used=1 << 40, at_ms=NOW + 9)
         assert (after.state, after.result, after.attempts_made) == (State.COMPLETED, '{"file":"ö"}', 1)
         assert (after.ended_at_ms, after.bytes_used, after.failed_reason) == (NOW + 9, 1 << 40, None)
         assert (after.node, after.ends_at_ms, after.run) == (None, None, 1)
         assert await taken(store.jobs) == []
 
 
-@pytest.mark.parametrize("how", [End.FAILED, End.LATE])
-async def test_a_fault_that_may_pass_is_tried_again_later_until_the_attempts_are_over(place: Place, how: End) -> None:
+@pytest.mark.parametrize("how", [JobEnd.FAILED, JobEnd.LATE])
+async def test_a_fault_that_may_pass_is_tried_again_later_until_the_attempts_are_over(
+    place: Place, how: JobEnd
+) -> None:
     async with place.open() as store:
         job = await begun(store.jobs, attempts=2, backoff_ms=1000, backoff=Backoff.FIXED)
         after = await end(store.jobs, job, how, reason="the host is gone")
@@ -127,23 +129,23 @@ async def test_a_fault_that_may_pass_is_tried_again_later_until_the_attempts_are
 
 async def test_a_job_may_say_itself_when_it_wants_to_be_tried_again(place: Place) -> None:
     async with place.open() as store:
-        after = await end(store.jobs, await begun(store.jobs), End.FAILED, due_at_ms=NOW + HOUR)
+        after = await end(store.jobs, await begun(store.jobs), JobEnd.FAILED, due_at_ms=NOW + HOUR)
         assert (after.state, after.due_at_ms) == (State.DELAYED, NOW + HOUR)
 
 
 async def test_what_is_hopeless_fails_at_once(place: Place) -> None:
     async with place.open() as store:
-        after = await end(store.jobs, await begun(store.jobs, attempts=9), End.HOPELESS, reason="no such page")
+        after = await end(store.jobs, await begun(store.jobs, attempts=9), JobEnd.HOPELESS, reason="no such page")
         assert (after.state, after.attempts_made, after.failed_reason) == (State.FAILED, 1, "no such page")
 
 
 async def test_a_run_that_was_put_off_costs_nothing(place: Place) -> None:
     async with place.open() as store:
         job = await begun(store.jobs, attempts=1)
-        after = await end(store.jobs, job, End.PUT_OFF, due_at_ms=NOW + 50, reason="the disk is full")
+        after = await end(store.jobs, job, JobEnd.PUT_OFF, due_at_ms=NOW + 50, reason="the disk is full")
         assert (after.state, after.due_at_ms, after.attempts_made) == (State.DELAYED, NOW + 50, 0)
         again = await take_one(store.jobs, at_ms=NOW + 50)
-        after = await end(store.jobs, again, End.PUT_OFF, at_ms=NOW + 60)
+        after = await end(store.jobs, again, JobEnd.PUT_OFF, at_ms=NOW + 60)
         assert (after.state, after.due_at_ms) == (State.WAITING, None)  # until now: it waits at once
         assert await taken(store.jobs) == [job.id]
 
@@ -152,7 +154,7 @@ async def test_a_new_run_begins_with_no_progress_and_bytes_add_up(place: Place) 
     async with place.open() as store:
         job = await begun(store.jobs)
         await store.jobs.beat([news(job, progress=0.9, progress_text="soon")], lease_ms=HOUR)
-        await end(store.jobs, job, End.PUT_OFF, bytes_used=5)
+        await end(store.jobs, job, JobEnd.PUT_OFF, bytes_used=5)
         again = await take_one(store.jobs)
         assert (again.progress, again.progress_text) == (None, None)
         assert (await end(store.jobs, again, bytes_used=7)).bytes_used == 12
@@ -163,7 +165,7 @@ async def test_every_run_leaves_a_line_and_the_middle_of_many_is_cut(place: Plac
         await queue(store.jobs, a_job())
         for count in range(1, HISTORY_MAX + 11):
             job = await take_one(store.jobs)
-            after = await end(store.jobs, job, End.PUT_OFF, at_ms=NOW + count, reason="x" * 2 * REASON_CHARS_MAX)
+            after = await end(store.jobs, job, JobEnd.PUT_OFF, at_ms=NOW + count, reason="x" * 2 * REASON_CHARS_MAX)
         lines = msgspec.json.decode(after.history)
         assert (len(lines), lines[0]["run"], lines[-1]["run"]) == (HISTORY_MAX, 1, HISTORY_MAX + 10)
         assert (lines[-1]["end"], lines[-1]["at"], lines[-1]["node"]) == ("put_off", NOW + count, store.nodes.node)
@@ -174,7 +176,7 @@ async def test_many_runs_end_in_one_question_each_in_its_way(place: Place) -> No
     async with place.open() as store:
         ids = await queue(store.jobs, *(a_job(f"u{n}") for n in range(5)))
         jobs = await take(store.jobs)
-        ways = (End.DONE, End.FAILED, End.HOPELESS, End.PUT_OFF, End.CANCELLED)
+        ways = (JobEnd.DONE, JobEnd.FAILED, JobEnd.HOPELESS, JobEnd.PUT_OFF, JobEnd.CANCELLED)
         answers = await settle(store.jobs, *(ran(job, way) for job, way in zip(jobs, ways, strict=True)))
         assert [one.job.id for one in answers if one] == ids
         states = [State.COMPLETED, State.DELAYED, State.FAILED, State.WAITING, State.CANCELLED]
@@ -194,10 +196,10 @@ async def test_a_run_ends_once(place: Place) -> None:
         first, second = await settle(store.jobs, done, msgspec.structs.replace(done, result="2"))
         assert first is not None
         assert second is None
-        assert await settle(store.jobs, ran(job, End.FAILED)) == [None]
+        assert await settle(store.jobs, ran(job, JobEnd.FAILED)) == [None]
         after = await the_job(store.jobs, job.id)
         assert (after.result, after.attempts_made, after.bytes_used) == ("1", 1, 3)
-        assert await settle(store.jobs, Ran(job_id=job.id + 1, run=1, end=End.DONE)) == [None]
+        assert await settle(store.jobs, Ran(job_id=job.id + 1, run=1, end=JobEnd.DONE)) == [None]
 
 
 async def test_a_lost_run_is_one_attempt_and_begins_again_elsewhere(place: Place) -> None:
@@ -222,7 +224,7 @@ async def test_a_zombie_hears_that_its_run_is_not_its_own_and_writes_nothing(pla
         assert await settle(one.jobs, ran(zombie, bytes_used=9)) == [None]
         again = await take_one(two.jobs)
         assert await one.jobs.beat(late, lease_ms=HOUR) == [NOT_OURS]  # while it runs elsewhere
-        assert await settle(one.jobs, ran(zombie, End.FAILED, bytes_used=9)) == [None]
+        assert await settle(one.jobs, ran(zombie, JobEnd.FAILED, bytes_used=9)) == [None]
         assert await the_job(two.jobs, zombie.id) == again
         after = await end(two.jobs, again, result='"theirs"')
         assert (after.result, after.bytes_used) == ('"theirs"', 0)
@@ -296,7 +298,7 @@ async def test_a_running_job_is_asked_to_end(place: Place) -> None:
             job = await two.jobs.cancel(running.id, reason="by its user", at_ms=NOW)
             assert (job.state, job.is_cancelling, job.run) == (State.ACTIVE, True, running.run)
         assert await one.jobs.beat([news(running)], lease_ms=HOUR) == [Beaten(is_ours=True, is_cancelling=True)]
-        after = await end(one.jobs, running, End.CANCELLED, at_ms=NOW + 3)
+        after = await end(one.jobs, running, JobEnd.CANCELLED, at_ms=NOW + 3)
         assert (after.state, after.ended_at_ms, after.is_cancelling) == (State.CANCELLED, NOW + 3, False)
         assert after.failed_reason == "by its user"
 
@@ -304,14 +306,14 @@ async def test_a_running_job_is_asked_to_end(place: Place) -> None:
 @pytest.mark.parametrize(
     ("how", "state"),
     [
-        (End.DONE, State.COMPLETED),  # it was quicker
-        (End.FAILED, State.CANCELLED),
-        (End.LATE, State.CANCELLED),
-        (End.PUT_OFF, State.CANCELLED),
-        (End.HOPELESS, State.FAILED),
+        (JobEnd.DONE, State.COMPLETED),  # it was quicker
+        (JobEnd.FAILED, State.CANCELLED),
+        (JobEnd.LATE, State.CANCELLED),
+        (JobEnd.PUT_OFF, State.CANCELLED),
+        (JobEnd.HOPELESS, State.FAILED),
     ],
 )
-async def test_a_job_that_was_to_end_does_not_run_again(place: Place, how: End, state: State) -> None:
+async def test_a_job_that_was_to_end_does_not_run_again(place: Place, how: JobEnd, state: State) -> None:
     async with place.open() as store:
         job = await begun(store.jobs)
         await store.jobs.cancel(job.id, reason="enough", at_ms=NOW)
@@ -341,8 +343,8 @@ async def test_what_has_ended_cannot_be_cancelled(place: Place) -> None:
 # ---- retrying ----
 
 
-@pytest.mark.parametrize("how", [End.HOPELESS, End.CANCELLED])
-async def test_a_dead_job_starts_anew_at_the_end_of_its_line(place: Place, how: End) -> None:
+@pytest.mark.parametrize("how", [JobEnd.HOPELESS, JobEnd.CANCELLED])
+async def test_a_dead_job_starts_anew_at_the_end_of_its_line(place: Place, how: JobEnd) -> None:
     async with place.open() as store:
         job = await begun(store.jobs, attempts=2)
         dead = await end(store.jobs, job, how, reason="why", bytes_used=4)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.core.documents import BODY_BYTES_MAX, FILED_BYTES_MAX, FILINGS_MAX, Filing, Paper, PaperStore
+from peik.core.documents import BODY_BYTES_MAX, FILED_BYTES_MAX, FILINGS_MAX, DocumentStore, Filing, StoredDocument
 from peik.errors import BadInput, Conflict
 from tests.store.all_places import LIVES_ON_SERVERS, PLACES
 from tests.store.places import Place, SqlitePlace
@@ -21,7 +21,7 @@ def sheet(key: str, body: str | None = "{}", *, shelf: str = "audit", version: i
     return Filing(shelf=shelf, key=key, body=body, version=version)
 
 
-async def keys_of(papers: PaperStore, **how: object) -> list[str]:
+async def keys_of(papers: DocumentStore, **how: object) -> list[str]:
     return [paper.key for paper in await papers.papers("audit", **{"limit": 100} | how)]  # type: ignore[arg-type]
 
 
@@ -31,7 +31,9 @@ async def test_a_paper_is_there_after_a_crash_and_its_version_counts_its_changes
         await store.papers.file([sheet("a", '{"n": 2}', version=1)])
         await place.crash(store)
     async with place.open() as store:
-        assert await store.papers.paper("audit", "a") == Paper(shelf="audit", key="a", body='{"n": 2}', version=2)
+        assert await store.papers.paper("audit", "a") == StoredDocument(
+            shelf="audit", key="a", body='{"n": 2}', version=2
+        )
         assert await store.papers.paper("audit", "b") is None
         assert await store.papers.paper("other", "a") is None
 
@@ -57,7 +59,7 @@ async def test_what_is_not_as_expected_is_refused_with_all_that_came_along(place
 async def test_of_several_filings_of_one_paper_the_last_counts_and_it_is_one_change(place: Place) -> None:
     async with place.open() as store:
         await store.papers.file([sheet("a", "1", version=0), sheet("b", "1"), sheet("a", "2"), sheet("b", None)])
-        assert await store.papers.paper("audit", "a") == Paper(shelf="audit", key="a", body="2", version=1)
+        assert await store.papers.paper("audit", "a") == StoredDocument(shelf="audit", key="a", body="2", version=1)
         assert await store.papers.paper("audit", "b") is None
         with pytest.raises(BadInput):
             await store.papers.file([sheet("a"), sheet("a", version=1)])
@@ -160,7 +162,7 @@ async def test_a_shelf_is_cleared_from_its_lowest_key_on(place: Place) -> None:
 async def test_of_two_nodes_that_change_one_paper_one_wins_each_time(place: Place) -> None:
     async with place.open() as one, place.open(is_owner=False) as other:
 
-        async def add(papers: PaperStore, times: int) -> None:
+        async def add(papers: DocumentStore, times: int) -> None:
             while times:
                 before = await papers.paper("audit", "count")
                 body, version = ("1", 0) if before is None else (str(int(before.body) + 1), before.version)
@@ -171,14 +173,16 @@ async def test_of_two_nodes_that_change_one_paper_one_wins_each_time(place: Plac
                 times -= 1
 
         await asyncio.gather(*(add(store.papers, 10) for store in (one, other, one, other)))
-        assert await other.papers.paper("audit", "count") == Paper(shelf="audit", key="count", body="40", version=40)
+        assert await other.papers.paper("audit", "count") == StoredDocument(
+            shelf="audit", key="count", body="40", version=40
+        )
         assert await one.papers.count_papers("seen") == 40
 
 
 async def test_two_nodes_with_the_same_shelves_in_another_order_do_not_stand_in_each_others_way(place: Place) -> None:
     async with place.open() as one, place.open(is_owner=False) as other:
 
-        async def fill(papers: PaperStore, name: str, shelves: tuple[str, ...]) -> None:
+        async def fill(papers: DocumentStore, name: str, shelves: tuple[str, ...]) -> None:
             for turn in range(15):
                 await papers.file([sheet(f"{name}{turn}", shelf=shelf) for shelf in shelves])
 
@@ -219,7 +223,7 @@ class Model:
     """What papers are, in plain Python."""
 
     def __init__(self) -> None:
-        self.papers: dict[tuple[str, str], Paper] = {}
+        self.papers: dict[tuple[str, str], StoredDocument] = {}
 
     def file(self, filings: list[Filing]) -> bool:
         folded: dict[tuple[str, str], Filing] = {}
@@ -233,10 +237,12 @@ class Model:
             before = self.papers.pop(name, None)
             if filing.body is not None:
                 version = before.version + 1 if before else 1
-                self.papers[name] = Paper(shelf=filing.shelf, key=filing.key, body=filing.body, version=version)
+                self.papers[name] = StoredDocument(
+                    shelf=filing.shelf, key=filing.key, body=filing.body, version=version
+                )
         return True
 
-    def page(self, shelf: str, low: str | None, high: str | None) -> list[Paper]:
+    def page(self, shelf: str, low: str | None, high: str | None) -> list[StoredDocument]:
         found = [paper for (on, _), paper in self.papers.items() if on == shelf]
         found = [one for one in found if (low is None or one.key > low) and (high is None or one.key < high)]
         return sorted(found, key=lambda paper: paper.key)
@@ -247,7 +253,7 @@ async def live(place: Place, chance: random.Random) -> None:
     model = Model()
     async with place.open() as one, place.open(is_owner=False) as other:
         for step in range(STEPS):
-            papers: PaperStore = chance.choice((one, other)).papers
+            papers: DocumentStore = chance.choice((one, other)).papers
             shelf = chance.choice(SHELVES)
             match chance.choice(("file", "file", "file", "page", "page", "clear")):
                 case "file":

@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from peik.errors import Conflict, NotFound
 from peik.outbox.store import BotRecord, ChatRecord, Retention, Tally
@@ -15,7 +15,7 @@ EXTRA = BotRecord(
     username="peik_bot",
     inbound="polling",
     paused="by hand",
-    limits=Limits(),
+    limits=PaceLimits(),
     created_at_ms=5,
 )
 

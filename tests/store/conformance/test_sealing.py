@@ -9,7 +9,7 @@ from peik.core.token import Token
 from peik.errors import NotFound, StartError, StoreUnavailable
 from peik.outbox.store import BotRecord
 from peik.secrets import service
-from peik.secrets.seals import PLAIN, Change, Kept, Seals, SealStore, is_sealed, key_id_of, seals_of
+from peik.secrets.seals import PLAIN, KeptSecret, SealChange, Seals, SealStore, is_sealed, key_id_of, seals_of
 from peik.secrets.service import CHECK
 from tests.store.acts import NOW, SENT, accept, attempt, draft, find
 from tests.store.places import BOT, Place
@@ -110,8 +110,8 @@ async def test_rows_that_were_swapped_are_refused_and_one_can_be_mended(place: P
         stored = await texts(store)
         swapped = await store.sealed.change(
             [
-                Change(place="bot:7", before=stored["bot:7"], after=stored["bot:8"]),
-                Change(place="secret:webhook", before=stored["secret:webhook"], after=stored["secret:webhook:7"]),
+                SealChange(place="bot:7", before=stored["bot:7"], after=stored["bot:8"]),
+                SealChange(place="secret:webhook", before=stored["secret:webhook"], after=stored["secret:webhook:7"]),
             ]
         )
         assert swapped == 2
@@ -132,8 +132,8 @@ async def test_a_token_that_was_changed_meanwhile_is_not_overwritten(place: Plac
     async with opened(place, PLAIN) as store:
         await fill(store)
         await store.save_bot(BotRecord(bot_id=BOT, token=Token("7:a-newer-token")))
-        assert await store.sealed.change([Change(place="bot:7", before=TOKEN, after="sealed:…")]) == 0
-        assert await store.sealed.change([Change(place="secret:webhook", before=None, after="mine")]) == 0
+        assert await store.sealed.change([SealChange(place="bot:7", before=TOKEN, after="sealed:…")]) == 0
+        assert await store.sealed.change([SealChange(place="secret:webhook", before=None, after="mine")]) == 0
         assert await texts(store) == {**SECRETS, "bot:7": "7:a-newer-token"}
 
 
@@ -154,7 +154,7 @@ class Mortal:
         self.kept = store.kept
         self.is_ours = store.is_ours
 
-    async def change(self, changes: Sequence[Change]) -> int:
+    async def change(self, changes: Sequence[SealChange]) -> int:
         if self._left == 0 and not self._is_after:
             raise Died
         made = await self._store.change(changes)
@@ -204,10 +204,10 @@ async def test_whoever_dies_at_any_commit_loses_nothing_and_the_next_one_goes_on
 
 async def _begin_anew(store: Any, seals: Seals) -> None:
     """As `fill` leaves a store with these seals, whatever it is now."""
-    kept: list[Kept] = await store.sealed.kept()
-    own = [Change(place=one.place, before=one.text, after=None) for one in kept if one.place not in SECRETS]
+    kept: list[KeptSecret] = await store.sealed.kept()
+    own = [SealChange(place=one.place, before=one.text, after=None) for one in kept if one.place not in SECRETS]
     texts_of = [
-        Change(place=one.place, before=one.text, after=seals.seal(SECRETS[one.place], place=one.place))
+        SealChange(place=one.place, before=one.text, after=seals.seal(SECRETS[one.place], place=one.place))
         for one in kept
         if one.place in SECRETS
     ]

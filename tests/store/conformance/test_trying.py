@@ -9,7 +9,7 @@ import pytest
 from peik.core.letter import OnUncertain
 from peik.core.lifecycle import Move, end_unsent, settle
 from peik.core.outcome import Outcome
-from peik.outbox.store import Sent, Tally
+from peik.outbox.store import SentMessage, Tally
 from tests.store.acts import (
     BROKE_OFF,
     HOUR,
@@ -189,7 +189,7 @@ async def test_the_last_minutes_sends_are_known_after_a_restart(place: Place) ->
             await attempt(store, await find(store, letter_id), SENT, at_ms=NOW + at * 1000)
     async with place.open() as store:
         recent = await store.recent_tries(BOT, since_ms=NOW + 1000)
-    assert recent == [Sent(chat=2, weight=1, at_ms=NOW + 1000), Sent(chat=3, weight=1, at_ms=NOW + 2000)]
+    assert recent == [SentMessage(chat=2, weight=1, at_ms=NOW + 1000), SentMessage(chat=3, weight=1, at_ms=NOW + 2000)]
 
 
 async def test_senders_that_ask_for_the_last_minutes_sends_at_once_get_their_own_each(place: Place) -> None:

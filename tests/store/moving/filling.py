@@ -8,14 +8,14 @@ import msgspec
 from peik.admin.model import Key, digest_of
 from peik.core.documents import Contact, Filing
 from peik.core.letter import Backoff, OnUncertain
-from peik.core.pace import Limits
+from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from peik.inbox.store import ArrivalFilter, ConsumerKind
-from peik.jobs.model import End as Ended
+from peik.jobs.model import JobEnd as Ended
 from peik.jobs.store import JobRetention, JobStore, RunNews
 from peik.outbox.store import BotRecord, HookDeferred, Retention, Store
-from peik.storage.moving.ends import End
-from peik.storage.moving.move import Ends, Moved, Watch, end_of, move, take_back
+from peik.storage.moving.ends import MoveEnd
+from peik.storage.moving.move import Ends, MovedStore, MoveWatch, end_of, move, take_back
 from peik.storage.moving.records import KINDS, Record
 from peik.storage.open import AnyStore
 from tests.store import inbox_acts, job_acts
@@ -46,9 +46,9 @@ def url_of(place: Place) -> str:
     return f"sqlite:///{place.path}" if isinstance(place, SqlitePlace) else str(place.url)
 
 
-async def moved(origin: Place, target: Place, **more: object) -> Moved:
+async def moved(origin: Place, target: Place, **more: object) -> MovedStore:
     ends = Ends(origin=end_of(url_of(origin)), target=end_of(url_of(target)))
-    return await move(ends, clock=target.clock, watch=Watch(), **more)
+    return await move(ends, clock=target.clock, watch=MoveWatch(), **more)
 
 
 async def taken_back(place: Place) -> Place:
@@ -67,7 +67,7 @@ async def records(place: Place, *, limit: int = 3) -> dict[str, list[Record]]:
         await end.close()
 
 
-async def _all(end: End, kind: str, limit: int) -> list[Record]:
+async def _all(end: MoveEnd, kind: str, limit: int) -> list[Record]:
     found: list[Record] = []
     page = await end.page(kind, None, limit)
     found += page.records
@@ -126,7 +126,7 @@ async def _people(store: Store) -> None:
             username="other",
             inbound="polling",
             paused="by hand",
-            limits=Limits(),
+            limits=PaceLimits(),
             missed="notify",
             me='{"id":8,"first_name":"O"}',
             created_at_ms=NOW,

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from peik.clock import SystemClock
-from peik.storage.moving.ends import Progress
-from peik.storage.moving.move import PAGE, Ends, Watch, end_of, move
-from peik.storage.moving.records import Bot, Letter, Sequence, Tally
+from peik.storage.moving.ends import MoveProgress
+from peik.storage.moving.move import PAGE, Ends, MoveWatch, end_of, move
+from peik.storage.moving.records import MovedBot, MovedLetter, MovedTally, Sequence
 from tests.store.redis_server import RedisServer
 from tests.store.servers import PostgresServer
 
@@ -48,7 +48,7 @@ async def _measure(letters: int, folder: str, servers: dict[str, str]) -> None:
     for origin, target in WAYS:
         url = place(target, f"{origin}_{target}")
         stages: list[float] = []
-        watch = Watch(begin=lambda words, total, stages=stages: stages.append(time.monotonic()))
+        watch = MoveWatch(begin=lambda words, total, stages=stages: stages.append(time.monotonic()))
         began = time.monotonic()
         await move(Ends(origin=end_of(filled[origin]), target=end_of(url)), clock=SystemClock(), watch=watch)
         took_s = time.monotonic() - began
@@ -63,10 +63,10 @@ async def _fill(url: str, letters: int) -> None:
     """Half of them wait, in many lanes; half were sent."""
     end = end_of(url)
     await end.open(is_target=True)
-    progress = Progress(origin="nowhere", fingerprint="", run="filling", began_at_ms=0, ended_at_ms=1)
+    progress = MoveProgress(origin="nowhere", fingerprint="", run="filling", began_at_ms=0, ended_at_ms=1)
     await end.begin(progress)
-    await end.write("tallies", [Tally(BOT, letters + 1, letters // 2, 0, letters - letters // 2, 0, 0)], progress)
-    await end.write("bots", [Bot(BOT, "7:secret", None, "off", None, None, None, None, 0)], progress)
+    await end.write("tallies", [MovedTally(BOT, letters + 1, letters // 2, 0, letters - letters // 2, 0, 0)], progress)
+    await end.write("bots", [MovedBot(BOT, "7:secret", None, "off", None, None, None, None, 0)], progress)
     for first in range(1, letters + 1, PAGE):
         some = [_letter(one) for one in range(first, min(first + PAGE, letters + 1))]
         await end.write("letters", some, progress)
@@ -74,13 +74,13 @@ async def _fill(url: str, letters: int) -> None:
     await end.close()
 
 
-def _letter(number: int) -> Letter:
+def _letter(number: int) -> MovedLetter:
     is_sent = bool(number % 2)
     chat = number % LANES
     said = (f'{{"chat_id":{chat},"text":"{TEXT}"}}', number, 5, 2000)
     result = f'{{"message_id":{number},"date":1800000000,"chat":{{"id":{chat},"type":"private"}},"text":"{TEXT}"}}'
     row = (number, BOT, number, 2 if is_sent else 0, 2, chat, 0, 1, "sendMessage", *said, *(None,) * 12, 0, 0)
-    return Letter(*row, None, None, None, number if is_sent else None, None, result if is_sent else None, None)
+    return MovedLetter(*row, None, None, None, number if is_sent else None, None, result if is_sent else None, None)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import typer
 
 from peik.storage.cli import migrate
 from peik.storage.moving import move
-from peik.storage.moving.ends import End, Progress
+from peik.storage.moving.ends import MoveEnd, MoveProgress
 
 _end_of = move.end_of
 
@@ -22,7 +22,7 @@ _end_of = move.end_of
 def main() -> None:
     moment, kind, count = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
 
-    def mortal_end(*named: Any) -> End:
+    def mortal_end(*named: Any) -> MoveEnd:
         end = _end_of(*named)
         end.write = _mortal(end.write, moment, kind, count)  # type: ignore[method-assign]
         return end
@@ -32,11 +32,11 @@ def main() -> None:
 
 
 def _mortal(
-    write: Callable[[str, Sequence[Any], Progress], Awaitable[None]], moment: str, kind: str, count: int
-) -> Callable[[str, Sequence[Any], Progress], Awaitable[None]]:
+    write: Callable[[str, Sequence[Any], MoveProgress], Awaitable[None]], moment: str, kind: str, count: int
+) -> Callable[[str, Sequence[Any], MoveProgress], Awaitable[None]]:
     """The page with which `count` records of a kind would be moved is the last one."""
 
-    async def written(of: str, records: Sequence[Any], progress: Progress) -> None:
+    async def written(of: str, records: Sequence[Any], progress: MoveProgress) -> None:
         is_last = of == kind and progress.of(kind).moved.count >= count
         if is_last and moment == "before":
             _die()

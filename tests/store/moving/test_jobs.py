@@ -12,7 +12,7 @@ from peik.core.letter import State
 from peik.errors import Conflict
 from peik.jobs.store import JobFilter, JobStore, JobTally, Quota
 from peik.storage.moving import move as moving
-from peik.storage.moving.move import Ends, Watch, end_of, move
+from peik.storage.moving.move import Ends, MoveWatch, end_of, move
 from peik.storage.moving.records import KINDS as ALL_KINDS
 from tests.store.acts import HOUR, NOW
 from tests.store.all_places import PLACES
@@ -216,7 +216,7 @@ async def moved_a_page(origin: Place, target: Place) -> bool:
 
     ends = Ends(origin=end_of(url_of(origin)), target=end_of(url_of(target)))
     try:
-        await move(ends, clock=SystemClock(), watch=Watch(begin=begin, step=step))
+        await move(ends, clock=SystemClock(), watch=MoveWatch(begin=begin, step=step))
     except KeyboardInterrupt:
         return False
     return True
@@ -267,6 +267,6 @@ async def test_a_rehearsal_is_not_disturbed_by_those_who_come_and_go(kind: type[
     async with origin.open() as store:
         await queue(store.jobs, a_job(), a_job("bob"))
         ends = Ends(origin=end_of(url_of(origin)), target=end_of(url_of(target)))
-        told = await move(ends, clock=SystemClock(), while_in_use=True, watch=Watch(step=step))
+        told = await move(ends, clock=SystemClock(), while_in_use=True, watch=MoveWatch(step=step))
         assert (await store.jobs.tallies())[KIND] == JobTally(waiting=2, active=1), "it came to pass meanwhile"
     assert told.counts["jobs"] == 2

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from peik.jobs.store import JobTally
-from peik.storage.moving.ends import Progress
+from peik.storage.moving.ends import MoveProgress
 from peik.storage.moving.move import PAGE, end_of
 from tests.patience import PATIENCE_S
 from tests.store.acts import draft
@@ -84,7 +84,7 @@ def start(origin: Place, target: Place, *program: str) -> "subprocess.Popen[byte
     return subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-async def progress_of(target: Place) -> Progress:
+async def progress_of(target: Place) -> MoveProgress:
     """As somebody sees it who looks at the target from outside."""
     end = end_of(url_of(target))
     try:

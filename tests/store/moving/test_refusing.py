@@ -14,9 +14,9 @@ from peik.clock import SystemClock
 from peik.core.token import Token
 from peik.errors import BadInput, Conflict, NotFound, Problem, StartError
 from peik.outbox.store import BotRecord
-from peik.storage.moving.ends import Progress
-from peik.storage.moving.move import Ends, Watch, count, end_of, move, take_back
-from peik.storage.moving.records import KINDS, Letter
+from peik.storage.moving.ends import MoveProgress
+from peik.storage.moving.move import Ends, MoveWatch, count, end_of, move, take_back
+from peik.storage.moving.records import KINDS, MovedLetter
 from tests.store.acts import accept, draft
 from tests.store.all_places import PLACES
 from tests.store.moving.filling import fill, fitted, folder, moved, records, url_of
@@ -54,7 +54,7 @@ async def test_a_store_that_is_served_is_neither_read_nor_written(kind: type[Pla
         told: list[str] = []
         third = kind(folder(tmp_path, "third"))
         ends = Ends(origin=end_of(url_of(one)), target=end_of(url_of(third)))
-        await move(ends, clock=SystemClock(), while_in_use=True, watch=Watch(warn=told.append))
+        await move(ends, clock=SystemClock(), while_in_use=True, watch=MoveWatch(warn=told.append))
         assert "is in use" in told[0]
     assert fitted(await records(third)) == fitted(await records(one), ends.target.fit)
     assert await refused(one, third) == "target_not_empty", "a rehearsal is not taken for the move"
@@ -149,13 +149,13 @@ async def test_a_half_moved_store_is_known_by_its_marker(kind: type[Place], orig
     await fill_little(origin)
     end = end_of(url_of(target))
     await end.open(is_target=True)
-    await end.begin(Progress(origin="sqlite:///elsewhere.db", fingerprint="", run="r", began_at_ms=1))
+    await end.begin(MoveProgress(origin="sqlite:///elsewhere.db", fingerprint="", run="r", began_at_ms=1))
     await end.close()
     with pytest.raises(StartError, match="holds only a part"):
         async with target.open():
             pass
     await end.open(is_target=True)
-    await end.write("letters", [], Progress(origin="x", fingerprint="", run="r", began_at_ms=1, ended_at_ms=2))
+    await end.write("letters", [], MoveProgress(origin="x", fingerprint="", run="r", began_at_ms=1, ended_at_ms=2))
     await end.close()
     async with target.open():
         pass
@@ -165,7 +165,7 @@ async def test_a_half_moved_store_is_no_origin(origin: Place, tmp_path: Path) ->
     await fill_little(origin)
     end = end_of(url_of(origin))
     await end.open(is_target=True)
-    await end.begin(Progress(origin="elsewhere", fingerprint="", run="r", began_at_ms=1))
+    await end.begin(MoveProgress(origin="elsewhere", fingerprint="", run="r", began_at_ms=1))
     await end.close()
     assert await refused(origin, SqlitePlace(folder(tmp_path, "to"))) == "origin_half_moved"
 
@@ -173,7 +173,7 @@ async def test_a_half_moved_store_is_no_origin(origin: Place, tmp_path: Path) ->
 async def test_who_was_replaced_writes_nothing_any_more(kind: type[Place], tmp_path: Path) -> None:
     end = end_of(url_of(kind(folder(tmp_path, "to"))))
     await end.open(is_target=True)
-    first = Progress(origin="x", fingerprint="", run="first", began_at_ms=1)
+    first = MoveProgress(origin="x", fingerprint="", run="first", began_at_ms=1)
     await end.begin(first)
     await end.begin(msgspec.structs.replace(first, run="second"))
     with pytest.raises(Conflict, match="taken this move over"):
@@ -182,10 +182,10 @@ async def test_who_was_replaced_writes_nothing_any_more(kind: type[Place], tmp_p
     await end.close()
 
 
-def a_letter() -> Letter:
+def a_letter() -> MovedLetter:
     row = (1, 7, 1, 0, 0, 5, 0, 1, "sendMessage", "{}", 1, 5, 2000)
-    rest = dict.fromkeys(Letter.__struct_fields__[len(row) :]) | {"attempts_made": 0, "uncertain_tries": 0}
-    return Letter(*row, **rest)  # type: ignore[arg-type]
+    rest = dict.fromkeys(MovedLetter.__struct_fields__[len(row) :]) | {"attempts_made": 0, "uncertain_tries": 0}
+    return MovedLetter(*row, **rest)  # type: ignore[arg-type]
 
 
 async def test_an_origin_that_was_served_in_between_is_not_moved_on(
@@ -206,7 +206,7 @@ async def interrupt(origin: Place, target: Place) -> None:
 
     ends = Ends(origin=end_of(url_of(origin)), target=end_of(url_of(target)))
     with pytest.raises(KeyboardInterrupt):
-        await move(ends, clock=SystemClock(), watch=Watch(step=stop))
+        await move(ends, clock=SystemClock(), watch=MoveWatch(step=stop))
 
 
 async def test_what_somebody_accepts_meanwhile_is_noticed(kind: type[Place], tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ async def disturbed(origin: Place, target: Place, stage: str, deed: Callable[[],
 
     ends = Ends(origin=end_of(url_of(origin)), target=end_of(url_of(target)))
     with pytest.raises(Conflict) as caught:
-        await move(ends, clock=SystemClock(), watch=Watch(begin=begin))
+        await move(ends, clock=SystemClock(), watch=MoveWatch(begin=begin))
     return caught.value.code
 
 

@@ -9,7 +9,7 @@ import pytest
 from peik.errors import StoreUnavailable
 from peik.secrets import service
 from peik.secrets.seals import is_sealed, seals_of
-from peik.storage.moving.move import Ends, Watch, end_of, move
+from peik.storage.moving.move import Ends, MoveWatch, end_of, move
 from tests.store.all_places import PLACES
 from tests.store.moving.filling import folder, url_of
 from tests.store.places import Place, SqlitePlace
@@ -49,4 +49,4 @@ async def test_the_admin_key_of_a_server_is_opened_for_its_file_or_the_move_says
 
 async def _moved(origin: Place, target: Place, key: str | None = KEY) -> None:
     ends = Ends(origin=end_of(url_of(origin)), target=end_of(url_of(target), seals_of(key)))
-    await move(ends, clock=target.clock, watch=Watch())
+    await move(ends, clock=target.clock, watch=MoveWatch())

@@ -12,7 +12,7 @@ from peik.core.events import Events
 from peik.core.letter import Backoff, Chat, OnUncertain
 from peik.errors import Problem
 from peik.gateway.guests import Guests
-from peik.outbox.service import Call, Defaults, Desk
+from peik.outbox.service import Defaults, LetterCall, OutboxService
 from peik.outbox.store import BotRecord, LetterView
 from peik.storage.postgres.store import PostgresStore
 from tests.store.places import BOT
@@ -67,7 +67,9 @@ class NoEngine:
 class Counters:
     """Both. Each call is brought to both of them at one instant; ids are given alike."""
 
-    def __init__(self, one: asyncpg.Connection, other: asyncpg.Connection, desk: Desk, place: PostgresPlace) -> None:
+    def __init__(
+        self, one: asyncpg.Connection, other: asyncpg.Connection, desk: OutboxService, place: PostgresPlace
+    ) -> None:
         self.connections = (one, other)
         self._desk = desk
         self._place = place
@@ -120,7 +122,7 @@ async def counters(folder: Path) -> AsyncIterator[Counters]:
         program(places[1]) as other,
     ):
         assert isinstance(store, PostgresStore)
-        desk = Desk(
+        desk = OutboxService(
             store=store,
             engine=NoEngine(),
             clock=places[1].clock,
@@ -133,13 +135,13 @@ async def counters(folder: Path) -> AsyncIterator[Counters]:
         yield Counters(one, other, desk, places[1])
 
 
-def _call(method: str, params: bytes, metadata: bytes, terms: Mapping[str, Any]) -> Call:
+def _call(method: str, params: bytes, metadata: bytes, terms: Mapping[str, Any]) -> LetterCall:
     given = {name: value for name, value in terms.items() if name in NAMED and value is not None}
     given.setdefault("bot_id", BOT)
     for name, kind in (("on_uncertain", OnUncertain), ("backoff", Backoff)):
         if name in given:
             given[name] = kind(given[name])
-    return Call(
+    return LetterCall(
         method=method,
         params=params,
         metadata=None if terms.get("metadata") is None else metadata,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from peik.core.arrival import Progress
+from peik.core.arrival import ConsumerProgress
 from peik.inbox.store import ArrivalFilter, TakenIn
 from tests.store.inbox_acts import (
     FIRST,
@@ -41,11 +41,11 @@ async def test_what_two_nodes_settle_at_once_is_over_for_both(place: PostgresPla
         await asyncio.gather(
             *(settle((one, other)[turn % 2].inbox, default, FIRST + turn) for turn in range(1, 60) if turn != 30)
         )
-        assert await progress(other.inbox, default) == Progress(
+        assert await progress(other.inbox, default) == ConsumerProgress(
             watermark=FIRST - 1, spans=((FIRST + 1, FIRST + 29), (FIRST + 31, FIRST + 59))
         )
         await asyncio.gather(settle(one.inbox, default, FIRST), bury(other.inbox, default, FIRST + 30))
-        assert await progress(one.inbox, default) == Progress(watermark=FIRST + 59)
+        assert await progress(one.inbox, default) == ConsumerProgress(watermark=FIRST + 59)
 
 
 async def test_one_name_at_two_nodes_at_once_is_one_consumer(place: PostgresPlace) -> None:

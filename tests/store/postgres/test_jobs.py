@@ -11,7 +11,7 @@ import pytest
 
 from peik.core.letter import State
 from peik.errors import Conflict, InDoubt
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.jobs.store import JobRetention, RunNews
 from peik.storage.postgres.jobs import WaitingLine, take_turns
 from peik.storage.postgres.store import PostgresStore
@@ -58,7 +58,7 @@ async def test_however_two_nodes_take_and_end_the_terms_hold_and_what_is_counted
                 await queue(node.jobs, *(a_job(f"u{rng.randrange(6)}", rank=rng.randrange(4)) for _ in range(3)))
                 jobs = await take(node.jobs, 3, within=within)
                 await _check_terms(place, concurrency=5, per_user=2)
-                ways = [rng.choice((End.DONE, End.PUT_OFF, End.FAILED, End.HOPELESS)) for _ in jobs]
+                ways = [rng.choice((JobEnd.DONE, JobEnd.PUT_OFF, JobEnd.FAILED, JobEnd.HOPELESS)) for _ in jobs]
                 await settle(node.jobs, *(ran(job, way) for job, way in zip(jobs, ways, strict=True)))
                 await _cancel_any(node, rng)
 
@@ -176,7 +176,7 @@ async def test_a_connection_that_ends_between_two_questions_is_made_anew(place: 
         (first,) = await queue(store.jobs, a_job())
         for _ in range(3):
             await place.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'peik'")
-            await end(store.jobs, await take_one(store.jobs), End.PUT_OFF)
+            await end(store.jobs, await take_one(store.jobs), JobEnd.PUT_OFF)
         assert (await the_job(store.jobs, first)).run == 3
 
 
@@ -184,8 +184,10 @@ async def test_words_that_no_text_can_hold_end_a_run_all_the_same(place: Postgre
     async with place.open() as store:
         await queue(store.jobs, a_job(), a_job())
         one, two = await take(store.jobs)
-        assert (await end(store.jobs, one, End.HOPELESS, reason="a\0b")).failed_reason == "a\N{REPLACEMENT CHARACTER}b"
-        assert (await end(store.jobs, two, End.HOPELESS, reason="a\ud800b")).failed_reason == "a?b"
+        assert (
+            await end(store.jobs, one, JobEnd.HOPELESS, reason="a\0b")
+        ).failed_reason == "a\N{REPLACEMENT CHARACTER}b"
+        assert (await end(store.jobs, two, JobEnd.HOPELESS, reason="a\ud800b")).failed_reason == "a?b"
 
 
 # ---- time ----
@@ -227,7 +229,7 @@ async def test_other_nodes_hear_of_jobs_that_came_or_made_room_and_of_no_others(
         await one.jobs.note(job.id, "{}")
         await queue(one.jobs, a_job(key="k"))
         assert not await _hears_of_jobs(two, one)
-        await end(one.jobs, job, End.HOPELESS)
+        await end(one.jobs, job, JobEnd.HOPELESS)
         assert await _hears_of_jobs(two, one)
         await one.jobs.retry(job.id, at_ms=NOW)
         assert await _hears_of_jobs(two, one)

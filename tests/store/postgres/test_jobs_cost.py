@@ -8,7 +8,7 @@ import asyncpg
 
 from peik.jobs.store import STANDING_COUNTED_MAX
 from peik.storage.postgres import jobs
-from peik.storage.postgres.queries import Query, load
+from peik.storage.postgres.queries import NamedQuery, load
 from peik.storage.postgres.session import read_address, settings_of
 from tests.store.acts import NOW
 from tests.store.job_acts import KIND, a_job, queue, take, terms
@@ -18,7 +18,7 @@ WAITING, USERS, RUNNING = 20_000, 5000, 32
 _SQL = load("jobs.sql")
 
 # Of each question: with what it is asked, and how many rows it may look at.
-TAKING: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
+TAKING: Mapping[str, tuple[NamedQuery, tuple[str, ...], int]] = {
     "lock": (_SQL["lock_kinds"], (f"'{{{KIND}}}'",), 1),
     "kinds_of": (_SQL["kinds_of"], ("'{40,41}'",), 2),
     "worth": (_SQL["is_worth_taking"], (f"'{KIND}'", f"{NOW}", "99"), 2),
@@ -30,7 +30,7 @@ TAKING: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
     "begin": (jobs.BEGIN, ("'n'", "5", f"{NOW}", "'{50,51}'"), 2),
     "leave": (_SQL["leave_lines"], (f"'{{{KIND}}}'", "'{2}'", "'{u50}'", "'{7}'", "'{1}'"), 2),
 }
-RUNS: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
+RUNS: Mapping[str, tuple[NamedQuery, tuple[str, ...], int]] = {
     "beat": (_SQL["beat"], ("5", "'{1,2}'", "'{1,1}'", "'{NULL,0.5}'", "'{a,b}'", "'{a,b}'"), 2),
     "those": (jobs.THOSE, ("'{1,2}'",), 2),
     "put": (_SQL["put"], ("'{1}'", "'{1}'", "'{active}'", "'{failed}'", *("'{1}'",) * 14), 1),
@@ -43,7 +43,7 @@ RUNS: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
     "over": (_SQL["over"], (f"{NOW}", "100", f"{NOW}"), 1),
     "drop": (_SQL["drop"], ("'{1,2}'", f"{NOW}", f"{NOW}"), 2),
 }
-PEOPLE: Mapping[str, tuple[Query, tuple[str, ...], int]] = {
+PEOPLE: Mapping[str, tuple[NamedQuery, tuple[str, ...], int]] = {
     "standing": (_SQL["standing"], (f"{STANDING_COUNTED_MAX}", f"{WAITING - 1}"), USERS + 10),
     "of_user": (jobs.filled_with_job(_SQL["find"], where="j.user_id = :user"), ("'u77'", "100"), 4),
     "of_state": (jobs.filled_with_job(_SQL["find"], where="j.state = :state"), ("'failed'", "100"), 1),

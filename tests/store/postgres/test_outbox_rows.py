@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peik.core.methods import known_methods
-from peik.outbox.service import Call
+from peik.outbox.service import LetterCall
 from peik.outbox.service import _digest as desk_digest
 from tests.store.all_places import LIVES_ON_SERVERS
 from tests.store.postgres.outbox_desk import SENDING, Counters, counters
@@ -236,6 +236,6 @@ def test_a_key_that_was_used_at_one_door_is_known_at_the_other(room: Room, param
     async def story() -> None:
         one = room.counters.connections[0]
         digest, written = await one.fetchrow("SELECT digest_of('sendMessage', $1), $1::jsonb::text", json.dumps(params))
-        assert digest == desk_digest(Call(method="", params=written.encode()), "sendMessage")
+        assert digest == desk_digest(LetterCall(method="", params=written.encode()), "sendMessage")
 
     room.run(story())

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, cast
 
-from peik.storage.redis.client import Client, Group
+from peik.storage.redis.client import RedisClient, RedisGroup
 from peik.storage.redis.records import decode
-from peik.storage.redis.writer import Operation, Writer
+from peik.storage.redis.writer import RedisOperation, RedisWriter
 
 DONE = [1, b"", None]
 
@@ -18,13 +18,13 @@ class Server:
         self._begun: list[asyncio.Future[Any]] = []
         self._came = asyncio.Event()
 
-    def send_commit(self, group: Group) -> "asyncio.Future[Any]":
+    def send_commit(self, group: RedisGroup) -> "asyncio.Future[Any]":
         self.sizes.append(len(decode(group.asked)) - 1)
         self._begun.append(asyncio.get_running_loop().create_future())
         self._came.set()
         return self._begun[-1]
 
-    async def commit(self, group: Group, begun: "asyncio.Future[Any]") -> list[Any]:
+    async def commit(self, group: RedisGroup, begun: "asyncio.Future[Any]") -> list[Any]:
         return cast("list[Any]", await begun)
 
     async def answer(self) -> None:
@@ -36,11 +36,11 @@ class Server:
         self._begun.pop(0).set_result([DONE] * self.sizes[-1])
 
 
-async def callers(writer: Writer, *, count: int, each: int) -> None:
+async def callers(writer: RedisWriter, *, count: int, each: int) -> None:
     async def one_caller() -> None:
         for _ in range(each):
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            writer.submit(Operation(lambda among: ["accept"], lambda ended, to=answer: to.set_result(None)))  # type: ignore[misc]
+            writer.submit(RedisOperation(lambda among: ["accept"], lambda ended, to=answer: to.set_result(None)))  # type: ignore[misc]
             await answer
 
     await asyncio.gather(*(one_caller() for _ in range(count)))
@@ -48,7 +48,7 @@ async def callers(writer: Writer, *, count: int, each: int) -> None:
 
 async def commits_of(*, count: int, each: int) -> list[int]:
     server = Server()
-    writer = Writer(cast("Client", server), node="n")
+    writer = RedisWriter(cast("RedisClient", server), node="n")
     asking = asyncio.ensure_future(callers(writer, count=count, each=each))
     while not asking.done():
         answering = asyncio.ensure_future(server.answer())

@@ -14,7 +14,7 @@ import pytest
 from peik.core.letter import State
 from peik.errors import Conflict, NotFound
 from peik.jobs import store as job_rules
-from peik.jobs.model import End, Job
+from peik.jobs.model import JobEnd, JobRecord
 from peik.jobs.store import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, Quota, RunNews
 from peik.storage.redis.jobs import PHASES
 from tests.store.acts import HOUR, NOW
@@ -117,7 +117,7 @@ class Storm:
             mine = await take(node, 3, within=terms(12, 3), lease_ms=SHORT_MS, at_ms=NOW + HOUR)
             self.begun += [(job.id, job.run) for job in mine]
             await node.beat([RunNews(job_id=job.id, run=job.run, progress=0.5) for job in mine], lease_ms=SHORT_MS)
-            ways = (End.DONE, End.DONE, End.FAILED, End.PUT_OFF, End.HOPELESS, End.LATE)
+            ways = (JobEnd.DONE, JobEnd.DONE, JobEnd.FAILED, JobEnd.PUT_OFF, JobEnd.HOPELESS, JobEnd.LATE)
             over = [ran(job, self.chance.choice(ways)) for job in mine if self.chance.random() < 0.8]
             self.ended += sum(one is not None for one in await settle(node, *over, at_ms=NOW + HOUR))
 
@@ -169,7 +169,7 @@ async def test_jobs_that_have_left_leave_nothing_behind(place: RedisPlace) -> No
         jobs = await take(store.jobs, 999, at_ms=NOW + 1)
         await store.jobs.beat([RunNews(job_id=job.id, run=1, progress=1.0) for job in jobs], lease_ms=HOUR)
         await store.jobs.note(jobs[0].id, "told")
-        await settle(store.jobs, *(ran(job, End.HOPELESS if job.id % 2 else End.DONE) for job in jobs))
+        await settle(store.jobs, *(ran(job, JobEnd.HOPELESS if job.id % 2 else JobEnd.DONE) for job in jobs))
         assert audit(place)[State.FAILED] == 21
         assert await store.jobs.clean(GONE, at_ms=NOW + 2, limit=999) == 42
         assert kept(place) == {}
@@ -215,7 +215,7 @@ async def test_what_waits_is_not_walked(place: RedisPlace) -> None:
         await queue(store.jobs, *(a_job(f"full{index}") for index in range(30)))  # at the front of all
         few = [a_job(f"u{index}") for index in range(16)]
         await queue(store.jobs, *few)
-        begun: list[Job] = []
+        begun: list[JobRecord] = []
 
         async def act() -> None:
             begun.extend(await take(store.jobs, 16, within=within))
@@ -281,7 +281,7 @@ async def test_a_job_that_ran_again_and_again_keeps_what_it_had(place: RedisPlac
         for number in range(1, 61):
             job = await take_one(store.jobs)
             assert (job.run, job.attempts_made) == (number, number - 1)
-            after = await end(store.jobs, job, End.FAILED, reason="خطا" * 100, bytes_used=1 << 33)
+            after = await end(store.jobs, job, JobEnd.FAILED, reason="خطا" * 100, bytes_used=1 << 33)
         assert after.bytes_used == 60 << 33
         assert (await the_job(store.jobs, after.id)).history == after.history
 

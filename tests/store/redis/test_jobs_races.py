@@ -12,7 +12,7 @@ import pytest
 
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, InDoubt, NotFound, StoreUnavailable
-from peik.jobs.model import End, Job
+from peik.jobs.model import JobEnd, JobRecord
 from peik.jobs.store import JobRetention, JobStore, RunNews
 from peik.storage.redis import RedisStore
 from peik.storage.redis.jobs import RedisJobs
@@ -56,7 +56,7 @@ def between(jobs: RedisJobs, act: Callable[[], Awaitable[object]], *, times: int
     jobs._write = later  # type: ignore[method-assign]
 
 
-async def begun(jobs: JobStore, **how: Any) -> Job:
+async def begun(jobs: JobStore, **how: Any) -> JobRecord:
     await queue(jobs, a_job())
     return await take_one(jobs, **how)
 
@@ -68,7 +68,7 @@ async def test_who_is_cancelled_while_its_run_is_judged_does_not_run_again(place
     async with place.open() as one, place.open(is_owner=False) as two:
         job = await begun(one.jobs)
         between(one.jobs, lambda: two.jobs.cancel(job.id, reason="enough", at_ms=NOW))
-        after = await end(one.jobs, job, End.FAILED)
+        after = await end(one.jobs, job, JobEnd.FAILED)
         assert (after.state, after.failed_reason) == (State.CANCELLED, "enough")
         audit(place)
 
@@ -92,7 +92,7 @@ async def test_of_two_who_settle_one_run_at_once_one_does(place: RedisPlace) -> 
     async with place.open() as one, place.open(is_owner=False) as two:
         await queue(one.jobs, a_job(), a_job("bob"))
         first, second = await take(one.jobs, 2)
-        between(one.jobs, lambda: settle(two.jobs, ran(first, End.HOPELESS)))
+        between(one.jobs, lambda: settle(two.jobs, ran(first, JobEnd.HOPELESS)))
         lost, made, again = await settle(one.jobs, ran(first), ran(second), ran(second))
         assert lost is None
         assert again is None
@@ -146,7 +146,7 @@ async def test_a_job_that_joins_its_line_while_it_is_being_cancelled_leaves_it(p
 
 async def test_a_job_that_leaves_while_it_is_retried_is_not_found(place: RedisPlace) -> None:
     async with place.open() as one, place.open(is_owner=False) as two:
-        job = await end(one.jobs, await begun(one.jobs), End.HOPELESS)
+        job = await end(one.jobs, await begun(one.jobs), JobEnd.HOPELESS)
         between(one.jobs, lambda: two.jobs.clean(GONE, at_ms=NOW, limit=9))
         with pytest.raises(NotFound):
             await one.jobs.retry(job.id, at_ms=NOW)
@@ -155,7 +155,7 @@ async def test_a_job_that_leaves_while_it_is_retried_is_not_found(place: RedisPl
 
 async def test_a_dead_job_that_two_retry_at_once_waits_once(place: RedisPlace) -> None:
     async with place.open() as one, place.open(is_owner=False) as two:
-        job = await end(one.jobs, await begun(one.jobs), End.HOPELESS)
+        job = await end(one.jobs, await begun(one.jobs), JobEnd.HOPELESS)
         between(one.jobs, lambda: two.jobs.retry(job.id, at_ms=NOW))
         with pytest.raises(Conflict):
             await one.jobs.retry(job.id, at_ms=NOW)
@@ -167,7 +167,7 @@ async def test_a_job_that_is_retried_has_no_progress_and_keeps_what_was_told(pla
         job = await begun(store.jobs)
         news = RunNews(job_id=job.id, run=1, progress=0.5, progress_text="half", notice_state="told")
         await store.jobs.beat([news], lease_ms=HOUR)
-        assert (await end(store.jobs, job, End.HOPELESS)).progress == 0.5
+        assert (await end(store.jobs, job, JobEnd.HOPELESS)).progress == 0.5
         again = await store.jobs.retry(job.id, at_ms=NOW)
         assert (again.progress, again.progress_text, again.notice_state) == (None, None, "told")
         assert again == await the_job(store.jobs, job.id)
@@ -235,7 +235,7 @@ async def test_what_was_answered_outlives_the_server(durable: RedisServer, tmp_p
             store.jobs, *(a_job(f"u{index}", key=f"k{index}") for index in range(6)), a_job(run_at_ms=NOW + HOUR)
         )
         one, two, three = await take(store.jobs, 3)
-        await settle(store.jobs, ran(one), ran(two, End.HOPELESS))
+        await settle(store.jobs, ran(one), ran(two, JobEnd.HOPELESS))
         await store.jobs.beat([RunNews(job_id=three.id, run=1, progress=0.5)], lease_ms=HOUR)
         known = [await store.jobs.job(job_id) for job_id in range(1, 8)]
         durable.kill()
@@ -300,7 +300,7 @@ async def test_what_workers_elsewhere_wait_for_is_news(place: RedisPlace) -> Non
         assert not await heard(speaker, hearer)
         first, _ = await queue(speaker.jobs, a_job(), a_job())
         assert await heard(speaker, hearer)
-        await settle(speaker.jobs, ran(await take_one(speaker.jobs), End.HOPELESS))
+        await settle(speaker.jobs, ran(await take_one(speaker.jobs), JobEnd.HOPELESS))
         assert await heard(speaker, hearer)
         await speaker.jobs.retry(first, at_ms=NOW)
         assert await heard(speaker, hearer)

@@ -11,17 +11,17 @@ import redis.asyncio as aioredis
 from redis import exceptions
 from redis.asyncio.connection import AbstractConnection
 
-from peik.storage.redis.client import Client, Line
+from peik.storage.redis.client import RedisClient, RedisLine
 from tests.store.redis_place import RedisPlace
 
 
-def line_to(url: str, *, patience_s: float = 20.0, **settings: Any) -> Line:
+def line_to(url: str, *, patience_s: float = 20.0, **settings: Any) -> RedisLine:
     make = aioredis.ConnectionPool.from_url(url, **settings).make_connection
-    return Line(make, patience_s=patience_s)
+    return RedisLine(make, patience_s=patience_s)
 
 
 @asynccontextmanager
-async def lined(url: str, **settings: Any) -> AsyncIterator[Line]:
+async def lined(url: str, **settings: Any) -> AsyncIterator[RedisLine]:
     line = line_to(url, **settings)
     try:
         yield line
@@ -57,7 +57,7 @@ async def test_nothing_is_sent_without_a_connection_and_a_lost_one_is_made_anew(
         assert then != own
 
 
-async def asked_again(line: Line) -> Any:
+async def asked_again(line: RedisLine) -> Any:
     """None if the end of the old connection came between question and answer."""
     with contextlib.suppress(exceptions.ConnectionError):
         return await line.ask("CLIENT", "ID")
@@ -99,7 +99,7 @@ async def test_who_is_cancelled_while_a_connection_is_made_leaves_none_open(plac
             asking.cancel()
 
     pool = aioredis.ConnectionPool.from_url(place.url.partition("?")[0], connection_class=Late)
-    line = Line(pool.make_connection, patience_s=20.0)
+    line = RedisLine(pool.make_connection, patience_s=20.0)
     asking = asyncio.create_task(line.ask("PING"))
     await asyncio.wait([asking])
     assert asking.cancelled()
@@ -128,7 +128,7 @@ async def test_an_opening_that_is_cancelled_leaves_no_connection_open(place: Red
             is_over.set()
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-        client = Client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?protocol=2")
+        client = RedisClient(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?protocol=2")
         opening = asyncio.create_task(client.open())
         await is_asked.wait()
         opening.cancel()

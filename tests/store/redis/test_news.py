@@ -6,7 +6,7 @@ from typing import Any
 
 from peik.core.nodes import News
 from peik.outbox.store import Retention
-from peik.storage.news import Telling
+from peik.storage.news import NodeNews
 from peik.storage.redis import RedisStore
 from tests.store.acts import NOW, accept, draft
 from tests.store.inbox_acts import KEEP
@@ -20,7 +20,7 @@ END = -1  # a bot that nobody has: when it is named, all before it has been hear
 async def all_heard(speaker: RedisStore, hearer: RedisStore) -> News:
     """Everything that was said until now. The channel keeps the order, so that the end is heard last."""
     speaker._bell.tell(lambda telling: telling.lanes(END))
-    heard = Telling()
+    heard = NodeNews()
     while True:
         news = await hearer.nodes.news()
         for bot_id, first, last in news.accepted:
@@ -91,7 +91,7 @@ async def test_who_has_lost_the_connection_hears_once_that_all_may_have_changed(
 async def test_many_commits_while_nobody_asks_are_remembered_as_one_word(place: RedisPlace) -> None:
     async with place.open() as one, place.open(is_owner=False) as two:
         await all_heard(one, two)
-        line = Telling()
+        line = NodeNews()
         line.lanes(BOT)
         for _ in range(2500):
             two._bell._note(line.line("another").encode())

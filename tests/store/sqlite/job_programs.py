@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from peik.clock import SystemClock
-from peik.jobs.model import End, Ran
+from peik.jobs.model import JobEnd, Ran
 from peik.jobs.store import KindTerms
 from peik.storage.sqlite.store import SqliteStore
 from tests.store.job_acts import KIND
@@ -36,7 +36,7 @@ async def _work(path: Path, lease_ms: int, *, is_lazy: bool) -> None:
         running = await store.jobs.active()
         users = [job.user for job in running]
         _say(f"{len(running)} {max(map(users.count, users), default=0)}")
-        runs = [Ran(job_id=job.id, run=job.run, end=End.DONE, result=f'"{os.getpid()}"') for job in jobs]
+        runs = [Ran(job_id=job.id, run=job.run, end=JobEnd.DONE, result=f'"{os.getpid()}"') for job in jobs]
         assert None not in await store.jobs.settle(runs, at_ms=clock.wall_ms())
         if not (await store.jobs.tallies())[KIND].waiting:
             break

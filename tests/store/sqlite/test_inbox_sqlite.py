@@ -11,7 +11,7 @@ import apsw
 import msgspec
 import pytest
 
-from peik.core.arrival import Progress
+from peik.core.arrival import ConsumerProgress
 from peik.core.letter import State
 from peik.errors import StoreUnavailable
 from peik.inbox.store import ArrivalFilter, Burial, Consumer, InboxStore
@@ -304,7 +304,7 @@ async def test_replays_for_somebody_else_cost_a_reader_nothing(place: SqlitePlac
         assert await numbers(store.inbox, default, 2000) == []
         assert abs(reading.steps() - before) < 10
         writing.steps()
-        assert await settle(store.inbox, default, 2000) == Progress(watermark=4000)
+        assert await settle(store.inbox, default, 2000) == ConsumerProgress(watermark=4000)
         assert writing.steps() < 500
 
 
@@ -404,4 +404,4 @@ async def test_two_processes_on_one_file_share_one_order(place: SqlitePlace) -> 
             *(settle(owner.inbox, default, number) for number in range(first, last + 1, 2)),
             *(settle(guest.inbox, default, number) for number in range(first + 1, last + 1, 2)),
         )
-        assert (await named(owner.inbox, "default")).progress == Progress(watermark=last)
+        assert (await named(owner.inbox, "default")).progress == ConsumerProgress(watermark=last)

@@ -11,7 +11,7 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.jobs.model import End
+from peik.jobs.model import JobEnd
 from peik.jobs.store import JobFilter, JobRetention, Quota, RunNews
 from peik.storage.sqlite.jobs import SQL
 from peik.storage.sqlite.store import SqliteStore
@@ -219,7 +219,7 @@ async def test_no_lines_and_no_counts_are_left_behind(place: SqlitePlace, how: s
             for job_id in ids:
                 await store.jobs.cancel(job_id, reason="", at_ms=NOW)
         else:
-            await settle(store.jobs, *(ran(job, End.DONE) for job in await take(store.jobs, at_ms=NOW + 1)))
+            await settle(store.jobs, *(ran(job, JobEnd.DONE) for job in await take(store.jobs, at_ms=NOW + 1)))
         keep = JobRetention(completed_ms=0, failed_ms=0)
         assert await store.jobs.clean(keep, at_ms=NOW + 72 * HOUR, limit=100) == 40
         for table in ("jobs", "job_lines", "job_tallies", "job_days"):

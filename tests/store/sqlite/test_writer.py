@@ -11,10 +11,10 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.token import Token
 from peik.outbox.store import BotRecord
-from peik.storage.executor import Ended, InlineExecutor
-from peik.storage.sqlite.commit import Batch
+from peik.storage.executor import Finished, InlineExecutor
+from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.store import SqliteStore
-from peik.storage.sqlite.writer import Operation, Writer
+from peik.storage.sqlite.writer import SqliteOperation, SqliteWriter
 from tests.store.acts import NOW, draft
 from tests.store.places import BOT
 
@@ -29,7 +29,7 @@ class BusyExecutor(InlineExecutor):
         self.is_busy = False
         self._given: list[Callable[[], None]] = []
 
-    def run(self, work: Callable[[], T], done: Callable[[Ended[T]], None]) -> None:
+    def run(self, work: Callable[[], T], done: Callable[[Finished[T]], None]) -> None:
         if self.is_busy:
             self._given.append(lambda: InlineExecutor.run(self, work, done))
         else:
@@ -46,9 +46,9 @@ class Commits:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, connection: apsw.Connection) -> Batch:
+    def __call__(self, connection: apsw.Connection) -> SqliteBatch:
         self.count += 1
-        return Batch(connection)
+        return SqliteBatch(connection)
 
 
 async def turns(count: int = 5) -> None:
@@ -86,25 +86,25 @@ async def test_what_was_sent_to_another_machine_takes_nothing_along(
     connection.execute("CREATE TABLE one (one)")
     busy = BusyExecutor()
     busy.is_busy = True
-    writer = Writer(connection, busy, ahead=ahead)
+    writer = SqliteWriter(connection, busy, ahead=ahead)
     over: list[str] = []
     prepared: list[str] = []
     prepared_for_first: list[str] = []
     is_over = asyncio.Event()
 
-    def operation(name: str) -> Operation[None]:
-        def prepare(batch: Batch) -> Callable[[], None]:
+    def operation(name: str) -> SqliteOperation[None]:
+        def prepare(batch: SqliteBatch) -> Callable[[], None]:
             prepared.append(name)
             return lambda: None
 
-        def done(ended: Ended[None]) -> None:
+        def done(ended: Finished[None]) -> None:
             over.append(name)
             if name == "first":
                 prepared_for_first.extend(prepared)
             else:
                 is_over.set()
 
-        return Operation(prepare, done)
+        return SqliteOperation(prepare, done)
 
     writer.submit(operation("first"))
     await turns()
