@@ -86,7 +86,7 @@ world: tools  ## Play seeded lives with crashes, partitions, power cuts: make wo
 
 stores: tools  ## Run the tests of stores, nodes and archives alone, on SQLite, PostgreSQL, Redis and MongoDB.
 	@$(INSTALL) $(BIN)/python -m tests.machine
-	$(CLEAN) env TEST_STORES=all $(PYTEST) tests/store tests/archive tests/deploy tests/doors/test_nodes.py tests/cli/test_nodes.py
+	$(CLEAN) env TEST_STORES=all $(PYTEST) tests/storage tests/archive tests/deploy tests/web/test_nodes.py tests/cli/test_nodes.py
 
 house: tools  ## The shape of the package in figures, beside what we want them to be; each place with ARGS=--all.
 	$(BIN)/python -m proofs.house $(ARGS)

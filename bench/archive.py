@@ -35,8 +35,8 @@ from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.sqlite.database import connect, migrate
 from peik.archive.store import Archive, Direction, Message, MessageFilter, Session
 from tests.archive.mongo_server import MongoServer
-from tests.store.redis_server import RedisServer
-from tests.store.servers import PostgresServer
+from tests.storage.redis_server import RedisServer
+from tests.storage.servers import PostgresServer
 
 AT_ONCE = 2000
 CALLERS, PAGE = 20, 100

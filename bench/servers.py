@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from proofs.nodes.databases import Postgres
-from tests.store.redis_server import RedisServer, program
+from tests.storage.redis_server import RedisServer, program
 
 
 class Servers(msgspec.Struct, frozen=True, kw_only=True):

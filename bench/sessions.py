@@ -37,7 +37,7 @@ from peik.app.runtime import Runtime
 from peik.clock import SystemClock
 from peik.core.events import Event, Events
 from peik.settings.config import load
-from tests.sessions.tl_server import CODE, TlTelegram
+from tests.accounts.tl_server import CODE, TlTelegram
 
 AGENTS = 5
 PER_S = 50.0  # messages to all sessions together

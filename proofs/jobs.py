@@ -26,7 +26,7 @@ from peik import Job, JobInfo, Peik, QueuedJob
 from peik.jobs.model import JobEnd
 from peik.jobs.workers import Workers
 from tests.processes.programs import Program
-from tests.store.redis_server import shared
+from tests.storage.redis_server import shared
 
 KIND = "download"
 CONCURRENCY = 32

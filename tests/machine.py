@@ -18,7 +18,7 @@ from tests.clients import node
 from tests.dashboard import browser
 from tests.deploy import balancers
 from tests.faults import tools
-from tests.store import redis_server, servers
+from tests.storage import redis_server, servers
 
 
 def missing() -> list[str]:

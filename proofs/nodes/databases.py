@@ -7,8 +7,8 @@ from typing import Protocol
 
 import psutil
 
-from tests.store.redis_server import RedisServer
-from tests.store.servers import PostgresServer
+from tests.storage.redis_server import RedisServer
+from tests.storage.servers import PostgresServer
 
 _DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100"}
 

@@ -13,8 +13,8 @@ from proofs.soak.judge import Found, judge
 from proofs.soak.plan import Plan
 from proofs.soak.traffic import FIRST_BOT, Traffic, library_of, token_of
 from proofs.soak.trouble import Trouble
-from tests.carrier.proxies import HttpProxy, alive
 from tests.processes.programs import Server, served, simulated
+from tests.telegram.proxies import HttpProxy, alive
 
 LOOK_S = 2.0
 SAY_S = 30.0

@@ -12,8 +12,8 @@ from peik.load.plan import Sample
 from peik.load.run import process_look
 from proofs.soak.plan import Plan
 from proofs.soak.traffic import FIRST_CHAT
-from tests.carrier.proxies import LittleProxy
 from tests.processes.programs import Server, Sim
+from tests.telegram.proxies import LittleProxy
 
 SAMPLE_S = 1.0
 

@@ -27,7 +27,7 @@ from peik.storage.open import AnyStore, store_of
 from peik.storage.sqlite.store import SqliteStore
 from peik.testing import Options
 from peik.testing.simcarrier import SimCarrier
-from tests.engine.story import Stage, play_closed
+from tests.outbox.story import Stage, play_closed
 
 ADMIN = 99
 DEADLINE_S = 14 * 86_400.0

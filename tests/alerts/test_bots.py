@@ -8,8 +8,8 @@ import pytest
 
 from peik.core.token import Token
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
-from tests.engine.story import BOT, TOKEN
 from tests.inbox.sources import OtherProgram
+from tests.outbox.story import BOT, TOKEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
 

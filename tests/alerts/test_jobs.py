@@ -14,8 +14,8 @@ from peik.jobs.service import JobRequest
 from peik.jobs.store import JobKind, JobKinds, KindTerms
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.broadcasts.story import Campaign, people
-from tests.engine.story import BOT
 from tests.faults.disks import SmallDisk, can_mount, mounted
+from tests.outbox.story import BOT
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
 

@@ -4,8 +4,8 @@ import pytest
 
 from peik.outbox.store import LetterFilter
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
-from tests.engine.receivers import Receivers
-from tests.engine.story import BOT, call
+from tests.outbox.receivers import Receivers
+from tests.outbox.story import BOT, call
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
 

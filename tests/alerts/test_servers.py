@@ -21,10 +21,10 @@ from peik.settings.config import load
 from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier
 from tests.alerts.alarm import ADMIN, RAISED, Pager, paging
-from tests.engine.story import BOT, TOKEN, call
+from tests.outbox.story import BOT, TOKEN, call
 from tests.patience import PATIENCE_S
-from tests.store.redis_server import RedisServer, needed
-from tests.store.shared_places import SHARED, SharedPlace
+from tests.storage.redis_server import RedisServer, needed
+from tests.storage.shared_places import SHARED, SharedPlace
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.accounts.house import House, play_closed
 from tests.alerts.alarm import ADMIN, Hearing, paging
-from tests.engine.receivers import Receivers
-from tests.sessions.house import House, play_closed
+from tests.outbox.receivers import Receivers
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
 

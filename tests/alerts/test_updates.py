@@ -7,10 +7,10 @@ import pytest
 from peik.core.arrival import Arrival
 from peik.inbox.store import PushAnswer
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
-from tests.engine.story import BOT, TOKEN
 from tests.inbox.bots import Bots, ok
 from tests.inbox.handing import Program, written
 from tests.inbox.test_outages import begin, fetch
+from tests.outbox.story import BOT, TOKEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
 
@@ -87,7 +87,7 @@ def test_updates_that_nobody_reads_are_told_of_before_they_go_and_when_they_went
 
 @pytest.mark.raises_alert("slow")
 def test_a_handler_that_does_not_keep_up_is_slow_until_it_does() -> None:
-    """The other causes are a slow Telegram (test_bots.py) and a busy process (tests/ops/test_watching.py)."""
+    """The other causes are a slow Telegram (test_bots.py) and a busy process (tests/alerts/test_watching.py)."""
 
     async def story(stage: Alarm, hearing: Hearing) -> None:
         async def dawdles(text: str, arrival: Arrival) -> None:

@@ -1,7 +1,7 @@
 """Stories about archives are coroutines, as those of stores are."""
 
 from tests.archive.places import HAS_SERVERS
-from tests.store.conftest import pytest_pyfunc_call
+from tests.storage.conftest import pytest_pyfunc_call
 
 __all__ = ["pytest_pyfunc_call"]
 

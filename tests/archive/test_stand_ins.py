@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.accounts.inline_archive import InlineArchive
+from tests.accounts.memory_archive import MemoryBook
 from tests.archive.conformance import test_feed, test_logs
 from tests.archive.places import Place
-from tests.sessions.inline_archive import InlineArchive
-from tests.sessions.memory_archive import MemoryBook
 
 Story = Callable[[Place], Awaitable[None]]
 

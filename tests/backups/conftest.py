@@ -1,5 +1,5 @@
 """Stories about stores are coroutines here too."""
 
-from tests.store.conftest import pytest_pyfunc_call
+from tests.storage.conftest import pytest_pyfunc_call
 
 __all__ = ["pytest_pyfunc_call"]

@@ -10,7 +10,7 @@ from tests.archive.places import PLACES, Place, SqlitePlace, opened
 from tests.archive.samples import message
 from tests.archive.test_moving import fill
 from tests.backups.trips import backups_in
-from tests.store import places as stores
+from tests.storage import places as stores
 
 pytestmark = pytest.mark.parametrize("kind", PLACES, ids=lambda kind: kind.__name__)
 

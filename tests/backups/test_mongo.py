@@ -11,7 +11,7 @@ from peik.backups.model import BackupWatch
 from tests.archive.places import HAS_SERVERS, MongoPlace, opened
 from tests.archive.samples import message
 from tests.backups.trips import backups_in
-from tests.store import places as stores
+from tests.storage import places as stores
 
 if not HAS_SERVERS:
     pytest.skip("they need servers", allow_module_level=True)

@@ -11,14 +11,14 @@ from peik.backups.postgres import named, restore, run
 from peik.errors import Conflict, StartError
 from peik.storage.postgres.session import read_address
 from tests.backups.trips import backups_in
-from tests.store.acts import accept, draft, enclosed
-from tests.store.all_places import HAS_SERVERS
-from tests.store.moving.filling import BLOB
+from tests.storage.acts import accept, draft, enclosed
+from tests.storage.all_places import HAS_SERVERS
+from tests.storage.moving.filling import BLOB
 
 if not HAS_SERVERS:
     pytest.skip("they need servers", allow_module_level=True)
 
-from tests.store.postgres_place import PostgresPlace
+from tests.storage.postgres_place import PostgresPlace
 
 
 def test_no_list_of_processes_shows_a_password() -> None:

@@ -9,13 +9,13 @@ import redis
 from peik.backups.model import BackupWatch, Stopped
 from peik.errors import Unavailable
 from tests.backups.trips import backups_in
-from tests.store.acts import accept, draft
-from tests.store.all_places import HAS_SERVERS
+from tests.storage.acts import accept, draft
+from tests.storage.all_places import HAS_SERVERS
 
 if not HAS_SERVERS:
     pytest.skip("they need servers", allow_module_level=True)
 
-from tests.store.redis_place import RedisPlace
+from tests.storage.redis_place import RedisPlace
 
 PAIRS = 4000
 

@@ -12,9 +12,9 @@ from peik.backups.sqlite import FILE, SqliteBackupSource
 from peik.errors import Conflict, StoreUnavailable, Unavailable
 from peik.storage.sqlite.database import OwnerLock
 from tests.backups.trips import backups_in
-from tests.store.acts import accept, draft, enclosed
-from tests.store.moving.filling import BLOB
-from tests.store.places import SqlitePlace
+from tests.storage.acts import accept, draft, enclosed
+from tests.storage.moving.filling import BLOB
+from tests.storage.places import SqlitePlace
 
 OTHER = "f" * 32
 

@@ -8,10 +8,10 @@ from peik.backups.model import BackupWatch
 from peik.errors import Conflict
 from peik.storage.open import AnyStore
 from tests.backups.trips import backups_in
-from tests.store.acts import accept, draft
-from tests.store.all_places import PLACES
-from tests.store.moving.filling import fill, fitted, records
-from tests.store.places import Place
+from tests.storage.acts import accept, draft
+from tests.storage.all_places import PLACES
+from tests.storage.moving.filling import fill, fitted, records
+from tests.storage.places import Place
 
 pytestmark = pytest.mark.parametrize("kind", PLACES, ids=lambda kind: kind.__name__)
 

@@ -24,11 +24,11 @@ from peik.testing.options import Limits
 from peik.testing.simcarrier import SimCarrier
 from tests.backups.test_stores import gone
 from tests.backups.trips import backups_in
-from tests.engine.story import BOT, TOKEN, call
+from tests.outbox.story import BOT, TOKEN, call
 from tests.patience import PATIENCE_S
-from tests.store.all_places import PLACES
-from tests.store.moving.filling import url_of
-from tests.store.places import Place
+from tests.storage.all_places import PLACES
+from tests.storage.moving.filling import url_of
+from tests.storage.places import Place
 
 pytestmark = pytest.mark.gate  # backups under load
 

@@ -6,8 +6,8 @@ from peik.backups.service import Backups
 from peik.backups.wiring import backups_of
 from peik.clock import SystemClock
 from peik.settings.config import load
-from tests.store.moving.filling import url_of
-from tests.store.places import Place
+from tests.storage.moving.filling import url_of
+from tests.storage.places import Place
 
 
 def backups_in(folder: Path, place: Place | str, **settings: str) -> Backups:

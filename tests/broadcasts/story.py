@@ -11,7 +11,7 @@ from peik.broadcasts.engine import Broadcaster
 from peik.broadcasts.model import Broadcast, Phase, Recipient, RecipientState
 from peik.broadcasts.service import BroadcastRequest, BroadcastService
 from peik.testing import Options
-from tests.engine.story import BOT, Stage, play_closed
+from tests.outbox.story import BOT, Stage, play_closed
 
 FIRST = 1001  # the first chat's number
 

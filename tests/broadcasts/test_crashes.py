@@ -26,9 +26,9 @@ from peik.testing.virtual import VirtualClock
 from simulation import processes
 from simulation.node import SlowExecutor
 from simulation.processes import OUTSIDE, Process, WorldLoop, run_world
+from tests.accounts.house import Died, outlived
 from tests.broadcasts.story import Campaign, people
-from tests.engine.story import BOT, TOKEN, Stage
-from tests.sessions.house import Died, outlived
+from tests.outbox.story import BOT, TOKEN, Stage
 
 SEEDS = int(os.environ.get("TEST_BROADCAST_SEEDS", "10"))
 RECIPIENTS = 400

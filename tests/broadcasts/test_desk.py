@@ -14,7 +14,7 @@ from peik.broadcasts.wiring import BroadcastLetters
 from peik.core.documents import ContactFilter, Filing
 from peik.core.problem import BadInput
 from tests.broadcasts.story import Campaign, people, tell
-from tests.engine.story import BOT
+from tests.outbox.story import BOT
 
 
 class Drawn(random.Random):

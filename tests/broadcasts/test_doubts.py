@@ -12,7 +12,7 @@ from peik.broadcasts.wiring import BroadcastLetters
 from peik.core.events import StoreFailed, Surprise
 from peik.errors import InDoubt, StoreUnavailable
 from tests.broadcasts.story import Campaign, people, tell
-from tests.engine.story import BOT
+from tests.outbox.story import BOT
 
 S = RecipientState
 COUNT = 300  # more than a window of them

@@ -11,7 +11,7 @@ from peik.broadcasts.model import Broadcast, BroadcastLettersPort, DispatchBatch
 from peik.broadcasts.repository import BroadcastRepository
 from peik.broadcasts.wiring import BroadcastLetters
 from tests.broadcasts.story import Campaign, people, tell
-from tests.engine.story import BOT
+from tests.outbox.story import BOT
 
 COUNT = 12
 NOTED = tuple(LedgerEntry(number) for number in range(1, 6))

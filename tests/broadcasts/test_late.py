@@ -9,7 +9,7 @@ from peik.broadcasts.model import Broadcast, DispatchBatch, LedgerEntry, Phase
 from peik.broadcasts.repository import BroadcastRepository
 from peik.core.letter import Priority
 from tests.broadcasts.story import FIRST, Campaign, people, tell
-from tests.engine.story import BOT, call
+from tests.outbox.story import BOT, call
 
 HOUR_MS = 3_600_000
 

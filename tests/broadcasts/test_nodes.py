@@ -10,7 +10,7 @@ import pytest
 from tests.broadcasts.test_rest import deliveries, ledger, until
 from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, Server, served, simulated
-from tests.store.shared_places import SHARED, SharedPlace
+from tests.storage.shared_places import SHARED, SharedPlace
 
 pytestmark = pytest.mark.gate  # kills of nodes, in real time
 

@@ -13,7 +13,7 @@ from peik.core.events import Surprise
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, NotFound
 from tests.broadcasts.story import FIRST, Campaign, people, tell, tell_closed
-from tests.engine.story import BOT
+from tests.outbox.story import BOT
 
 S = RecipientState
 COUNT = 300

@@ -2,7 +2,7 @@
 
 from peik.broadcasts.model import Canary, Paid, Phase, RecipientState
 from tests.broadcasts.story import FIRST, Campaign, people, tell
-from tests.engine.story import BOT
+from tests.outbox.story import BOT
 
 S = RecipientState
 COUNT = 300

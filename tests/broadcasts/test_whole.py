@@ -11,7 +11,7 @@ from peik.core.pace import PaceLimits
 from peik.core.quiet import Quiet
 from peik.notifications.events import BroadcastAdvanced, BroadcastMoved
 from tests.broadcasts.story import FIRST, Campaign, people, tell
-from tests.engine.story import BOT
+from tests.outbox.story import BOT
 
 S = RecipientState
 

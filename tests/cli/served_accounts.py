@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.shell import CTRL_C, Ran, Shell
-from tests.doors.accounts import KEY, House, house
 from tests.patience import PATIENCE_S
+from tests.web.accounts import KEY, House, house
 
 Step = tuple[str, Callable[[], str]]  # when it has shown these words, this is typed
 

@@ -11,7 +11,7 @@ from peik.core.outcome import Delivered, Uncertain, Unsent
 from peik.monitoring import doctor
 from peik.monitoring.doctor import Finding, Grade
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
-from tests.store.shared_places import SHARED, SharedPlace
+from tests.storage.shared_places import SHARED, SharedPlace
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.served_accounts import Step, Talking
 from tests.cli.shell import BOT, CTRL_C, ESCAPE, TOKEN, Ran, Shell
-from tests.doors.accounts import KEY
-from tests.doors.working import JOBS_A_DAY, Works, works
+from tests.web.accounts import KEY
+from tests.web.working import JOBS_A_DAY, Works, works
 
 COUNTS = dict.fromkeys(("waiting", "delayed", "active", "completed", "failed", "cancelled"), 0)
 

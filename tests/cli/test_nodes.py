@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
 from tests.patience import PATIENCE_S
-from tests.store.shared_places import SHARED, SharedPlace
+from tests.storage.shared_places import SHARED, SharedPlace
 
 LEASE = {"PEIK_LEASE": "10s"}
 

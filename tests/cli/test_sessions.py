@@ -10,7 +10,7 @@ import pytest
 from tests.archive.places import HAS_SERVERS, MongoPlace, PostgresPlace
 from tests.cli.served_accounts import Place, play_place
 from tests.cli.shell import CTRL_C, Shell
-from tests.doors.accounts import until
+from tests.web.accounts import until
 
 PHONE = "+998900000001"
 APPLICATION = {"TELEGRAM_API_ID": "1", "TELEGRAM_API_HASH": "abc"}

@@ -9,7 +9,7 @@ from peik.notifications.model import NotifyRequest
 from peik.testing.faults import Kind
 from tests.dashboard.demo import NEWS, SHOP, Demo
 from tests.dashboard.demo_words import PEOPLE
-from tests.doors.accounts import until
+from tests.web.accounts import until
 
 READERS = 400
 FIRST = 50_000_000

@@ -17,8 +17,8 @@ from peik.outbox.service import LetterCall
 from peik.testing.faults import Kind
 from tests.dashboard.demo import ALERTS, HOUR_MS, NEWS, SHOP, Demo
 from tests.dashboard.demo_words import ASKED, PEOPLE, SAID, TRACE
-from tests.doors.accounts import until
 from tests.patience import PATIENCE_S
+from tests.web.accounts import until
 
 HELD, STUCK, SILENT, BLOCKED, LOST, LONG = 40_100_201, 40_100_202, 40_100_203, 40_100_204, 40_100_205, 40_100_206
 GROUP = -100_777_001

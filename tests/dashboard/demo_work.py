@@ -9,7 +9,7 @@ from peik.jobs.outcome import JobHopeless
 from peik.jobs.service import JobRequest
 from peik.jobs.store import JobKind, JobKinds, KindTerms
 from tests.dashboard.demo import Demo
-from tests.doors.accounts import until
+from tests.web.accounts import until
 
 FILMS = ("Tehran by night", "Сталкер", "درباره الی", "The third man")
 

@@ -10,8 +10,8 @@ from peik.app.runtime import Runtime
 from peik.gateway.app import Gateway
 from tests.dashboard.visiting import KEY, Visit, listening
 from tests.dashboard.visiting import House as Visited
-from tests.doors.accounts import House, house
-from tests.doors.working import Works, works
+from tests.web.accounts import House, house
+from tests.web.working import Works, works
 
 
 async def _nowhere(scope: Any, receive: Any, send: Any) -> None:

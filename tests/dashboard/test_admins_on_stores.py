@@ -12,7 +12,7 @@ from peik.admin.people import People
 from peik.admin.sign_ins import SignIns
 from peik.core.events import Events
 from peik.errors import Conflict, NotFound
-from tests.store.all_places import PLACES
+from tests.storage.all_places import PLACES
 
 PASSWORD = "a long enough password"
 

@@ -14,8 +14,8 @@ from peik.app.dashboard import OWN_READERS_MAX
 from peik.errors import Forbidden
 from peik.web.dashboard.board import Flash, own_path, read_said, write_said
 from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
-from tests.doors.accounts import until
-from tests.store.places import ManualClock
+from tests.storage.places import ManualClock
+from tests.web.accounts import until
 
 SCRIPT = "\"'><script>alert(1)</script>{{1234*5678}}"
 STRANGE = (SCRIPT, "\x00", "9" * 40, "-1", "١٢", "../../etc/passwd", "a" * 5000, "\uffff%")

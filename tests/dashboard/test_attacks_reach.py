@@ -20,7 +20,7 @@ from peik.outbox.store import LetterFilter
 from tests.dashboard.test_arrivals_pages import message
 from tests.dashboard.test_letters_pages import accept
 from tests.dashboard.visiting import BOT, KEY, House, Visit, visit
-from tests.doors.accounts import until
+from tests.web.accounts import until
 
 OTHER = 7000002
 OTHER_TOKEN = f"{OTHER}:BBsecretsecretsecretsecretsecretsec"

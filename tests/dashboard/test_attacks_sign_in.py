@@ -13,7 +13,7 @@ from peik.app.dashboard import STRANGERS_BYTES_MAX
 from peik.errors import Forbidden, Unavailable
 from tests.dashboard.papers import opened
 from tests.dashboard.visiting import KEY, Answer, House, Visit, visit
-from tests.store.places import ManualClock
+from tests.storage.places import ManualClock
 
 PASSWORD = "correct horse battery"
 

@@ -24,7 +24,7 @@ from peik.web import responses
 from peik.web.access import Access
 from tests.dashboard.papers import Failing, opened
 from tests.dashboard.visiting import BOT, KEY, House, listening, visit
-from tests.store.places import ManualClock
+from tests.storage.places import ManualClock
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from peik.core.documents import Contact
 from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
-from tests.doors.accounts import until
+from tests.web.accounts import until
 
 ALL = "/admin/broadcasts"
 NEW = f"{ALL}/new"

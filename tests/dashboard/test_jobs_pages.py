@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.dashboard.households import visit_works
 from tests.dashboard.visiting import Answer, Visit
-from tests.doors.accounts import until
-from tests.doors.working import Works
+from tests.web.accounts import until
+from tests.web.working import Works
 
 
 def test_what_runs_what_waits_and_cancelling(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from peik.core.token import Token
 from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
-from tests.doors.accounts import until
+from tests.web.accounts import until
 
 ALL = "/admin/notifications"
 USERS = f"{ALL}/users"

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.dashboard.households import visit_accounts
 from tests.dashboard.visiting import House as Visited
 from tests.dashboard.visiting import Visit, visit
-from tests.doors.accounts import House, until
+from tests.web.accounts import House, until
 
 PHONE = "+998900000001"
 

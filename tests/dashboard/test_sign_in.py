@@ -11,7 +11,7 @@ from peik.admin.sign_ins import AGE_MS, FAILURES_MAX, IDLE_MS, REFUSED_MS, SEEN_
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
 from tests.dashboard.papers import Failing, opened
 from tests.dashboard.visiting import KEY, House, Visit, visit
-from tests.store.places import ManualClock
+from tests.storage.places import ManualClock
 
 PASSWORD = "correct horse battery"
 

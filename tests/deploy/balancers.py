@@ -11,7 +11,7 @@ import pytest
 
 from tests import wanting
 from tests.patience import PATIENCE_S
-from tests.store.redis_server import free_port
+from tests.storage.redis_server import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "nodes"
 PACKAGE = "nginx-light"

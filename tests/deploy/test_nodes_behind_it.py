@@ -14,7 +14,7 @@ import pytest
 from tests.deploy.balancers import balanced, needed
 from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, KEY, TOKEN, Server, Sim, served, simulated
-from tests.store.shared_places import SHARED
+from tests.storage.shared_places import SHARED
 
 pytestmark = [
     needed,
@@ -44,7 +44,7 @@ class Outside:
 
 @contextlib.asynccontextmanager
 async def cluster(folder: Path, **settings: str) -> AsyncIterator[tuple[Outside, list[Server], Sim]]:
-    from tests.store.redis_place import RedisPlace
+    from tests.storage.redis_place import RedisPlace
 
     terms = {"store": RedisPlace(folder).url, "lease": "3s", **settings}
     homes = [folder / name for name in ("one", "two")]

@@ -16,9 +16,9 @@ from peik import BlockingJob, Job, JobInfo, Peik, QueuedJob
 from peik.jobs import folders, outcome
 from peik.jobs.model import JobEnd
 from peik.testing import SimServer
+from tests.client.counters import telegram
+from tests.client.job_ways import doing
 from tests.faults.disks import SmallDisk, can_mount, mounted
-from tests.library.counters import telegram
-from tests.library.job_ways import doing
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="a full disk needs a small one, and we may not mount any here")

@@ -1,5 +1,5 @@
 """Whoever may name an address to Peik, and what he would reach inside with it: hooks of letters and keys, pushes by REST and by
-setWebhook. Each is refused as it is written; what a name leads to is looked at when it is called (tests/carrier)."""
+setWebhook. Each is refused as it is written; what a name leads to is looked at when it is called (tests/telegram)."""
 
 import urllib.parse
 from collections.abc import Iterator

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from peik.core import events
 from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Request
-from tests.engine.story import BOT, Stage, play_closed
 from tests.hostile.offices import Heard, Resident, resident
 from tests.inbox.sources import Bench, stored_in
+from tests.outbox.story import BOT, Stage, play_closed
 
 EXAMPLES = int(os.environ.get("TEST_HOSTILE_EXAMPLES", "800")) // 16
 LONG_S = 600.0  # of virtual time: more than all that is put off

@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncpg
 
 from tests.cli.shell import TOKEN, Shell
-from tests.store.servers import postgres
+from tests.storage.servers import postgres
 
 TABLES = """
 CREATE TABLE "PendingMessages" (id SERIAL PRIMARY KEY, "chatId" BIGINT, payload JSONB, "isSent" BOOLEAN DEFAULT FALSE);

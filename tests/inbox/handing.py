@@ -17,8 +17,8 @@ from peik.inbox.service import anywhere
 from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, PushPort
 from peik.outbox.service import LetterCall
 from peik.storage.sqlite.inbox import SqliteInbox
-from tests.engine.story import BOT, Stage
 from tests.inbox.bots import Bots
+from tests.outbox.story import BOT, Stage
 
 FIRST = 1001
 

@@ -21,7 +21,7 @@ from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from peik.telegram.port import Request
 from peik.testing.simcarrier import SimCarrier
-from tests.engine.story import BOT, TOKEN, Stage
+from tests.outbox.story import BOT, TOKEN, Stage
 
 SOON_S = 3.0  # in virtual time: more than a poll's way there and back
 

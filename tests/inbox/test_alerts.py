@@ -21,8 +21,8 @@ from peik.jobs import events as job_events
 from peik.jobs.model import JobEnd
 from peik.notifications import events as outreach_events
 from peik.testing.virtual import VirtualClock, run_virtual
-from tests.engine.story import BOT, TOKEN, Stage, play
 from tests.inbox.test_outages import begin, fetch
+from tests.outbox.story import BOT, TOKEN, Stage, play
 
 ADMIN = 99
 
@@ -170,7 +170,7 @@ def test_every_rule_has_an_example_somewhere() -> None:
         events.StoreFailed,
         Noticed,
         ErrorSeen,
-    }  # below, and tests/ops
+    }  # below, and tests/monitoring
     assert {rule.event for rule in RULES} == (examples | elsewhere) - {events.Surprise}
 
 

@@ -3,9 +3,9 @@
 import asyncio
 
 from peik.core.arrival import DEFAULT_CONSUMER
-from tests.engine.story import BOT, Stage, play_closed
-from tests.engine.test_neighbours import neighbour
 from tests.inbox.handing import Program, until, written
+from tests.outbox.story import BOT, Stage, play_closed
+from tests.outbox.test_neighbours import neighbour
 
 HOUR_S = 3600.0
 

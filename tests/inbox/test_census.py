@@ -12,8 +12,8 @@ from peik.core.arrival import Arrival
 from peik.core.documents import Contact, ContactFilter
 from peik.core.events import Surprise
 from peik.errors import StoreUnavailable
-from tests.engine.story import BOT, TOKEN, Stage, play
 from tests.inbox.handing import written
+from tests.outbox.story import BOT, TOKEN, Stage, play
 
 POLLED = {"inbound": "polling"}
 

@@ -13,7 +13,7 @@ from peik.core.letter import State
 from peik.errors import BadInput, Conflict, NotFound
 from peik.inbox.service import InboxService
 from peik.inbox.store import ArrivalFilter, Burial, ConsumerKind
-from tests.engine.story import BOT, Stage, play, play_closed
+from tests.outbox.story import BOT, Stage, play, play_closed
 
 FIRST = 1001
 ALL = ArrivalFilter(bot_id=BOT, first_number=0)

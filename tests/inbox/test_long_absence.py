@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from peik.core.arrival import wire_id
-from tests.engine.story import BOT, TOKEN, Stage, play
+from tests.outbox.story import BOT, TOKEN, Stage, play
 
 HOUR_S = 3600.0
 DAYS = 3

@@ -17,7 +17,7 @@ from peik.inbox.outages import ASKED_AT_ONCE, Outages, OutageSettlement
 from peik.inbox.store import OutageRecord, OutgoingPush
 from peik.inbox.texts import load_texts
 from peik.outbox.store import LetterFilter
-from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
+from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
 
 SARA, IVAN, AZIZ, JOHN = 11, 12, 13, 14
 LANGUAGES = {SARA: "fa", IVAN: "ru", AZIZ: "uz", JOHN: "en"}

@@ -6,7 +6,6 @@ from peik.core import events
 from peik.core.arrival import UPDATE_TYPES
 from peik.core.token import Token
 from peik.testing.updates import UpdateQueue
-from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.inbox.sources import (
     SOON_S,
     Bench,
@@ -21,6 +20,7 @@ from tests.inbox.sources import (
     waiting,
     write,
 )
+from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -13,9 +13,9 @@ from peik.core.letter import State
 from peik.errors import Conflict
 from peik.inbox.store import ConsumerKind, PushAnswer
 from peik.outbox.store import LetterFilter, LetterView
-from tests.engine.story import BOT, Stage, play, play_closed
 from tests.inbox.bots import HANGS, Bots, Got, ok
 from tests.inbox.handing import Program, all_over, consumer, on_unsure_store, told, until, views, written
+from tests.outbox.story import BOT, Stage, play, play_closed
 
 Story = Callable[[Stage, Bots], Coroutine[Any, Any, None]]
 URL = "http://127.0.0.1:9000/hook"

@@ -18,8 +18,8 @@ from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from peik.testing import Options, SimServer
 from peik.testing.simcarrier import SimCarrier
-from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.inbox.sources import SOON_S, Bench, OtherProgram, numbered, state, stored_in, text_of, texts, waiting, write
+from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -11,7 +11,6 @@ from peik.core.arrival import Arrival, ConsumerProgress
 from peik.core.letter import State
 from peik.errors import StoreUnavailable
 from peik.inbox.store import ConsumerKind
-from tests.engine.story import BOT, Stage, play, play_closed
 from tests.inbox.handing import (
     FIRST,
     Program,
@@ -25,6 +24,7 @@ from tests.inbox.handing import (
     views,
     written,
 )
+from tests.outbox.story import BOT, Stage, play, play_closed
 
 HOUR_S = 3600.0
 

@@ -23,7 +23,6 @@ from peik.inbox.intake import Intake
 from peik.inbox.store import ArrivalFilter
 from peik.inbox.webhooks import PushedUpdates
 from peik.testing.deliveries import PushResult
-from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.inbox.sources import (
     SOON_S,
     Bench,
@@ -37,6 +36,7 @@ from tests.inbox.sources import (
     waiting,
     write,
 )
+from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
 from tests.processes.programs import Server, Sim, served, simulated
 
 PUBLIC = "https://peik.example.com"

@@ -17,8 +17,8 @@ from peik.core.letter import State
 from peik.errors import Conflict
 from peik.inbox.store import ArrivalFilter
 from peik.integrations.telethon import recover_missed_messages
-from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.integrations.test_telethon import take_live
+from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
 
 HOUR_S = 3600.0
 

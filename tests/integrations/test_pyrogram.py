@@ -25,8 +25,8 @@ from peik.integrations.mtproto import HandledWatch, Notes
 from peik.integrations.pyrogram import _SCHEMA, _Dispatching, note_handled, recover_missed_messages
 from peik.integrations.tl import translate
 from peik.testing import SimServer
+from tests.client.counters import opened, telegram
 from tests.integrations.updates import BOT, CHANNEL, GROUP, ME, PRIVATE, SARA, SUPERGROUP, message, until
-from tests.library.counters import opened, telegram
 from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, Program, served
 

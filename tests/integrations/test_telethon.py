@@ -18,8 +18,8 @@ from peik.integrations.mtproto import HandledWatch, Notes
 from peik.integrations.telethon import _SCHEMA, _attach, recover_missed_messages
 from peik.integrations.tl import translate
 from peik.testing import SimServer
+from tests.client.counters import telegram
 from tests.integrations.updates import BOT, CHANNEL, GROUP, ME, PRIVATE, SARA, SUPERGROUP, message, until
-from tests.library.counters import telegram
 from tests.patience import PATIENCE_S
 from tests.processes.programs import TOKEN
 

@@ -22,7 +22,7 @@ from peik.storage.executor import InlineExecutor
 from peik.testing import Delivery, Options, Telegram
 from peik.testing.simcarrier import SimCarrier
 from peik.testing.virtual import VirtualClock, run_virtual
-from tests.engine.story import BOT, TOKEN, Stage
+from tests.outbox.story import BOT, TOKEN, Stage
 
 ANN = 501
 TEXTS = load_texts(None)

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from peik.core.letter import State
 from peik.jobs.outcome import JobHopeless, JobLater
-from tests.engine.story import BOT
 from tests.jobs.telling_story import ANN, JobStage, play
+from tests.outbox.story import BOT
 
 
 async def ten_steps(job: Any) -> str:

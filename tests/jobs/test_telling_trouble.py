@@ -14,8 +14,8 @@ from peik.errors import BadInput, Conflict, StoreUnavailable
 from peik.jobs.job import JobChat
 from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, noted, read_told
 from peik.jobs.store import KindTerms
-from tests.engine.story import BOT
 from tests.jobs.telling_story import ANN, JobStage, play
+from tests.outbox.story import BOT
 
 TERMS = KindTerms(concurrency=1, per_user=1)
 

@@ -8,7 +8,7 @@ from peik.notifications.links import NewCode
 from peik.notifications.model import NotifyRequest, UserLink
 from peik.notifications.service import NotificationTerms
 from peik.notifications.wiring import Notifying, notifications_of
-from tests.engine.story import TOKEN, Stage
+from tests.outbox.story import TOKEN, Stage
 
 LENA, AZIZ, THIEF = 501, 502, 503
 POLLED = {"inbound": "polling", "pace": "off"}

@@ -13,7 +13,7 @@ from peik.errors import BadInput, Conflict, Forbidden, NotFound
 from peik.notifications.model import KEYS, NotifyRequest
 from peik.notifications.queue import Packing
 from tests.notifications.test_stores import Outbox, Parts, shown
-from tests.store.places import BOT, SqlitePlace
+from tests.storage.places import BOT, SqlitePlace
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -11,9 +11,9 @@ from peik.notifications.events import LinkRefused
 from peik.notifications.links import TRIES_MAX
 from peik.notifications.model import CODES, TRIES
 from peik.notifications.templates import load_outreach
-from tests.engine.story import BOT
 from tests.notifications.outreach import AZIZ, LENA, THIEF, House
 from tests.notifications.test_links import tell
+from tests.outbox.story import BOT
 
 WORDS = load_outreach()
 CODE = "peik-" + "A" * 22

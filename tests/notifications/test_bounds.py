@@ -10,7 +10,7 @@ import msgspec
 from peik.notifications.model import NOTICES, NotifyRequest, RenderedText, filed
 from peik.notifications.queue import FEW
 from tests.notifications.test_stores import Outbox, Parts
-from tests.store.places import SqlitePlace
+from tests.storage.places import SqlitePlace
 
 
 class Counted(Outbox):

@@ -9,8 +9,8 @@ from peik.contacts.model import read_sighting
 from peik.errors import BadInput, Conflict, NotFound, StoreUnavailable
 from peik.notifications.events import LinkRefused, UserLinked, UserUnlinked
 from peik.notifications.templates import load_outreach
-from tests.engine.story import BOT, TOKEN, Stage, play, play_closed
 from tests.notifications.outreach import AZIZ, LENA, POLLED, THIEF, House, notifying
+from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
 
 WORDS = load_outreach()
 

@@ -12,9 +12,9 @@ from peik.notifications.answers import notification_view
 from peik.notifications.events import Notified
 from peik.notifications.model import NOTICES, PARCELS, WAITING, Attachment, NotifyRequest
 from peik.notifications.service import NotificationTerms
-from tests.engine.story import BOT, Stage, play, play_closed
 from tests.notifications.outreach import AZIZ, LENA, POLLED, House, notifying
 from tests.notifications.test_links import Failing
+from tests.outbox.story import BOT, Stage, play, play_closed
 
 HOUR = 3600.0
 

@@ -15,8 +15,8 @@ from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS, Notifi
 from peik.web import responses
 from peik.web.access import Access
 from peik.web.responses import Route
-from tests.engine.story import BOT, Stage, play
 from tests.notifications.outreach import LENA, POLLED, THIEF, House, notifying
+from tests.outbox.story import BOT, Stage, play
 
 ADMIN, OTHER = "admin", "other"
 

@@ -19,8 +19,8 @@ from peik.notifications.service import Checking, NotificationService
 from peik.notifications.templates import Templates, load_outreach
 from peik.notifications.upkeep import Cleaning
 from peik.outbox.store import LetterView
-from tests.store.all_places import PLACES
-from tests.store.places import BOT, OTHER_BOT, ManualClock
+from tests.storage.all_places import PLACES
+from tests.storage.places import BOT, OTHER_BOT, ManualClock
 
 
 class Outbox:

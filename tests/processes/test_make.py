@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.test_demo import LAST_LINE, counts
 from tests.installing import Progress
+from tests.web.test_demo import LAST_LINE, counts
 
 ROOT = Path(__file__).parents[2]
 ENDS_WITHIN_S = 120

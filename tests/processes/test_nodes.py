@@ -15,8 +15,8 @@ from proofs.nodes.cluster import Cluster, Node, cluster
 from proofs.nodes.judge import judge
 from tests.patience import PATIENCE_S
 from tests.processes.programs import Sim, simulated
-from tests.store.redis_server import shared
-from tests.store.servers import postgres
+from tests.storage.redis_server import shared
+from tests.storage.servers import postgres
 
 pytestmark = pytest.mark.gate  # kills of real nodes
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.carrier.proxies import HttpProxy, LittleProxy, Relay, SocksProxy, alive
 from tests.faults.hurting import under_way
 from tests.patience import PATIENCE_S
 from tests.processes.programs import Server, Sim, served, simulated
+from tests.telegram.proxies import HttpProxy, LittleProxy, Relay, SocksProxy, alive
 
 pytestmark = pytest.mark.gate  # kills at random
 

@@ -25,7 +25,7 @@ def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_what_is_missing_skips_its_tests_and_is_counted() -> None:
-    ran = run("pytest", "-q", "-p", "no:cacheprovider", "tests/store/conformance/test_keys.py", "-k", "RedisPlace")
+    ran = run("pytest", "-q", "-p", "no:cacheprovider", "tests/storage/conformance/test_keys.py", "-k", "RedisPlace")
     assert ran.returncode == 0, ran.stdout
     assert f"tests: {WORDS}" in ran.stdout
     assert ran.stdout.count(WORDS) == 1, "one line, however many tests"

@@ -15,7 +15,7 @@ from peik.archive.store import Fed, LogFilter, Session
 from peik.errors import Conflict
 from tests.archive.samples import NOW, line, log, session
 from tests.archive.servers.ways import Way
-from tests.store.redis_server import RedisServer, shared
+from tests.storage.redis_server import RedisServer, shared
 
 pytestmark = pytest.mark.gate  # lives at random on a real server
 

@@ -13,7 +13,7 @@ from peik.archive.store import Archive, Fed, Message
 from peik.errors import StoreUnavailable
 from tests.archive.mongo_server import MongoServer
 from tests.archive.samples import CHAT, NOW, line, message
-from tests.store.servers import PostgresServer
+from tests.storage.servers import PostgresServer
 
 pytestmark = pytest.mark.gate  # kills of servers under load
 

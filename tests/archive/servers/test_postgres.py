@@ -13,7 +13,7 @@ from peik.archive.sql import migrations
 from peik.archive.store import ArchiveRetention, Fed
 from tests.archive.places import PostgresPlace, opened
 from tests.archive.samples import NOW, line
-from tests.store.servers import postgres
+from tests.storage.servers import postgres
 
 
 async def _beside(place: PostgresPlace) -> asyncpg.Connection:

@@ -1,0 +1,255 @@
+"""What is missing in the archive is found and filled; a chat in which nothing is missing costs next to nothing."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peik.accounts.budget import PatientRequests
+from peik.accounts.client import ClientError, Trouble
+from peik.accounts.events import ChatUnread, HolesFilled
+from peik.accounts.history import SHARED, ChatStates, Reconciler
+from peik.archive.store import Message
+from peik.errors import StoreUnavailable
+from peik.wakeup import Wakeup
+from tests.accounts.listening import until
+from tests.accounts.stage import Stage
+from tests.accounts.test_running import play, running
+
+
+class Counting:
+    """How often Telegram is asked."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.asked: list[str] = []
+        self._stage = stage
+
+    def __call__(self, **wanted: Any) -> Any:
+        inner, asked = self._stage.telegram.clients(**wanted), self.asked
+
+        class Client:
+            def __getattr__(self, name: str) -> Any:
+                if name in ("dialogs", "history"):
+                    asked.append(name)
+                return getattr(inner, name)
+
+        return Client()
+
+
+def test_chats_without_gaps_cost_one_look(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        clients = Counting(stage)
+        for number in range(30):
+            stage.telegram.say(stage.team, stage.sara, f"before {number}")
+        async with running(stage, clients=clients) as runner:
+            await until(lambda: runner.client)
+            await asyncio.sleep(10)
+            for number in range(30):
+                stage.telegram.say(stage.private, stage.sara, f"p{number}")
+                stage.telegram.say(stage.group, stage.sara, f"g{number}")
+                stage.telegram.say(stage.team, stage.sara, f"t{number}")
+            gone = stage.telegram.say(stage.team, stage.sara, "gone")
+            await asyncio.sleep(5)
+            stage.telegram.delete(stage.team, gone)
+            await asyncio.sleep(3600)
+        assert "history" not in clients.asked
+        assert 4 <= len(clients.asked) <= 7
+        assert len(await stage.kept()) == 91
+
+    play(tmp_path, story)
+
+
+def test_holes_that_nobody_told_of_are_filled(tmp_path: Path) -> None:
+    """A client that loses pushes without knowing it: as Telethon did (docs/telegram.md, Missed updates on MTProto)."""
+
+    async def story(stage: Stage) -> None:
+        class Deaf:
+            is_deaf = False
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(stage.archive, name)
+
+            async def keep_messages(self, messages: Any) -> Any:
+                if self.is_deaf:
+                    return None
+                return await stage.archive.keep_messages(messages)
+
+        book = Deaf()
+        async with running(stage, book=book) as runner:
+            await until(lambda: runner.client)
+            for number in range(250):
+                book.is_deaf = 3 < number < 240
+                stage.telegram.say(stage.private, stage.sara, f"p{number}")
+                stage.telegram.say(stage.team, stage.sara, f"t{number}")
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(3000)
+            assert len(await stage.kept()) == 500
+            filled = {one.chat_id: one.found for one in stage.told_of(HolesFilled)}
+            assert filled == {stage.sara.user_id: 236, stage.team.chat_id: 236}
+            states = await runner.chats.all()
+            assert states[SHARED].checked_to == max(stage.ali.box.posts)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("trouble", [Trouble.REFUSED, Trouble.OFFLINE])
+def test_a_chat_that_cannot_be_read_stops_nobody(tmp_path: Path, trouble: Trouble) -> None:
+    async def story(stage: Stage) -> None:
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            await asyncio.sleep(5)
+        lost = stage.telegram.channel("Lost", stage.sara, stage.ali)
+        stage.telegram.say(lost, stage.sara, "unseen")
+        stage.telegram.forget(lost)
+        stage.telegram.say(stage.team, stage.sara, "seen late")
+        stage.telegram.forget(stage.team)
+
+        class Kicked:
+            def __init__(self, inner: Any) -> None:
+                self._inner = inner
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._inner, name)
+
+            async def history(self, chat_id: int, *args: Any, **kwargs: Any) -> list[Message]:
+                if chat_id == lost.chat_id:
+                    raise ClientError(trouble, "CHANNEL_PRIVATE")
+                found: list[Message] = await self._inner.history(chat_id, *args, **kwargs)
+                return found
+
+        async with running(stage, clients=lambda **wanted: Kicked(stage.telegram.clients(**wanted))):
+            await asyncio.sleep(4000)
+        assert await stage.texts() == ["seen late"]
+        unread = [one.chat_id for one in stage.told_of(ChatUnread)]
+        assert unread == ([lost.chat_id] if trouble is Trouble.REFUSED else [])
+
+    play(tmp_path, story)
+
+
+def test_what_came_before_the_first_state_is_found_at_once(tmp_path: Path) -> None:
+    """The first process died between its first look at the chats and the first state that it kept."""
+
+    async def story(stage: Stage) -> None:
+        class Stateless:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(stage.archive, name)
+
+            async def save_updates_state(self, session_id: str, state: bytes) -> None:
+                raise StoreUnavailable(code="store_full", detail="No room.")
+
+        stage.telegram.say(stage.private, stage.sara, "long before")
+        async with running(stage, book=Stateless()):
+            await asyncio.sleep(5)
+        assert SHARED in await ChatStates("s1", stage.archive, stage.vault, stage.clock).all()
+        for chat in (stage.private, stage.group, stage.team):
+            stage.telegram.say(chat, stage.sara, f"to {chat.kind}")
+        async with running(stage):
+            await asyncio.sleep(60)
+        assert await stage.texts() == ["to group", "to private", "to supergroup"]
+
+    play(tmp_path, story)
+
+
+def test_what_fills_a_hole_is_told_although_the_archive_fails_in_the_middle(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        class Book:
+            is_deaf = False
+            asked: list[str] | None = None
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(stage.archive, name)
+
+            async def keep_messages(self, messages: Any) -> Any:
+                self._ask("keep")
+                return None if self.is_deaf else await stage.archive.keep_messages(messages)
+
+            async def feed(self, lines: Any) -> int:
+                self._ask("feed")
+                return 0 if self.is_deaf else await stage.archive.feed(lines)
+
+            def _ask(self, what: str) -> None:
+                if self.asked is not None:
+                    self.asked.append(what)
+                    if len(self.asked) == 2:
+                        raise StoreUnavailable(code="store_full", detail="No room.")
+
+        book = Book()
+        async with running(stage, book=book) as runner:
+            await until(lambda: runner.client)
+            for text in ("missed", "seen"):
+                book.is_deaf = text == "missed"
+                stage.telegram.say(stage.team, stage.sara, text)
+                await asyncio.sleep(1)
+            book.asked = []
+            await asyncio.sleep(4000)
+        assert await stage.texts() == ["missed", "seen"]
+        assert len(book.asked) > 2
+        assert len(await stage.archive.fed("s1", after=0, limit=10)) == 2, "both are told"
+
+    play(tmp_path, story)
+
+
+def test_edits_and_deletions_in_a_long_gap_are_found(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            posts = [stage.telegram.say(chat, stage.sara, "first") for chat in (stage.private, stage.team)]
+            gone = [stage.telegram.say(chat, stage.sara, "gone") for chat in (stage.private, stage.team)]
+            await asyncio.sleep(60)
+        await asyncio.sleep(3600)
+        for chat, post, lost in zip((stage.private, stage.team), posts, gone, strict=True):
+            stage.telegram.edit(chat, post, "second")
+            stage.telegram.delete(chat, lost)
+        await asyncio.sleep(5 * 86_400)
+        stage.telegram.forget(stage.ali)
+        stage.telegram.forget(stage.team)
+        async with running(stage):
+            await asyncio.sleep(60)
+        kept = sorted((one.text, one.deleted_at_ms is not None) for one in await stage.kept())
+        assert kept == [("gone", True), ("gone", True), ("second", False), ("second", False)]
+
+    play(tmp_path, story)
+
+
+def test_a_gap_that_is_told_during_a_look_is_not_forgotten(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            await asyncio.sleep(5)
+        stage.telegram.say(stage.team, stage.sara, "missed")
+        client = stage.telegram.clients(
+            session_id="s1",
+            agent_id="a",
+            secret=stage.telegram.keys.of(stage.ali)[0].secret,
+            file=None,
+            proxy=None,
+        )
+        await client.connect()
+        reconciler = reconciler_of(stage)
+        looking = asyncio.create_task(reconciler.look(client))
+        await until(lambda: looking.done() or stage.budget.ready_at("s1") > stage.clock.mono())
+        await reconciler.note_gap(stage.team.chat_id, since_ms=stage.clock.wall_ms())
+        await looking
+        assert await reconciler.has_gaps()
+        await reconciler.look(client)
+        assert not await reconciler.has_gaps()
+        assert await stage.texts() == ["missed"]
+        await client.disconnect()
+
+    play(tmp_path, story)
+
+
+def reconciler_of(stage: Stage) -> Reconciler:
+    async def nothing(*_: object) -> None: ...
+
+    return Reconciler(
+        ChatStates("s1", stage.archive, stage.vault, stage.clock),
+        book=stage.archive,
+        asking=PatientRequests("s1", stage.budget, on_flood=nothing, on_calm=nothing),
+        bell=Wakeup(),
+        clock=stage.clock,
+        events=stage.events,
+        owed_since_ms=0,
+        agent_id="a",
+    )

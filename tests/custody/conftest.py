@@ -1,5 +1,0 @@
-"""Stories about real nodes are coroutines, as those about stores."""
-
-from tests.store.conftest import pytest_pyfunc_call
-
-__all__ = ["pytest_pyfunc_call"]

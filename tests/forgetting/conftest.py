@@ -1,5 +1,0 @@
-"""Stories about archives are coroutines, as those of stores are."""
-
-from tests.store.conftest import pytest_pyfunc_call
-
-__all__ = ["pytest_pyfunc_call"]

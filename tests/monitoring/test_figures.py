@@ -1,0 +1,275 @@
+"""Figures: minute by minute, over nodes and restarts, and in nobody's way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peik.core import events
+from peik.core.documents import DocumentStore, Filing
+from peik.core.letter import State
+from peik.core.lifecycle import Move
+from peik.core.outcome import Delivered, Uncertain
+from peik.errors import StoreUnavailable
+from peik.monitoring.counts import Counting
+from peik.monitoring.figures import SHELF, Figures
+from peik.storage.executor import InlineExecutor
+from peik.storage.sqlite.store import SqliteStore
+from peik.testing.virtual import VirtualClock, run_virtual
+from tests.outbox.story import BOT, Stage, play
+
+
+def delivered(*, waited_s: float | None = 2.0, method: str = "sendMessage") -> events.Settled:
+    return events.Settled(
+        bot_id=5, letter_id=1, method=method, chat=1, move=Move.DELIVER, state=State.COMPLETED,
+        outcome=Delivered(result=b"true"), took_s=0.1, waited_s=waited_s,
+    )  # fmt: skip
+
+
+def doubted() -> events.Settled:
+    return events.Settled(
+        bot_id=5, letter_id=1, method="sendMessage", chat=1, move=Move.BACK_OFF, state=State.DELAYED,
+        outcome=Uncertain(why="gone"), took_s=75.0,
+    )  # fmt: skip
+
+
+class Weather:
+    """Papers that cannot be filed for a while."""
+
+    def __init__(self, papers: DocumentStore) -> None:
+        self._papers = papers
+        self.is_bad = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_bad:
+            raise StoreUnavailable(code="store_full", detail="The disk is full.")
+        return getattr(self._papers, name)
+
+
+class House:
+    """One store, and as many nodes as a story needs."""
+
+    def __init__(self, clock: VirtualClock, store: SqliteStore, group: asyncio.TaskGroup) -> None:
+        self.clock = clock
+        self.papers = Weather(store.papers)
+        self._group = group
+        self._running: dict[Figures, asyncio.Task[None]] = {}
+
+    def node(self, name: str = "a") -> Figures:
+        figures = Figures(
+            counting=Counting(),
+            papers=self.papers,  # type: ignore[arg-type]
+            node=name,
+            clock=self.clock,
+            settled=self.clock,
+        )
+        self._running[figures] = self._group.create_task(figures.run())
+        return figures
+
+    def kill(self, figures: Figures) -> None:
+        self._running.pop(figures).cancel()
+
+    def end(self) -> None:
+        for one in list(self._running):
+            self.kill(one)
+
+
+def play_figures(story: Callable[[House], Coroutine[Any, Any, None]], tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with _opened(clock, tmp_path) as house:
+            await story(house)
+
+    run_virtual(main)
+
+
+@asynccontextmanager
+async def _opened(clock: VirtualClock, folder: Path) -> AsyncIterator[House]:
+    store = SqliteStore(folder / "peik.db", clock=clock, is_owner=True, executor=lambda name: InlineExecutor())
+    await store.open()
+    try:
+        async with asyncio.TaskGroup() as group:
+            house = House(clock, store, group)
+            await asyncio.sleep(60 - clock.wall_ms() % 60_000 / 1000)
+            yield house
+            house.end()
+    finally:
+        await store.close()
+
+
+def hear(figures: Figures, *told: events.Event) -> None:
+    figures.counting(told)
+
+
+async def totals(figures: Figures, hours: float = 24) -> int:
+    return sum(point.delivered for point in await figures.last(hours, 900))
+
+
+def test_each_minute_has_its_own_figures(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        figures = house.node()
+        hear(figures, events.Accepted(count=3), delivered(waited_s=1.0), doubted())
+        await asyncio.sleep(61)
+        hear(figures, delivered(waited_s=100.0), events.Held(bot_id=5, chat=None, wait_s=2.5))
+        points = await figures.last(1, 60)
+        assert len(points) == 60
+        before, now = points[-2:]
+        assert (before.accepted, before.delivered, before.uncertain, before.retried) == (3, 1, 1, 1)
+        assert (now.accepted, now.delivered, now.held, now.held_s) == (0, 1, 1, 2.5)
+        assert now.at_ms - before.at_ms == 60_000
+        assert before.end_to_end is not None
+        assert now.end_to_end is not None
+        assert before.end_to_end.p50_s <= 1.5 < 70 < now.end_to_end.p50_s
+
+    play_figures(story, tmp_path)
+
+
+def test_any_node_shows_the_whole(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one, other = house.node("a"), house.node("b")
+        hear(one, delivered(), delivered())
+        hear(other, delivered())
+        await asyncio.sleep(70)
+        assert await totals(one) == await totals(other) == 3
+        hear(other, delivered())
+        assert (await totals(one), await totals(other)) == (3, 4)  # what happens just now, each knows of itself
+        await asyncio.sleep(70)
+        assert await totals(one) == await totals(other) == 4
+
+    play_figures(story, tmp_path)
+
+
+def test_a_node_that_ends_leaves_what_it_counted(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one = house.node()
+        hear(one, delivered())
+        await asyncio.sleep(5)
+        house.kill(one)
+        await one.close()
+        again = house.node()  # of the same name, within the same minute
+        hear(again, delivered())
+        assert await totals(again) == 2
+        await asyncio.sleep(120)
+        assert await totals(again) == await totals(house.node("c")) == 2
+
+    play_figures(story, tmp_path)
+
+
+def test_a_store_that_fails_costs_time_and_nothing_else(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one = house.node()
+        house.papers.is_bad = True
+        for _ in range(5):
+            hear(one, delivered())
+            await asyncio.sleep(60)
+        assert await totals(one) == 5
+        house.papers.is_bad = False
+        await asyncio.sleep(60)
+        assert await totals(house.node("b")) == 5
+        assert await totals(one) == 5
+
+    play_figures(story, tmp_path)
+
+
+def test_what_others_file_late_is_seen_later(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one = house.node()
+        hear(one, delivered())
+        await asyncio.sleep(60)
+        assert await totals(one) == 1
+        late = house.clock.wall_ms() // 60_000 - 30
+        await house.papers.file([Filing(shelf=SHELF, key=f"{late:010d}:z:1", body='{"counts": {"delivered": 7}}')])
+        await asyncio.sleep(400)
+        assert await totals(one) == 8
+
+    play_figures(story, tmp_path)
+
+
+def test_papers_of_another_version_are_left_out(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        minute = house.clock.wall_ms() // 60_000
+        bodies = ["[]", '{"counts": {"delivered": 1, "unheard_of": 5}, "more": {}}', '{"counts": "many"}']
+        await house.papers.file(
+            [Filing(shelf=SHELF, key=f"{minute:010d}:z:{at}", body=body) for at, body in enumerate(bodies)]
+        )
+        assert await totals(house.node()) == 1
+
+    play_figures(story, tmp_path)
+
+
+def test_two_days_are_kept_and_no_more(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one = house.node()
+        for _ in range(60):
+            hear(one, delivered())
+            await asyncio.sleep(3600)
+        assert 48 <= await house.papers.count_papers(SHELF) <= 50
+        assert 23 <= await totals(one) <= 25
+        assert len(one._minutes) <= 26
+
+    play_figures(story, tmp_path)
+
+
+def test_nothing_is_filed_while_nothing_happens(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one = house.node()
+        hear(one, delivered())
+        await asyncio.sleep(30 * 86400)  # at a look every ten seconds, virtual time would take long for this
+        assert await house.papers.count_papers(SHELF) == 1
+        assert one.now().delivered == 0
+
+    play_figures(story, tmp_path)
+
+
+def test_a_wall_clock_that_is_put_back_doubles_nothing(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one, other = house.node(), house.node("b")
+        hear(one, delivered())
+        await asyncio.sleep(70)
+        assert await totals(other) == 1
+        house.clock.wall_offset_s -= 120
+        hear(one, delivered())
+        await asyncio.sleep(70)
+        hear(one, delivered())
+        await asyncio.sleep(70)
+        assert await totals(one) == 3
+        await asyncio.sleep(400)
+        assert await totals(other) == 3
+
+    play_figures(story, tmp_path)
+
+
+def test_now_is_the_last_minute(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one = house.node()
+        for _ in range(600):
+            hear(one, delivered())
+            await asyncio.sleep(0.5)
+        now = one.now()
+        assert 58 <= now.seconds <= 70
+        assert now.delivered / now.seconds == pytest.approx(2.0, rel=0.05)
+        await asyncio.sleep(200)
+        assert one.now().delivered == 0
+
+    play_figures(story, tmp_path)
+
+
+# ---- what the sender says of its letters ----
+
+
+def test_a_delivery_says_how_long_it_took_and_how_long_it_waited() -> None:
+    async def story(stage: Stage) -> None:
+        for number in range(4):
+            await stage.text(1, str(number))
+        await stage.quiet()
+        told = stage.events_of(events.Settled)
+        assert [type(event.outcome) for event in told] == [Delivered] * 4
+        assert all(event.took_s is not None and event.took_s >= 0 for event in told)
+        waited = [event.waited_s for event in told]
+        assert waited == sorted(waited)
+        assert waited[-1] >= 1.0  # after a few at once, one a second to one chat
+        assert [event.bot_id for event in told] == [BOT] * 4
+
+    play(story)
