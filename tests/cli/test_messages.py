@@ -148,7 +148,7 @@ def kill_when(shell: Shell, is_time: Callable[[], bool], *arguments: str) -> Non
     """A pause after each page gives the time to be killed in: the archive is a slow one."""
     program = (
         "import sys, time\n"
-        "from peik.cli.accounts import AccountsCounter as Counter\n"
+        "from peik.cli.accounts import AccountsClient as Counter\n"
         "export = Counter.export\n"
         "def slow(self, filters, form, cursor):\n"
         "    if cursor is not None: time.sleep(3600)\n"

@@ -75,8 +75,8 @@ def note_an_import(shell: Shell, *, place: int, hours_ago: int) -> None:
     at_ms = int(begun_at.timestamp() * 1000)
     program = f"""
 from peik.settings.config import load
-from peik.cli.local import FileCounter
-counter = FileCounter(load({{}}), may_create=True)
+from peik.cli.local import StoreClient
+counter = StoreClient(load({{}}), may_create=True)
 counter.add_bot({TOKEN!r}, "off")
 note = {{"name": "bot", "table": "outbox", "place": {place}, "begun_at_ms": {at_ms}, "letters": {place}}}
 counter.taker({BOT!r}).keep_note(note)
