@@ -13,9 +13,8 @@ from peik.archive.store import Session, SessionFilter, SessionState
 from peik.errors import BadInput, Conflict, NotFound
 from peik.outbox.answers import rfc3339
 from peik.web.access import Access
-from peik.web.bodies import decode, instant_ms, read_body
+from peik.web.bodies import WORD_CHARS_MAX, decode, instant_ms, read_body, read_limit
 from peik.web.openapi import LIMIT, TIME, WORD, Json, Operation, in_path, in_query, nullable, shape
-from peik.web.queries import WORD_CHARS_MAX, read_limit
 from peik.web.responses import Route, json_response, svg
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Feeds, Follower
 from peik.accounts.history import ChatStates, ask_for_crawl, stop_crawl
 from peik.accounts.registry import OLD_DAYS, AccountPort, Registry, proxy_context, remove_old_sessions
-from peik.accounts.reseal import Resealed, reseal
 from peik.accounts.session_files import Importing, Looked
 from peik.accounts.sign_in import SignInSteps, problem_of
+from peik.accounts.upkeep import Resealed, reseal
 from peik.archive.store import (
     Archive,
     ChatState,

@@ -169,8 +169,7 @@ def _chores(
     """What is done beside it all."""
     from peik.accounts.feeds import FeedPush
     from peik.accounts.letters import LetterLinks
-    from peik.accounts.reseal import Renewal
-    from peik.accounts.upkeep import ArchiveUpkeep, ArchiveWatch
+    from peik.accounts.upkeep import ArchiveUpkeep, ArchiveWatch, Renewal
     from peik.monitoring.archived_log import ArchivedLog
 
     config, clock, events, archive = ground.config, ground.clock, ground.events, kit.archive

@@ -13,9 +13,8 @@ from peik.outbox.answers import rfc3339
 from peik.outbox.hooks import Hooks
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
-from peik.web.bodies import decode, instant_ms, parse_id, read_body
+from peik.web.bodies import WORD_CHARS_MAX, decode, instant_ms, parse_id, read_body, read_limit
 from peik.web.openapi import LIMIT, TIME, WORD, Json, Operation, in_query, nullable, shape
-from peik.web.queries import WORD_CHARS_MAX, read_limit
 from peik.web.responses import Endpoint, Route, json_response
 
 _SMALL_BODY = 64 * 1024

@@ -11,12 +11,12 @@ import secrets
 
 import msgspec
 
+from peik.admin.events import ActionTaken
 from peik.admin.sign_ins import Attempts, Refusals, SignIns
 from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.events import Events, StoreFailed, Surprise
 from peik.errors import Conflict, StoreUnavailable, described
-from peik.notifications.events import ActionTaken
 
 SHELF = "audit"
 KEEP_S = 90 * 86_400.0

@@ -15,7 +15,7 @@ from peik.clock import Clock
 from peik.core.address import AddressReach, read_address
 from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events, StoreFailed
-from peik.core.rate import UNLIMITED, Rate, parse_rate
+from peik.core.units import UNLIMITED, Rate, parse_rate
 from peik.errors import BadInput, NotFound, StoreUnavailable
 from peik.outbox.hooks import SECRET_BYTES, secret_of
 from peik.outbox.store import KeyStore

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from peik.core.rate import Rate
+from peik.core.units import Rate
 
 Scope = Literal["read", "send", "admin"]
 

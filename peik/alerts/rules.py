@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from peik.accounts import events as session_events
+from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.core.letter import State
 from peik.jobs import events as job_events
-from peik.notifications import events as outreach_events
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0
@@ -306,7 +306,7 @@ def hook_dropped(event: events.HookDropped, count: int) -> str:
     )
 
 
-def broadcast_stopped(event: outreach_events.BroadcastMoved, _: int) -> str:
+def broadcast_stopped(event: broadcast_events.BroadcastMoved, _: int) -> str:
     return f"broadcast {event.broadcast_id} stopped by itself: {event.reason or 'it does not say why'}"
 
 
@@ -385,7 +385,7 @@ RULES: "tuple[AlertRule[events.Event], ...]" = (
     as_rule(AlertRule(name="new-error", means="An error that was not seen for a week: of Peik itself, of a handler or of a job.", todo="Read the log around it; if it is Peik's own, please report it.", event=ErrorSeen, text=error_seen, repeat_s=DAY_S, apart_by=("fingerprint",), is_meant=lambda event: not event.is_rising, is_moment=True, place=RulePlace.ANY)),
     as_rule(AlertRule(name="rising-error", means="An error came ten times or more within an hour, and three times as often as in the day before.", todo="Read the log around it, and what was changed last.", event=ErrorSeen, text=error_seen, repeat_s=HOUR_S, apart_by=("fingerprint",), is_meant=lambda event: event.is_rising, fades_s=HOUR_S / 2, place=RulePlace.ANY)),
     # broadcasts
-    as_rule(AlertRule(name="broadcast-stopped", means="A broadcast stopped by itself: too many of its letters failed.", todo="Read its ledger, mend it, then resume or cancel it.", event=outreach_events.BroadcastMoved, text=broadcast_stopped, repeat_s=DAY_S, apart_by=("broadcast_id",), is_meant=lambda event: event.state == "stopped", ends=outreach_events.BroadcastMoved, is_over=lambda event: isinstance(event, outreach_events.BroadcastMoved) and event.state != "stopped", is_kept=True, place=RulePlace.CHORES)),
+    as_rule(AlertRule(name="broadcast-stopped", means="A broadcast stopped by itself: too many of its letters failed.", todo="Read its ledger, mend it, then resume or cancel it.", event=broadcast_events.BroadcastMoved, text=broadcast_stopped, repeat_s=DAY_S, apart_by=("broadcast_id",), is_meant=lambda event: event.state == "stopped", ends=broadcast_events.BroadcastMoved, is_over=lambda event: isinstance(event, broadcast_events.BroadcastMoved) and event.state != "stopped", is_kept=True, place=RulePlace.CHORES)),
     # accounts
     as_rule(AlertRule(name="session-ended", means="Telegram ended the session of an account.", todo="Sign in again: see sessions.md.", event=session_events.SessionRevoked, text=revoked, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
     as_rule(AlertRule(name="session-unfit", means="An account cannot run until somebody mends it: its key cannot be opened, its proxy cannot be right.", todo="Read why with `peik sessions show`, and mend that.", event=session_events.SessionUnfit, text=unfit, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),

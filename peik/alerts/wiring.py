@@ -14,7 +14,7 @@ from peik.alerts.service import Alerts
 from peik.alerts.watch import ClockWatch, Watching, machine_of
 from peik.alerts.ways import ways_of
 from peik.app.context import Context
-from peik.backups.ledger import last_good_ms
+from peik.backups.model import last_good_ms
 from peik.core.nodes import CHORES
 from peik.errors import StartError
 from peik.inbox.service import InboxService

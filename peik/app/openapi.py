@@ -21,7 +21,7 @@ from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
 from peik.outbox.api import BotBody, BotChange, CancelBody, ChangeBody, ChatBody, FilterBody, ResolveBody
 from peik.secrets.api import SECRET_OPERATIONS, SECRET_SCHEMAS
 from peik.settings.values import StoreKind
-from peik.web.bodies import BatchBody, LetterBody
+from peik.web.bodies import CHAT_PATTERN, BatchBody, LetterBody
 from peik.web.openapi import (
     BOT,
     CURSOR,
@@ -38,7 +38,6 @@ from peik.web.openapi import (
     nullable,
     shape,
 )
-from peik.web.queries import CHAT_PATTERN
 
 Described = tuple[str, str, str, str, str]  # verb, path, its sentences, operation id, tag
 

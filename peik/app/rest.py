@@ -26,8 +26,7 @@ from peik.errors import Denied, Problem, Unavailable
 from peik.importing.api import ImportRoutes
 from peik.importing.service import import_desk_of
 from peik.inbox.answers import inbox_stats
-from peik.inbox.api import ArrivalRoutes, ConsumerRoutes
-from peik.inbox.api_webhook import PUSHES, WebhookDoor
+from peik.inbox.api import PUSHES, ArrivalRoutes, ConsumerRoutes, WebhookDoor
 from peik.jobs.api import JobRoutes
 from peik.monitoring.api import OverviewRoutes
 from peik.monitoring.metrics import MetricsRoutes

@@ -39,7 +39,7 @@ from peik.secrets.service import Custodian
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
 from peik.storage.spool import SpoolPort
-from peik.telegram.passthrough import Passthrough
+from peik.telegram.routes import Passthrough
 from peik.web.limits import RequestLimits
 
 if TYPE_CHECKING:

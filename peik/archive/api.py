@@ -34,9 +34,8 @@ from peik.outbox.answers import rfc3339
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
 from peik.web.access import Access
-from peik.web.bodies import decode, instant_ms, read_body
+from peik.web.bodies import LIMIT_MAX, WORD_CHARS_MAX, decode, instant_ms, read_body, read_limit, whole_number
 from peik.web.openapi import SECONDS, TIME, WORD, Json, Operation, in_path, in_query, nullable, shape
-from peik.web.queries import LIMIT_MAX, WORD_CHARS_MAX, read_limit, whole_number
 from peik.web.responses import CHUNK_BYTES, Flow, Route, json_response
 
 # Query strings about the archive: which messages, events and lines of the log. Read strictly.

@@ -14,8 +14,7 @@ from peik.storage.cli import watching
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peik.backups.ledger import BackupEntry, BackupLedger
-    from peik.backups.model import BackupWatch, Manifest
+    from peik.backups.model import BackupEntry, BackupLedger, BackupWatch, Manifest
     from peik.backups.service import Backups, KeptBackup
     from peik.secrets.service import SecretsStanding
 
@@ -203,7 +202,7 @@ async def _standing(config: Config) -> "SecretsStanding":
 
 
 async def _with_ledger(config: Config, act: "Callable[[BackupLedger], Awaitable[None]]") -> None:
-    from peik.backups.ledger import BackupLedger
+    from peik.backups.model import BackupLedger
     from peik.clock import SystemClock
     from peik.errors import NotFound
     from peik.settings.values import StoreKind

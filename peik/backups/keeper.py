@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from peik.backups.events import BackupFailed, BackupMade
-from peik.backups.ledger import BackupEntry, BackupLedger
-from peik.backups.model import BackupWatch
+from peik.backups.model import BackupEntry, BackupLedger, BackupWatch
 from peik.backups.service import Backups
 from peik.clock import Clock
 from peik.core.documents import DocumentStore

@@ -14,9 +14,9 @@ import msgspec
 from peik.backups import container, files
 from peik.backups import files as folders
 from peik.backups.container import key_id_of, new_salt
-from peik.backups.ledger import BackupEntry
 from peik.backups.model import (
     FORMAT,
+    BackupEntry,
     BackupHead,
     BackupPart,
     BackupSource,

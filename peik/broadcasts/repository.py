@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from peik.broadcasts.events import BroadcastAdvanced, BroadcastMoved
 from peik.broadcasts.model import (
     ACTIVE_SHELF,
     KEY_SHELF,
@@ -25,7 +26,6 @@ from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events
 from peik.erasure.model import NOBODY, ErasedCounts, ErasedPerson, Found, names, scrubbed
 from peik.errors import Conflict, NotFound, Unavailable
-from peik.notifications.events import BroadcastAdvanced, BroadcastMoved
 
 TRIES_MAX = 100  # against others who change the same broadcast; each of them has got further then
 ACTIVE_PAGE = 1000

@@ -41,8 +41,7 @@ from peik.secrets import service
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
 from peik.storage.open import AnyStore, store_of
-from peik.web.bodies import decode, parse_id
-from peik.web.queries import arrival_filter_of
+from peik.web.bodies import arrival_filter_of, decode, parse_id
 
 if TYPE_CHECKING:
     # merged
@@ -459,7 +458,7 @@ def _plain(view: LetterView) -> Document:
 
 
 def _filter(filters: Filters) -> LetterFilter:
-    from peik.web.queries import filter_of
+    from peik.web.bodies import filter_of
 
     return filter_of(dict(filters))
 

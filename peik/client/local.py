@@ -56,7 +56,7 @@ from peik.client.transport import (
 from peik.client.transports import LocalBroadcasts
 from peik.core.events import Event, Events, Surprise
 from peik.core.letter import Enclosed
-from peik.erasure.answers import report_view
+from peik.erasure.service import report_view
 from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
 from peik.inbox.consumers import Handling
 from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view

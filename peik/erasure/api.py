@@ -5,12 +5,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from peik.admin.sign_ins import who_of
-from peik.erasure.answers import report_view
-from peik.erasure.service import Eraser
+from peik.erasure.service import Eraser, report_view
 from peik.web.access import Access
-from peik.web.bodies import decode, read_body
+from peik.web.bodies import decode, read_body, whole_number
 from peik.web.openapi import TIME, Json, Operation, nullable, shape
-from peik.web.queries import whole_number
 from peik.web.responses import Route, json_response
 
 _SMALL_BODY = 4 * 1024

@@ -37,8 +37,8 @@ from peik.gateway.tokens import Tokens, Turned
 from peik.inbox.handed import Handed
 from peik.outbox.service import LetterCall
 from peik.outbox.store import BotRecord
-from peik.telegram.passthrough import patience_with
 from peik.telegram.port import Enclosure
+from peik.telegram.routes import patience_with
 from peik.web.access import host_of
 from peik.web.bodies import ClientGone, UnreadableBody
 

@@ -17,7 +17,7 @@ from peik.core.problem import BadInput
 from peik.core.token import Token
 from peik.gateway.answers import AWAY, GatewayAnswer, failure, of_reply, too_many
 from peik.outbox.store import BotRecord
-from peik.telegram.passthrough import CallPatience, patience_with
+from peik.telegram.routes import CallPatience, patience_with
 from peik.web.limits import bot_holder
 
 WRONG_S = 60.0

@@ -18,7 +18,7 @@ import msgspec
 
 from peik.core.arrival import Arrival, ConsumerProgress, advanced, is_wanted
 from peik.core.letter import Chat
-from peik.core.rate import RateBucket, UserQuota
+from peik.core.units import RateBucket, UserQuota
 
 PAGE = 500  # arrivals in one read
 CATCH_UP_BURST_S = 0.1  # late ones go in small groups: a timer for each would cost more than handing it on

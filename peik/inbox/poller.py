@@ -11,7 +11,19 @@ from collections.abc import Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import UPDATE_TYPES, Update, read_updates
+from peik.core.arrival import (
+    SHORTEST_LIFE_S,
+    UPDATE_TYPES,
+    Continuous,
+    Gap,
+    IdsReset,
+    Reading,
+    Unclear,
+    Update,
+    is_over_a_day,
+    read_ids,
+    read_updates,
+)
 from peik.core.events import (
     Events,
     InboxRecovered,
@@ -23,7 +35,6 @@ from peik.core.events import (
     Surprise,
     UpdatesExpired,
 )
-from peik.core.numbering import SHORTEST_LIFE_S, Continuous, Gap, IdsReset, Reading, Unclear, is_over_a_day, read_ids
 from peik.core.outcome import Delivered, Limited, Refused
 from peik.core.problem import BadInput
 from peik.errors import StoreUnavailable, Unavailable

@@ -7,10 +7,9 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.address import AddressReach, read_address
-from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, ConsumerProgress, number_near
+from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, ConsumerProgress, expires_at_ms, number_near
 from peik.core.events import Arrived, Events, HandedOn
 from peik.core.letter import State
-from peik.core.numbering import expires_at_ms
 from peik.errors import BadInput, Conflict, NotFound
 from peik.inbox.handed import LIKELY_S, Handed
 from peik.inbox.outages import NoOutages, OutagePort

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import mended
+from peik.core.arrival import crossed, expires_at_ms, mended, percent_left
 from peik.core.events import Events, InboxNearExpiry, Intruder, SourceBack, SourceFailed
-from peik.core.numbering import crossed, expires_at_ms, percent_left
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.errors import Conflict

@@ -10,9 +10,8 @@ from typing import Protocol
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import UPDATE_TYPES, Update
+from peik.core.arrival import UPDATE_TYPES, Update, is_pushed_anew
 from peik.core.events import Events, NumberingReset, StoreFailed, WebhookSet
-from peik.core.numbering import is_pushed_anew
 from peik.core.outcome import Delivered, Limited, Outcome, Refused
 from peik.errors import StoreUnavailable
 from peik.inbox.intake import Batcher, Intake, Told

@@ -203,13 +203,13 @@ def _real(
     report: Path | None,
 ) -> None:
     from peik.load.plan import parse_rate
-    from peik.load.real import PER_S, PER_S_MAX, run_real
+    from peik.load.run import PER_S, REAL_PER_S_MAX, run_real
 
     if url is None or chat is None:
         raise typer.BadParameter("The real Telegram needs --url, --key and --chat.", param_hint="--real")
     per_s = PER_S if letters is None else _read(letters, "--letters", parse_rate)
-    if not 0 < per_s <= PER_S_MAX:
-        words = f"At most {PER_S_MAX:g}/s to the real Telegram: more is a flood, and bots are banned for it."
+    if not 0 < per_s <= REAL_PER_S_MAX:
+        words = f"At most {REAL_PER_S_MAX:g}/s to the real Telegram: more is a flood, and bots are banned for it."
         raise typer.BadParameter(words, param_hint="--letters")
     count = max(1, round(per_s * span_s))
     question = f"This sends {count} real messages to chat {chat} through {url}, by a bot that Telegram may limit for it. Go on?"
@@ -262,7 +262,7 @@ def _show(visit: Visit, result: "Result", report: Path | None) -> None:
 
 def _show_limit(visit: Visit, found: "Limit", write: Path | None) -> None:
     from peik.load.tables import limit_drawn
-    from peik.monitoring.capacity import LoadFigure, write_load_figure
+    from peik.monitoring.doctor import LoadFigure, write_load_figure
 
     if write is not None and found.letters_per_s and not found.broken:
         machine = f"{found.machine.system}, {found.machine.cores} cores"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from peik.core.units import parse_duration_s
-from peik.monitoring.capacity import LETTERS, PEAK, REQUESTS
+from peik.monitoring.doctor import LETTERS, PEAK, REQUESTS
 
 LETTERS_MAX = 1_000_000  # of one run: what the simulated Telegram and we ourselves keep of each of them
 BATCH = 10

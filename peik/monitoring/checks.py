@@ -23,9 +23,8 @@ from peik.errors import Problem, StartError
 from peik.inbox.source import read_info
 from peik.monitoring import checks_launch as launching
 from peik.monitoring import doctor
-from peik.monitoring.capacity import verdict
 from peik.monitoring.checks_scene import STORE_S, DoctorScene, DoctorWanted, scene_of, standing
-from peik.monitoring.doctor import Finding, Grade
+from peik.monitoring.doctor import Finding, Grade, verdict
 from peik.monitoring.nodes import Nodes
 from peik.secrets import service
 from peik.settings.config import Config, load, shown_address

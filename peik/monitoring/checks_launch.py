@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from peik.alerts.looks import memory_of
-from peik.backups.ledger import BackupLedger
+from peik.backups.model import BackupLedger
 from peik.cli.command import Visit
 from peik.cli.remote import HEALTH_S, RestClient
 from peik.clock import SystemClock
@@ -33,10 +33,9 @@ from peik.jobs.run import RunTools
 from peik.jobs.service import JobRequest, JobService
 from peik.jobs.store import JobKind, JobKinds, KindTerms
 from peik.jobs.workers import Workers
-from peik.monitoring import capacity, doctor
-from peik.monitoring.capacity import SUFFIX, Keeping, LoadFigure, MeasuredCapacity, read_load_figure
+from peik.monitoring import doctor
 from peik.monitoring.checks_scene import DoctorScene, standing
-from peik.monitoring.doctor import Finding, Grade, Seen
+from peik.monitoring.doctor import SUFFIX, Finding, Grade, Keeping, LoadFigure, MeasuredCapacity, Seen, read_load_figure
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
 
@@ -308,7 +307,7 @@ async def of_capacity(scene: DoctorScene) -> list[Finding]:
         log_s=config.keep_log,
         work_bytes=config.work_max,
     )
-    return unread + capacity.findings(users, measured, keeping, room_bytes=scene.wanted.room_bytes)
+    return unread + doctor.findings(users, measured, keeping, room_bytes=scene.wanted.room_bytes)
 
 
 def _load_figure(config: Config) -> tuple[LoadFigure | None, list[Finding]]:

@@ -17,8 +17,7 @@ from peik.clock import SystemClock
 from peik.core.outcome import Outcome, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.errors import Problem, StartError
-from peik.monitoring.capacity import ROOM_BYTES
-from peik.monitoring.doctor import Finding, Grade
+from peik.monitoring.doctor import ROOM_BYTES, Finding, Grade
 from peik.outbox.store import BotRecord
 from peik.secrets.seals import BAD_KEY
 from peik.settings.config import Config

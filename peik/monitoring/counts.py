@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from peik.accounts import events as session_events
+from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.core.letter import State
 from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move
@@ -12,7 +13,7 @@ from peik.core.outcome import Delivered, Limited, Outcome, Refused, Uncertain, U
 from peik.jobs import events as job_events
 from peik.monitoring import values
 from peik.monitoring.values import Histogram, Sums, merged
-from peik.notifications import events as outreach_events
+from peik.notifications import events as notification_events
 
 LABELS_MAX = 2000  # of one metric: names of methods come from callers
 OTHER = "other"
@@ -53,12 +54,12 @@ class Counting:
             session_events.ArchiveGap: lambda event: self._add("archive_gaps"),
             session_events.HolesFilled: lambda event: self._add("archive_filled", count=event.found),
             session_events.LogDropped: lambda event: self._add("log_dropped", count=event.count),
-            outreach_events.BroadcastMoved: self._broadcast_moved,
-            outreach_events.BroadcastAdvanced: self._broadcast_advanced,
-            outreach_events.Notified: lambda event: self._add(
+            broadcast_events.BroadcastMoved: self._broadcast_moved,
+            broadcast_events.BroadcastAdvanced: self._broadcast_advanced,
+            notification_events.Notified: lambda event: self._add(
                 "notifications", "later" if event.letter_id is None else "now"
             ),
-            outreach_events.LinkRefused: lambda event: self._add("links_refused"),
+            notification_events.LinkRefused: lambda event: self._add("links_refused"),
         }
 
     def __call__(self, told: Sequence[events.Event]) -> None:
@@ -149,12 +150,12 @@ class Counting:
         self._add("job_runs", event.kind, str(event.end))
         self._add("job_run_ms", event.kind, count=int(event.run_s * 1000))
 
-    def _broadcast_moved(self, event: outreach_events.BroadcastMoved) -> None:
+    def _broadcast_moved(self, event: broadcast_events.BroadcastMoved) -> None:
         self._add("broadcasts", event.state)
         if event.state in _BROADCASTS_OVER:
             self.broadcasts.pop(event.broadcast_id, None)
 
-    def _broadcast_advanced(self, event: outreach_events.BroadcastAdvanced) -> None:
+    def _broadcast_advanced(self, event: broadcast_events.BroadcastAdvanced) -> None:
         if event.done >= event.total:
             self.broadcasts.pop(event.broadcast_id, None)
         elif event.broadcast_id in self.broadcasts or len(self.broadcasts) < LABELS_MAX:

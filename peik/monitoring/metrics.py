@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from peik import __version__
-from peik.backups.ledger import Newest, newest
+from peik.backups.model import Newest, newest
 from peik.core.documents import DocumentStore
 from peik.errors import StoreUnavailable
 from peik.monitoring import values

@@ -8,8 +8,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from peik.clock import Clock
+from peik.core.arrival import expires_at_ms
 from peik.core.nodes import CHORES, NodeRecord
-from peik.core.numbering import expires_at_ms
 from peik.errors import Unavailable
 from peik.inbox.store import InboxState, InboxTally
 from peik.jobs.store import JobTally

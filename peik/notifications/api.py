@@ -28,9 +28,8 @@ from peik.notifications.model import (
 from peik.notifications.service import NotificationService
 from peik.outbox.answers import rfc3339
 from peik.web.access import Access, Caller
-from peik.web.bodies import decode, instant_ms, parse_id, read_body
+from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_limit
 from peik.web.openapi import BOT, ID, LIMIT, SECONDS, TIME, WORD, Json, Operation, in_path, in_query, nullable, shape
-from peik.web.queries import read_limit
 from peik.web.responses import Route, json_response
 
 # REST: users of a company, the codes that link them to their chats, and what is known of them.

@@ -1,23 +1,7 @@
-"""What can be observed of broadcasts, notifications and the people who run Peik."""
+"""What can be observed of notifications and of the links they go by."""
 
 from peik.core.events import Event
 from peik.core.letter import Chat
-
-
-class BroadcastMoved(Event, frozen=True, kw_only=True):
-    """A broadcast came into another state."""
-
-    broadcast_id: str
-    state: str
-    reason: str | None = None
-
-
-class BroadcastAdvanced(Event, frozen=True, kw_only=True):
-    """More of its recipients have been dealt with."""
-
-    broadcast_id: str
-    total: int
-    done: int
 
 
 class Notified(Event, frozen=True, kw_only=True):
@@ -45,12 +29,3 @@ class LinkRefused(Event, frozen=True, kw_only=True):
 
     chat: Chat
     why: str
-
-
-class ActionTaken(Event, frozen=True, kw_only=True):
-    """Somebody did something to Peik, by whichever door: a line of the audit log."""
-
-    who: str
-    action: str
-    target: str
-    is_done: bool

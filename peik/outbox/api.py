@@ -13,10 +13,13 @@ from peik.outbox.service import OutboxService
 from peik.outbox.store import NOW, BotRecord, Counted, LetterFilter
 from peik.outbox.views import bot_view, cause_view, chat_view, lane_view, wanted_of
 from peik.web.access import Access, Caller
-from peik.web.bodies import decode, instant_ms, parse_id, read_body
-from peik.web.queries import (
+from peik.web.bodies import (
+    decode,
     filter_of,
+    instant_ms,
+    parse_id,
     path_chat,
+    read_body,
     read_chat,
     read_cursor,
     read_filter,

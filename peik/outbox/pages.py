@@ -21,10 +21,9 @@ from peik.inbox.answers import text_of
 from peik.outbox.service import LetterCall
 from peik.outbox.store import NOW, Counted, LetterFilter, LetterView, Tally
 from peik.outbox.views import after_ms, arrival_behind, ended_after_ms
-from peik.web.bodies import parse_id
+from peik.web.bodies import filter_of, parse_id
 from peik.web.dashboard.board import Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, in_utc, query_of
-from peik.web.queries import filter_of
 
 FILTERS = (
     "state",

@@ -8,11 +8,11 @@ from functools import partial
 import msgspec
 
 from peik.clock import Clock
+from peik.core.arrival import Ages
 from peik.core.events import Event, Events, StoreFailed, StoreRecovered
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import BACKOFF_MS_MAX, DELIVER, EXPIRED, Move, carried_on, end_unsent, settle
-from peik.core.numbering import Ages
 from peik.core.outcome import Delivered, NetworkFault, Reply, Unsent, judge
 from peik.core.pace import NO_LIMITS, Pace, PaceLimits
 from peik.errors import StoreUnavailable

@@ -149,7 +149,7 @@ def _open_accounts(config: Config) -> Document:
     import asyncio
 
     from peik.accounts.registry import Registry
-    from peik.accounts.reseal import unseal
+    from peik.accounts.upkeep import unseal
     from peik.accounts.wiring import archive_named
     from peik.clock import SystemClock
     from peik.secrets.vault import Vault, keys_of

@@ -14,7 +14,7 @@ import msgspec
 
 from peik.core.address import AddressReach
 from peik.core.quiet import Quiet
-from peik.core.rate import Rate
+from peik.core.units import Rate
 from peik.errors import StartError
 from peik.settings.table import SETTINGS, Setting
 from peik.settings.values import STORE_KINDS, TELEGRAM, Parsed, RouteAddress, RouteKind, StoreKind, read_env, read_toml

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from peik.core.rate import parse_rate
-from peik.core.units import parse_duration_s, parse_size_bytes
+from peik.core.units import parse_duration_s, parse_rate, parse_size_bytes
 from peik.settings.values import (
     TELEGRAM,
     Parsed,

@@ -15,8 +15,7 @@ from dotenv.parser import parse_stream
 
 from peik.core.problem import Problem
 from peik.core.quiet import Quiet, checked_quiet
-from peik.core.rate import Rate
-from peik.core.units import parse_duration_s, parse_size_bytes
+from peik.core.units import Rate, parse_duration_s, parse_size_bytes
 from peik.errors import StartError
 
 TELEGRAM = "https://api.telegram.org"

@@ -117,7 +117,7 @@ def _move_archive(visit: Visit, named: tuple[str, str], *, while_in_use: bool, d
 def _ends(origin: str, target: str, from_files: Path | None, to_files: Path | None) -> "Ends":
     from peik.secrets.seals import seals_of
     from peik.settings.config import load
-    from peik.storage.moving.files import FolderFiles
+    from peik.storage.moving.ends import FolderFiles
     from peik.storage.moving.move import Ends, end_of
 
     return Ends(

@@ -8,13 +8,11 @@ from peik.app.context import Context
 from peik.core.token import Token
 from peik.settings.config import Config
 from peik.settings.values import RouteAddress, RouteKind
-from peik.telegram.client import BotApiCarrier, SplitCarrier
+from peik.telegram.client import BotApiCarrier, HttpDownloader, SplitCarrier
 from peik.telegram.connect import Connect, Proxy, client_context, through_http, through_socks5
-from peik.telegram.download import HttpDownloader
-from peik.telegram.passthrough import Passthrough
 from peik.telegram.port import Carrier
 from peik.telegram.push import HttpPoster, HttpPusher
-from peik.telegram.routes import Route, Routes
+from peik.telegram.routes import Passthrough, Route, Routes
 
 POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound
 

@@ -2,10 +2,8 @@
 
 from peik.testing.answer import Answer, Pending, UploadedFile
 from peik.testing.deliveries import PushResult
-from peik.testing.exchange import Exchange, How
-from peik.testing.faults import Fault, Faults, Kind
+from peik.testing.faults import Exchange, Fault, Faults, How, Kind, Limits, Options
 from peik.testing.ledger import Counters, Delivery, Ledger
-from peik.testing.options import Limits, Options
 from peik.testing.running import run_sim
 from peik.testing.server import SimServer
 from peik.testing.telegram import Telegram

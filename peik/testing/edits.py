@@ -4,9 +4,8 @@ See docs/telegram.md, Method classes, and docs/telegram.md, Uncertain sends.
 """
 
 from peik.testing.answer import Json, bad, integer, integers, mapping, number, text_of
-from peik.testing.media import album_item
 from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text, writable_chat
-from peik.testing.sends import IDS_MAX, Handler, checklist
+from peik.testing.sends import IDS_MAX, Handler, album_item, checklist
 from peik.testing.world import SimCall, SimChat, Topic, World
 
 _CONTENT = (

@@ -5,12 +5,81 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 import msgspec
 
 from peik.core.problem import BadInput
-from peik.testing.answer import Refusal, too_many
-from peik.testing.options import Limits
+from peik.testing.answer import JSON_TYPE, Answer, Refusal, encode, failure, too_many
+
+# Every figure of the simulated Telegram that may be changed, also while it runs: Telegram moves its limits too.
+#
+# See docs/telegram.md, Flood limits.
+
+
+MIB = 1 << 20
+
+
+class Limits(msgspec.Struct, kw_only=True):
+    """How fast a bot may send before it is answered 429."""
+
+    on: bool = True
+    bot_per_s: float = 30.0  # bulk only: a reply to a person who has just been active is not counted
+    bot_burst: int = 30
+    paid_per_s: float = 1000.0  # with allow_paid_broadcast
+    chat_per_s: float = 1.0  # in a private chat
+    chat_burst: int = 5
+    group_per_min: int = 20  # groups, supergroups and channels; edits count too
+    reply_window_s: float = 60.0
+    flood_s_min: int = 1  # the least retry_after
+    flood_lengthens_s: float = 0.0  # added by each send that comes during a flood wait
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """How strict, how large and how patient the simulated Telegram is."""
+
+    mode: Literal["cloud", "local"] = "cloud"  # sizes, webhook rules, the answer to a malformed token
+    accept_any_token: bool = True  # a well-formed token becomes a bot at its first use
+    accept_any_chat: bool = True  # an unknown chat id becomes a willing person or group at its first use
+    limits: Limits = msgspec.field(default_factory=Limits)
+
+    anti_busy_loop: bool = True  # the 3 s and 0.5 s rules of getUpdates (docs/telegram.md, Polling)
+    poll_batch_s: float = 0.001  # a parked poll is woken 1-2 ms after the first update
+    verify_webhooks: bool = False  # a TCP connect before setWebhook is answered
+    webhook_timeout_s: float = 60.0
+
+    callback_s: float = 30.0  # how long an answer to a button press is taken (docs/telegram.md, Answers in time)
+    inline_s: float = 20.0
+    checkout_s: float = 10.0
+
+    ledger_max: int | None = None  # None keeps every delivery
+    messages_max: int = 200_000  # in all chats together; older ones can be neither edited nor replied to
+    files_bytes_max: int = 256 * MIB  # per bot; the contents of older files are forgotten
+
+    def change(self, patch: dict[str, object]) -> None:
+        """Set some options, nested `limits` too. Raises BadInput for a wrong name or type, and then nothing has changed."""
+        whole = msgspec.to_builtins(self)
+        limits = patch.get("limits")
+        unknown = set(patch) - set(whole)
+        if isinstance(limits, dict):
+            unknown |= {f"limits.{name}" for name in set(limits) - set(whole["limits"])}
+            patch = {**patch, "limits": {**whole["limits"], **limits}}
+        if unknown:
+            raise BadInput(code="unknown_option", detail=f"There is no option {', '.join(sorted(unknown))}.")
+        try:
+            fresh = msgspec.convert({**whole, **patch}, Options)
+        except msgspec.ValidationError as error:
+            raise BadInput(code="wrong_option", detail=str(error)) from error
+        for name in whole:
+            setattr(self, name, getattr(fresh, name))
+
+    @property
+    def upload_bytes_max(self) -> int:
+        return 50_000_000 if self.mode == "cloud" else 2_000_000_000
+
+    @property
+    def download_bytes_max(self) -> int | None:
+        return 20 * MIB if self.mode == "cloud" else None
 
 
 class Kind(enum.StrEnum):
@@ -329,3 +398,83 @@ def _forget_idle(pace: BotPace, now: float) -> None:
         is_quiet = not chat.minute or chat.minute[-1] <= now - 60.0
         if is_quiet and chat.bucket.empty_at <= now and chat.held_until <= now:
             del pace.chats[chat_id]
+
+
+# What becomes of one request on its way to Telegram and back. A value; a server or a virtual network plays it.
+
+
+_HTML = (
+    "<html>\r\n<head><title>{0}</title></head>\r\n<body>\r\n<center><h1>{0}</h1></center>\r\n"
+    "<hr><center>nginx/1.18.0</center>\r\n</body>\r\n</html>\r\n"
+)
+
+REASONS = {500: "Internal Server Error", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout"}
+
+
+class How(enum.Enum):
+    """How the client's side of it ends."""
+
+    ANSWER = enum.auto()
+    HANG = enum.auto()
+    RESET = enum.auto()
+    END = enum.auto()  # closed in good order, without an answer
+    CUT = enum.auto()  # part of the answer, then closed
+    GARBAGE = enum.auto()
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """Let `late_s` pass, process the request if `processes`, let `slow_s` pass, then end as `how` says.
+
+    `answer` replaces what processing gave, if it is set.
+    """
+
+    how: How = How.ANSWER
+    processes: bool = True
+    answer: Answer | None = None
+    late_s: float = 0.0
+    slow_s: float = 0.0
+    share: float = 1.0
+    garbage: bytes = b""
+
+
+PLAIN = Exchange()
+
+
+def planned(fault: Fault | None, *, late_s: float, slow_s: float) -> Exchange:
+    """The exchange that a fault makes of a request."""
+    if fault is None:
+        return Exchange(slow_s=slow_s) if slow_s else PLAIN
+    dropped = How.END if fault.by_end else How.RESET
+    match fault.kind:
+        case Kind.HANG:
+            return Exchange(how=How.HANG, processes=fault.after)
+        case Kind.LOSE_BEFORE:
+            return Exchange(how=dropped, processes=False, slow_s=slow_s)
+        case Kind.LOSE_AFTER:
+            return Exchange(how=dropped, slow_s=slow_s)
+        case Kind.FLOOD:
+            return Exchange(processes=False, answer=failure(too_many(fault.retry_after)), slow_s=slow_s)
+        case Kind.ERROR:
+            return Exchange(
+                processes=fault.after,
+                answer=error_answer(fault.status, html=fault.html, words=fault.words),
+                slow_s=slow_s,
+            )
+        case Kind.LATE:
+            return Exchange(late_s=late_s, slow_s=slow_s)
+        case Kind.TRUNCATE:
+            return Exchange(how=How.CUT, share=fault.share, slow_s=slow_s)
+        case Kind.GARBAGE:
+            return Exchange(
+                how=How.GARBAGE, processes=fault.after, garbage=fault.garbage.encode("latin-1"), slow_s=slow_s
+            )
+        case _:
+            return PLAIN
+
+
+def error_answer(status: int, *, html: bool, words: str = "") -> Answer:
+    """A 5xx as the Bot API server gives it, or as the nginx before it does."""
+    reason = REASONS.get(status, "Error")
+    if html:
+        return Answer(status, _HTML.format(f"{status} {reason}").encode(), (("Content-Type", "text/html"),))
+    return Answer(status, encode({"ok": False, "error_code": status, "description": words or reason}), (JSON_TYPE,))

@@ -5,9 +5,8 @@ See docs/telegram.md, Method classes.
 
 from peik.testing.answer import Described, Json, Refusal, bad, integer, text_of, too_many
 from peik.testing.edits import EDITS, TOPICS
-from peik.testing.media import store, taken
 from peik.testing.posting import known_chat, writable_chat
-from peik.testing.sends import SENDS, Handler, send_anything
+from peik.testing.sends import SENDS, Handler, send_anything, store, taken
 from peik.testing.webhooks import POLLING, WEBHOOKS
 from peik.testing.world import RIGHTS, SimCall, SimMember, World
 

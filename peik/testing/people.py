@@ -2,8 +2,8 @@
 
 from peik.core.problem import BadInput
 from peik.testing.answer import Json, UploadedFile, integer
-from peik.testing.media import described
 from peik.testing.posting import visible
+from peik.testing.sends import described
 from peik.testing.updates import UpdateEvent
 from peik.testing.world import SUPERGROUP_BASE, ChatType, SimBot, SimChat, SimMember, SimQuery, SimUser, Status, World
 

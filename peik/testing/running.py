@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
-from peik.testing.options import Options
+from peik.testing.faults import Options
 from peik.testing.server import SimServer
 from peik.testing.telegram import Telegram
 

@@ -13,9 +13,7 @@ import msgspec
 
 from peik.testing import control, wire
 from peik.testing.answer import Answer, Params, Pending, Refusal, UploadedFile, failure
-from peik.testing.exchange import PLAIN, Exchange, How
-from peik.testing.faults import Kind
-from peik.testing.options import MIB, Options
+from peik.testing.faults import MIB, PLAIN, Exchange, How, Kind, Options
 from peik.testing.pusher import Pusher, try_connect
 from peik.testing.telegram import Telegram
 from peik.testing.webhooks import WebhookCheck

@@ -9,8 +9,7 @@ import msgspec
 from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Request
 from peik.testing.answer import Answer, Pending, UploadedFile
-from peik.testing.exchange import Exchange, How
-from peik.testing.faults import Kind
+from peik.testing.faults import Exchange, How, Kind
 from peik.testing.telegram import Telegram
 
 

@@ -8,9 +8,7 @@ from peik.core.problem import BadInput
 from peik.testing import edits, methods, people, webhooks, wire
 from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, success
 from peik.testing.deliveries import PushResult
-from peik.testing.exchange import PLAIN, Exchange, How, planned
-from peik.testing.faults import Fault, Kind
-from peik.testing.options import Options
+from peik.testing.faults import PLAIN, Exchange, Fault, How, Kind, Options, planned
 from peik.testing.posting import visible
 from peik.testing.updates import UpdateEvent
 from peik.testing.world import ChatType, Push, SimBot, SimCall, SimChat, SimUser, Status, Topic, World

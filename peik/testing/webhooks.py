@@ -26,7 +26,7 @@ from peik.testing.answer import (
     too_many,
 )
 from peik.testing.deliveries import Deliveries
-from peik.testing.options import MIB
+from peik.testing.faults import MIB
 from peik.testing.sends import Handler
 from peik.testing.updates import ALL_TYPES, DEFAULT_TYPES, UpdateEvent
 from peik.testing.world import SimBot, SimCall, Webhook, World

@@ -14,7 +14,7 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from peik.testing.answer import Answer, Params, UploadedFile
-from peik.testing.options import MIB
+from peik.testing.faults import MIB
 
 HEADERS_BYTES_MAX = 256 << 10
 PIPELINE_MAX = 64

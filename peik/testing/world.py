@@ -14,9 +14,8 @@ from peik.core.problem import BadInput
 from peik.core.token import Token
 from peik.testing.answer import Json, Params, Pending, Refusal, UploadedFile, encode
 from peik.testing.deliveries import Deliveries
-from peik.testing.faults import BotPace, Faults
+from peik.testing.faults import BotPace, Faults, Options
 from peik.testing.ledger import Counters, Delivery, Ledger, digest
-from peik.testing.options import Options
 from peik.testing.updates import DAY_S, DEFAULT_TYPES, UpdateEvent, UpdateQueue, expiry, queue_id
 
 # Who and where: people, chats, topics and what each bot may do in them. State only; the rules of methods are

@@ -9,7 +9,7 @@ import functools
 import ipaddress
 from collections import deque
 
-from peik.core.rate import HOLDERS_MAX, Limiter, Rate
+from peik.core.units import HOLDERS_MAX, Limiter, Rate
 
 KNOWN_S = 3600.0  # after its last valid key an address is a stranger again
 ADMIN_HOLDER = 0  # the number of the admin key

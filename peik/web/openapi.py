@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from peik.web.queries import LIMIT_DEFAULT, LIMIT_MAX, WORD_CHARS_MAX
+from peik.web.bodies import LIMIT_DEFAULT, LIMIT_MAX, WORD_CHARS_MAX
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from peik.accounts.crew import Crew, lock_of
 from peik.accounts.events import SessionLockLost, SessionRevoked
 from peik.archive.store import Session, SessionState
 from peik.errors import Conflict, StoreUnavailable
-from peik.storage.sqlite.nodes import SqliteNodes
+from peik.storage.sqlite.database import SqliteNodes
 from peik.testing.virtual import VirtualClock
 from tests.accounts.listening import until
 from tests.accounts.stage import Stage

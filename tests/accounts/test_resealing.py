@@ -4,8 +4,8 @@ import msgspec
 
 from peik.accounts.events import SessionNotice
 from peik.accounts.registry import Registry, proxy_context, secret_context
-from peik.accounts.reseal import Renewal, reseal, unseal
 from peik.accounts.sign_in import SignInSteps
+from peik.accounts.upkeep import Renewal, reseal, unseal
 from peik.core.events import Event, Events
 from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts

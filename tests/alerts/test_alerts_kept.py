@@ -6,10 +6,10 @@ from typing import Any
 
 from peik.alerts.matters import SHELF, TOLD_MAX
 from peik.alerts.rules import Noticed
+from peik.broadcasts.events import BroadcastMoved
 from peik.core import events
 from peik.core.letter import State
 from peik.errors import StoreUnavailable
-from peik.notifications.events import BroadcastMoved
 from tests.alerts.alerting import Ear, House, play_alerts
 
 PAUSED = events.BotPaused(bot_id=5, reason="Unauthorized")

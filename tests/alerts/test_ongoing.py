@@ -9,11 +9,11 @@ import pytest
 from peik.accounts import events as session_events
 from peik.alerts.rules import BY_NAME, RULES, todo_of
 from peik.alerts.service import Alerts
+from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.core.letter import State
 from peik.jobs import events as job_events
 from peik.jobs.model import JobEnd
-from peik.notifications import events as outreach_events
 from peik.testing.virtual import VirtualClock, run_virtual
 
 
@@ -163,7 +163,7 @@ def test_every_rule_says_what_to_do_and_has_a_name_of_its_own() -> None:
 
 
 def test_what_the_chores_tell_of_is_kept_where_they_are_whoever_serves_the_bot() -> None:
-    stopped = outreach_events.BroadcastMoved(bot_id=5, broadcast_id="b", state="stopped", reason="Too many failed.")
+    stopped = broadcast_events.BroadcastMoved(bot_id=5, broadcast_id="b", state="stopped", reason="Too many failed.")
     near = events.UnreadNearEnd(bot_id=5, consumer="default", oldest_at_ms=1, ends_at_ms=2)
     dropped = events.UnreadDropped(bot_id=5, count=3)
     expired = events.ConsumerExpired(bot_id=5, consumer="reports")

@@ -7,7 +7,7 @@ from typing import Any
 
 from peik.backups.events import BackupFailed, BackupMade
 from peik.backups.keeper import RETRY_S, Keeper
-from peik.backups.ledger import BackupLedger, newest
+from peik.backups.model import BackupLedger, newest
 from peik.backups.service import Backups
 from peik.backups.wiring import backups_of
 from peik.core.documents import Filing

@@ -20,7 +20,7 @@ from peik.inbox.store import ArrivalFilter
 from peik.outbox.store import LetterFilter, LetterView
 from peik.settings.config import load
 from peik.testing import Options, Telegram
-from peik.testing.options import Limits
+from peik.testing.faults import Limits
 from peik.testing.simcarrier import SimCarrier
 from tests.backups.test_stores import gone
 from tests.backups.trips import backups_in

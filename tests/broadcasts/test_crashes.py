@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from peik.app.lifetime import running
+from peik.broadcasts.events import BroadcastMoved
 from peik.broadcasts.model import Canary, Phase, RecipientState
 from peik.core import events
 from peik.core.events import Surprise
 from peik.core.lifecycle import Move
 from peik.errors import Conflict
-from peik.notifications.events import BroadcastMoved
 from peik.storage.executor import Executor, InlineExecutor
 from peik.testing import Telegram
 from peik.testing.simcarrier import SimCarrier

@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter
 
 from peik.broadcasts.audience import read_csv
+from peik.broadcasts.events import BroadcastAdvanced, BroadcastMoved
 from peik.broadcasts.model import Canary, Paid, Phase, RecipientState
 from peik.broadcasts.service import BroadcastRequest
 from peik.core.letter import Priority
 from peik.core.pace import PaceLimits
 from peik.core.quiet import Quiet
-from peik.notifications.events import BroadcastAdvanced, BroadcastMoved
 from tests.broadcasts.story import FIRST, Campaign, people, tell
 from tests.outbox.story import BOT
 

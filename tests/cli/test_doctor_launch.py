@@ -8,10 +8,9 @@ import pytest
 from peik.alerts.looks import Memory
 from peik.core.catalogue import Scope
 from peik.core.outcome import Delivered, Refused
-from peik.monitoring import capacity, doctor
-from peik.monitoring.capacity import Keeping, MeasuredCapacity
+from peik.monitoring import doctor
 from peik.monitoring.checks import CHECKS
-from peik.monitoring.doctor import Finding, Grade, Seen
+from peik.monitoring.doctor import Finding, Grade, Keeping, MeasuredCapacity, Seen
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
 
 
@@ -127,7 +126,7 @@ SMALL = MeasuredCapacity(commits_per_s=15, letters_per_s=30, memory_bytes=GB, ro
 
 def test_a_launch_is_judged_by_what_was_measured() -> None:
     def graded(users: int, measured: MeasuredCapacity, room_bytes: int = 50 * GB) -> dict[str, str]:
-        found = capacity.findings(users, measured, KEEPING, room_bytes=room_bytes)
+        found = doctor.findings(users, measured, KEEPING, room_bytes=room_bytes)
         return {one.name: one.grade for one in found}
 
     assert set(graded(10_000, LARGE).values()) == {"green"}
@@ -136,12 +135,12 @@ def test_a_launch_is_judged_by_what_was_measured() -> None:
     assert set(graded(1000, SMALL).values()) == {"green"}
     assert graded(1000, SMALL, room_bytes=70 * GB)["room for it"] == "red"
     assert graded(1_000_000, LARGE)["pace"] == "red"
-    assert capacity.most(SMALL, KEEPING) < 10_000 < capacity.most(LARGE, KEEPING)
+    assert doctor.most(SMALL, KEEPING) < 10_000 < doctor.most(LARGE, KEEPING)
 
 
 def test_a_verdict_is_as_bad_as_the_worst_finding() -> None:
     def graded(*grades: Grade) -> Grade:
-        return capacity.verdict(1000, [Finding(name="x", grade=grade, words="") for grade in grades]).grade
+        return doctor.verdict(1000, [Finding(name="x", grade=grade, words="") for grade in grades]).grade
 
     assert graded(Grade.GREEN) is Grade.GREEN
     assert graded(Grade.GREEN, Grade.YELLOW) is Grade.YELLOW
@@ -234,8 +233,8 @@ def test_a_launch_has_a_verdict(shell: Shell) -> None:
 
 def test_the_page_names_every_check() -> None:
     page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
-    found = capacity.findings(1000, LARGE, KEEPING)
-    names = [check.name for check in CHECKS] + [one.name for one in found] + [capacity.verdict(1, []).name]
+    found = doctor.findings(1000, LARGE, KEEPING)
+    names = [check.name for check in CHECKS] + [one.name for one in found] + [doctor.verdict(1, []).name]
     assert [name for name in names if f"| {name} |" not in page] == []
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.numbering import (
+from peik.core.arrival import (
     DAY_MS,
     DISORDER_MAX,
     SILENT_MS,

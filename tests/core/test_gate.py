@@ -1,6 +1,6 @@
 """Strangers, keys and guesses: each limited by its own measure, and nobody by somebody else's."""
 
-from peik.core.rate import HOLDERS_MAX, Rate
+from peik.core.units import HOLDERS_MAX, Rate
 from peik.web.limits import ADMIN_HOLDER, GUESSES_KEPT, KNOWN_S, RequestLimits, address_of, bot_holder
 
 NOW = 100.0

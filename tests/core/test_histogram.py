@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.numbering import STRETCHES_MAX, Ages
+from peik.core.arrival import STRETCHES_MAX, Ages
 from peik.monitoring.values import BOUNDS_S, Histogram, merged
 
 LASTED = st.lists(st.floats(min_value=0.0, max_value=90_000.0), max_size=60)

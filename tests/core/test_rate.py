@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.rate import BURST_MIN, UNLIMITED, Limiter, Rate, parse_rate
+from peik.core.units import BURST_MIN, UNLIMITED, Limiter, Rate, parse_rate
 
 WRITTEN = [
     ("20/s", Rate(per_s=20, burst=200), "20/s burst 200"),

@@ -13,7 +13,7 @@ from peik.gateway.app import Gateway
 from peik.settings.config import load
 from peik.testing import SimServer
 from peik.testing.accounts import Accounts
-from peik.testing.options import Limits, Options
+from peik.testing.faults import Limits, Options
 from tests.dashboard import demo_outreach, demo_traffic, demo_work
 from tests.dashboard.demo import BOTS, Demo, Shifted
 from tests.dashboard.visiting import KEY, listening

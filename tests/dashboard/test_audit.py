@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from peik.admin.api import Audited, AuditRoutes
 from peik.admin.audit import KEEP_S, AdminUpkeep, Audit, Outcome
+from peik.admin.events import ActionTaken
 from peik.admin.model import Key
 from peik.admin.people import People
 from peik.admin.sign_ins import AGE_MS, Attempts, SignIns, who_of
@@ -19,7 +20,6 @@ from peik.app import rest
 from peik.core.documents import Filing
 from peik.core.events import Event, Events, StoreFailed, Surprise
 from peik.errors import Problem, StoreUnavailable
-from peik.notifications.events import ActionTaken
 from peik.web import responses
 from peik.web.access import Access
 from tests.dashboard.papers import Failing, opened

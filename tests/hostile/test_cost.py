@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from peik.accounts import markup
 from peik.alerts.service import fingerprint_of
-from peik.core import address, arrival, call, letter, rate, token, trace, units
+from peik.core import address, arrival, call, letter, token, trace, units
 from peik.core.problem import BadInput
 from peik.gateway.app import read_place
 from peik.gateway.files import read_file_place
@@ -219,7 +219,7 @@ def forwarded(text: str) -> None:
 PARSERS: dict[str, Callable[[str], Any]] = {
     "duration": units.parse_duration_s,
     "size": lambda text: units.parse_size_bytes(f"1{text}x"),
-    "rate": lambda text: rate.parse_rate(f"1{text}x"),
+    "rate": lambda text: units.parse_rate(f"1{text}x"),
     "cookie": lambda text: cookie_of(request_with(b"cookie", text), "peik_session"),
     "quoted cookie": lambda text: cookie_of(request_with(b"cookie", f'peik_session="{text}"'), "peik_session"),
     "language": lambda text: language_of(None, text, text),

@@ -12,6 +12,7 @@ from peik.accounts import events as session_events
 from peik.alerts.rules import RULES, ErrorSeen, Noticed
 from peik.alerts.service import Alerts
 from peik.alerts.ways import QUEUE_MAX
+from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.core.events import ConsumerExpired, UnreadDropped, UnreadNearEnd
 from peik.core.letter import State
@@ -19,7 +20,6 @@ from peik.errors import BadInput, StoreUnavailable
 from peik.inbox.store import ArrivalFilter
 from peik.jobs import events as job_events
 from peik.jobs.model import JobEnd
-from peik.notifications import events as outreach_events
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.inbox.test_outages import begin, fetch
 from tests.outbox.story import BOT, TOKEN, Stage, play
@@ -98,7 +98,7 @@ _MORE: list[tuple[events.Event, str]] = [
         "shop.example will not hear.* 7",
     ),
     (
-        outreach_events.BroadcastMoved(broadcast_id="b1", state="stopped", reason="half of them failed."),
+        broadcast_events.BroadcastMoved(broadcast_id="b1", state="stopped", reason="half of them failed."),
         "broadcast b1 stopped by itself: half of them",
     ),
     (events.Surprise(where="sender", error="KeyError: 'x'"), "a new error in sender: KeyError"),

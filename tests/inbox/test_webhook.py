@@ -15,8 +15,7 @@ import apsw
 import pytest
 
 from peik.core import events
-from peik.core.arrival import UPDATE_TYPES, read_update
-from peik.core.numbering import DISORDER_MAX
+from peik.core.arrival import DISORDER_MAX, UPDATE_TYPES, read_update
 from peik.core.token import Token
 from peik.errors import BadInput, StartError, StoreUnavailable
 from peik.inbox.intake import Intake

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from peik.monitoring.capacity import (
+from peik.monitoring.checks_launch import _load_figure
+from peik.monitoring.doctor import (
     SUFFIX,
+    Grade,
     Keeping,
     LoadFigure,
     MeasuredCapacity,
@@ -14,8 +16,6 @@ from peik.monitoring.capacity import (
     read_load_figure,
     write_load_figure,
 )
-from peik.monitoring.checks_launch import _load_figure
-from peik.monitoring.doctor import Grade
 from peik.settings.config import load
 
 KEEPING = Keeping(letters_s=86_400, arrivals_s=86_400, log_s=86_400, work_bytes=0)

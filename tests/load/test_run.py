@@ -16,9 +16,8 @@ from peik.errors import BadInput, Unavailable
 from peik.load.drive import REST_WORKERS, Drive, LoadFate
 from peik.load.place import LoadDeclined, bot_of, own_place, running_place, sizes_of
 from peik.load.plan import LoadWork
-from peik.load.real import run_real
 from peik.load.report import Result, html
-from peik.load.run import drained, run
+from peik.load.run import drained, run, run_real
 from peik.testing import SimServer
 from tests.cli.shell import Shell
 from tests.processes.programs import BOT, KEY, TOKEN, Server, Sim, served, simulated

@@ -1,5 +1,6 @@
 """What this node counts: few labels, however many names callers think of."""
 
+from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.core.catalogue import Scope
 from peik.core.letter import State
@@ -9,7 +10,6 @@ from peik.jobs import events as job_events
 from peik.jobs.model import JobEnd
 from peik.monitoring import values
 from peik.monitoring.counts import LABELS_MAX, OTHER, Counting
-from peik.notifications import events as outreach_events
 
 REFUSED = Refused(code=400, words="Bad Request: no", advice="", scope=Scope.MESSAGE)
 
@@ -102,12 +102,12 @@ def test_names_that_callers_make_up_fill_no_memory() -> None:
 
 
 def test_broadcasts_that_go_on_are_known_and_others_forgotten() -> None:
-    advanced = outreach_events.BroadcastAdvanced
+    advanced = broadcast_events.BroadcastAdvanced
     found = counted(
         advanced(bot_id=5, broadcast_id="1", total=10, done=4),
         advanced(bot_id=5, broadcast_id="2", total=5, done=5),
         advanced(bot_id=5, broadcast_id="3", total=7, done=1),
-        outreach_events.BroadcastMoved(bot_id=5, broadcast_id="3", state="cancelled"),
+        broadcast_events.BroadcastMoved(bot_id=5, broadcast_id="3", state="cancelled"),
     )
     assert found.broadcasts == {"1": (10, 4)}
 

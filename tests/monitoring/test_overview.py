@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from peik.core import events
-from peik.core.numbering import DAY_MS
+from peik.core.arrival import DAY_MS
 from peik.errors import StoreUnavailable
 from peik.jobs.store import JobTally
 from peik.monitoring.overview import of_bots

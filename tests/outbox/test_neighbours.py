@@ -11,7 +11,7 @@ from peik.core.events import Events
 from peik.core.letter import State
 from peik.core.token import Token
 from peik.storage.executor import InlineExecutor
-from peik.storage.sqlite.nodes import GUEST_LOOK_S
+from peik.storage.sqlite.database import GUEST_LOOK_S
 from peik.telegram.port import Request
 from peik.testing.simcarrier import SimCarrier
 from tests.outbox.story import BOT, Stage, call, play_closed

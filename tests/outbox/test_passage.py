@@ -5,7 +5,7 @@ import pytest
 from peik.core.methods import classify
 from peik.core.outcome import Reply
 from peik.core.token import Token
-from peik.telegram.passthrough import patience_with
+from peik.telegram.routes import patience_with
 from tests.outbox.story import TOKEN, Stage, play
 
 PARAMS = b'{"chat_id":5,"callback_query_id":"1","pre_checkout_query_id":"1","inline_query_id":"1","results":[]}'

@@ -6,7 +6,7 @@ import pytest
 
 from peik.core.problem import BadInput
 from peik.testing import How, Kind, Telegram
-from peik.testing.exchange import PLAIN
+from peik.testing.faults import PLAIN
 from tests.sim.conftest import TOKEN, Clock
 
 

@@ -11,7 +11,7 @@ import pytest
 from peik.core.outcome import NetworkFault, Reply
 from peik.core.token import Token
 from peik.telegram.port import Request
-from peik.testing.options import Options
+from peik.testing.faults import Options
 from peik.testing.telegram import Telegram
 from peik.testing.virtual import VirtualClock
 from simulation.network import CONNECT_S, LATENCY_S, Answered, Doors, Lost, Tally, Try, Weather, WeatherCarrier

@@ -18,7 +18,7 @@ import pytest
 from peik.archive.sqlite.database import connect
 from peik.backups.files import put_file
 from peik.errors import NotFound, StoreUnavailable, TooLarge
-from peik.storage.moving.files import FolderFiles
+from peik.storage.moving.ends import FolderFiles
 from peik.storage.spool import FolderSpool
 from tests.patience import PATIENCE_S
 

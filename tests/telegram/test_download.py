@@ -6,7 +6,7 @@ import ssl
 import pytest
 
 from peik.core.outcome import NetworkFault, Reply
-from peik.telegram.download import AHEAD_BYTES_MAX, HttpDownload, HttpDownloader
+from peik.telegram.client import AHEAD_BYTES_MAX, HttpDownload, HttpDownloader
 from peik.telegram.port import Interrupted
 from tests.telegram.conftest import Run
 from tests.telegram.peers import SECRET, TOKEN, Talk, peer

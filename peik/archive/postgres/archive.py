@@ -8,7 +8,7 @@ import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
 from peik.archive.batcher import ArchiveBatcher
-from peik.archive.postgres import feeds, logs
+from peik.archive.postgres import feeds
 from peik.archive.postgres import messages as work
 from peik.archive.postgres.connection import PACKAGE, ArchiveServer, ArchiveSession, migrate, read_address, weaknesses
 from peik.archive.rules import VersionFate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
@@ -219,10 +219,10 @@ class PostgresArchive:
 
     async def keep_logs(self, lines: Sequence[LogLine]) -> None:
         fitting = [fitted(line) for line in lines]
-        await self._server.write(lambda asking: logs.keep(asking, fitting))
+        await self._server.write(lambda asking: feeds.keep_logs(asking, fitting))
 
     async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
-        return await self._server.read(lambda asking: logs.find(asking, wanted, cursor, limit))
+        return await self._server.read(lambda asking: feeds.find_logs(asking, wanted, cursor, limit))
 
     # ---- gaps and crawls ----
 
@@ -245,7 +245,7 @@ class PostgresArchive:
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
         gone = 0
-        for clean in (work.clean, feeds.clean, logs.clean):  # each by itself: others write in between
+        for clean in (work.clean, feeds.clean, feeds.clean_logs):  # each by itself: others write in between
             gone += await self._server.write(partial(clean, retention=retention, at_ms=at_ms, limit=limit))
         return gone
 
@@ -266,7 +266,7 @@ class PostgresArchive:
 
     async def drop_logs(self, lines: Sequence[LogLine]) -> int:
         fitting = [fitted(line) for line in lines]
-        return await self._server.write(lambda asking: logs.drop(asking, fitting))
+        return await self._server.write(lambda asking: feeds.drop_logs(asking, fitting))
 
     async def durability(self) -> list[str]:
         return await self._server.read(weaknesses)
@@ -315,4 +315,4 @@ async def _put(asking: ArchiveSession, kind: RecordKind, records: Sequence[Recor
         case RecordKind.PLACES:
             await feeds.put_places(asking, cast(Sequence[ReaderPlace], records))
         case RecordKind.LOGS:
-            await logs.keep(asking, cast(Sequence[LogLine], records))
+            await feeds.keep_logs(asking, cast(Sequence[LogLine], records))

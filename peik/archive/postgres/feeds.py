@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from peik.archive.postgres.connection import PACKAGE, ArchiveSession
-from peik.archive.rules import is_end
-from peik.archive.sql import FEED, filled, line_of, load
-from peik.archive.store import ArchiveRetention, Fed, FeedRecord, ReaderPlace
+from peik.archive.rules import cursor_of, digest_of, folded, is_end, levels_from, read_row
+from peik.archive.sql import FEED, LOG, filled, line_of, load, log_of
+from peik.archive.store import ArchiveRetention, Fed, FeedRecord, LogFilter, LogLine, ReaderPlace
 
 _SQL = load(PACKAGE, "queries.sql")
 _FED = filled(_SQL["fed"], line_columns=", ".join(FEED))
@@ -119,3 +119,51 @@ async def _remove(asking: ArchiveSession, lock: str, query: str, asked: Mapping[
 
 def _columns(records: Sequence[FeedRecord] | Sequence[ReaderPlace]) -> "zip[tuple[Any, ...]]":
     return zip(*map(msgspec.structs.astuple, records), strict=True)
+
+
+# Peik's own log in the PostgreSQL archive. Each function is a piece of work on an asking.
+
+
+_COLUMNS = ", ".join(LOG)
+
+
+async def keep_logs(asking: ArchiveSession, lines: Sequence[LogLine]) -> None:
+    if not lines:
+        return
+    rows = [(digest_of(line), *msgspec.structs.astuple(line), folded(f"{line.event}\n{line.fields}")) for line in lines]
+    await asking.rows(_SQL["add_logs"], *zip(*rows, strict=True))
+
+
+async def find_logs(
+    asking: ArchiveSession, wanted: LogFilter, cursor: str | None, limit: int
+) -> tuple[list[LogLine], str | None]:
+    named: dict[str, Any] = {"limit": limit + 1}
+    parts: list[str] = []
+    for name in ("event", "session_id", "bot_id", "since_ms", "until_ms"):
+        value = getattr(wanted, name)
+        if value is not None:
+            named[name] = value
+            parts.append(_SQL[f"logs_{name}"])
+    if wanted.level is not None:
+        parts.append(_SQL[f"logs_from_{levels_from(wanted.level)[0]}"])
+    if wanted.text is not None:
+        named["text"] = folded(wanted.text)
+        parts.append(_SQL["logs_text"])
+    if cursor is not None:
+        parts.append(_SQL["logs_before"])
+        named["cursor_ms"], named["cursor_id"] = read_row(cursor)
+    query = filled(_SQL["logs"], where=" ".join(parts), log_columns=_COLUMNS)
+    rows = await asking.rows(query, **named)
+    found = [log_of(list(row)[1:]) for row in rows[:limit]]
+    following = cursor_of(found[-1].at_ms, rows[limit - 1][0]) if len(rows) > limit else None
+    return found, following
+
+
+async def drop_logs(asking: ArchiveSession, lines: Sequence[LogLine]) -> int:
+    return await asking.run(_SQL["drop_logs"], digests=[digest_of(line) for line in lines])
+
+
+async def clean_logs(asking: ArchiveSession, retention: ArchiveRetention, at_ms: int, limit: int) -> int:
+    if retention.logs_ms is None:
+        return 0
+    return await asking.run(_SQL["remove_old_logs"], before_ms=at_ms - retention.logs_ms, limit=limit)

@@ -21,7 +21,7 @@ from peik.archive.sql import (
     read_row,
     session_of,
 )
-from peik.archive.sqlite import database, feeds, logs
+from peik.archive.sqlite import database, feeds
 from peik.archive.sqlite import messages as work
 from peik.archive.sqlite.database import PACKAGE, ReaderThread, WriterThread, connect, migrate, translate
 from peik.archive.store import (
@@ -227,10 +227,10 @@ class SqliteArchive:
 
     async def keep_logs(self, lines: Sequence[LogLine]) -> None:
         fitting = [fitted(line) for line in lines]
-        await self._writer.ask(lambda connection: logs.keep(connection, fitting))
+        await self._writer.ask(lambda connection: feeds.keep_logs(connection, fitting))
 
     async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
-        return await self._reader.ask(lambda connection: logs.find(connection, wanted, cursor, limit))
+        return await self._reader.ask(lambda connection: feeds.find_logs(connection, wanted, cursor, limit))
 
     # ---- gaps and crawls ----
 
@@ -256,7 +256,7 @@ class SqliteArchive:
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
         return await self._writer.ask(
-            lambda connection: sum(kind.clean(connection, retention, at_ms, limit) for kind in (work, feeds, logs))
+            lambda connection: sum(kind.clean(connection, retention, at_ms, limit) for kind in (work, feeds, feeds))
         )
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
@@ -283,7 +283,7 @@ class SqliteArchive:
 
     async def drop_logs(self, lines: Sequence[LogLine]) -> int:
         fitting = [fitted(line) for line in lines]
-        return await self._writer.ask(lambda connection: database.securely(connection, logs.drop, fitting))
+        return await self._writer.ask(lambda connection: database.securely(connection, feeds.drop_logs, fitting))
 
     async def durability(self) -> list[str]:
         return []  # we set everything ourselves
@@ -334,7 +334,7 @@ def _put(connection: apsw.Connection, kind: RecordKind, records: Sequence[Record
         case RecordKind.PLACES:
             feeds.put_places(connection, cast(Sequence[ReaderPlace], records))
         case RecordKind.LOGS:
-            logs.keep(connection, cast(Sequence[LogLine], records))
+            feeds.keep_logs(connection, cast(Sequence[LogLine], records))
 
 
 def _json(values: Sequence[object]) -> str:

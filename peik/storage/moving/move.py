@@ -15,7 +15,7 @@ from peik.clock import Clock
 from peik.core.nodes import FileStore
 from peik.errors import BadInput, Conflict, Problem, StartError
 from peik.secrets.seals import PLAIN, Seals
-from peik.storage.moving import files
+from peik.storage.moving import ends as files
 from peik.storage.moving.ends import KindProgress, MoveEnd, MoveProgress, RecordPage, RecordSum
 from peik.storage.moving.records import FILES, KINDS, File, Record, Secret
 from peik.storage.spool import sync_folder

@@ -14,8 +14,7 @@ from peik.errors import Conflict, NotFound
 from peik.secrets.seals import PLAIN, Seals, place_of_secret
 from peik.storage.moving import ends as progresses
 from peik.storage.moving import move
-from peik.storage.moving.ends import MoveProgress, RecordPage, after, cursor_of, fit_dates, load
-from peik.storage.moving.files import FolderFiles
+from peik.storage.moving.ends import FolderFiles, MoveProgress, RecordPage, after, cursor_of, fit_dates, load
 from peik.storage.moving.records import (
     JOB_LEASE_MS,
     KINDS,

@@ -37,17 +37,17 @@ from peik.storage import rules
 from peik.storage.executor import Finished
 from peik.storage.moving import marker
 from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail, node_name
-from peik.storage.postgres import actions, hooks, keys, outbox, reads, search, session
+from peik.storage.postgres import actions, keys, reads, search, session
+from peik.storage.postgres import keys as hooks
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import DocumentWriter, PostgresContacts, PostgresDocuments
-from peik.storage.postgres.erasure import PostgresForgetting
+from peik.storage.postgres.erasure import PostgresForgetting, PostgresSealed
 from peik.storage.postgres.errors import at_start, is_gone, is_refusal, may_repeat, translate
 from peik.storage.postgres.files import PostgresFiles
 from peik.storage.postgres.inbox import PostgresInbox
 from peik.storage.postgres.jobs import JobWriter, PostgresJobs
 from peik.storage.postgres.nodes import LEASE_S, Neighbourhood, PostgresNodes
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.sealed import PostgresSealed
 from peik.storage.postgres.session import PostgresPool, PostgresSession, read_address
 from peik.storage.postgres.writer import PostgresOperation, PostgresWriter
 from peik.storage.sqlite.commit import Slot
@@ -140,7 +140,7 @@ class OpenPostgres(Listened):
         try:
             await session.migrate(first, self._address)
             await marker.check_postgres(first.connection)
-            await outbox.keep_rules(first)
+            await session.keep_rules(first)
         finally:
             await session.end(first)
         for size in (session.READERS_MAX, session.FILERS_MAX):
@@ -505,11 +505,11 @@ class PostgresStore(OpenPostgres):
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
         return await self._look(
-            lambda one: hooks.due(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+            lambda one: hooks.due_hooks(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
         )
 
     async def hook_content(self, hook: Hook) -> HookContent:
-        return await self._look(lambda one: hooks.content(one, hook))
+        return await self._look(lambda one: hooks.hook_content(one, hook))
 
     async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
-        await self._write(lambda batch: hooks.settle(batch.session, over, deferred))
+        await self._write(lambda batch: hooks.settle_hooks(batch.session, over, deferred))

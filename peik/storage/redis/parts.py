@@ -9,11 +9,10 @@ from typing import Any
 
 from redis import exceptions
 
-from peik.storage.redis.client import RedisClient, _run, translate
+from peik.storage.redis.client import RedisClient, Script, _run, _script, translate
 from peik.storage.redis.commits import Commits
 from peik.storage.redis.news import RedisNews
 from peik.storage.redis.records import encode
-from peik.storage.redis.scripts import Script, _script
 from peik.storage.redis.writer import RedisWriter
 
 

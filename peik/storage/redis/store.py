@@ -46,7 +46,7 @@ from peik.storage.redis import letters as remembering
 from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits
 from peik.storage.redis.documents import RedisContacts, RedisDocuments
-from peik.storage.redis.erasure import RedisForgetting
+from peik.storage.redis.erasure import RedisForgetting, RedisSealed
 from peik.storage.redis.files import RedisFiles
 from peik.storage.redis.inbox import RedisInbox
 from peik.storage.redis.jobs import RedisJobs
@@ -54,7 +54,6 @@ from peik.storage.redis.news import RedisNews
 from peik.storage.redis.nodes import RedisNodes
 from peik.storage.redis.parts import DocumentWay
 from peik.storage.redis.records import chat_key, lane_key, letter_numbered, stub_of
-from peik.storage.redis.sealed import RedisSealed
 from peik.storage.redis.writer import CommitDone, RedisWriter
 from peik.storage.rules import line_of
 

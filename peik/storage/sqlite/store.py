@@ -42,16 +42,24 @@ from peik.storage.executor import Executor, Finished, ThreadExecutor, run_in
 from peik.storage.moving import marker
 from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail
 from peik.storage.spool import make_folder
-from peik.storage.sqlite import actions, documents, hooks, inbox, keys, reads, search
+from peik.storage.sqlite import actions, documents, inbox, keys, reads, search
+from peik.storage.sqlite import keys as hooks
 from peik.storage.sqlite.commit import Slot, SqliteBatch
-from peik.storage.sqlite.database import BUSY_MS, OwnerLock, check, connect, data_version, migrate, translate
+from peik.storage.sqlite.database import (
+    BUSY_MS,
+    OwnerLock,
+    SqliteNodes,
+    check,
+    connect,
+    data_version,
+    migrate,
+    translate,
+)
 from peik.storage.sqlite.documents import SqliteContacts, SqliteDocuments
-from peik.storage.sqlite.erasure import SqliteForgetting
+from peik.storage.sqlite.erasure import SqliteForgetting, SqliteSealed
 from peik.storage.sqlite.inbox import SqliteInbox
 from peik.storage.sqlite.jobs import SqliteJobs
-from peik.storage.sqlite.nodes import SqliteNodes
 from peik.storage.sqlite.reads import RecentTries
-from peik.storage.sqlite.sealed import SqliteSealed
 from peik.storage.sqlite.statements import load
 from peik.storage.sqlite.writer import SqliteOperation, SqliteWriter
 
@@ -602,11 +610,11 @@ class SqliteStore(Listened):
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
         return await self._read(
-            lambda one: hooks.due(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+            lambda one: hooks.due_hooks(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
         )
 
     async def hook_content(self, hook: Hook) -> HookContent:
-        return await self._read(lambda connection: hooks.content(connection, hook))
+        return await self._read(lambda connection: hooks.hook_content(connection, hook))
 
     async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
-        await self._write(lambda batch: hooks.settle(batch, over, deferred))
+        await self._write(lambda batch: hooks.settle_hooks(batch, over, deferred))

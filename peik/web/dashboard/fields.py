@@ -11,9 +11,8 @@ from starlette.requests import Request
 from peik.errors import BadInput, NotFound
 from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord
-from peik.web.bodies import instant_ms, parse_id
+from peik.web.bodies import WORD_CHARS_MAX, instant_ms, parse_id, whole_number
 from peik.web.dashboard.board import Visitor, must_see
-from peik.web.queries import WORD_CHARS_MAX, whole_number
 
 CHARS_MAX = 200
 _WITHOUT_OFFSET = re.compile(

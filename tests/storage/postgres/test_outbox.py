@@ -10,7 +10,7 @@ import pytest
 
 from peik.core.nodes import News
 from peik.outbox.store import Retention, Tally
-from peik.storage.postgres import outbox
+from peik.storage.postgres import session as outbox
 from tests.storage.acts import HOUR, NOW, SENT, accept, attempt, draft, find, front, mark, state, tally
 from tests.storage.places import BOT, OTHER_BOT
 from tests.storage.postgres.facts import locked_out, until
@@ -337,7 +337,7 @@ async def test_a_table_that_the_caller_made_for_itself_is_never_taken_for_ours(p
 
 async def test_the_rules_are_written_once_and_again_when_they_differ(place: PostgresPlace) -> None:
     async with place.open(), program(place) as app:
-        session = outbox.Session(app)
+        session = outbox.PostgresSession(app)
         before = await app.fetch("SELECT xmin, * FROM methods")
         await outbox.keep_rules(session)
         assert await app.fetch("SELECT xmin, * FROM methods") == before

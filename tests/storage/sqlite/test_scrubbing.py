@@ -11,7 +11,7 @@ from peik.outbox.store import BotRecord
 from peik.secrets import service
 from peik.secrets.seals import PLAIN, Seals, seals_of
 from peik.secrets.service import OWED
-from peik.storage.sqlite import sealed
+from peik.storage.sqlite import erasure
 from tests.storage.places import SqlitePlace
 
 OLD, NEW = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
@@ -111,5 +111,5 @@ async def test_a_text_is_found_where_two_parts_of_the_file_meet(tmp_path: Path) 
     file = tmp_path / "bytes"
     for before in range(12):
         file.write_bytes(b"." * before + b"secret" + b"." * 9)
-        assert sealed._has_traces(file, ["secret"], chunk_bytes=8)
-        assert not sealed._has_traces(file, ["secretly"], chunk_bytes=8)
+        assert erasure._has_traces(file, ["secret"], chunk_bytes=8)
+        assert not erasure._has_traces(file, ["secretly"], chunk_bytes=8)

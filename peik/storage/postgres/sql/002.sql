@@ -1,7 +1,7 @@
 -- A call as peik/core/call.py reads it, for those who bring it by SQL: what `enqueue` (003.sql) asks. Each function says no by
 -- `refuse`, in the words of the other doors.
 
--- The classes of methods, written by Python from peik/core/methods.py whenever they differ: see peik/storage/postgres/outbox.py.
+-- The classes of methods, written by Python from peik/core/methods.py whenever they differ: see peik/storage/postgres/session.py.
 CREATE TABLE methods (
     spelling         text COLLATE "C" PRIMARY KEY,   -- in small letters, as anybody may write it
     name             text NOT NULL,
