@@ -256,7 +256,9 @@ class SqliteArchive:
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
         return await self._writer.ask(
-            lambda connection: sum(kind.clean(connection, retention, at_ms, limit) for kind in (work, feeds, feeds))
+            lambda connection: sum(
+                clean(connection, retention, at_ms, limit) for clean in (work.clean, feeds.clean, feeds.clean_logs)
+            )
         )
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
