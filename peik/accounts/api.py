@@ -13,8 +13,8 @@ from peik.archive.store import Session, SessionFilter, SessionState
 from peik.errors import BadInput, Conflict, NotFound
 from peik.outbox.answers import rfc3339
 from peik.web.access import Access
-from peik.web.bodies import WORD_CHARS_MAX, decode, instant_ms, read_body, read_limit
-from peik.web.openapi import LIMIT, TIME, WORD, Json, Operation, in_path, in_query, nullable, shape
+from peik.web.bodies import decode, instant_ms, read_body, read_limit
+from peik.web.openapi import LIMIT, TIME, WORD, WORD_CHARS_MAX, Json, OperationRow, in_path, in_query, nullable, shape
 from peik.web.responses import Route, json_response, svg
 
 if TYPE_CHECKING:
@@ -438,18 +438,18 @@ _STEP = (404, 409, 413, 422, 503)
 _ASKED = (404, 409, 422, 503)
 
 
-def _running() -> Operation:
-    return Operation(answers={200: "Session"}, parameters=_OF_SESSION, problems=_ASKED)
+def _running() -> OperationRow:
+    return OperationRow(answers={200: "Session"}, parameters=_OF_SESSION, problems=_ASKED)
 
 
-SESSION_OPERATIONS: dict[str, Operation] = {
-    "makeSession": Operation(
+SESSION_OPERATIONS: dict[str, OperationRow] = {
+    "makeSession": OperationRow(
         answers={201: "Session"},
         body=SessionBody,
         example={"agent_id": "support", "phone": "+998 90 123 45 67", "metadata": {"owner": "Sara"}},
         problems=(409, 413, 422, 503),
     ),
-    "listSessions": Operation(
+    "listSessions": OperationRow(
         answers={200: "Sessions"},
         parameters=(
             in_query("agent_id", WORD, "Whose."),
@@ -465,24 +465,24 @@ SESSION_OPERATIONS: dict[str, Operation] = {
         ),
         problems=(409, 422, 503),
     ),
-    "cleanUpSessions": Operation(
+    "cleanUpSessions": OperationRow(
         answers={200: "RemovedSessions"},
         body=CleanupBody,
         example={"days": 30},
         problems=(409, 413, 422, 503),
         is_body_optional=True,
     ),
-    "resealSessions": Operation(answers={200: "Resealed"}, problems=(409, 503)),
+    "resealSessions": OperationRow(answers={200: "Resealed"}, problems=(409, 503)),
     "getSession": _running(),
-    "changeSession": Operation(
+    "changeSession": OperationRow(
         answers={200: "Session"},
         parameters=_OF_SESSION,
         body=SessionChange,
         example={"metadata": {"owner": "Ali", "shift": None}, "proxy": "socks5://user:password@proxy.example:1080"},
         problems=_STEP,
     ),
-    "removeSession": Operation(answers={204: ""}, parameters=_OF_SESSION, problems=_ASKED),
-    "sendCode": Operation(
+    "removeSession": OperationRow(answers={204: ""}, parameters=_OF_SESSION, problems=_ASKED),
+    "sendCode": OperationRow(
         answers={200: "Session"},
         parameters=_OF_SESSION,
         body=CodeWanted,
@@ -490,7 +490,7 @@ SESSION_OPERATIONS: dict[str, Operation] = {
         problems=_STEP,
         is_body_optional=True,
     ),
-    "signIn": Operation(
+    "signIn": OperationRow(
         answers={200: "Session"},
         parameters=_OF_SESSION,
         body=SignInBody,
@@ -498,14 +498,14 @@ SESSION_OPERATIONS: dict[str, Operation] = {
         problems=_STEP,
     ),
     "cancelSignIn": _running(),
-    "givePassword": Operation(
+    "givePassword": OperationRow(
         answers={200: "Session"},
         parameters=_OF_SESSION,
         body=PasswordBody,
         example={"password": "of two-step verification"},
         problems=_STEP,
     ),
-    "getQr": Operation(
+    "getQr": OperationRow(
         answers={200: "Qr"}, parameters=_OF_SESSION, problems=_ASKED, other_media_types=("image/svg+xml",)
     ),
     "startSession": _running(),
@@ -513,8 +513,8 @@ SESSION_OPERATIONS: dict[str, Operation] = {
     "restartSession": _running(),
     "logOutSession": _running(),
     "noteActivity": _running(),
-    "listSessionChats": Operation(answers={200: "SessionChats"}, parameters=_OF_SESSION, problems=_ASKED),
-    "crawlChat": Operation(
+    "listSessionChats": OperationRow(answers={200: "SessionChats"}, parameters=_OF_SESSION, problems=_ASKED),
+    "crawlChat": OperationRow(
         answers={202: "SessionChat"},
         parameters=_OF_CHAT,
         body=CrawlBody,
@@ -522,5 +522,5 @@ SESSION_OPERATIONS: dict[str, Operation] = {
         problems=_STEP,
         is_body_optional=True,
     ),
-    "stopCrawl": Operation(answers={200: "SessionChat"}, parameters=_OF_CHAT, problems=_ASKED),
+    "stopCrawl": OperationRow(answers={200: "SessionChat"}, parameters=_OF_CHAT, problems=_ASKED),
 }

@@ -13,8 +13,8 @@ from peik.outbox.answers import rfc3339
 from peik.outbox.hooks import Hooks
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
-from peik.web.bodies import WORD_CHARS_MAX, decode, instant_ms, parse_id, read_body, read_limit
-from peik.web.openapi import LIMIT, TIME, WORD, Json, Operation, in_query, nullable, shape
+from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_limit
+from peik.web.openapi import LIMIT, TIME, WORD, WORD_CHARS_MAX, Json, OperationRow, in_query, nullable, shape
 from peik.web.responses import Endpoint, Route, json_response
 
 _SMALL_BODY = 64 * 1024
@@ -267,8 +267,8 @@ AUDIT_SCHEMAS: Json = {
     ),
 }
 
-AUDIT_OPERATIONS: dict[str, Operation] = {
-    "listAudit": Operation(
+AUDIT_OPERATIONS: dict[str, OperationRow] = {
+    "listAudit": OperationRow(
         answers={200: "AuditPage"},
         parameters=(
             in_query("who", WORD, "Only what they did."),

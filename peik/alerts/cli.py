@@ -1,16 +1,18 @@
 """`peik alerts list`, `peik alerts test`: what is wrong, what was told, and whether anybody hears it."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
 from typer.core import TyperGroup
 
-from peik.cli.client import Document
 from peik.cli.command import Exit, Visit, asks
 from peik.errors import Unavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from peik.cli.remote import RestClient
 
 _LAST_SHOWN = 20
 
@@ -27,11 +29,7 @@ class _Listing(TyperGroup):
 app = typer.Typer(cls=_Listing, help="What is wrong with Peik, and who is told. Alone it lists what goes on.")
 
 
-class _Calls(Protocol):
-    def __call__(self, verb: str, path: str) -> Document: ...
-
-
-def _call(visit: Visit) -> _Calls:
+def _running(visit: Visit) -> "RestClient":
     """Only a running Peik knows what goes on. Raises Unavailable."""
     from peik.cli.remote import RestClient
 
@@ -40,57 +38,53 @@ def _call(visit: Visit) -> _Calls:
         raise Unavailable(
             code="not_running", detail="Only a running Peik knows what goes on. Start it, or say where: --url."
         )
-    return counter.call
+    return counter
 
 
 @asks(app, "list")
 def show_all(visit: Visit) -> None:
     """List what is wrong now and what to do about it, and what was told last."""
-    page = _call(visit)("GET", "/v1/alerts")
+    from peik.alerts.api import AlertApi
+
+    page = _running(visit).ask(AlertApi.list_alerts)
 
     def draw() -> "RenderableType":
         from rich.console import Group
 
         from peik.cli.output import age, plain, table
 
-        ongoing, last = _lines(page, "ongoing"), _lines(page, "last")[:_LAST_SHOWN]
         now = [
-            (plain(one["rule"], "red"), age(one["since"]), one["count"], f"{one['text']}\n→ {one['todo'] or ''}")
-            for one in ongoing
+            (plain(one.rule, "red"), age(one.since), one.count, f"{one.text}\n→ {one.todo or ''}")
+            for one in page.ongoing
         ]
-        before = [(age(one["at"]), one["kind"], one["rule"], one["text"].partition("\n")[0]) for one in last]
+        before = [(age(one.at), one.kind, one.rule, one.text.partition("\n")[0]) for one in page.last[:_LAST_SHOWN]]
         return Group(
             table(("rule", "since", "count", "what, and what to do"), now, right=("count",), empty="Nothing is wrong."),
             plain(""),
             table(("ago", "kind", "rule", "told"), before, empty="Nothing was told yet."),
         )
 
-    visit.show(page, draw)
+    visit.show(msgspec.to_builtins(page), draw)
 
 
 @asks(app)
 def test(visit: Visit) -> None:
     """Send one alert by every way: to the chats of PEIK_ADMIN_CHATS, and to the addresses of PEIK_ALERT_URLS."""
+    from peik.alerts.api import AlertApi
+
     with visit.waiting("Sending"):
-        page = _call(visit)("POST", "/v1/alerts/test")
-    ways = _lines(page, "ways")
+        page = _running(visit).ask(AlertApi.test_alerts)
 
     def draw() -> "RenderableType":
         from peik.cli.output import plain, table
 
         rows = [
-            (one["way"], plain("went", "green") if one["is_done"] else plain("failed", "red"), one["why"] or "")
-            for one in ways
+            (one.way, plain("went", "green") if one.is_done else plain("failed", "red"), one.why or "")
+            for one in page.ways
         ]
         empty = "There is nobody to tell: set PEIK_ADMIN_CHATS, PEIK_ALERT_URLS, or both."
         return table(("way", "it", "why"), rows, empty=empty)
 
-    visit.show(page, draw)
-    if not ways or not all(one["is_done"] for one in ways):
+    visit.show(msgspec.to_builtins(page), draw)
+    if not page.ways or not all(one.is_done for one in page.ways):
         raise typer.Exit(Exit.PROBLEM)
-
-
-def _lines(page: Document, name: str) -> list[dict[str, Any]]:
-    found = page[name]
-    assert isinstance(found, list)
-    return found

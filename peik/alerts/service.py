@@ -130,7 +130,7 @@ def fingerprint_of(where: str, error: str) -> str:
     return hashlib.sha256(_NOISE.sub("#", f"{where}|{first}").encode()).hexdigest()[:16]
 
 
-__all__ = ["QUEUE_MAX", "RULES", "Alerts"]
+__all__ = ["QUEUE_MAX", "RULES", "AlertService"]
 
 FILE_S = 5.0  # for the store to answer: an alert that it does not is told all the same
 RETRY_S = 10.0
@@ -145,7 +145,7 @@ class TestLine(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
 
 
-class Alerts:
+class AlertService:
     """A listener. Without anybody to tell it still knows what goes on, and keeps what it would have told."""
 
     def __init__(

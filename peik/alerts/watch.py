@@ -12,7 +12,7 @@ import msgspec
 from peik.alerts import looks
 from peik.alerts.looks import Disk, Memory, Thresholds, disks_of, memory_of
 from peik.alerts.rules import CALM_S, Noticed
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.clock import JUMP_MS, Clock, KeptTime, SettledClock
 from peik.core.documents import DocumentStore, Filing
 from peik.core.events import ClockJumped, ClockSettled, Events, Surprise
@@ -46,7 +46,7 @@ class Watching:
     def __init__(
         self,
         *,
-        alerts: Alerts,
+        alerts: AlertService,
         overview: Callable[[], Awaitable[OverviewView]],
         machine: Machine,
         clock: Clock,

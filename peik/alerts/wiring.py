@@ -10,7 +10,7 @@ import msgspec
 from peik.alerts.looks import Thresholds
 from peik.alerts.matters import AlertDocuments
 from peik.alerts.rules import BY_NAME
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.alerts.watch import ClockWatch, Watching, machine_of
 from peik.alerts.ways import ways_of
 from peik.app.context import Context
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class AlertParts(msgspec.Struct, frozen=True, kw_only=True):
-    alerts: Alerts
+    alerts: AlertService
     overview: Overview
     standings: NodeStandings
     answering: Answering
@@ -83,7 +83,7 @@ def watch_of(
     )
 
 
-def _alerts(ground: Context, outbox: Outbox) -> Alerts:
+def _alerts(ground: Context, outbox: Outbox) -> AlertService:
     """Raises StartError for a rule that is none, or an address that Apprise does not know."""
     config, store, desk, leases = ground.config, ground.store, outbox.desk, outbox.leases
     for name in config.alerts_off:
@@ -113,7 +113,7 @@ def _alerts(ground: Context, outbox: Outbox) -> Alerts:
     async def living() -> set[str]:
         return {one.name for one in await store.nodes.nodes()}
 
-    return Alerts(
+    return AlertService(
         chats=config.admin_chats,
         clock=ground.clock,
         send=send,
@@ -127,7 +127,9 @@ def _alerts(ground: Context, outbox: Outbox) -> Alerts:
     )
 
 
-def _watching(ground: Context, leases: Leases, *, alerts: Alerts, overview: Overview, answering: Answering) -> Watching:
+def _watching(
+    ground: Context, leases: Leases, *, alerts: AlertService, overview: Overview, answering: Answering
+) -> Watching:
     config, store = ground.config, ground.store
     places = [
         config.beside(""),

@@ -7,20 +7,20 @@ import msgspec
 from peik import __version__
 from peik.accounts.api import SESSION_OPERATIONS, SESSION_SCHEMAS
 from peik.admin.api import AUDIT_OPERATIONS, AUDIT_SCHEMAS, KeyBody
-from peik.alerts.api import ALERT_OPERATIONS, ALERT_SCHEMAS
+from peik.alerts.api import AlertApi
 from peik.archive.api import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
 from peik.broadcasts.api import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
 from peik.core.letter import State
 from peik.core.trace import HEADER
-from peik.erasure.api import FORGET_OPERATIONS, FORGET_SCHEMAS
+from peik.erasure.api import ErasureApi
 from peik.importing.api import IMPORT_OPERATIONS, IMPORT_SCHEMAS
 from peik.inbox.api import INBOX_OPERATIONS, INBOX_SCHEMAS
 from peik.jobs.api import JOB_OPERATIONS, JOB_SCHEMAS
 from peik.monitoring.api import OVERVIEW_OPERATIONS, OVERVIEW_SCHEMAS
+from peik.monitoring.nodes import NodeApi
 from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
 from peik.outbox.api import BotBody, BotChange, CancelBody, ChangeBody, ChatBody, FilterBody, ResolveBody
-from peik.secrets.api import SECRET_OPERATIONS, SECRET_SCHEMAS
-from peik.settings.values import StoreKind
+from peik.secrets.api import SecretApi
 from peik.web.bodies import CHAT_PATTERN, BatchBody, LetterBody
 from peik.web.openapi import (
     BOT,
@@ -32,12 +32,13 @@ from peik.web.openapi import (
     TRACE,
     WORD,
     Json,
-    Operation,
+    OperationRow,
     in_path,
     in_query,
     nullable,
     shape,
 )
+from peik.web.operations import rows_of, schemas_of
 
 Described = tuple[str, str, str, str, str]  # verb, path, its sentences, operation id, tag
 
@@ -92,17 +93,6 @@ _BOT = shape(
 _BOT["properties"]["node"] = nullable({"type": "string"}) | {
     "description": "The node that serves it, where bots are listed or shown. Null: none does just now."
 }
-_NODE = shape(
-    name={"type": "string"},
-    version=nullable({"type": "string"}),
-    address=nullable({"type": "string"}),
-    started_at=TIME,
-    seen_at=TIME,
-    state={"type": "string", "enum": ["active", "draining"]},
-    bots={"type": "array", "items": ID},
-    does_chores={"type": "boolean"},
-    is_this={"type": "boolean", "description": "Whether it is the node that answers."},
-)
 _COUNTS: Json = {
     name: {"type": "integer"} for name in ("waiting", "active", "completed", "failed", "delayed", "cancelled")
 }
@@ -161,12 +151,6 @@ _SCHEMAS: Json = {
     },
     "Keys": shape(keys={"type": "array", "items": {"$ref": "#/components/schemas/Key"}}),
     "WebhookSecret": shape(webhook_secret={"type": "string"}),
-    "Node": _NODE,
-    "Nodes": shape(
-        nodes={"type": "array", "items": {"$ref": "#/components/schemas/Node"}},
-        lease_s=nullable({"type": "number"}),
-        store={"type": "string", "enum": [str(kind) for kind in StoreKind]},
-    ),
     "Ready": shape(status={"type": "string"}, version={"type": "string"}),
     "Health": shape(status={"type": "string"}, version={"type": "string"}, parts={"type": "object"}),
     **INBOX_SCHEMAS,
@@ -175,11 +159,8 @@ _SCHEMAS: Json = {
     **JOB_SCHEMAS,
     **BROADCAST_SCHEMAS,
     **OVERVIEW_SCHEMAS,
-    **ALERT_SCHEMAS,
-    **FORGET_SCHEMAS,
     **IMPORT_SCHEMAS,
     **AUDIT_SCHEMAS,
-    **SECRET_SCHEMAS,
     **OUTREACH_SCHEMAS,
 }
 
@@ -217,10 +198,13 @@ _STATE = in_query("state", {"type": "string", "enum": [str(state) for state in S
 
 _HELLO = {"method": "sendMessage", "params": {"chat_id": 123456789, "text": "Hello"}}
 _OF_LETTER = (in_path("letter_id"),)
-_OF_NODE = (in_path("name", WORD),)
 
-OPERATIONS: dict[str, Operation] = {
-    "acceptLetter": Operation(
+# Operations that are declared on the methods that do them.
+DECLARED = (AlertApi, ErasureApi, NodeApi, SecretApi)
+
+OPERATIONS: dict[str, OperationRow] = {
+    **rows_of(*DECLARED),
+    "acceptLetter": OperationRow(
         answers={200: "Letter", 202: "Accepted"},
         parameters=(
             _WAIT,
@@ -244,108 +228,104 @@ OPERATIONS: dict[str, Operation] = {
         problems=(404, 409, 413, 422, 503),
         takes_files=True,
     ),
-    "acceptBatch": Operation(
+    "acceptBatch": OperationRow(
         answers={202: "AcceptedBatch"},
         body=BatchBody,
         example={"letters": [_HELLO]},
         problems=(404, 409, 413, 422, 503),
     ),
-    "getLetter": Operation(answers={200: "Letter"}, parameters=(*_OF_LETTER, _WAIT), problems=(404, 422)),
-    "listLetters": Operation(
+    "getLetter": OperationRow(answers={200: "Letter"}, parameters=(*_OF_LETTER, _WAIT), problems=(404, 422)),
+    "listLetters": OperationRow(
         answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, _ANSWERED, CURSOR, LIMIT), problems=(403, 404, 422)
     ),
-    "cancelLetter": Operation(answers={200: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
-    "cancelLetters": Operation(
+    "cancelLetter": OperationRow(answers={200: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
+    "cancelLetters": OperationRow(
         answers={200: "Cancelled"},
         body=CancelBody,
         example={"state": "delayed", "message_type": "reminder", "dry_run": True},
         problems=(413, 422, 503),
     ),
-    "changeLetter": Operation(
+    "changeLetter": OperationRow(
         answers={200: "Letter"},
         parameters=_OF_LETTER,
         body=ChangeBody,
         example={"priority": 2, "send_at": "now"},
         problems=(404, 409, 413, 422, 503),
     ),
-    "retryLetter": Operation(answers={202: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
-    "resolveLetter": Operation(
+    "retryLetter": OperationRow(answers={202: "Letter"}, parameters=_OF_LETTER, problems=(404, 409, 422, 503)),
+    "resolveLetter": OperationRow(
         answers={200: "Letter"},
         parameters=_OF_LETTER,
         body=ResolveBody,
         example={"arrived": True},
         problems=(404, 409, 413, 422, 503),
     ),
-    "listDead": Operation(answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)),
-    "listCauses": Operation(answers={200: "Causes"}, parameters=(BOT, _SINCE_DIED, LIMIT), problems=(422,)),
-    "retryDead": Operation(
+    "listDead": OperationRow(
+        answers={200: "Letters"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)
+    ),
+    "listCauses": OperationRow(answers={200: "Causes"}, parameters=(BOT, _SINCE_DIED, LIMIT), problems=(422,)),
+    "retryDead": OperationRow(
         answers={200: "Counted", 202: "Retried"},
         body=FilterBody,
         example={"error": "timeout"},
         problems=(403, 413, 422, 503),
         is_body_optional=True,
     ),
-    "clearDead": Operation(answers={200: "Cleared"}, parameters=(*_FILTERS, _DRY_RUN), problems=(403, 422, 503)),
-    "listLanes": Operation(
+    "clearDead": OperationRow(answers={200: "Cleared"}, parameters=(*_FILTERS, _DRY_RUN), problems=(403, 422, 503)),
+    "listLanes": OperationRow(
         answers={200: "Lanes"},
         parameters=(BOT, in_query("chat_id", WORD, "One chat."), LIMIT),
         problems=(403, 404, 422),
     ),
-    "listChats": Operation(
+    "listChats": OperationRow(
         answers={200: "Chats"},
         parameters=(BOT, in_query("cursor", WORD, "The next_cursor of the page before."), LIMIT),
         problems=(403, 404, 422),
     ),
-    "changeChat": Operation(
+    "changeChat": OperationRow(
         answers={200: "Chat"},
         parameters=(in_path("bot_id"), in_path("chat_id", {"type": "string", "pattern": CHAT_PATTERN})),
         body=ChatBody,
         example={"reachable": True},
         problems=(403, 404, 413, 422, 503),
     ),
-    "getStats": Operation(answers={200: "Stats"}),
-    "addBot": Operation(
+    "getStats": OperationRow(answers={200: "Stats"}),
+    "addBot": OperationRow(
         answers={200: "Bot", 201: "Bot"},
         body=BotBody,
         example={"token": "123456789:AAE-as-BotFather-gave-it", "inbound": "off"},
         problems=(403, 413, 422, 503),
     ),
-    "listBots": Operation(answers={200: "Bots"}),
-    "getBot": Operation(answers={200: "Bot"}, parameters=(in_path("bot_id"),), problems=(403, 404, 422)),
-    "changeBot": Operation(
+    "listBots": OperationRow(answers={200: "Bots"}),
+    "getBot": OperationRow(answers={200: "Bot"}, parameters=(in_path("bot_id"),), problems=(403, 404, 422)),
+    "changeBot": OperationRow(
         answers={200: "Bot"},
         parameters=(in_path("bot_id"),),
         body=BotChange,
         example={"paused": True},
         problems=(403, 404, 413, 422, 503),
     ),
-    "removeBot": Operation(answers={204: ""}, parameters=(in_path("bot_id"),), problems=(403, 404, 409, 422, 503)),
-    "makeKey": Operation(
+    "removeBot": OperationRow(answers={204: ""}, parameters=(in_path("bot_id"),), problems=(403, 404, 409, 422, 503)),
+    "makeKey": OperationRow(
         answers={201: "NewKey"},
         body=KeyBody,
         example={"name": "shop", "scopes": ["send"], "webhook_url": "https://shop.example/hooks/peik"},
         problems=(404, 409, 413, 422, 503),
     ),
-    "listKeys": Operation(answers={200: "Keys"}),
-    "revokeKey": Operation(answers={204: ""}, parameters=(in_path("key_id"),), problems=(404, 422, 503)),
-    "getWebhookSecret": Operation(answers={200: "WebhookSecret"}, problems=(503,)),
-    "listRoutes": Operation(answers={200: "Routes"}),
-    "getHealth": Operation(answers={200: "Health"}),
-    "getReady": Operation(answers={200: "Ready"}, problems=(503,)),
-    "listNodes": Operation(answers={200: "Nodes"}, problems=(503,)),
-    "drainNode": Operation(answers={202: "Node"}, parameters=_OF_NODE, problems=(404, 409, 503)),
-    "resumeNode": Operation(answers={202: "Node"}, parameters=_OF_NODE, problems=(404, 409, 503)),
+    "listKeys": OperationRow(answers={200: "Keys"}),
+    "revokeKey": OperationRow(answers={204: ""}, parameters=(in_path("key_id"),), problems=(404, 422, 503)),
+    "getWebhookSecret": OperationRow(answers={200: "WebhookSecret"}, problems=(503,)),
+    "listRoutes": OperationRow(answers={200: "Routes"}),
+    "getHealth": OperationRow(answers={200: "Health"}),
+    "getReady": OperationRow(answers={200: "Ready"}, problems=(503,)),
     **INBOX_OPERATIONS,
     **SESSION_OPERATIONS,
     **MESSAGE_OPERATIONS,
     **JOB_OPERATIONS,
     **BROADCAST_OPERATIONS,
     **OVERVIEW_OPERATIONS,
-    **ALERT_OPERATIONS,
-    **FORGET_OPERATIONS,
     **IMPORT_OPERATIONS,
     **AUDIT_OPERATIONS,
-    **SECRET_OPERATIONS,
     **OUTREACH_OPERATIONS,
 }
 
@@ -370,7 +350,7 @@ def document(routes: Iterable[Described]) -> Json:
         "security": [{"bearer": []}, {"key": []}],
         "paths": paths,
         "components": {
-            "schemas": {**_SCHEMAS, **made},
+            "schemas": {**_SCHEMAS, **schemas_of(*DECLARED), **made},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -399,7 +379,7 @@ def _operation(operation_id: str, tag: str, text: str) -> Json:
     return described
 
 
-def _answer(schema: str, row: Operation) -> Json:
+def _answer(schema: str, row: OperationRow) -> Json:
     if not schema:
         return {"description": "Done."}
     content: Json = {row.media_type: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
@@ -415,7 +395,7 @@ def _problem() -> Json:
     }
 
 
-def _request_body(row: Operation) -> Json:
+def _request_body(row: OperationRow) -> Json:
     assert row.body is not None
     content: Json = {
         "application/json": {"schema": {"$ref": f"#/components/schemas/{row.body.__name__}"}, "example": row.example}

@@ -13,7 +13,7 @@ from peik import __version__
 from peik.accounts.api import SessionRoutes
 from peik.admin.api import Audited, AuditRoutes, KeyRoutes
 from peik.admin.model import weakness_of
-from peik.alerts.api import AlertRoutes
+from peik.alerts.api import AlertApi
 from peik.app.openapi import Described, document
 from peik.app.runtime import Runtime
 from peik.archive.api import ArchiveHealth, MessageRoutes
@@ -21,7 +21,7 @@ from peik.broadcasts.api import BroadcastRoutes
 from peik.contacts.api import ContactRoutes
 from peik.core.letter import Enclosed
 from peik.core.token import Token
-from peik.erasure.api import ForgetRoutes
+from peik.erasure.api import ErasureApi
 from peik.errors import Denied, Problem, Unavailable
 from peik.importing.api import ImportRoutes
 from peik.importing.service import import_desk_of
@@ -30,7 +30,7 @@ from peik.inbox.api import PUSHES, ArrivalRoutes, ConsumerRoutes, WebhookDoor
 from peik.jobs.api import JobRoutes
 from peik.monitoring.api import OverviewRoutes
 from peik.monitoring.metrics import MetricsRoutes
-from peik.monitoring.nodes import NodeRoutes, Nodes
+from peik.monitoring.nodes import NodeApi, Nodes
 from peik.monitoring.pulse import Pulse
 from peik.notifications.api import NotificationRoutes, UserRoutes
 from peik.outbox.answers import letter_view
@@ -38,7 +38,7 @@ from peik.outbox.api import BotBody, BotRoutes, LetterRoutes
 from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterView
 from peik.outbox.views import bot_view, route_view, stats_view
-from peik.secrets.api import SecretRoutes
+from peik.secrets.api import SecretApi
 from peik.web import responses
 from peik.web.access import Access, header_in
 from peik.web.bodies import (
@@ -54,6 +54,7 @@ from peik.web.bodies import (
 )
 from peik.web.fast_routes import FastRoutes, Receive, Scope, Send
 from peik.web.openapi import page
+from peik.web.operations import routes_of
 from peik.web.responses import Endpoint, Route
 
 _SMALL_BODY = 64 * 1024
@@ -127,14 +128,14 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
         *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
         *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
-        *SecretRoutes(peik.custodian, peik.sessions, access).table(),
-        *NodeRoutes(nodes, access).table(),
+        *routes_of(SecretApi(peik.custodian, peik.sessions), access),
+        *routes_of(NodeApi(nodes), access),
         *SessionRoutes(peik.sessions, access).table(),
         *MessageRoutes(peik.sessions, access).table(),
         *JobRoutes(peik, access).table(),
         *BroadcastRoutes(peik, access).table(),
         *OverviewRoutes(peik.overview, access).table(),
-        *AlertRoutes(peik.alerts, peik.overview, access).table(),
+        *routes_of(AlertApi(peik.alerts, peik.overview), access),
         *MetricsRoutes(
             peik.overview,
             peik.figures,
@@ -149,7 +150,7 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
         *NotificationRoutes(peik.notifications, access).table(),
         *ContactRoutes(peik.desk, peik.store.contacts, access).table(),
         *AuditRoutes(peik.audit, access).table(),
-        *ForgetRoutes(peik.forgetter, access).table(),
+        *routes_of(ErasureApi(peik.forgetter), access),
         *ImportRoutes(peik.desk, import_desk_of(peik.config, peik.store, clock=peik.clock), access).table(),
     )
 

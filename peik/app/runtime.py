@@ -6,7 +6,7 @@ import msgspec
 
 from peik.admin.audit import Audit
 from peik.admin.keys import Keyring
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.alerts.watch import ClockWatch, Watching
 from peik.backups.keeper import Keeper
 from peik.broadcasts.engine import Broadcaster
@@ -68,7 +68,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     consumers: Consumers
     receiver: Receiver
     upkeep: InboxUpkeep
-    alerts: Alerts
+    alerts: AlertService
     inbox: InboxService
     passage: Passthrough
     ways: AccountWays

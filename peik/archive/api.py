@@ -34,8 +34,20 @@ from peik.outbox.answers import rfc3339
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
 from peik.web.access import Access
-from peik.web.bodies import LIMIT_MAX, WORD_CHARS_MAX, decode, instant_ms, read_body, read_limit, whole_number
-from peik.web.openapi import SECONDS, TIME, WORD, Json, Operation, in_path, in_query, nullable, shape
+from peik.web.bodies import decode, instant_ms, read_body, read_limit, whole_number
+from peik.web.openapi import (
+    LIMIT_MAX,
+    SECONDS,
+    TIME,
+    WORD,
+    WORD_CHARS_MAX,
+    Json,
+    OperationRow,
+    in_path,
+    in_query,
+    nullable,
+    shape,
+)
 from peik.web.responses import CHUNK_BYTES, Flow, Route, json_response
 
 # Query strings about the archive: which messages, events and lines of the log. Read strictly.
@@ -510,7 +522,7 @@ _MESSAGES_SHAPE = (
     in_query("text", WORD, "Whole words, in any order and case."),
     in_query("deleted", {"type": "string", "enum": ["true", "false"]}, "Deleted at Telegram, or not."),
 )
-_STREAM = Operation(
+_STREAM = OperationRow(
     answers={200: "Lines"},
     parameters=(
         _SESSION,
@@ -531,12 +543,12 @@ _STREAM = Operation(
 )
 _READ = (409, 422, 503)
 
-MESSAGE_OPERATIONS: dict[str, Operation] = {
-    "listMessages": Operation(
+MESSAGE_OPERATIONS: dict[str, OperationRow] = {
+    "listMessages": OperationRow(
         answers={200: "Messages"}, parameters=(*_MESSAGES_SHAPE, _CURSOR, _LIMIT), problems=_READ
     ),
-    "countMessages": Operation(answers={200: "MessageCount"}, parameters=_MESSAGES_SHAPE, problems=_READ),
-    "exportMessages": Operation(
+    "countMessages": OperationRow(answers={200: "MessageCount"}, parameters=_MESSAGES_SHAPE, problems=_READ),
+    "exportMessages": OperationRow(
         answers={200: "MessageExport"},
         parameters=(
             in_query(
@@ -551,16 +563,16 @@ MESSAGE_OPERATIONS: dict[str, Operation] = {
         other_media_types=("text/csv",),
     ),
     "streamMessages": _STREAM,
-    "getArchiveStats": Operation(answers={200: "ArchiveStats"}, parameters=(_AGENT,), problems=_READ),
-    "forgetPerson": Operation(
+    "getArchiveStats": OperationRow(answers={200: "ArchiveStats"}, parameters=(_AGENT,), problems=_READ),
+    "forgetPerson": OperationRow(
         answers={200: "Forgotten"}, body=ForgetBody, example={"user_id": "123456789"}, problems=(409, 413, 422, 503)
     ),
-    "getMessage": Operation(
+    "getMessage": OperationRow(
         answers={200: "Message"},
         parameters=(in_path("session_id", WORD), in_path("chat_id", _NUMBER), in_path("message_id", _NUMBER)),
         problems=(404, 409, 422, 503),
     ),
-    "listEvents": Operation(
+    "listEvents": OperationRow(
         answers={200: "Happenings"},
         parameters=(
             _SESSION,
@@ -574,16 +586,16 @@ MESSAGE_OPERATIONS: dict[str, Operation] = {
         problems=_READ,
     ),
     "streamEvents": _STREAM,
-    "getReader": Operation(answers={200: "Reader"}, parameters=(in_path("name", WORD),), problems=_READ),
-    "setReader": Operation(
+    "getReader": OperationRow(answers={200: "Reader"}, parameters=(in_path("name", WORD),), problems=_READ),
+    "setReader": OperationRow(
         answers={200: "Reader"},
         parameters=(in_path("name", WORD),),
         body=ReaderBody,
         example={"places": {"5f0c": 17}},
         problems=(409, 413, 422, 503),
     ),
-    "forgetReader": Operation(answers={204: ""}, parameters=(in_path("name", WORD),), problems=(404, 409, 422, 503)),
-    "listLogs": Operation(
+    "forgetReader": OperationRow(answers={204: ""}, parameters=(in_path("name", WORD),), problems=(404, 409, 422, 503)),
+    "listLogs": OperationRow(
         answers={200: "Logs"},
         parameters=(
             in_query("level", {"type": "string", "enum": list(LOG_LEVELS)}, "This one and worse."),

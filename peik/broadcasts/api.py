@@ -22,7 +22,7 @@ from peik.core.quiet import Quiet
 from peik.errors import BadInput, NotFound
 from peik.web.access import Access, Caller
 from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_cursor, read_limit
-from peik.web.openapi import CURSOR, ID, LIMIT, SECONDS, TIME, Json, Operation, in_path, in_query, nullable, shape
+from peik.web.openapi import CURSOR, ID, LIMIT, SECONDS, TIME, Json, OperationRow, in_path, in_query, nullable, shape
 from peik.web.responses import Flow, Route, json_response
 
 # Bodies of the broadcasts' part of the REST door: JSON, or a form with a CSV.
@@ -459,24 +459,24 @@ _KEY: Json = {
     "schema": {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX, "pattern": "^[!-~]+$"},
     "description": "A repeat with the same key is the same broadcast, as long as that is kept.",
 }
-_STEP = Operation(answers={200: "Broadcast"}, parameters=_OF, problems=(404, 409, 503))
+_STEP = OperationRow(answers={200: "Broadcast"}, parameters=_OF, problems=(404, 409, 503))
 
-BROADCAST_OPERATIONS: dict[str, Operation] = {
-    "createBroadcast": Operation(
+BROADCAST_OPERATIONS: dict[str, OperationRow] = {
+    "createBroadcast": OperationRow(
         answers={201: "CreatedBroadcast"},
         parameters=(_KEY,),
         body=BroadcastBody,
         example={"method": "sendMessage", "params": {"text": "Salam"}, "audience": {"chat_ids": [42]}, "start": True},
         problems=(404, 409, 413, 422, 503),
     ),
-    "listBroadcasts": Operation(
+    "listBroadcasts": OperationRow(
         answers={200: "Broadcasts"},
         parameters=(in_query("bot_id", ID, "Of this bot."), CURSOR, LIMIT),
         problems=(422, 503),
     ),
-    "getBroadcast": Operation(answers={200: "Broadcast"}, parameters=_OF, problems=(404, 503)),
-    "deleteBroadcast": Operation(answers={204: ""}, parameters=_OF, problems=(404, 409, 503)),
-    "startBroadcast": Operation(
+    "getBroadcast": OperationRow(answers={200: "Broadcast"}, parameters=_OF, problems=(404, 503)),
+    "deleteBroadcast": OperationRow(answers={204: ""}, parameters=_OF, problems=(404, 409, 503)),
+    "startBroadcast": OperationRow(
         answers={200: "Broadcast"},
         parameters=_OF,
         body=StartBody,
@@ -488,15 +488,15 @@ BROADCAST_OPERATIONS: dict[str, Operation] = {
     "resumeBroadcast": _STEP,
     "cancelBroadcast": _STEP,
     "recallBroadcast": _STEP,
-    "previewBroadcast": Operation(
+    "previewBroadcast": OperationRow(
         answers={202: "Preview"},
         parameters=_OF,
         body=PreviewBody,
         example={"chat_id": 42},
         problems=(404, 409, 413, 422, 503),
     ),
-    "estimateBroadcast": Operation(answers={200: "Estimate"}, parameters=_OF, problems=(404, 503)),
-    "listRecipients": Operation(
+    "estimateBroadcast": OperationRow(answers={200: "Estimate"}, parameters=_OF, problems=(404, 503)),
+    "listRecipients": OperationRow(
         answers={200: "Recipients"},
         parameters=(
             *_OF,

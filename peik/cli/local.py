@@ -337,7 +337,7 @@ class StoreClient:
 
     async def _forget(self, wanted: Document) -> Document:
         from peik.accounts.wiring import archive_named
-        from peik.erasure.api import ForgetEverywhereBody, answer
+        from peik.erasure.api import ForgetEverywhereBody, forgotten
         from peik.erasure.wiring import forgetter_of
 
         archive = archive_named(self._config) if self._config.has_sessions else None
@@ -356,7 +356,7 @@ class StoreClient:
                 is_live=self.is_running,
             )
             body = msgspec.convert(wanted, ForgetEverywhereBody)
-            return await answer(forgetter, body, who="command line")
+            return _document(await forgotten(forgetter, body, who="command line"))
         finally:
             if archive is not None:
                 await archive.close()
@@ -364,10 +364,10 @@ class StoreClient:
     # ---- nodes, routes and keys ----
 
     def nodes(self) -> Document:
-        return self._run(self._nodes.page())
+        return _document(self._run(self._nodes.page()))
 
     def drain_node(self, name: str, *, is_draining: bool) -> Document:
-        return self._nodes.view(self._run(self._nodes.drain(name, is_draining=is_draining)))
+        return _document(self._nodes.view(self._run(self._nodes.drain(name, is_draining=is_draining))))
 
     def routes(self) -> Document:
         raise Unavailable(
@@ -570,3 +570,9 @@ class FileInbox:
 def _plain_arrival(document: object) -> Document:
     """With what stays as bytes as values, as they come over the wire."""
     return dict(msgspec.json.decode(msgspec.json.encode(document)))
+
+
+def _document(answer: object) -> Document:
+    """An answer in the words of REST."""
+    found: Document = msgspec.to_builtins(answer)
+    return found

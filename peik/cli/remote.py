@@ -7,15 +7,18 @@ import secrets
 import ssl
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from peik.cli.accounts import Streamed
 from peik.cli.client import Attached, Document, Filters, check_files
 from peik.errors import Problem, Unavailable
+from peik.web.operations import declared
+
+T = TypeVar("T")
 
 # What came in, asked of a running Peik over REST.
 
@@ -317,6 +320,21 @@ class RestClient:
             connection.close()
 
     # ---- one call ----
+
+    def ask(
+        self,
+        handler: Callable[..., Awaitable[T]],
+        *,
+        body: msgspec.Struct | None = None,
+        timeout_s: float | None = ANSWER_S,
+        **places: str,
+    ) -> T:
+        """What an operation of an API answers, asked by the method that does it there."""
+        one = declared(handler)
+        given = None if body is None else msgspec.to_builtins(body)
+        document = self.call(one.verb, one.path_of(**places), body=given, timeout_s=timeout_s)
+        answer: T = msgspec.convert(document, one.answer)
+        return answer
 
     def call(
         self,

@@ -56,7 +56,6 @@ from peik.client.transport import (
 from peik.client.transports import LocalBroadcasts
 from peik.core.events import Event, Events, Surprise
 from peik.core.letter import Enclosed
-from peik.erasure.service import report_view
 from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
 from peik.inbox.consumers import Handling
 from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
@@ -569,10 +568,11 @@ class LocalTransport:
     async def forget(
         self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
     ) -> dict[str, Any]:
-        forgetter = self._office.forgetter
-        person = await forgetter.person(user_id=user_id, name=name, bot_id=bot_id)
-        report = await (forgetter.look(person) if dry_run else forgetter.forget(person, who="library"))
-        return report_view(report, is_dry=dry_run)
+        from peik.erasure.api import ForgetEverywhereBody, forgotten
+
+        wanted = ForgetEverywhereBody(user_id=user_id, name=name, bot_id=bot_id, dry_run=dry_run)
+        answer: dict[str, Any] = msgspec.to_builtins(await forgotten(self._office.forgetter, wanted, who="library"))
+        return answer
 
     async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
         return await self._office.inbox.note_handled(bot_id, messages)

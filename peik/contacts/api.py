@@ -10,7 +10,8 @@ from peik.errors import BadInput, NotFound
 from peik.outbox.answers import rfc3339
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
-from peik.web.bodies import WORD_CHARS_MAX, instant_ms, parse_id, read_limit
+from peik.web.bodies import instant_ms, parse_id, read_limit
+from peik.web.openapi import WORD_CHARS_MAX
 from peik.web.responses import Route, json_response
 
 TYPES = ("private", "group", "supergroup", "channel")

@@ -1,17 +1,15 @@
-"""REST: forgetting a person. The answer says what went, place by place, and which backups still hold it."""
+"""Erasing a person over the API. The answer says what went, place by place, and which backups still hold it."""
+
+from typing import Annotated, Literal
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from peik.admin.sign_ins import who_of
-from peik.erasure.service import Eraser, report_view
-from peik.web.access import Access
-from peik.web.bodies import decode, read_body, whole_number
-from peik.web.openapi import TIME, Json, Operation, nullable, shape
-from peik.web.responses import Route, json_response
-
-_SMALL_BODY = 4 * 1024
+from peik.erasure.service import Eraser, Report
+from peik.outbox.answers import rfc3339
+from peik.web.access import Caller
+from peik.web.bodies import whole_number
+from peik.web.operations import Count, Moment, operation
 
 
 class ForgetEverywhereBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,68 +21,92 @@ class ForgetEverywhereBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     dry_run: bool = False
 
 
-class ForgetRoutes:
-    def __init__(self, forgetter: Eraser, access: Access) -> None:
-        self._forgetter = forgetter
-        self._access = access
+class ErasedPlaceAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    removed: Count
+    blanked: Count
+    left: Count
 
-    def table(self) -> tuple[Route, ...]:
-        return (("POST", "/v1/forget", self.post, "forgetEverywhere", "forget"),)
 
-    async def post(self, request: Request) -> Response:
+class HoldingBackupAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    made_at: Moment
+    goes_at: Moment | None
+
+
+class ForgottenPersonAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Without the person: `mark` is a keyed hash, the same as in the audit log."""
+
+    id: Annotated[str | None, msgspec.Meta(description="Of the act, as in the audit log; null of a dry run.")]
+    mark: Annotated[str, msgspec.Meta(description="A keyed hash of the person: the same one has the same.")]
+    dry_run: bool
+    state: Annotated[
+        Literal["done", "going_on", "dry_run"],
+        msgspec.Meta(
+            description="going_on: something is in use just now, or the last look is to come. Peik ends it by itself."
+        ),
+    ]
+    count: Annotated[Count, msgspec.Meta(description="Records that were removed or blanked, or would be.")]
+    places: Annotated[
+        dict[str, ErasedPlaceAnswer],
+        msgspec.Meta(
+            description="By place (docs/forget.md): removed, blanked, and left for later because it is in use."
+        ),
+    ]
+    notes: Annotated[list[str], msgspec.Meta(description="What remains in files of a server, and for how long.")]
+    backups: Annotated[
+        list[HoldingBackupAnswer],
+        msgspec.Meta(description="Backups that still hold what was removed. They are never changed."),
+    ]
+
+
+class ErasureApi:
+    def __init__(self, eraser: Eraser) -> None:
+        self._eraser = eraser
+
+    @operation(
+        "POST",
+        "/v1/forget",
+        name="forgetEverywhere",
+        tag="forget",
+        scope="admin",
+        is_for_all=True,
+        problems=(403, 404, 413, 422, 503),
+        example={"user_id": "123456789", "dry_run": True},
+        body_bytes_max=4 * 1024,
+    )
+    async def forget(self, caller: Caller, body: ForgetEverywhereBody) -> ForgottenPersonAnswer:
         """Remove a person's data everywhere; with dry_run, say what would go."""
-        caller = self._access.admit(request, "admin")
-        caller.must_serve_all()
-        body = decode(ForgetEverywhereBody, await read_body(request, bytes_max=_SMALL_BODY))
-        return json_response(await answer(self._forgetter, body, who=who_of(caller.key)))
+        return await forgotten(self._eraser, body, who=who_of(caller.key))
 
 
-async def answer(forgetter: Eraser, body: ForgetEverywhereBody, *, who: str) -> dict[str, object]:
-    person = await forgetter.person(
+async def forgotten(eraser: Eraser, body: ForgetEverywhereBody, *, who: str) -> ForgottenPersonAnswer:
+    person = await eraser.person(
         user_id=None if body.user_id is None else whole_number(str(body.user_id), "user_id"),
         name=body.name,
         bot_id=None if body.bot_id is None else whole_number(str(body.bot_id), "bot_id"),
     )
-    report = await (forgetter.look(person) if body.dry_run else forgetter.forget(person, who=who))
-    return report_view(report, is_dry=body.dry_run)
+    report = await (eraser.look(person) if body.dry_run else eraser.forget(person, who=who))
+    return _answer(report, is_dry=body.dry_run)
 
 
-# Forgetting's part of the OpenAPI document.
-
-
-_TEXT: Json = {"type": "string"}
-_COUNT: Json = {"type": "integer", "minimum": 0}
-
-FORGET_SCHEMAS: Json = {
-    "ForgottenPerson": shape(
-        id=nullable(_TEXT) | {"description": "Of the act, as in the audit log; null of a dry run."},
-        mark=_TEXT | {"description": "A keyed hash of the person: the same one has the same."},
-        dry_run={"type": "boolean"},
-        state=_TEXT
-        | {
-            "enum": ["done", "going_on", "dry_run"],
-            "description": "going_on: something is in use just now, or the last look is to come. Peik ends it by itself.",
-        },
-        count=_COUNT | {"description": "Records that were removed or blanked, or would be."},
+def _answer(report: Report, *, is_dry: bool) -> ForgottenPersonAnswer:
+    return ForgottenPersonAnswer(
+        id=report.id,
+        mark=report.mark,
+        dry_run=is_dry,
+        state="dry_run" if is_dry else "done" if report.is_over else "going_on",
+        count=report.count,
         places={
-            "type": "object",
-            "description": "By place (docs/forget.md): removed, blanked, and left for later because it is in use.",
-            "additionalProperties": shape(removed=_COUNT, blanked=_COUNT, left=_COUNT),
+            place: ErasedPlaceAnswer(removed=gone.removed, blanked=gone.blanked, left=gone.left)
+            for place, gone in report.found.items()
         },
-        notes={"type": "array", "items": _TEXT, "description": "What remains in files of a server, and for how long."},
-        backups={
-            "type": "array",
-            "description": "Backups that still hold what was removed. They are never changed.",
-            "items": shape(path=_TEXT, made_at=TIME, goes_at=nullable(TIME)),
-        },
-    ),
-}
-
-FORGET_OPERATIONS: dict[str, Operation] = {
-    "forgetEverywhere": Operation(
-        answers={200: "ForgottenPerson"},
-        body=ForgetEverywhereBody,
-        example={"user_id": "123456789", "dry_run": True},
-        problems=(403, 404, 413, 422, 503),
-    ),
-}
+        notes=list(report.notes),
+        backups=[
+            HoldingBackupAnswer(
+                path=one.path,
+                made_at=rfc3339(one.made_at_ms),
+                goes_at=None if one.goes_at_ms is None else rfc3339(one.goes_at_ms),
+            )
+            for one in report.backups
+        ],
+    )

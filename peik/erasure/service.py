@@ -18,7 +18,6 @@ from peik.erasure.model import ErasedCounts, ErasedPerson, Found, added, is_clea
 from peik.erasure.parts import SHELF
 from peik.erasure.store import ErasurePart, Forgetting
 from peik.errors import BadInput, Conflict, NotFound, Unavailable, described
-from peik.outbox.answers import rfc3339
 from peik.wakeup import Wakeup
 
 # Acts of forgetting, on paper. An act is filed before its work begins, so that whoever starts next can end it; once
@@ -305,30 +304,3 @@ class Eraser:
     async def _pass(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         parts = [*self._of_bots, *(self._of_all.values() if person.bot_id is None else ())]
         return added([await part.forget(person, is_dry=is_dry) for part in parts])
-
-
-# What became of a person's data, as REST and the library show it.
-
-
-def report_view(report: Report, *, is_dry: bool) -> dict[str, object]:
-    """Without the person: `mark` is a keyed hash, the same as in the audit log."""
-    return {
-        "id": report.id,
-        "mark": report.mark,
-        "dry_run": is_dry,
-        "state": "dry_run" if is_dry else "done" if report.is_over else "going_on",
-        "count": report.count,
-        "places": {
-            place: {"removed": gone.removed, "blanked": gone.blanked, "left": gone.left}
-            for place, gone in report.found.items()
-        },
-        "notes": list(report.notes),
-        "backups": [
-            {
-                "path": one.path,
-                "made_at": rfc3339(one.made_at_ms),
-                "goes_at": None if one.goes_at_ms is None else rfc3339(one.goes_at_ms),
-            }
-            for one in report.backups
-        ],
-    }

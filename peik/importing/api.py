@@ -11,7 +11,7 @@ from peik.outbox.answers import rfc3339
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
 from peik.web.bodies import decode, instant_ms, parse_id, read_body
-from peik.web.openapi import BOT, ID, TIME, Json, Operation, nullable, shape
+from peik.web.openapi import BOT, ID, TIME, Json, OperationRow, nullable, shape
 from peik.web.responses import Route, json_response
 
 CONTACTS_MAX = 5000
@@ -208,21 +208,21 @@ IMPORT_SCHEMAS: Json = {
     "ImportedOffset": shape(bot_id=ID, last_update_id=_WHOLE),
 }
 
-IMPORT_OPERATIONS: dict[str, Operation] = {
-    "listImports": Operation(answers={200: "Imports"}, parameters=(BOT,), problems=(403, 404, 422, 503)),
-    "keepImport": Operation(
+IMPORT_OPERATIONS: dict[str, OperationRow] = {
+    "listImports": OperationRow(answers={200: "Imports"}, parameters=(BOT,), problems=(403, 404, 422, 503)),
+    "keepImport": OperationRow(
         answers={200: "Import"},
         body=ImportBody,
         example={"name": "bot", "table": "pending_messages", "place": 500, "begun_at": 1794800000, "letters": 500},
         problems=(403, 404, 413, 422, 503),
     ),
-    "importContacts": Operation(
+    "importContacts": OperationRow(
         answers={200: "ImportedContacts"},
         body=PeopleBody,
         example={"contacts": [{"chat_id": "42", "name": "Sara", "language": "fa", "first_seen_at": 1700000000}]},
         problems=(403, 404, 413, 422, 503),
     ),
-    "importOffset": Operation(
+    "importOffset": OperationRow(
         answers={200: "ImportedOffset"},
         body=LastUpdateBody,
         example={"last_update_id": 727334708},

@@ -18,16 +18,7 @@ from peik.inbox.webhooks import PushedUpdates
 from peik.outbox.service import OutboxService
 from peik.outbox.views import TraceAnswers, answers_to, wanted_of
 from peik.web.access import Access, Caller, host_of
-from peik.web.bodies import (
-    LIMIT_MAX,
-    arrival_filter_of,
-    decode,
-    parse_id,
-    read_arrival_filter,
-    read_body,
-    read_cursor,
-    read_limit,
-)
+from peik.web.bodies import arrival_filter_of, decode, parse_id, read_arrival_filter, read_body, read_cursor, read_limit
 from peik.web.fast_routes import Scope
 from peik.web.limits import RequestLimits, bot_holder
 from peik.web.openapi import (
@@ -35,11 +26,12 @@ from peik.web.openapi import (
     CURSOR,
     ID,
     LIMIT,
+    LIMIT_MAX,
     SECONDS,
     TIME,
     WORD,
     Json,
-    Operation,
+    OperationRow,
     in_path,
     in_query,
     nullable,
@@ -514,11 +506,11 @@ _DEAD = in_query(
 )
 _OF_CONSUMER = (in_path("bot_id"), in_path("name", {"type": "string", "pattern": NAME_PATTERN}))
 
-INBOX_OPERATIONS: dict[str, Operation] = {
-    "listArrivals": Operation(
+INBOX_OPERATIONS: dict[str, OperationRow] = {
+    "listArrivals": OperationRow(
         answers={200: "Arrivals"}, parameters=(_STATE, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)
     ),
-    "streamArrivals": Operation(
+    "streamArrivals": OperationRow(
         answers={200: "Events"},
         parameters=(
             BOT,
@@ -535,54 +527,56 @@ INBOX_OPERATIONS: dict[str, Operation] = {
         problems=(404, 409, 422, 503),
         media_type="text/event-stream",
     ),
-    "listDeadArrivals": Operation(
+    "listDeadArrivals": OperationRow(
         answers={200: "Arrivals"}, parameters=(_DEAD, *_FILTERS, CURSOR, LIMIT), problems=(403, 422)
     ),
-    "clearDeadArrivals": Operation(answers={200: "Cleared"}, parameters=(_DEAD, *_FILTERS), problems=(403, 422, 503)),
-    "retryDeadArrivals": Operation(
+    "clearDeadArrivals": OperationRow(
+        answers={200: "Cleared"}, parameters=(_DEAD, *_FILTERS), problems=(403, 422, 503)
+    ),
+    "retryDeadArrivals": OperationRow(
         answers={202: "Retried"},
         body=DeadArrivalsBody,
         example={"consumer": "default", "since": "2026-11-15T08:30:00Z"},
         problems=(403, 413, 422, 503),
         is_body_optional=True,
     ),
-    "replayArrivals": Operation(
+    "replayArrivals": OperationRow(
         answers={200: "Replayed"},
         body=ReplayBody,
         example={"consumer": "default", "since": "2026-11-15T08:30:00Z", "dry_run": True},
         problems=(403, 404, 413, 422, 503),
     ),
-    "noteSeen": Operation(
+    "noteSeen": OperationRow(
         answers={200: "Noted"},
         body=SeenBody,
         example={"messages": [{"chat_id": 123456789, "message_id": 42}]},
         problems=(403, 404, 413, 422, 503),
     ),
-    "acknowledgeArrivals": Operation(
+    "acknowledgeArrivals": OperationRow(
         answers={200: "Acknowledged"},
         body=AckBody,
         example={"consumer": "default", "number": 42},
         problems=(403, 404, 413, 422, 503),
     ),
-    "getArrival": Operation(answers={200: "Arrival"}, parameters=(in_path("arrival_id"),), problems=(404, 422)),
-    "retryArrival": Operation(
+    "getArrival": OperationRow(answers={200: "Arrival"}, parameters=(in_path("arrival_id"),), problems=(404, 422)),
+    "retryArrival": OperationRow(
         answers={202: "Arrival"},
         parameters=(in_path("arrival_id"), _CONSUMER_NAME),
         problems=(404, 409, 422, 503),
     ),
-    "getInbox": Operation(answers={200: "Inboxes"}, parameters=(BOT,), problems=(403, 404, 422)),
-    "recoverBot": Operation(
+    "getInbox": OperationRow(answers={200: "Inboxes"}, parameters=(BOT,), problems=(403, 404, 422)),
+    "recoverBot": OperationRow(
         answers={200: "Recovery"}, parameters=(in_path("bot_id"),), problems=(403, 404, 409, 422, 503)
     ),
-    "listConsumers": Operation(answers={200: "Consumers"}, parameters=(BOT,), problems=(403, 422)),
-    "setConsumer": Operation(
+    "listConsumers": OperationRow(answers={200: "Consumers"}, parameters=(BOT,), problems=(403, 422)),
+    "setConsumer": OperationRow(
         answers={200: "Consumer"},
         parameters=_OF_CONSUMER,
         body=ConsumerBody,
         example={"url": "https://bot.example/updates", "secret": "as-long-as-you-like"},
         problems=(403, 404, 409, 413, 422, 503),
     ),
-    "removeConsumer": Operation(answers={204: ""}, parameters=_OF_CONSUMER, problems=(403, 404, 422, 503)),
+    "removeConsumer": OperationRow(answers={204: ""}, parameters=_OF_CONSUMER, problems=(403, 404, 422, 503)),
 }
 
 

@@ -30,7 +30,7 @@ from peik.web.bodies import (
     read_traced,
     wait_s,
 )
-from peik.web.openapi import ID, LIMIT, SECONDS, TIME, Json, Operation, in_path, in_query, nullable, shape
+from peik.web.openapi import ID, LIMIT, SECONDS, TIME, Json, OperationRow, in_path, in_query, nullable, shape
 from peik.web.responses import Route, json_response
 
 if TYPE_CHECKING:
@@ -367,21 +367,21 @@ _KEY: Json = {
 }
 _DOWNLOAD = {"kind": "download", "params": {"url": "https://example.com/film.mp4"}, "user": "42"}
 
-JOB_OPERATIONS: dict[str, Operation] = {
-    "queueJob": Operation(
+JOB_OPERATIONS: dict[str, OperationRow] = {
+    "queueJob": OperationRow(
         answers={200: "Job", 202: "QueuedJob"},
         parameters=(_WAIT, _KEY),
         body=JobBody,
         example=_DOWNLOAD,
         problems=(404, 409, 413, 422, 503),
     ),
-    "queueJobs": Operation(
+    "queueJobs": OperationRow(
         answers={202: "QueuedJobs"},
         body=JobBatchBody,
         example={"jobs": [_DOWNLOAD]},
         problems=(404, 409, 413, 422, 503),
     ),
-    "listJobs": Operation(
+    "listJobs": OperationRow(
         answers={200: "Jobs"},
         parameters=(
             in_query("kind", _KIND, "Of this kind."),
@@ -397,11 +397,11 @@ JOB_OPERATIONS: dict[str, Operation] = {
         ),
         problems=(422, 503),
     ),
-    "getJob": Operation(answers={200: "Job"}, parameters=(*_OF_JOB, _WAIT), problems=(404, 422, 503)),
-    "cancelJob": Operation(answers={200: "Job"}, parameters=_OF_JOB, problems=(404, 409, 422, 503)),
-    "retryJob": Operation(answers={202: "Job"}, parameters=_OF_JOB, problems=(404, 409, 422, 503)),
-    "getJobStats": Operation(answers={200: "JobStats"}, problems=(503,)),
-    "getJobsUsed": Operation(
+    "getJob": OperationRow(answers={200: "Job"}, parameters=(*_OF_JOB, _WAIT), problems=(404, 422, 503)),
+    "cancelJob": OperationRow(answers={200: "Job"}, parameters=_OF_JOB, problems=(404, 409, 422, 503)),
+    "retryJob": OperationRow(answers={202: "Job"}, parameters=_OF_JOB, problems=(404, 409, 422, 503)),
+    "getJobStats": OperationRow(answers={200: "JobStats"}, problems=(503,)),
+    "getJobsUsed": OperationRow(
         answers={200: "JobsUsed"},
         parameters=(
             {**in_query("kind", _KIND, "Of this kind."), "required": True},
@@ -409,5 +409,5 @@ JOB_OPERATIONS: dict[str, Operation] = {
         ),
         problems=(422, 503),
     ),
-    "listHosts": Operation(answers={200: "Hosts"}),
+    "listHosts": OperationRow(answers={200: "Hosts"}),
 }

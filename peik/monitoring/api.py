@@ -11,7 +11,7 @@ from peik.monitoring.values import BotLine, InboxLine, OverviewView, Point
 from peik.outbox.answers import rfc3339
 from peik.outbox.views import tally_view
 from peik.web.access import Access
-from peik.web.openapi import ID, TIME, Json, Operation, nullable, shape
+from peik.web.openapi import ID, TIME, Json, OperationRow, nullable, shape
 from peik.web.responses import Route, json_response
 
 
@@ -157,9 +157,9 @@ OVERVIEW_SCHEMAS: Json = {
     "Metrics": _TEXT | {"description": "The text format of Prometheus, or OpenMetrics if it is asked for."},
 }
 
-OVERVIEW_OPERATIONS: dict[str, Operation] = {
-    "getOverview": Operation(answers={200: "Overview"}),
-    "getMetrics": Operation(
+OVERVIEW_OPERATIONS: dict[str, OperationRow] = {
+    "getOverview": OperationRow(answers={200: "Overview"}),
+    "getMetrics": OperationRow(
         answers={200: "Metrics"}, media_type="text/plain", other_media_types=("application/openmetrics-text",)
     ),
 }

@@ -7,10 +7,9 @@ import os
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from peik.clock import Clock
 from peik.core.nodes import CHORES, NodeRecord, NodeStore
@@ -18,10 +17,29 @@ from peik.errors import Conflict, NotFound, StoreUnavailable
 from peik.outbox.answers import rfc3339
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
-from peik.web.access import Access
-from peik.web.responses import Route, json_response
+from peik.web.access import Caller
+from peik.web.openapi import WORD
+from peik.web.operations import Id, Moment, operation
 
 SERVING_S = 1.0  # what else is known of bots is in memory, and need not wait for a store that hangs
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    version: str | None
+    address: str | None
+    started_at: Moment
+    seen_at: Moment
+    state: Literal["active", "draining"]
+    bots: list[Id]
+    does_chores: bool
+    is_this: Annotated[bool, msgspec.Meta(description="Whether it is the node that answers.")]
+
+
+class NodesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    nodes: list[NodeAnswer]
+    lease_s: float | None
+    store: StoreKind
 
 
 class Nodes:
@@ -98,25 +116,25 @@ class Nodes:
 
     # ---- shown ----
 
-    def view(self, node: NodeRecord) -> dict[str, object]:
-        return {
-            "name": node.name,
-            "version": node.version or None,
-            "address": node.address,
-            "started_at": rfc3339(node.started_at_ms),
-            "seen_at": rfc3339(node.seen_at_ms),
-            "state": "draining" if node.is_draining else "active",
-            "bots": [str(bot_id) for bot_id in node.bots if bot_id != CHORES],
-            "does_chores": CHORES in node.bots,
-            "is_this": self._is_node and node.name == self._store.node,
-        }
+    def view(self, node: NodeRecord) -> NodeAnswer:
+        return NodeAnswer(
+            name=node.name,
+            version=node.version or None,
+            address=node.address,
+            started_at=rfc3339(node.started_at_ms),
+            seen_at=rfc3339(node.seen_at_ms),
+            state="draining" if node.is_draining else "active",
+            bots=[str(bot_id) for bot_id in node.bots if bot_id != CHORES],
+            does_chores=CHORES in node.bots,
+            is_this=self._is_node and node.name == self._store.node,
+        )
 
-    async def page(self) -> dict[str, object]:
-        return {
-            "nodes": [self.view(node) for node in await self.known()],
-            "lease_s": self._store.lease_s,
-            "store": str(self._config.store_kind),
-        }
+    async def page(self) -> NodesAnswer:
+        return NodesAnswer(
+            nodes=[self.view(node) for node in await self.known()],
+            lease_s=self._store.lease_s,
+            store=self._config.store_kind,
+        )
 
 
 # ---- the owner of a file ----
@@ -155,35 +173,44 @@ def _is_alive(process: str) -> bool:
     return True
 
 
-# REST: nodes. Who serves which bots, and asking one to let its bots go.
+# ---- over the API ----
 
 
-class NodeRoutes:
-    def __init__(self, nodes: Nodes, access: Access) -> None:
+class NodeApi:
+    def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._access = access
 
-    def table(self) -> tuple[Route, ...]:
-        return (
-            ("GET", "/v1/nodes", self.get_nodes, "listNodes", "nodes"),
-            ("POST", "/v1/nodes/{name}/drain", self.drain_node, "drainNode", "nodes"),
-            ("POST", "/v1/nodes/{name}/resume", self.resume_node, "resumeNode", "nodes"),
-        )
-
-    async def get_nodes(self, request: Request) -> Response:
+    @operation("GET", "/v1/nodes", name="listNodes", tag="nodes", scope="read", is_for_all=True, problems=(503,))
+    async def list_nodes(self, caller: Caller) -> NodesAnswer:
         """Every node that lives, and the bots that it serves."""
-        self._access.admit(request, "read").must_serve_all()
-        return json_response(await self._nodes.page())
+        return await self._nodes.page()
 
-    async def drain_node(self, request: Request) -> Response:
+    @operation(
+        "POST",
+        "/v1/nodes/{name}/drain",
+        name="drainNode",
+        tag="nodes",
+        scope="admin",
+        is_for_all=True,
+        status=202,
+        problems=(404, 409, 503),
+        places={"name": WORD},
+    )
+    async def drain(self, caller: Caller, name: str) -> NodeAnswer:
         """Ask a node to let its bots go to the others, each as soon as nothing of it is in flight."""
-        return await self._drain(request, is_draining=True)
+        return self._nodes.view(await self._nodes.drain(name, is_draining=True))
 
-    async def resume_node(self, request: Request) -> Response:
+    @operation(
+        "POST",
+        "/v1/nodes/{name}/resume",
+        name="resumeNode",
+        tag="nodes",
+        scope="admin",
+        is_for_all=True,
+        status=202,
+        problems=(404, 409, 503),
+        places={"name": WORD},
+    )
+    async def resume(self, caller: Caller, name: str) -> NodeAnswer:
         """Let a node that was drained take bots again."""
-        return await self._drain(request, is_draining=False)
-
-    async def _drain(self, request: Request, *, is_draining: bool) -> Response:
-        self._access.admit(request, "admin").must_serve_all()
-        node = await self._nodes.drain(request.path_params["name"], is_draining=is_draining)
-        return json_response(self._nodes.view(node), 202)
+        return self._nodes.view(await self._nodes.drain(name, is_draining=False))

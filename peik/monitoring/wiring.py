@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.archive.store import SessionFilter
 from peik.clock import Clock
 from peik.core.events import Events
@@ -46,7 +46,7 @@ def overview_of(
     inbox: InboxService,
     routes: Routes,
     leases: Leases,
-    alerts: Alerts,
+    alerts: AlertService,
     jobs: JobService,
     hosts: Hosts,
     sessions: "AccountService | None",
@@ -85,7 +85,7 @@ class OverviewAsked:
         inbox: InboxService,
         routes: Routes,
         leases: Leases,
-        alerts: Alerts,
+        alerts: AlertService,
         jobs: JobService,
         hosts: Hosts,
         sessions: "AccountService | None",

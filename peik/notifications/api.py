@@ -29,7 +29,7 @@ from peik.notifications.service import NotificationService
 from peik.outbox.answers import rfc3339
 from peik.web.access import Access, Caller
 from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_limit
-from peik.web.openapi import BOT, ID, LIMIT, SECONDS, TIME, WORD, Json, Operation, in_path, in_query, nullable, shape
+from peik.web.openapi import BOT, ID, LIMIT, SECONDS, TIME, WORD, Json, OperationRow, in_path, in_query, nullable, shape
 from peik.web.responses import Route, json_response
 
 # REST: users of a company, the codes that link them to their chats, and what is known of them.
@@ -477,20 +477,20 @@ _KEY: Json = {
 }
 _TASK = {"user_id": "lena", "type": "task_assigned", "title": "Task 17", "message": "Amir Temur 1, at noon"}
 
-OUTREACH_OPERATIONS: dict[str, Operation] = {
-    "listUsers": Operation(
+OUTREACH_OPERATIONS: dict[str, OperationRow] = {
+    "listUsers": OperationRow(
         answers={200: "Users"},
         parameters=(in_query("cursor", _USER_ID, "The next_cursor of the page before."), LIMIT),
         problems=(422, 503),
     ),
-    "changeUser": Operation(
+    "changeUser": OperationRow(
         answers={200: "User"},
         parameters=_OF_USER,
         body=UserBody,
         example={"language": "fa", "quiet": {"start": "22:00", "end": "08:00", "tz": "Asia/Tehran"}},
         problems=(403, 404, 413, 422, 503),
     ),
-    "linkUser": Operation(
+    "linkUser": OperationRow(
         answers={201: "LinkCode"},
         parameters=_OF_USER,
         body=LinkBody,
@@ -498,22 +498,22 @@ OUTREACH_OPERATIONS: dict[str, Operation] = {
         problems=(403, 404, 409, 413, 422, 503),
         is_body_optional=True,
     ),
-    "getLink": Operation(answers={200: "User"}, parameters=_OF_USER, problems=(403, 422, 503)),
-    "unlinkUser": Operation(answers={200: "User"}, parameters=_OF_USER, problems=(403, 404, 422, 503)),
-    "notify": Operation(
+    "getLink": OperationRow(answers={200: "User"}, parameters=_OF_USER, problems=(403, 422, 503)),
+    "unlinkUser": OperationRow(answers={200: "User"}, parameters=_OF_USER, problems=(403, 404, 422, 503)),
+    "notify": OperationRow(
         answers={202: "AcceptedNotification"},
         parameters=(_KEY,),
         body=NotificationBody,
         example=_TASK,
         problems=(403, 404, 409, 413, 422, 503),
     ),
-    "notifyMany": Operation(
+    "notifyMany": OperationRow(
         answers={202: "AcceptedNotifications"},
         body=NotificationBatch,
         example={"notifications": [_TASK]},
         problems=(403, 404, 409, 413, 422, 503),
     ),
-    "listNotifications": Operation(
+    "listNotifications": OperationRow(
         answers={200: "Notifications"},
         parameters=(
             in_query("user_id", _USER_ID, "Of this user."),
@@ -522,24 +522,24 @@ OUTREACH_OPERATIONS: dict[str, Operation] = {
         ),
         problems=(422, 503),
     ),
-    "getNotification": Operation(
+    "getNotification": OperationRow(
         answers={200: "Notification"}, parameters=(in_path("notification_id", _NOTICE_ID),), problems=(404, 422, 503)
     ),
-    "listTemplates": Operation(
+    "listTemplates": OperationRow(
         answers={200: "Templates"},
         parameters=(in_query("cursor", _TEXT, "The next_cursor of the page before."), LIMIT),
         problems=(422, 503),
     ),
-    "getTemplate": Operation(answers={200: "Template"}, parameters=_OF_TEMPLATE, problems=(404, 422, 503)),
-    "saveTemplate": Operation(
+    "getTemplate": OperationRow(answers={200: "Template"}, parameters=_OF_TEMPLATE, problems=(404, 422, 503)),
+    "saveTemplate": OperationRow(
         answers={200: "Template"},
         parameters=_OF_TEMPLATE,
         body=TemplateBody,
         example={"text": "<b>{title}</b> №{number}\n{message}"},
         problems=(403, 413, 422, 503),
     ),
-    "removeTemplate": Operation(answers={204: ""}, parameters=_OF_TEMPLATE, problems=(403, 404, 422, 503)),
-    "listContacts": Operation(
+    "removeTemplate": OperationRow(answers={204: ""}, parameters=_OF_TEMPLATE, problems=(403, 404, 422, 503)),
+    "listContacts": OperationRow(
         answers={200: "Contacts"},
         parameters=(
             BOT,
@@ -555,12 +555,12 @@ OUTREACH_OPERATIONS: dict[str, Operation] = {
         ),
         problems=(403, 404, 422, 503),
     ),
-    "getContactStats": Operation(
+    "getContactStats": OperationRow(
         answers={200: "ContactStats"},
         parameters=(BOT, in_query("since", _MOMENT, "New since then; left out: all.")),
         problems=(403, 404, 422, 503),
     ),
-    "getContact": Operation(
+    "getContact": OperationRow(
         answers={200: "Contact"},
         parameters=(in_path("bot_id"), in_path("chat_id", {"type": "string", "pattern": CHAT_ID_PATTERN})),
         problems=(403, 404, 422, 503),

@@ -1,6 +1,7 @@
 """Letters as the world sees them: one shape for REST and webhooks. Ids are strings, times are RFC 3339."""
 
 import datetime
+from typing import overload
 
 import msgspec
 
@@ -9,6 +10,10 @@ from peik.core.trace import certainty, plain
 from peik.outbox.store import LetterView
 
 
+@overload
+def rfc3339(at_ms: int) -> str: ...
+@overload
+def rfc3339(at_ms: int | None) -> str | None: ...
 def rfc3339(at_ms: int | None) -> str | None:
     if at_ms is None:
         return None

@@ -1,80 +1,67 @@
-"""REST: how the secrets in the store are kept, and sealing them anew."""
+"""Secrets over the API: how those in the store are kept, and sealing them anew."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from peik.secrets.service import Custodian, SealedCounts, SecretsStanding
-from peik.web.access import Access
-from peik.web.openapi import Json, Operation, shape
-from peik.web.responses import Route, json_response
+from peik.web.access import Caller
+from peik.web.operations import operation
 
 if TYPE_CHECKING:
     from peik.accounts.service import AccountService
 
 
-class SecretRoutes:
-    def __init__(self, custodian: Custodian, sessions: "AccountService | None", access: Access) -> None:
+class SecretsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    has_key: Annotated[bool, msgspec.Meta(description="Whether PEIK_SECRET_KEY is set here.")]
+    plain: int
+    sealed: Annotated[int, msgspec.Meta(description="With the first key.")]
+    older: Annotated[int, msgspec.Meta(description="With another key that is here.")]
+    foreign: Annotated[int, msgspec.Meta(description="With a key that is not here.")]
+    is_scrubbed: Annotated[bool, msgspec.Meta(description="Nothing of texts that were replaced is left in the file.")]
+    advice: Annotated[str | None, msgspec.Meta(description="The next step; null: all is well.")]
+
+    @classmethod
+    def of(cls, standing: SecretsStanding) -> "SecretsAnswer":
+        return cls(**msgspec.structs.asdict(standing), advice=standing.advice)
+
+
+class SecretsSettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    sealed: Annotated[int, msgspec.Meta(description="That were plain.")]
+    renewed: Annotated[int, msgspec.Meta(description="That were sealed with an older key.")]
+    left: Annotated[str | None, msgspec.Meta(description="What is left of the old texts in the store's file.")]
+    accounts: Annotated[
+        dict[str, Any] | None, msgspec.Meta(description="The same for keys of accounts; null: there are none.")
+    ] = None
+
+    @classmethod
+    def of(cls, settled: SealedCounts, accounts: dict[str, Any] | None = None) -> "SecretsSettledAnswer":
+        return cls(sealed=settled.sealed, renewed=settled.renewed, left=settled.left, accounts=accounts)
+
+
+class SecretApi:
+    def __init__(self, custodian: Custodian, sessions: "AccountService | None") -> None:
         self._custodian = custodian
         self._sessions = sessions
-        self._access = access
 
-    def table(self) -> tuple[Route, ...]:
-        return (
-            ("GET", "/v1/secrets", self.get_secrets, "getSecrets", "secrets"),
-            ("POST", "/v1/secrets/rotate", self.rotate, "rotateSecrets", "secrets"),
-        )
-
-    async def get_secrets(self, request: Request) -> Response:
+    @operation("GET", "/v1/secrets", name="getSecrets", tag="secrets", scope="admin", is_for_all=True, problems=(503,))
+    async def get_secrets(self, caller: Caller) -> SecretsAnswer:
         """How many secrets lie in the store, plain or sealed, and with which of the keys. None of them is shown."""
-        self._access.admit(request, "admin").must_serve_all()
-        return json_response(standing_view(await self._custodian.standing()))
+        return SecretsAnswer.of(await self._custodian.standing())
 
-    async def rotate(self, request: Request) -> Response:
+    @operation(
+        "POST",
+        "/v1/secrets/rotate",
+        name="rotateSecrets",
+        tag="secrets",
+        scope="admin",
+        is_for_all=True,
+        problems=(409, 422, 503),
+    )
+    async def rotate(self, caller: Caller) -> SecretsSettledAnswer:
         """Seal everything with the first key of PEIK_SECRET_KEY, keys of accounts, too.
 
         That is what is plain, and what older keys have sealed. May be repeated, and goes on where it was interrupted."""
-        self._access.admit(request, "admin").must_serve_all()
         done = await self._custodian.rotate()
         accounts = None if self._sessions is None else msgspec.to_builtins(await self._sessions.reseal())
-        return json_response({**settled_view(done), "accounts": accounts})
-
-
-def standing_view(standing: SecretsStanding) -> dict[str, object]:
-    return {**msgspec.to_builtins(standing), "advice": standing.advice}
-
-
-def settled_view(settled: SealedCounts) -> dict[str, object]:
-    return {"sealed": settled.sealed, "renewed": settled.renewed, "left": settled.left}
-
-
-# The OpenAPI document's part about secrets in the store.
-
-
-_COUNT: Json = {"type": "integer"}
-_SENTENCE: Json = {"type": ["string", "null"]}
-
-SECRET_SCHEMAS: Json = {
-    "Secrets": shape(
-        has_key={"type": "boolean", "description": "Whether PEIK_SECRET_KEY is set here."},
-        plain=_COUNT,
-        sealed=_COUNT | {"description": "With the first key."},
-        older=_COUNT | {"description": "With another key that is here."},
-        foreign=_COUNT | {"description": "With a key that is not here."},
-        is_scrubbed={"type": "boolean", "description": "Nothing of texts that were replaced is left in the file."},
-        advice=_SENTENCE | {"description": "The next step; null: all is well."},
-    ),
-    "SecretsSettled": shape(
-        sealed=_COUNT | {"description": "That were plain."},
-        renewed=_COUNT | {"description": "That were sealed with an older key."},
-        left=_SENTENCE | {"description": "What is left of the old texts in the store's file."},
-        accounts={"type": ["object", "null"], "description": "The same for keys of accounts; null: there are none."},
-    ),
-}
-
-SECRET_OPERATIONS: dict[str, Operation] = {
-    "getSecrets": Operation(answers={200: "Secrets"}, problems=(503,)),
-    "rotateSecrets": Operation(answers={200: "SecretsSettled"}, problems=(409, 422, 503)),
-}
+        return SecretsSettledAnswer.of(done, accounts)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+import msgspec
 import typer
 
 from peik.cli.arguments import secret
@@ -113,15 +114,22 @@ def _accounts(document: Document) -> str:
 
 
 async def _status(config: Config, store: "AnyStore") -> Document:
-    from peik.secrets.api import standing_view
+    from peik.secrets.api import SecretsAnswer
 
-    return standing_view(await _custodian(config, store).standing())
+    return _document(SecretsAnswer.of(await _custodian(config, store).standing()))
 
 
 async def _rotate(config: Config, store: "AnyStore") -> Document:
-    from peik.secrets.api import settled_view
+    from peik.secrets.api import SecretsSettledAnswer
 
-    return settled_view(await _custodian(config, store).rotate())
+    document = _document(SecretsSettledAnswer.of(await _custodian(config, store).rotate()))
+    del document["accounts"]  # they are in the archive
+    return document
+
+
+def _document(answer: object) -> Document:
+    found: Document = msgspec.to_builtins(answer)
+    return found
 
 
 async def _open(config: Config, store: "AnyStore") -> Document:

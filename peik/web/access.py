@@ -2,17 +2,20 @@
 
 import hmac
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
 
 from peik.admin.model import Key, Scope, digest_of
 from peik.errors import BadInput, Denied, Forbidden, NotFound, TooMany
 from peik.inbox.store import ArrivalFilter, ArrivalView
-from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterFilter, LetterView
 from peik.web.limits import RequestLimits
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from peik.outbox.service import LetterCall
 
 F = TypeVar("F", LetterFilter, ArrivalFilter)
 _ADMIN = "the admin key"
@@ -37,7 +40,7 @@ class Access:
         self._gate = gate
         self._now = now
 
-    def admit(self, request: Request, scope: Scope) -> "Caller":
+    def admit(self, request: "Request", scope: Scope) -> "Caller":
         """Who asks. Raises Denied without a valid key, Forbidden if the key does not reach so far, TooMany if it comes too
         often. A request is counted once, however often it is asked about."""
         key = request.scope.get(_ADMITTED)
@@ -50,7 +53,7 @@ class Access:
             )
         return Caller(key)
 
-    def _find_key(self, request: Request) -> Key:
+    def _find_key(self, request: "Request") -> Key:
         scheme, _, given = (header_in(request.scope, b"authorization") or "").partition(" ")
         given = given if scheme.lower() == "bearer" else header_in(request.scope, b"x-api-key") or ""
         if not given:
@@ -69,7 +72,7 @@ class Access:
                 raise too_often(wait_s)
         return key
 
-    def _check_guess(self, request: Request, given: str) -> None:
+    def _check_guess(self, request: "Request", given: str) -> None:
         """Raises TooMany for an address that has shown too many wrong keys."""
         if self._gate is not None:
             wait_s = self._gate.wrong_wait_s(host_of(request.scope), given, self._now())
@@ -113,7 +116,7 @@ class Caller:
     def __init__(self, key: Key) -> None:
         self.key = key
 
-    def own(self, call: LetterCall) -> LetterCall:
+    def own(self, call: "LetterCall") -> "LetterCall":
         """A call as this caller may make it: for a bot of its key, told to its key's webhook. Raises Forbidden."""
         bot_id = self.bot_id_of(call.bot_id)
         hook = self.key.id if call.hook is None and self.key.webhook_url is not None else call.hook
@@ -121,7 +124,7 @@ class Caller:
             return call
         return msgspec.structs.replace(call, bot_id=bot_id, hook=hook)
 
-    def own_all(self, calls: list[LetterCall]) -> list[LetterCall]:
+    def own_all(self, calls: "list[LetterCall]") -> "list[LetterCall]":
         """The same for many. A key for all bots and without a webhook leaves calls as they are."""
         if self.key.bot_ids is None and self.key.webhook_url is None:
             return calls

@@ -24,6 +24,7 @@ from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterFilter
 from peik.storage.spool import SpoolPort
 from peik.web.access import header_in
+from peik.web.openapi import LIMIT_DEFAULT, LIMIT_MAX, WORD_CHARS_MAX
 
 # Bodies as they come in, piece by piece and within bounds: what is compressed, and forms with files, which go
 # straight to the spool. What cannot be read is said in Telegram's words; another door says it in its own.
@@ -537,9 +538,6 @@ def _is_number(text: str) -> bool:
 # Query strings of the REST door: filters, cursors and limits, read strictly.
 
 
-LIMIT_DEFAULT = 50
-LIMIT_MAX = 1000
-WORD_CHARS_MAX = 200
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 CHAT_PATTERN = "^(-?[0-9]{1,15}|@[A-Za-z0-9_]{1,64})$"
 _FILTERS = (

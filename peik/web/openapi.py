@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
-from peik.web.bodies import LIMIT_DEFAULT, LIMIT_MAX, WORD_CHARS_MAX
-
 Json = dict[str, Any]
+
+LIMIT_DEFAULT = 50
+LIMIT_MAX = 1000
+WORD_CHARS_MAX = 200
 
 ID: Json = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 TIME: Json = {"type": "string", "format": "date-time"}
@@ -41,7 +43,7 @@ WORD: Json = {"type": "string", "minLength": 1, "maxLength": WORD_CHARS_MAX}
 CURSOR = in_query("cursor", ID, "The next_cursor of the page before.")
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a client must know of one operation."""
 
     answers: Mapping[int, str]  # status → schema; "" for no body

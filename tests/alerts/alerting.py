@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from peik.alerts.matters import AlertDocuments
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.alerts.ways import AlertText
 from peik.core.documents import DocumentStore
 from peik.errors import StoreUnavailable
@@ -56,9 +56,9 @@ class House:
     @asynccontextmanager
     async def node(
         self, name: str = "a", *, machine: str = "here", ear: Ear | None = None, **more: Any
-    ) -> AsyncIterator[tuple[Alerts, Ear]]:
+    ) -> AsyncIterator[tuple[AlertService, Ear]]:
         ear = ear or Ear()
-        alerts = Alerts(
+        alerts = AlertService(
             chats=("1",),
             clock=self.clock,
             send=self.send,

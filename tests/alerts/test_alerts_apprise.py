@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from peik.alerts.matters import MatterKind
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.alerts.ways import HANGING_MAX, AlertText, AppriseWay, ways_of
 from peik.clock import SystemClock
 from peik.core.events import BotPaused
@@ -63,7 +63,7 @@ def test_an_alert_reaches_the_pager(pager: Pager) -> None:
         raise AssertionError("there is no chat")
 
     async def story() -> None:
-        alerts = Alerts(chats=(), clock=SystemClock(), send=nobody, more_ways=ways_of([pager.url]))
+        alerts = AlertService(chats=(), clock=SystemClock(), send=nobody, more_ways=ways_of([pager.url]))
         running = asyncio.create_task(alerts.run())
         alerts([BotPaused(bot_id=5, reason="Unauthorized")])
         await asyncio.to_thread(pager.came.wait, 60)

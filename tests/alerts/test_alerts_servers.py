@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from peik.alerts.matters import SHELF, AlertDocuments
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.clock import SystemClock
 from peik.core import events
 from peik.outbox.store import Store
@@ -32,10 +32,10 @@ def test_two_nodes_tell_it_once_and_the_next_one_ends_it(place: Place) -> None:
     async def nobody(chat: str, text: str, key: str) -> None:
         raise AssertionError("there is no chat")
 
-    def node(store: Store, name: str) -> tuple[Alerts, Ear, asyncio.Task[None]]:
+    def node(store: Store, name: str) -> tuple[AlertService, Ear, asyncio.Task[None]]:
         ear = Ear()
         papers = AlertDocuments(store.papers, node=name)  # type: ignore[attr-defined]
-        alerts = Alerts(
+        alerts = AlertService(
             chats=(), clock=SystemClock(), send=nobody, more_ways=[ear], papers=papers, machine="here", off=("route",)
         )
         return alerts, ear, asyncio.create_task(alerts.run())

@@ -8,7 +8,7 @@ import pytest
 
 from peik.accounts import events as session_events
 from peik.alerts.rules import BY_NAME, RULES, todo_of
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.core.letter import State
@@ -17,18 +17,18 @@ from peik.jobs.model import JobEnd
 from peik.testing.virtual import VirtualClock, run_virtual
 
 
-def listening(story: Callable[[Alerts], Coroutine[Any, Any, None]], *, served: set[int] | None = None) -> None:
+def listening(story: Callable[[AlertService], Coroutine[Any, Any, None]], *, served: set[int] | None = None) -> None:
     async def nobody(chat: str, text: str, idempotency_key: str) -> None:
         raise AssertionError("there is nobody to tell")
 
     async def main(clock: VirtualClock) -> None:
         is_served = (lambda bot_id: True) if served is None else served.__contains__
-        await story(Alerts(chats=(), clock=clock, send=nobody, is_served=is_served))
+        await story(AlertService(chats=(), clock=clock, send=nobody, is_served=is_served))
 
     run_virtual(main)
 
 
-def names(alerts: Alerts) -> list[str]:
+def names(alerts: AlertService) -> list[str]:
     return [one.name for one in alerts.ongoing()]
 
 
@@ -69,7 +69,7 @@ PAIRS: list[tuple[str, events.Event, events.Event, float]] = [
 def test_a_trouble_goes_on_until_its_end_is_heard(
     name: str, began: events.Event, ended: events.Event, after_s: float
 ) -> None:
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([began])
         assert names(alerts) == ([] if after_s else [name])
         await asyncio.sleep(after_s + 3 * 86400)
@@ -84,7 +84,7 @@ def test_a_trouble_goes_on_until_its_end_is_heard(
 
 
 def test_the_end_of_another_ends_nothing() -> None:
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([events.BotPaused(bot_id=5, reason="Unauthorized"), events.RouteOpened(route="a", why="reset")])
         alerts([events.BotResumed(bot_id=6), events.RouteClosed(route="b", after_s=1)])
         await asyncio.sleep(60)
@@ -94,7 +94,7 @@ def test_the_end_of_another_ends_nothing() -> None:
 
 
 def test_what_has_no_end_of_its_own_fades() -> None:
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([events.StoreFailed(what="a step", why="The disk is full.")] * 3)
         (one,) = alerts.ongoing()
         assert (one.count, "3 times" in one.text) == (3, True)
@@ -117,7 +117,7 @@ def test_a_few_failed_jobs_are_no_trouble_and_many_are() -> None:
             run_s=1.0,
         )
 
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([failed(number) for number in range(9)])
         assert names(alerts) == ["new-error"]
         alerts([failed(9)])
@@ -130,7 +130,7 @@ def test_a_few_failed_jobs_are_no_trouble_and_many_are() -> None:
 def test_the_troubles_of_a_bot_go_with_its_lease() -> None:
     served = {5}
 
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([events.BotPaused(bot_id=5, reason="Unauthorized"), events.RouteChosen(route=None)])
         await asyncio.sleep(30)
         served.clear()
@@ -145,7 +145,7 @@ def test_every_rule_has_an_end_or_fades_within_a_day() -> None:
 
 
 def test_no_token_is_ever_shown() -> None:
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([events.Surprise(where="sender", error="GET /bot7000001:AAE-abcdefghijklmnopqrstuvwxyz012345/getMe")])
         assert "abcdefghijkl" not in alerts.ongoing()[0].text
 
@@ -168,7 +168,7 @@ def test_what_the_chores_tell_of_is_kept_where_they_are_whoever_serves_the_bot()
     dropped = events.UnreadDropped(bot_id=5, count=3)
     expired = events.ConsumerExpired(bot_id=5, consumer="reports")
 
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([stopped, near, dropped, expired])
         assert sorted(names(alerts)) == ["broadcast-stopped", "consumer-expired", "unread", "unread-dropped"]
 
@@ -176,7 +176,7 @@ def test_what_the_chores_tell_of_is_kept_where_they_are_whoever_serves_the_bot()
 
 
 def test_what_happens_on_any_node_is_kept_on_that_node() -> None:
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         alerts([events.Surprise(bot_id=5, where="sender", error="unforeseen")])
         assert names(alerts) == ["new-error"]
 
@@ -184,7 +184,7 @@ def test_what_happens_on_any_node_is_kept_on_that_node() -> None:
 
 
 def test_alerts_hear_all_that_they_have_rules_for_and_of_no_letter() -> None:
-    async def story(alerts: Alerts) -> None:
+    async def story(alerts: AlertService) -> None:
         told = events.Events()
         told.listen(alerts, *alerts.kinds)
         told.tell(events.BotPaused(bot_id=5, reason="Unauthorized"))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from peik.alerts.looks import Disk, Memory, Thresholds, disks_of, memory_of
 from peik.alerts.rules import BY_NAME, Noticed
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.alerts.watch import GLOBAL, Watching
 from peik.errors import StoreUnavailable
 from peik.jobs.store import JobTally
@@ -34,7 +34,7 @@ def quiet(at_ms: int) -> OverviewView:
 class Place:
     """What there is to see."""
 
-    def __init__(self, house: House, alerts: Alerts) -> None:
+    def __init__(self, house: House, alerts: AlertService) -> None:
         self.house = house
         self.changes: dict[str, object] = {}
         self.disks: Sequence[Disk] = (FINE,)
@@ -81,7 +81,7 @@ def watch(tmp_path: Path, story: object) -> None:
     play_alerts(play, tmp_path)
 
 
-async def told(ear: Ear, alerts: Alerts, name: str, within_s: float) -> str:
+async def told(ear: Ear, alerts: AlertService, name: str, within_s: float) -> str:
     """It begins, once; it is shown; the text."""
     await asyncio.sleep(within_s + 30)
     assert ear.kinds == ["began"], ear.said
@@ -91,7 +91,7 @@ async def told(ear: Ear, alerts: Alerts, name: str, within_s: float) -> str:
     return text
 
 
-async def over(ear: Ear, alerts: Alerts) -> None:
+async def over(ear: Ear, alerts: AlertService) -> None:
     await asyncio.sleep(100)
     assert ear.kinds == ["over"], ear.said
     assert alerts.ongoing() == []
@@ -99,7 +99,7 @@ async def over(ear: Ear, alerts: Alerts) -> None:
 
 
 def test_a_quiet_peik_is_no_alert(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.backup_ms = place.house.clock.wall_ms()
         await asyncio.sleep(7200)
         assert (ear.said, alerts.ongoing()) == ([], [])
@@ -108,7 +108,7 @@ def test_a_quiet_peik_is_no_alert(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_again_every_hour_until_there_is_room(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.disks = (FULL,)
         assert "9.0 % of the disk under /var is free" in await told(ear, alerts, "disk", 0)
         await asyncio.sleep(3600)
@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_again_every_hour_until_there_is_room(tmp_path: Path
 
 
 def test_memory_is_an_alert_only_when_it_stays_in_use(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.memory = Memory(of="the container", total=GB, used=GB * 9 // 10)
         await asyncio.sleep(40)
         place.memory = None
@@ -136,7 +136,7 @@ def test_memory_is_an_alert_only_when_it_stays_in_use(tmp_path: Path) -> None:
 
 
 def test_more_than_fifty_dead_letters(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.changes = {"letters": Tally(failed=50)}
         await asyncio.sleep(60)
         assert ear.said == []
@@ -153,7 +153,7 @@ def test_more_than_fifty_dead_letters(tmp_path: Path) -> None:
 
 
 def test_a_letter_that_stays_the_oldest_is_stuck_and_old_ones_that_go_are_not(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         for _ in range(40):
             old_ms = place.house.clock.wall_ms() - 3_600_000
             place.changes = {"bots": (replace(place.bot(waiting=1), oldest_waiting_ms=old_ms),)}
@@ -167,7 +167,7 @@ def test_a_letter_that_stays_the_oldest_is_stuck_and_old_ones_that_go_are_not(tm
 
 
 def test_a_high_share_of_failures(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         few = Point(at_ms=0, seconds=60, delivered=1, failed=1)
         place.changes = {"last_hour": (few,)}
         await asyncio.sleep(60)
@@ -187,7 +187,7 @@ def slow(seconds: float) -> Percentiles:
 
 
 def test_delivery_that_takes_too_long(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.changes = {"now": Point(at_ms=0, seconds=60, end_to_end=slow(900))}
         assert "more than 15 minutes" in await told(ear, alerts, "delays", 300)
         place.changes = {}
@@ -197,7 +197,7 @@ def test_delivery_that_takes_too_long(tmp_path: Path) -> None:
 
 
 def test_telegram_that_answers_slowly(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.changes = {"now": Point(at_ms=0, seconds=60, tries=slow(31))}
         assert "take more than 31 s" in await told(ear, alerts, "slow", 60)
         place.changes = {}
@@ -207,7 +207,7 @@ def test_telegram_that_answers_slowly(tmp_path: Path) -> None:
 
 
 def test_handlers_that_do_not_keep_up_and_consumers_that_do_not_read(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         now = place.house.clock.wall_ms()
         line = ConsumerLine(
             name="default", kind="none", open=3, delayed=0, failed=0, oldest_open_at_ms=now, seen_at_ms=None
@@ -233,7 +233,7 @@ def test_handlers_that_do_not_keep_up_and_consumers_that_do_not_read(tmp_path: P
 
 
 def test_jobs_that_nobody_does(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.changes = {"jobs": {"film": JobTally(waiting=4)}}
         await asyncio.sleep(500)
         place.changes = {"jobs": {"film": JobTally(waiting=4, active=1)}}
@@ -248,7 +248,7 @@ def test_jobs_that_nobody_does(tmp_path: Path) -> None:
 
 
 def test_a_backup_that_is_too_old(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.backup_ms = place.house.clock.wall_ms()
         await asyncio.sleep(1.4 * 7200)
         assert ear.said == []
@@ -264,7 +264,7 @@ def test_a_backup_that_is_too_old(tmp_path: Path) -> None:
 
 
 def test_a_node_that_lets_the_chores_go_says_nothing_of_them_any_more(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         place.changes = {"letters": Tally(failed=51)}
         await told(ear, alerts, "dead-letters", 0)
         place.has_chores = False
@@ -275,7 +275,7 @@ def test_a_node_that_lets_the_chores_go_says_nothing_of_them_any_more(tmp_path: 
 
 
 def test_a_door_that_answers_slowly_for_a_minute_and_not_one_slow_answer(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         for _ in range(50):
             place.answering.add(("rest", "letters"), 0.01)
         place.answering.add(("gateway", "send"), 45.0)
@@ -299,7 +299,7 @@ def test_a_door_that_answers_slowly_for_a_minute_and_not_one_slow_answer(tmp_pat
 
 
 def test_a_process_that_wakes_late_is_slow(tmp_path: Path) -> None:
-    async def story(place: Place, alerts: Alerts, ear: Ear) -> None:
+    async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         for _ in range(6):
             await place.watching.look(late_s=6.0)
             await asyncio.sleep(15)

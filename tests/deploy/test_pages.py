@@ -8,9 +8,10 @@ from typer.main import get_command
 
 from peik.app.commands import app
 from peik.app.openapi import OPERATIONS
-from peik.monitoring.nodes import NodeRoutes
+from peik.monitoring.nodes import NodeApi
 from peik.settings.config import load
 from peik.settings.table import SETTINGS
+from peik.web.operations import operations_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
@@ -39,7 +40,7 @@ def test_every_command_on_a_page_can_be_given(name: str) -> None:
 
 
 def test_every_call_about_nodes_is_a_route() -> None:
-    routes = {f"{verb} {path}" for verb, path, *_ in NodeRoutes.table(NodeRoutes.__new__(NodeRoutes))}
+    routes = {f"{one.verb} {one.path}" for one in operations_of(NodeApi)}
     named = set(re.findall(r"(?:GET|POST) /v1/nodes[a-z/{}]*", PAGES["nodes.md"]))
     assert named
     assert named <= routes

@@ -10,7 +10,7 @@ import pytest
 
 from peik.accounts import events as session_events
 from peik.alerts.rules import RULES, ErrorSeen, Noticed
-from peik.alerts.service import Alerts
+from peik.alerts.service import AlertService
 from peik.alerts.ways import QUEUE_MAX
 from peik.broadcasts import events as broadcast_events
 from peik.core import events
@@ -43,14 +43,14 @@ class Desk:
 
 
 def listening(
-    story: Callable[[Alerts, Desk], Coroutine[Any, Any, None]],
+    story: Callable[[AlertService, Desk], Coroutine[Any, Any, None]],
     *,
     chats: tuple[str, ...] = ("1",),
     off: tuple[str, ...] = (),
 ) -> None:
     async def main(clock: VirtualClock) -> None:
         desk = Desk()
-        alerts = Alerts(chats=chats, clock=clock, send=desk.send, off=off)
+        alerts = AlertService(chats=chats, clock=clock, send=desk.send, off=off)
         running = asyncio.create_task(alerts.run())
         await story(alerts, desk)
         running.cancel()
@@ -148,7 +148,7 @@ _LASTING: list[tuple[events.Event, events.Event, float, str]] = [
 
 @pytest.mark.parametrize(("event", "words"), [*_EXAMPLES, *_MORE])
 def test_an_alert_says_what_happened_and_what_to_do(event: events.Event, words: str) -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         alerts([event])
         await asyncio.sleep(1.0)
         ((chat, text),) = desk.sent
@@ -175,7 +175,7 @@ def test_every_rule_has_an_example_somewhere() -> None:
 
 
 def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         for percent in (75, 50, 50, 25):
             alerts([events.InboxNearExpiry(bot_id=5, percent_left=percent, expires_at_ms=0)])
         for kind in ("poller", "gap", "poller"):
@@ -195,7 +195,7 @@ def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
 def test_what_may_pass_is_an_alert_only_when_it_lasts(
     begins: events.Event, ends: events.Event, after_s: float, words: str
 ) -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         alerts([begins])
         await asyncio.sleep(after_s - 1)
         alerts([ends])
@@ -218,7 +218,7 @@ def test_what_may_pass_is_an_alert_only_when_it_lasts(
 
 
 def test_short_waits_of_an_account_are_no_alert() -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         alerts([session_events.SessionFlooded(bot_id=5, session_id="s1", wait_s=600.0)])
         await asyncio.sleep(60.0)
         assert desk.sent == []
@@ -233,7 +233,7 @@ def failed(number: int, *, kind: str = "download", state: State = State.FAILED) 
 
 
 def test_ten_jobs_of_a_kind_that_fail_within_an_hour_are_an_alert_and_nine_are_none() -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         for number in range(9):
             alerts([failed(number), failed(number, kind="convert", state=State.DELAYED)])
         await asyncio.sleep(3601.0)
@@ -253,7 +253,7 @@ def test_ten_jobs_of_a_kind_that_fail_within_an_hour_are_an_alert_and_nine_are_n
 
 
 def test_dead_arrivals_are_told_at_once_and_then_counted() -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         alerts([dead(1)])
         await asyncio.sleep(1.0)
         for number in range(2, 42):
@@ -273,7 +273,7 @@ def test_dead_arrivals_are_told_at_once_and_then_counted() -> None:
 
 
 def test_a_desk_that_cannot_take_an_alert_now_is_asked_again_and_one_that_never_can_is_not() -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         desk.failures = [StoreUnavailable(code="x", detail="full"), StoreUnavailable(code="x", detail="full")]
         alerts([events.UpdatesExpired(bot_id=5, count=1)])
         await asyncio.sleep(60.0)
@@ -289,7 +289,7 @@ def test_a_desk_that_cannot_take_an_alert_now_is_asked_again_and_one_that_never_
 
 
 def test_a_flood_of_alerts_is_cut_and_says_so() -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         alerts([events.UnreadDropped(bot_id=bot_id, count=1) for bot_id in range(QUEUE_MAX + 30)])
         await asyncio.sleep(1.0)
         assert len(desk.sent) == QUEUE_MAX
@@ -301,7 +301,7 @@ def test_a_flood_of_alerts_is_cut_and_says_so() -> None:
 
 
 def test_without_chats_nobody_is_told_and_it_is_known_all_the_same() -> None:
-    async def story(alerts: Alerts, desk: Desk) -> None:
+    async def story(alerts: AlertService, desk: Desk) -> None:
         alerts([dead(1)])
         await asyncio.sleep(1.0)
         assert desk.sent == []

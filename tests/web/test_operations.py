@@ -1,0 +1,67 @@
+"""An operation is declared once: what a request must have, what it answers, and what is said of it come from there."""
+
+import msgspec
+import pytest
+
+from peik.app.openapi import DECLARED
+from peik.web.access import Caller
+from peik.web.operations import Id, declared, operation, operations_of, rows_of, schemas_of
+
+
+class ThingBody(msgspec.Struct, frozen=True):
+    label: str
+
+
+class PartAnswer(msgspec.Struct, frozen=True):
+    id: Id
+
+
+class ThingAnswer(msgspec.Struct, frozen=True):
+    label: str
+    parts: list[PartAnswer]
+
+
+class ThingApi:
+    @operation(
+        "PUT", "/v1/things/{name}", name="setThing", tag="things", scope="admin", status=201, places={"name": {}}
+    )
+    async def set_thing(self, caller: Caller, name: str, body: ThingBody) -> ThingAnswer:
+        """Label a thing.
+
+        And more of it."""
+        return ThingAnswer(label=body.label, parts=[])
+
+
+def test_a_declaration_has_all_that_the_document_says() -> None:
+    (one,) = operations_of(ThingApi)
+    assert (one.verb, one.path, one.text, one.body) == (
+        "PUT", "/v1/things/{name}", "Label a thing.\n\nAnd more of it.", ThingBody,
+    )  # fmt: skip
+    row = rows_of(ThingApi)["setThing"]
+    assert row.answers == {201: "Thing"}
+    assert [(parameter["name"], parameter["in"]) for parameter in row.parameters] == [("name", "path")]
+
+
+def test_answers_are_known_by_their_names_without_answer() -> None:
+    schemas = schemas_of(ThingApi)
+    assert set(schemas) == {"Thing", "Part"}
+    assert schemas["Thing"]["properties"]["parts"]["items"] == {"$ref": "#/components/schemas/Part"}
+    assert schemas["Thing"]["required"] == ["label", "parts"]
+
+
+def test_a_place_in_a_path_is_one_part_of_it_whatever_is_in_it() -> None:
+    assert declared(ThingApi.set_thing).path_of(name="a/b ?") == "/v1/things/a%2Fb%20%3F"
+
+
+def test_a_method_that_does_not_take_what_its_path_has_cannot_be_declared() -> None:
+    with pytest.raises(AssertionError, match="do not fit /v1/things/{name}"):
+
+        @operation("GET", "/v1/things/{name}", name="getThing", tag="things", scope="read")
+        async def get_thing(caller: Caller) -> ThingAnswer:
+            raise NotImplementedError
+
+
+def test_all_that_are_declared_have_names_of_their_own_and_a_sentence() -> None:
+    found = [one for api in DECLARED for one in operations_of(api)]
+    assert len({one.name for one in found}) == len(found) >= 8
+    assert all(one.text for one in found)
