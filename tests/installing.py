@@ -14,9 +14,9 @@ VENV = Path(".venv")
 PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off", "--editable")
 # One .venv, which grows: what to install, in words, how much it is, and what is in it besides.
 KINDS = {
-    "peik": (".", "Peik: about 40 packages, 100 MB, half a minute", ()),
+    "peik": (".", "Peik: about 35 packages, 90 MB, half a minute", ()),
     "demo": (".[demo]", "Peik and its demo: about 50 packages, 120 MB, half a minute", ("peik",)),
-    "ready": (".[dev]", "Peik and the tools of its tests: about 115 packages, 650 MB, two minutes", ("peik", "demo")),
+    "ready": (".[dev]", "Peik and the tools of its tests: about 110 packages, 650 MB, two minutes", ("peik", "demo")),
 }
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from functools import lru_cache
 
 import msgspec
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -63,7 +63,7 @@ _TRAFFIC = ("/v1/letters", "/v1/letters/batch")
 _encode = msgspec.json.Encoder().encode
 
 
-class Rest(FastAPI):
+class Rest(Starlette):
     """What carries traffic goes past the framework."""
 
     shortcuts: FastRoutes
@@ -74,9 +74,9 @@ class Rest(FastAPI):
 
 
 def build(peik: Runtime, key: str, pulse: Pulse | None = None) -> Rest:
-    # Its own documentation pages load scripts from other hosts, and its routes cost a tenth of a millisecond each: ours
-    # are plain routes, described by doors/openapi.py.
-    app = Rest(title="Peik", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    # Plain routes, described by app/openapi.py: a framework that reads bodies and writes documents by itself would cost a
+    # tenth of a millisecond a request, and its pages load scripts from other hosts.
+    app = Rest()
     app.add_exception_handler(Problem, responses.on_problem)
     app.add_exception_handler(HTTPException, responses.on_http_error)
     app.add_exception_handler(ClientDisconnect, responses.on_gone)
@@ -155,7 +155,7 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
     )
 
 
-def sections(app: FastAPI) -> frozenset[str]:
+def sections(app: Starlette) -> frozenset[str]:
     """What may follow `/v1/`."""
     paths = [str(getattr(route, "path", "")) for route in app.routes]
     return frozenset(path.split("/")[2] for path in paths if path.startswith("/v1/"))
@@ -182,7 +182,7 @@ def _by_verb(endpoints: dict[str, Endpoint]) -> Endpoint:
     return answer
 
 
-def _serve_text(app: FastAPI, path: str, body: bytes, media_type: str) -> None:
+def _serve_text(app: Starlette, path: str, body: bytes, media_type: str) -> None:
     async def answer(request: Request) -> Response:
         return Response(body, media_type=media_type)
 

@@ -47,7 +47,7 @@ def test_a_shell_can_complete(shell: Shell) -> None:
 
 
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
-    heavy = "rich fastapi starlette asyncio apsw uvloop structlog ssl http.client"
+    heavy = "rich starlette asyncio apsw uvloop structlog ssl http.client"
     program = f"import sys, peik.app.commands; print([name for name in {heavy.split()!r} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"

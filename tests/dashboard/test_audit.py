@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from peik.admin.api import Audited, AuditRoutes
 from peik.admin.audit import KEEP_S, AdminUpkeep, Audit, Outcome
@@ -33,7 +33,7 @@ async def rest_of(home: House) -> AsyncIterator[str]:
     access = Access(KEY, find=home.peik.keyring.find, wall_ms=home.peik.clock.wall_ms)
     audit = home.dashboard.board.audit
     audited = Audited(audit, access)
-    app = FastAPI()
+    app = Starlette()
     app.add_exception_handler(Problem, responses.on_problem)
     for verb, path, endpoint, operation_id, _ in (
         *rest.all_routes(home.peik, KEY),

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import msgspec
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from peik.admin.model import Key, digest_of
 from peik.app.rest import _by_verb
@@ -33,7 +33,7 @@ class Client:
             *NotificationRoutes(house.desk, access).table(),
             *ContactRoutes(office.desk, office.store.contacts, access).table(),
         )
-        app = FastAPI()
+        app = Starlette()
         app.add_exception_handler(Problem, responses.on_problem)
         verbs: dict[str, dict[str, Any]] = {}
         for verb, path, endpoint, _, _ in self.routes:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
+from starlette.applications import Starlette
 
 from peik.app.runtime import Runtime
 from peik.core import events
@@ -61,11 +61,11 @@ class Watched:
         await until(look)
 
 
-def _app(office: Runtime, *, is_open: bool) -> FastAPI:
+def _app(office: Runtime, *, is_open: bool) -> Starlette:
     figures, overview, _ = seen(office)
     access = Access(KEY, find=office.keyring.find, wall_ms=office.clock.wall_ms)
     metrics = MetricsRoutes(overview, figures, access, is_open=is_open, store="sqlite", temp_bytes=lambda: 12345)
-    app = FastAPI()
+    app = Starlette()
     app.add_exception_handler(Problem, responses.on_problem)
     for verb, path, endpoint, operation_id, _ in (*metrics.table(), *OverviewRoutes(overview, access).table()):
         assert operation_id in OVERVIEW_OPERATIONS
