@@ -54,7 +54,7 @@ def test_a_place_in_a_path_is_one_part_of_it_whatever_is_in_it() -> None:
 
 
 def test_a_method_that_does_not_take_what_its_path_has_cannot_be_declared() -> None:
-    with pytest.raises(AssertionError, match="do not fit /v1/things/{name}"):
+    with pytest.raises(AssertionError, match=r"do not fit /v1/things/\{name\}"):
 
         @operation("GET", "/v1/things/{name}", name="getThing", tag="things", scope="read")
         async def get_thing(caller: Caller) -> ThingAnswer:
