@@ -16,6 +16,9 @@ _PAGE = re.compile(r"(?<![\w/.-])(?:docs/[\w/-]+|[A-Z]{2,})\.md\b")
 _MARK = re.compile(
     r"\b(?:DESIGN|TELEGRAM|REQUIREMENTS|HOUSE|FEATURES)(?= §| S\d|'s\b| has\b)|(?<!RFC \d{4} )§ ?\d|\bS[1-4]\.\d"
 )
+# The walks of ARCHITECTURE.md: whoever follows one opens so many files at most.
+WALKS = {"The way of a letter": 18, "The way of an update": 18, "The way of a failed send": 10}
+_STEP = re.compile(r"^\d+\. \[`[^`]+`\]\((peik/[^)]+)\)", re.MULTILINE)
 _FOLDERS = ("peik", "tests", "bench", "proofs", "examples", "docs", "deploy")
 _READ = (".py", ".pyi", ".sql", ".lua", ".md", ".toml", ".yml", ".yaml", ".js", ".mjs", ".ts", ".css", ".html")
 
@@ -66,6 +69,12 @@ def figures(found: list[Module]) -> list[Figure]:
         _counted("pass-through functions", list(_pass_throughs(found)), 60),
         _counted("references to what is not in the repository", list(dangling()), 0),
     ]
+
+
+def walk(title: str, page: Path = ROOT / "ARCHITECTURE.md") -> list[str]:
+    """The files of a walk, in order: one to a step."""
+    _, _, rest = page.read_text(encoding="utf-8").partition(f"## {title}\n")
+    return _STEP.findall(rest.partition("\n## ")[0])
 
 
 def _counted(name: str, found: list[str], goal: int) -> Figure:

@@ -1,4 +1,10 @@
-"""What the nodes of one store ask of it: leases, news of each other, and files that all of them can read."""
+"""What the nodes of one store ask of it: leases, news of each other, and files that all of them can read.
+
+A node believes in its leases for less time than the store does, counted from before the beat left. It looks at that deadline
+before it marks, and again before bytes leave. The store writes a mark only under a live lease of the same epoch, and takes a
+settlement only from the node that marked or adopted. So a node that lost its lease can do nothing that the next holder does not
+know to be uncertain.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,4 +1,8 @@
-"""How forgetting is put together: every place that keeps something of people, in the order in which they are looked through."""
+"""How erasure is put together: every place that keeps something of people, in the order in which they are looked through.
+
+A new place that keeps something of people is a new `ErasurePart` here. `tests/storage/conformance/test_forgetting.py` looks
+through every record of every store, and tells when one is missing.
+"""
 
 import asyncio
 import shutil

@@ -1,5 +1,6 @@
 """Tells webhooks how letters ended: at least once, signed, in parallel, and patiently where nobody answers.
 
+When a letter with a hook ends, the store itself writes the hook in the same commit, so no kind of end can forget it.
 What waits is in the store, so a crash loses nothing; what was on its way then is told again. Endpoints are apart: one that
 has not answered well (yet) gets one try at a time, and never takes a place from those that have.
 """

@@ -602,7 +602,8 @@ class Sender:
 # An express: a letter that is marked in the very commit that accepts it, since its lane is free and its sender may
 # send.
 #
-# What a person waits for goes out one commit sooner. Whoever comes to the same lane meanwhile waits behind it.
+# What a person waits for goes out one commit sooner. Whoever comes to the same lane meanwhile waits behind it. Only SQLite does
+# it: a server may make a commit whose answer is lost, and nobody would send under that mark.
 
 
 class Expressed:

@@ -1,4 +1,7 @@
-"""What the stores share, whatever is below: who listens is told of what a commit changed, and who waits is answered."""
+"""What the stores share, whatever is below: who listens is told of what a commit changed, and who waits is answered.
+
+Other nodes hear of it after the commit. News that is lost costs time and nothing else: numbers are compared with every beat.
+"""
 
 import asyncio
 import os

@@ -1,0 +1,1 @@
+"""A toy slice: how many toys there are."""
