@@ -1,6 +1,6 @@
 """The simulated disk: real files that fail, fill up and, when the power is cut, lose what was not synced.
 
-SQLite's files come through `sqlite_files`, those that Peik writes itself through `plain_files`. Nothing is ever really
+SQLite's files come through `files`, those that Peik writes itself through `plain_files`. Nothing is ever really
 synced, which is slow and proves nothing here: a sync only moves the line behind which a power cut cannot reach.
 """
 
@@ -305,7 +305,7 @@ class Disk:
         self.lost_writes += luck.lost
         self.torn_writes += luck.torn
 
-    # ---- what `sqlite_files` asks ----
+    # ---- what `files` asks ----
 
     def open_flags(self, flags: int) -> int:
         if not self.is_read_only or self._who() is None:

@@ -149,7 +149,7 @@ class WeatherCarrier(SimCarrier):
 
 
 class Doors:
-    """The way to the doors of a process for all who are not in it."""
+    """The way to the HTTP applications of a process for all who are not in it."""
 
     def __init__(self, weather: Weather, *, chance: random.Random, tally: Tally) -> None:
         self._weather = weather
@@ -273,6 +273,6 @@ async def _serve(
 
     try:
         await app(scope, receive, send)
-    except Exception as error:  # noqa: BLE001  a door must not raise; the world hears of it and calls it wrong
+    except Exception as error:  # noqa: BLE001  an application must not raise; the world hears of it and calls it wrong
         asyncio.get_running_loop().call_exception_handler({"message": f"{scope['path']} raised", "exception": error})
         answered.cancel()

@@ -285,7 +285,7 @@ class SessionRoutes:
 
 
 def admitted(access: Access, request: Request, scope: Scope, sessions: "AccountService | None") -> "AccountService":
-    """The desk of accounts, for a key that may ask it so much and is not for some bots only. Raises Conflict if there is none."""
+    """The service of accounts, for a key that may ask it this and serves all bots. Raises Conflict if there is none."""
     access.admit(request, scope).must_serve_all()
     if sessions is None:
         raise Conflict(

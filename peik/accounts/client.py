@@ -1,6 +1,6 @@
 """The narrow port to an MTProto client: one account's connection, and what can go wrong with it, as facts.
 
-Telethon stands behind it (`telethon_client`), and for tests a faithful fake (`peik.testing.accounts`).
+Telethon stands behind it (`peik.accounts.telethon`), and for tests a faithful fake (`peik.testing.accounts`).
 """
 
 import enum

@@ -1,4 +1,4 @@
-"""Everything a door may ask of accounts and their archive. The rules that all doors share live here; a door only translates."""
+"""Everything that callers may ask of accounts and their archive. Rules that all of them share are here."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from peik.core.problem import BadInput
 from peik.errors import Conflict, NotFound, StartError, StoreUnavailable, Unavailable, described
 from peik.secrets.vault import Vault
 
-# The desk of accounts from open to close: its archive, its chores, and its crew as leases come and go.
+# The service of accounts from open to close: its archive, its chores, and its crew as leases come and go.
 
 
 OPEN_RETRY_S = 2.0
@@ -181,7 +181,7 @@ class OpenAccounts:
     async def tally(self, agent_id: str | None = None) -> Tallied:
         return await self._ready().tally(agent_id)
 
-    # ---- what the rest of the desk needs ----
+    # ---- what the rest of the service needs ----
 
     def _ready(self) -> Archive:
         if self._away is not None:

@@ -228,7 +228,7 @@ def retention_of(config: Config) -> ArchiveRetention:
     )
 
 
-# The desk of accounts without a node: for commands that work on the archive itself.
+# The service of accounts without a node: for commands that work on the archive itself.
 
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ async def desk_alone(
     make_archive: MakeArchive | None = None,
     on_notice: Callable[[str], None] = lambda words: None,
 ) -> "AsyncIterator[AccountService]":
-    """The desk of accounts without a node, open: it reads, writes, signs in and takes in files, and runs no session. Nodes on
+    """The service of accounts without a node, open: it reads, writes, signs in and takes in files, and runs no session. Nodes on
     the same archive see what it did at their next look. `on_notice` hears what the owner of this installation has to be told.
     Raises StartError, and Conflict if nothing asks for accounts."""
     clock = clock or SystemClock()
@@ -302,7 +302,7 @@ def _alone(config: Config, kit: Kit, clock: Clock) -> "AccountService":
 
 
 class _NoRights:
-    """The ports `Locks` and `Rights` of a process that is no node."""
+    """The ports `SessionLocks` and `Rights` of a process that is no node."""
 
     lease_s: float | None = None
 

@@ -41,7 +41,7 @@ class SignInPages:
         self._attempts = attempts
 
     def table(self) -> tuple[Page, ...]:
-        """What needs a sign-in itself. The form is the door's own: it is the only page for strangers."""
+        """What needs a sign-in itself. The form is the dashboard's own: it is the only page for strangers."""
         return (
             ("POST", "/admin/sign-out", self.sign_out, Role.VIEWER, "sign_out"),
             ("POST", "/admin/sign-out-everywhere", self.sign_out_everywhere, Role.VIEWER, "sign_out.everywhere"),
@@ -131,7 +131,7 @@ class SignInPages:
             )
 
     async def _by_key(self, text: str, *, address: str) -> str:
-        """The token for the browser. Guesses are counted as at the other doors, and with theirs. Raises Denied, TooMany."""
+        """The token for the browser. Guesses are counted with those over REST and the gateway. Raises Denied, TooMany."""
         sign_ins, gate, now = self._board.sign_ins, self._board.peik.gate, self._board.peik.clock.mono()
         key, host = sign_ins.key(text), address or None
         wait_s = gate.wrong_wait_s(host, text, now) if key is None else gate.holder_wait_s(host, key.id, key.rate, now)

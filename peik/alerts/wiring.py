@@ -94,7 +94,7 @@ def _alerts(ground: Context, outbox: Outbox) -> AlertService:
     first = [token.bot_id for token in tokens_of(config)]
 
     def messenger() -> int | None:
-        """The first bot of the settings that may send; failing that, any. None: let the desk say what is wrong."""
+        """The first bot of the settings that may send; failing that, any. None: let the service say what is wrong."""
         able = [bot.bot_id for bot in desk.bots() if bot.paused is None and not bot.token.is_account]
         return next((bot_id for bot_id in [*first, *able] if bot_id in able), None)
 

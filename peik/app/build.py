@@ -1,4 +1,4 @@
-"""Builds Peik: the one place, with the `building_…` beside it, that knows the concrete classes. It opens and starts nothing."""
+"""Builds Peik: the one place, with the `wiring` of each slice, that knows the concrete classes. It opens and starts nothing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -21,7 +21,7 @@ _UsageError: type[Any] = typer.BadParameter.mro()[1]
 
 
 def main() -> None:
-    """Exit codes are in `commands/exits.py`."""
+    """Exit codes are in `peik.cli.command.Exit`."""
     arguments = [shielded(argument) for argument in sys.argv[1:]]
     if len(arguments) == 2 and arguments[0] == "--show-completion":
         # Typer itself takes no shell here, and guesses it from the process above.

@@ -1,4 +1,4 @@
-"""The door of the dashboard: finds out who knocks, whether they may, and whether a form is theirs; then asks the page.
+"""The dashboard as an application: finds out who asks, whether they may, and whether a form is theirs; then asks the page.
 
 Everything that changes something goes by here, and so into the audit log: begun before, ended after.
 """

@@ -199,7 +199,7 @@ async def _note_keys(office: Runtime) -> None:
         await office.keyring.note()
 
 
-# Opens Peik and closes it. What it is built of is in `building`, what it does meanwhile in `lifetime`.
+# Opens Peik and closes it. What it is built of is in `peik.app.build`.
 
 
 @asynccontextmanager
@@ -227,7 +227,7 @@ async def running(
     Each route of the settings has a carrier of its own, from `make_carrier`; `carrier` stands for all of them.
     While another process owns a SQLite file, StartError is raised; or, without `must_own`, letters are accepted here and
     sent there, until that process ends and this one takes over. `is_alone` promises that no other process has the file:
-    nobody looks for its writes then, twice a second for all of a virtual month. `address` is where others find the doors
+    nobody looks for its writes then, twice a second for all of a virtual month. `address` is where others find its HTTP server
     of this node. `make_clients` makes the connections of accounts, `make_archive` their archive; by default the settings do.
     Jobs of `job_kinds` are done by this process.
     """

@@ -1,4 +1,4 @@
-"""Stands before all doors: turns away strangers who come too often, says to browsers what they may not do with an answer, and
+"""Before all HTTP applications: turns away strangers who come too often, tells browsers what they may not do with an answer, and
 takes the time. It reads no body and knows no key."""
 
 import functools

@@ -327,7 +327,7 @@ class _Routes:
             },
         }
         if self._is_admitted(request):
-            # Nobody else hears of it: it would tell strangers which door to try.
+            # Nobody else hears of it: it would tell strangers what to try.
             weak = [] if self._weakness is None else [f"PEIK_ADMIN_KEY can be guessed: {self._weakness}"]
             parts["access"] = {"status": "ok", "weak": weak}
         if self._archive is not None:

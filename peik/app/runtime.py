@@ -1,4 +1,4 @@
-"""A running Peik as one value: what its doors, its node and its programs may reach."""
+"""A running Peik as one value: what its APIs, its node and its programs may reach."""
 
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """A running Peik as its doors see it."""
+    """A running Peik, for its APIs, pages and programs."""
 
     config: Config
     clock: Clock

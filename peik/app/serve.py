@@ -200,7 +200,7 @@ async def _serve(config: Config) -> int:
 
 
 def doorkeeper_of(peik: Runtime, app: rest.Rest, doors: App) -> Middleware:
-    """Stands before all doors."""
+    """Stands before all HTTP applications."""
     return Middleware(
         doors,
         gate=peik.gate,
@@ -208,7 +208,7 @@ def doorkeeper_of(peik: Runtime, app: rest.Rest, doors: App) -> Middleware:
         now=peik.clock.mono,
         sections=rest.sections(app),
         wait_s_max=peik.config.wait_max,
-        # What a proxy says of its client counts at every door: for limits, lockouts and the audit log.
+        # What a proxy says of its client counts everywhere: for limits, lockouts and the audit log.
         proxies=Proxies(peik.config.trusted_proxies) if peik.config.trusted_proxies else None,
         takers={PUSHES: app.pushes.take},
     )

@@ -164,7 +164,7 @@ _FORM = hashlib.blake2b(repr(Session.__struct_fields__).encode(), digest_size=8)
 
 class CachedArchive:
     """The port `Archive`. While Redis is away, reads go to the archive, and writes of sessions take a few seconds longer: see
-    session_cache.py."""
+    `SessionCache`."""
 
     def __init__(self, archive: Archive, cache: SessionCache) -> None:
         self._archive = archive

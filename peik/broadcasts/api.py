@@ -159,7 +159,7 @@ def _wanted(body: ContactsBody) -> ContactFilter:
 def request_of(
     body: BroadcastBody, audience: Audience, *, bot_id: int | None, key: str | None, created_by: str | None
 ) -> BroadcastRequest:
-    """The desk's request. A key in the body wins over the header."""
+    """The service's request. A key in the body wins over the header."""
     return BroadcastRequest(
         method=body.method,
         params=body.params,

@@ -408,7 +408,7 @@ def read_recipient(paper: StoredDocument) -> tuple[int, Recipient]:
     return int(paper.key), _read_recipient(paper.body)
 
 
-# What broadcasts ask of the rest of Peik: letters, by the desk; and what is known of chats.
+# What broadcasts ask of the rest of Peik: letters, by the outbox; and what is known of chats.
 
 
 class OutgoingBroadcast(msgspec.Struct, frozen=True, kw_only=True):

@@ -266,7 +266,7 @@ _WAITING = (RecipientState.PENDING, RecipientState.QUEUED)
 
 
 class LedgersPart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(self, papers: DocumentStore) -> None:
         self._book = BroadcastRepository(papers)

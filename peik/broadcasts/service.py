@@ -1,4 +1,4 @@
-"""What the doors ask of broadcasts: to make them, to see how they stand, to start, halt and end them."""
+"""What callers ask of broadcasts: to make them, to see how they stand, to start, halt and end them."""
 
 import hashlib
 import random

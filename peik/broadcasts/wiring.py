@@ -1,4 +1,4 @@
-"""How broadcasts are put together: what they need of the desk comes in as a small port."""
+"""How broadcasts are put together: what they need of the outbox comes in as a small port."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ def broadcasts_of(ground: Context, outbox: Outbox) -> tuple[BroadcastService, Br
 
 
 class BroadcastLetters:
-    """The port `Letters` of broadcasts, through the desk."""
+    """The port `BroadcastLettersPort`, through the outbox."""
 
     def __init__(self, desk: OutboxService, store: AnyStore, *, is_paced: bool) -> None:
         self._desk = desk

@@ -415,7 +415,7 @@ class StoreClient:
 
 
 class _NoEngine:
-    """What the desk asks of a courier, where there is none."""
+    """What the outbox service asks of a courier, where there is none."""
 
     def __init__(self) -> None:
         self.owner: str | None = None

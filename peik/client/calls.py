@@ -223,7 +223,7 @@ def _unreadable(parcel: FileParcel, error: Exception) -> BadInput:
     return BadInput(code="unreadable_file", detail=f"The file {parcel.filename!r} cannot be read: {reason}.")
 
 
-# From what a caller writes in Python to a call as the desk knows it: parameters as JSON, terms checked, files apart.
+# From what a caller writes in Python to a call as the service knows it: parameters as JSON, terms checked, files apart.
 
 
 When = datetime.datetime | int | float  # an instant with its offset, or Unix seconds
@@ -332,7 +332,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Terms(msgspec.Struct, forbid_unknown_fields=True):
-    """What terms must look like, whoever wrote them. Their bounds are the desk's to check."""
+    """What terms must look like, whoever wrote them. Their bounds are the service's to check."""
 
     bot_id: int | None = None
     priority: int = Priority.NORMAL

@@ -69,7 +69,7 @@ from peik.outbox.service import LetterCall, keep_files
 from peik.outbox.store import AcceptedLetter, LetterFilter, LetterView
 from peik.settings.config import Config, load
 
-# Jobs of the Peik in this process: the kinds that its program does, and what the desk of jobs knows.
+# Jobs of the Peik in this process: the kinds that its program does, and what the service of jobs knows.
 
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class LateWork:
             await asyncio.wait([self._beginning])
 
 
-# Accounts of the Peik in this process: the desk of sessions, in the library's words.
+# Accounts of the Peik in this process: the service of accounts, in the library's words.
 
 
 if TYPE_CHECKING:

@@ -350,7 +350,7 @@ class _Cleared(msgspec.Struct):
 
 
 class _Told(msgspec.Struct):
-    """RFC 9457, as `doors/problems.py` writes it."""
+    """RFC 9457, as `peik.web.responses` writes it."""
 
     code: str
     detail: str

@@ -1,4 +1,4 @@
-"""The classes of Bot API methods: one table, the same at every door. It says what is queued and what may be repeated."""
+"""The classes of Bot API methods: one table, the same for every caller. It says what is queued and what may be repeated."""
 
 import enum
 import re

@@ -32,7 +32,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str
-    address: str | None  # where its doors are, if it has any
+    address: str | None  # where its HTTP server is, if it has one
     started_at_ms: int
     seen_at_ms: int
     is_draining: bool = False

@@ -22,7 +22,7 @@ ARCHIVE_PAGE = 200
 
 
 class ArchivePart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(self, archive: Callable[[], Awaitable[Archive]]) -> None:
         """Raises StoreUnavailable if the archive does not answer."""
@@ -83,7 +83,7 @@ _OPEN = (State.WAITING, State.DELAYED)
 
 
 class ArrivalsPart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(self, inbox: InboxStore, forgetting: Forgetting, *, clock: Clock) -> None:
         self._inbox = inbox
@@ -142,7 +142,7 @@ def _blank(person: ErasedPerson, view: ArrivalView, *, is_theirs: bool) -> Blank
 
 
 class TracesPart:
-    """What bots know of the private chat with a person: the port `Part`.
+    """What bots know of the private chat with a person: the port `ErasurePart`.
 
     Nothing is kept that would hold Peik back from writing to them again: a list of those who must not be written to would be a
     record of them. Whoever blocked the bot is protected by Telegram, which refuses each letter, and the first refusal shuts the
@@ -174,7 +174,7 @@ class TracesPart:
 
 
 class FileCachePart:
-    """The port `Part`. It counts nothing: most of what goes is somebody else's."""
+    """The port `ErasurePart`. It counts nothing: most of what goes is somebody else's."""
 
     def __init__(self, clear: Callable[[], None]) -> None:
         self._clear = clear
@@ -193,7 +193,7 @@ REASON = "Whoever asked for it is forgotten."
 
 
 class JobsPart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(self, jobs: JobStore, forgetting: Forgetting, *, clock: Clock) -> None:
         self._jobs = jobs
@@ -247,7 +247,7 @@ FRESH_MS = 60_000  # so long a broadcast may need to write down what became of a
 
 
 class LettersPart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(
         self,
@@ -368,7 +368,7 @@ NOT_ABOUT_PEOPLE = frozenset({SHELF, "admins", "backups", "sign_ins", "templates
 
 
 class PapersPart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(self, papers: DocumentStore, *, owned: Sequence[str]) -> None:
         """`owned`: how the names of shelves begin that somebody else looks through."""

@@ -91,7 +91,7 @@ _WORDS = {
 
 
 def of_problem(problem: Problem) -> GatewayAnswer:
-    """What the desk refuses. Nothing was accepted then."""
+    """What the service refuses. Nothing was accepted then."""
     if problem.code in _WORDS:
         return failure(400, _WORDS[problem.code])
     if problem.status == 413 or problem.code == "params_too_large":

@@ -94,7 +94,7 @@ def _key(note: ImportNote) -> str:
     return hashlib.sha256(f"{note.name}\0{note.table}".encode()).hexdigest()
 
 
-# Builds the desk of imports, for a node and for a command on the store alike.
+# Builds the service of imports, for a node and for a command on the store alike.
 
 
 def import_desk_of(config: Config, store: AnyStore, *, clock: Clock) -> ImportService:

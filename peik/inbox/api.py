@@ -242,7 +242,7 @@ class ArrivalRoutes:
 
 
 async def replay(inbox: InboxService, bot_id: int, body: ReplayBody) -> dict[str, object]:
-    """The same for every door that takes this body. Raises BadInput if nothing says which arrivals: everything is rarely
+    """The same for everybody who takes this body. Raises BadInput if nothing says which arrivals: everything is rarely
     meant."""
     wanted = msgspec.structs.replace(filter_in(body), bot_id=None, consumer=None)
     if wanted == ArrivalFilter():
@@ -360,7 +360,7 @@ class ConsumerRoutes:
 
 
 async def set_consumer(inbox: InboxService, bot_id: int, name: str, body: ConsumerBody) -> Consumer:
-    """The same for every door that takes this body."""
+    """The same for everybody who takes this body."""
     return await inbox.set_consumer(
         bot_id,
         name,

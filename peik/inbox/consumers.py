@@ -33,7 +33,7 @@ from peik.inbox.store import Consumer, ConsumerKind, InboxStore, PushPort
 from peik.outbox.store import BotRecord
 from peik.wakeup import Wakeup
 
-TOUCH_S = 40.0  # as readers do: see reading.py
+TOUCH_S = 40.0  # as readers do: see readers.py
 LOCK_S = 1.0  # between two looks whether another process has ended
 RESTART_S = 1.0
 RETRY_S = 2.0

@@ -237,7 +237,7 @@ _METADATA = msgspec.json.encode({"message_type": "missed_notice"})
 
 # Who was away, and since when: outages from the moment somebody comes back until what waited is settled.
 #
-# It says while that lasts that the default consumer's arrivals are held. What is done about them is in `settling`.
+# It says while that lasts that the default consumer's arrivals are held. What is done about them is below.
 
 
 ASKED_AT_ONCE = 64  # of a store that may be a pool of connections

@@ -1,4 +1,4 @@
-"""Everything a door may ask of the inbox. The rules that all doors share live here; a door only translates."""
+"""Everything that callers may ask of the inbox. Rules that all of them share are here."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence

@@ -1,4 +1,4 @@
-"""Keeps one bot's webhook at Telegram: sets it, looks after it, sets it again. The updates come in by the door."""
+"""Keeps one bot's webhook at Telegram: sets it, looks after it, sets it again. The updates come in over HTTP."""
 
 import asyncio
 import random
@@ -212,7 +212,7 @@ class WebhookKeeper:
             await self._bell.wait(self._clock.mono() + self._backoff_s(failures))
 
 
-# Updates that Telegram pushes, one by one and out of order. They are stored by whichever process has the door open.
+# Updates that Telegram pushes, one by one and out of order. They are stored by whichever process gets them.
 
 
 SECRET_BYTES = 32

@@ -1,4 +1,4 @@
-"""How the inbox is put together: what it needs of the desk and the routes comes in as small functions."""
+"""How the inbox is put together: what it needs of the outbox and the routes comes in as small functions."""
 
 from collections.abc import Collection, Sequence
 from functools import partial

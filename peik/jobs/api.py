@@ -77,7 +77,7 @@ class JobBatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def request_of(body: JobBody, desk: OutboxService, *, key: str | None = None) -> JobRequest:
-    """The desk's request. A key in the body wins over the header. Raises BadInput, and NotFound for a bot that is not there:
+    """The service's request. A key in the body wins over the header. Raises BadInput, and NotFound for a bot that is not there:
     nobody would ever hear of the job."""
     notice = None if body.notice is None else _notice_of(body.notice)
     if notice is not None:

@@ -1,4 +1,4 @@
-"""What the doors ask of jobs: to queue them, to see how they stand, to cancel them and to run them again."""
+"""What callers ask of jobs: to queue them, to see how they stand, to cancel them and to run them again."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""How jobs are put together: what they need of the desk and the spool comes in as small pieces."""
+"""How jobs are put together: what they need of the outbox and the spool comes in as small pieces."""
 
 import asyncio
 import mimetypes
@@ -113,7 +113,7 @@ def jobs_of(ground: Context, outbox: Outbox, kinds: JobKinds) -> Jobs:
 
 
 class JobLetters:
-    """The port `Letters` of jobs: calls with files of this machine, through the desk."""
+    """The port `JobLettersPort`: calls with files of this machine, through the outbox."""
 
     def __init__(self, desk: OutboxService, spool: SpoolPort, *, size_bytes_max: int) -> None:
         self._desk = desk

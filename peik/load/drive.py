@@ -97,7 +97,7 @@ class Drive:
         return time.time() - self.began_at
 
     async def run(self) -> None:
-        """Until the last piece was due and every caller has his answer. Bots go on: see `polling`."""
+        """Until the last piece was due and every caller has his answer. Bots go on."""
         self.began_at = time.time()
         workers = [
             *(asyncio.create_task(_serve(self._rest, self._hand_in)) for _ in range(REST_WORKERS)),

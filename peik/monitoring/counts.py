@@ -189,7 +189,7 @@ def _reason(event: events.Settled) -> str:
     return _REASONS.get(event.move, OTHER)
 
 
-# How long the doors take to answer, by door and kind of request: since the start, and within the last looks. It only
+# How long requests take, by door (REST, gateway …) and kind: since the start, and within the last looks. It only
 # adds.
 
 

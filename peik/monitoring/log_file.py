@@ -284,7 +284,7 @@ class _Masked(logging.Formatter):
 
 
 class LogFilesPart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(self, path: Path, *, files_kept: int) -> None:
         self._path = path

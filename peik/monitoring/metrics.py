@@ -55,7 +55,7 @@ class MetricsView(msgspec.Struct, frozen=True, kw_only=True):
     temp_bytes: int
     backup_made_at_ms: int | None = None  # the newest good one
     backup_verified_at_ms: int | None = None
-    answers: Mapping[tuple[str, ...], Histogram] = {}  # how long the doors took, by door and kind of request
+    answers: Mapping[tuple[str, ...], Histogram] = {}  # how long answers took, by door and kind of request
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +224,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="peik_archive_gaps", help="Gaps that Telegram could not replay; their history is read.", samples=_plain("archive_gaps")),
     Metric(name="peik_archive_gap_messages", help="Messages that were missing in the archive and were found.", samples=_plain("archive_filled")),
     Metric(name="peik_log_lines_dropped", help="Lines of the log that the archive could not keep.", samples=_plain("log_dropped")),
-    # the doors
+    # requests
     Metric(name="peik_http_seconds", kind=_H, labels=("door", "route"), help="How long a request took to be answered, by door (rest, gateway, files, dashboard, webhook) and kind of request; without the time that it asked to wait, and without streams.", histograms=lambda one: one.answers),
     # Peik itself
     Metric(name="peik_backup_age_seconds", kind=_G, reach=_STORE, help="How old the newest good backup is; not there before the first.", samples=lambda one: [] if one.backup_made_at_ms is None else [((), max(0, one.view.at_ms - one.backup_made_at_ms) / 1000)]),

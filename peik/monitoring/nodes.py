@@ -1,4 +1,4 @@
-"""Who serves which bots, as every door shows it, and the rule for draining that they share."""
+"""Who serves which bots, as REST and the dashboard show it, and the rule for draining that they share."""
 
 import asyncio
 import contextlib

@@ -294,7 +294,7 @@ class NotificationRoutes:
 
 
 def request_of(body: NotificationBody, caller: Caller, *, key: str | None = None) -> NotifyRequest:
-    """The desk's request, told to the webhook of the caller's key as its letters are. A key in the body wins over the header."""
+    """The service's request, told to the webhook of the caller's key like its letters. A key in the body wins over the header."""
     if body.parse_mode not in (None, "HTML"):
         raise BadInput(code="bad_parse_mode", detail="parse_mode is HTML, or left out for plain text.")
     own = caller.key.id if body.webhook_url is None and caller.key.webhook_url is not None else body.webhook_url

@@ -197,7 +197,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotifyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One notification as a door hands it in: for a user by his name, or for a chat."""
+    """One notification as a caller hands it in: for a user by his name, or for a chat."""
 
     type: str
     title: str = ""

@@ -1,4 +1,4 @@
-"""Everything a door may ask about notifications. What it accepted is filed before it answers, and goes out whatever happens."""
+"""What callers may ask about notifications. What it accepted is filed before it answers, and goes out whatever happens."""
 
 import asyncio
 import contextlib

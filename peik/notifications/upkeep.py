@@ -111,7 +111,7 @@ async def chat_of(papers: DocumentStore, name: str) -> int | None:
 
 
 class NotificationsPart:
-    """The port `Part`."""
+    """The port `ErasurePart`."""
 
     def __init__(self, papers: DocumentStore) -> None:
         self._papers = papers

@@ -1,4 +1,4 @@
-"""How the census of chats, links and notifications are put together: what they need of the desk comes in as small pieces."""
+"""How contacts, links and notifications are put together: what they need of the outbox comes in as small pieces."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ FOUND_MAX = 1000
 
 
 class Notifying(msgspec.Struct, frozen=True, kw_only=True):
-    """The desk for doors; who sees every chat, bot by bot; and who lets go what waited, under the lease of the chores."""
+    """The service; who sees every chat, bot by bot; and who lets go what waited, under the lease of the chores."""
 
     desk: NotificationService
     census: ContactCollector
@@ -101,7 +101,7 @@ def notifications_of(
 
 
 class OutreachLetters:
-    """The port `Letters` of notifications, through the desk."""
+    """The port `NotificationLettersPort`, through the outbox."""
 
     def __init__(self, desk: OutboxService, clock: Clock) -> None:
         self._desk = desk

@@ -310,7 +310,7 @@ class BotRoutes:
 
 
 async def change_bot(desk: OutboxService, bot_id: int, body: BotChange) -> BotRecord:
-    """The same for every door that takes this body."""
+    """The same for everybody who takes this body."""
     paused: str | msgspec.UnsetType | None = msgspec.UNSET
     if body.paused is not msgspec.UNSET:
         paused = PAUSED_BY_HAND if body.paused else None

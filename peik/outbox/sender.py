@@ -233,7 +233,7 @@ class Sender:
         return self._chats.is_known_shut(chat)
 
     def watch(self, letter_id: int, tell: Callable[[bytes], None] | None) -> None:
-        """Tell Telegram's yes to a letter as it comes in, before it is stored; None ends that. See `Desk.answer`."""
+        """Tell Telegram's yes to a letter as it comes in, before it is stored; None ends that. See `OutboxService.answer`."""
         if tell is None:
             self._eager.pop(letter_id, None)
         else:

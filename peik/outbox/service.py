@@ -1,4 +1,4 @@
-"""Everything a door may ask of Peik. The rules that all doors share live here; a door only translates."""
+"""Everything that callers may ask of the outbox. Rules that REST, gateway, library and commands share are here."""
 
 import asyncio
 import hashlib
@@ -52,7 +52,7 @@ MISSED = ("process", "notify", "both", "drop")
 
 
 class LetterCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call as a door hands it in: a method, its parameters as JSON, and the terms of its delivery."""
+    """A call as a caller hands it in: a method, its parameters as JSON, and the terms of its delivery."""
 
     method: str
     params: bytes
@@ -80,7 +80,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine(Protocol):
-    """What the desk needs of the courier."""
+    """What the service needs of the courier."""
 
     def chat_of(self, bot_id: int, chat: Chat) -> Chat: ...
 
@@ -100,7 +100,7 @@ class Engine(Protocol):
 
 
 class Blobs(Protocol):
-    """What the desk needs of the spool."""
+    """What the service needs of the spool."""
 
     def remove(self, blobs: Iterable[str]) -> None: ...
 
@@ -822,5 +822,5 @@ def _digest(call: LetterCall, method: str) -> str:
         params, uses = re.subn(attached, f"attach://{one.digest}", params)
         files.append(one.digest if uses else f"{one.field}={one.digest}")
     whole = "\0".join((method, params, ";".join(sorted(files))))
-    # SHA-256, since PostgreSQL has it as well: a key holds at every door, the outbox in SQL among them.
+    # SHA-256, since PostgreSQL has it as well: a key holds for every caller, the outbox in SQL among them.
     return hashlib.sha256(whole.encode()).hexdigest()[:32]

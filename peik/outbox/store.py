@@ -1,4 +1,4 @@
-"""What is asked of the store of letters and keys, and the values that they exchange. Which store it is `store.choosing` knows."""
+"""What is asked of the store of letters and keys, and the values that they exchange. `peik.storage.open` picks the store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -247,7 +247,7 @@ class BotWorker(Protocol):
 
 
 class BotWorkers:
-    """The desk's engine: what it says of bots goes to everybody who acts for them, and the rest to the courier."""
+    """The service's engine: what it says of bots goes to everybody who acts for them, and the rest to the courier."""
 
     def __init__(self, courier: Courier, leases: Leases) -> None:
         self._courier = courier

@@ -139,7 +139,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_beyond_this_machine(self) -> bool:
-        """Whether others than programs of this machine may reach the doors."""
+        """Whether others than programs of this machine may reach it over HTTP."""
         try:
             return not ipaddress.ip_address(self.host).is_loopback
         except ValueError:

@@ -422,7 +422,7 @@ class SplitCarrier:
         self._polls = polls
 
     def __repr__(self) -> str:
-        return f"PartedCarrier({self._letters!r})"
+        return f"SplitCarrier({self._letters!r})"
 
     def start(self, request: Request, done: Callable[[Reply], None]) -> None:
         (self._polls if request.method == _POLL else self._letters).start(request, done)

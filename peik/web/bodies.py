@@ -1,4 +1,4 @@
-"""Reading requests of the REST door: JSON and multipart bodies, bounded, into the desk's calls."""
+"""Reading requests of REST: JSON and multipart bodies, bounded, into calls for the service."""
 
 import datetime
 import re
@@ -385,7 +385,7 @@ def read_traced(request: Request) -> str | None:
 def call_of(
     letter: LetterBody, *, key: str | None = None, trace: str | None = None, enclosed: tuple[Enclosed, ...] = ()
 ) -> LetterCall:
-    """The desk's call. A key or a trace in the body wins over the header."""
+    """The call for the service. A key or a trace in the body wins over the header."""
     params = bytes(letter.params)
     if _has_usual_terms(letter):
         return LetterCall(

@@ -1,5 +1,5 @@
 """HTTP/1.1 on one connection: requests in, answers out in the same order. It notes what it waits for and since when; whether that
-is too long is judged in `listening`.
+is too long is judged in `peik.web.server`.
 
 It stands where uvicorn's own protocol would: uvicorn opens, counts and ends connections. What is ours is the way of a request,
 which costs half as much: an answer is one write, idle connections have no timer each, and a request that is whole

@@ -56,7 +56,7 @@ class Stage:
         return msgspec.structs.replace(made, **other)
 
     async def sign_in(self, person: Person, session_id: str = "s1") -> Session:
-        """As `SigningIn` leaves it."""
+        """As `SignInSteps` leaves it."""
         client = self.telegram.clients(session_id=session_id, agent_id="a", secret=None, file=None, proxy=None)
         await client.connect()
         sent = await client.send_code(person.phone)

@@ -175,7 +175,7 @@ class World:
         del self.store[letter.id]
         self.ended.append(letter)
 
-    # ---- engine/windows.py ----
+    # ---- outbox/window.py ----
 
     def read(self) -> None:
         self.lanes.wake(self.now)

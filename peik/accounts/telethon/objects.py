@@ -207,7 +207,7 @@ def _chat_of(update: Any) -> int | None:
 
 def sent_message(update: Any) -> Any | None:
     """The whole message behind Telegram's shortest answer to a send, which names neither chat nor text: they are those of
-    the request, which `telethon_sending` leaves in it."""
+    the request, which `sends` leaves in it."""
     request = getattr(update, "peik_request", None)
     if request is None:
         return None

@@ -47,7 +47,7 @@ _enclosed = msgspec.json.Decoder(tuple[Enclosed, ...]).decode
 
 
 class PostgresEnd:
-    """See `End`. An origin is read as it stood at one moment."""
+    """See `MoveEnd`. An origin is read as it stood at one moment."""
 
     def __init__(self, url: str) -> None:
         self._address = read_address(url)

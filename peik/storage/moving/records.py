@@ -1,6 +1,6 @@
 """The neutral form: what is moved, one struct per kind. Fields stand in the order in which the ends read and write them.
 
-None stands for what is not there. Some fields are not kept by every store; `End.fit` says what a store makes of them.
+None stands for what is not there. Some fields are not kept by every store; `MoveEnd.fit` says what a store makes of them.
 Not moved: leases of bots, nodes, locks and epochs of ownership, which belong to whoever is served.
 """
 

@@ -1,5 +1,5 @@
-"""Papers and known chats into a Redis store and out of it: what stands where is told in peik/storage/redis/documents.py and
-contacts.py."""
+"""Papers and known chats into a Redis store and out of it: what stands where is told in
+peik/storage/redis/documents.py."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -46,7 +46,7 @@ from peik.storage.redis.records import chat_of
 # Records out of a Redis store, page by page.
 #
 # Letters, arrivals and jobs are walked by their ids, which are counted in blocks; what has an index is walked along
-# it; the rest is little, and read whole: see `redis_rest`.
+# it; the rest is little, and read whole.
 
 
 # Records out of a Redis store of which there are few: each kind is read whole.
@@ -442,7 +442,7 @@ _RECENT_MS = 120_000  # as RECENT_MS in moving.lua
 
 
 class RedisEnd:
-    """See `End`. A server has no snapshot for a walk that takes minutes: an origin in use may be read half old and half new."""
+    """See `MoveEnd`. A server has no snapshot for a walk of minutes: an origin in use may be read half old and half new."""
 
     def __init__(self, url: str) -> None:
         self._client = RedisClient(url)

@@ -47,7 +47,7 @@ _enclosed = msgspec.json.Decoder(tuple[Enclosed, ...]).decode
 
 
 class SqliteEnd:
-    """See `End`. An origin is read as it stood at one moment; a target is held with the owner's lock."""
+    """See `MoveEnd`. An origin is read as it stood at one moment; a target is held with the owner's lock."""
 
     def __init__(self, path: Path, seals: Seals = PLAIN) -> None:
         self._path = path.resolve()

@@ -1,4 +1,4 @@
-"""What people do to letters in the PostgreSQL store: cancel, retry, resolve, clear; lanes and chats. Lists are in `looking`."""
+"""What people do to letters in the PostgreSQL store: cancel, retry, resolve, clear; lanes and chats. Lists are in `search`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -117,7 +117,7 @@ _SQL = load("papers.sql")
 
 
 class PostgresDocuments:
-    """See `peik.core.documents.PaperStore`. Made by the store when it is opened."""
+    """See `peik.core.documents.DocumentStore`. Made by the store when it is opened."""
 
     def __init__(self, writer: DocumentWriter, *, read: PostgresRead) -> None:
         self._writer = writer

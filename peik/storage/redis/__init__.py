@@ -1,7 +1,7 @@
 """The store on Redis or Valkey. What stands where on the server, and why; the scripts are in lua/, one file per idea.
 
 Every key begins with the prefix and a hash tag (`peik:{peik}:`), so that a cluster keeps them together and other programs
-are left alone. Everything that writes is an operation of one script (lua/*.lua put together by scripts.py). Each operation
+are left alone. Everything that writes is an operation of one script (lua/*.lua put together by client.py). Each operation
 is checked before its first write, and all that wait at a moment go in one call: the server runs a script alone and writes
 it to its log as one transaction, so that a commit is there as a whole or not at all.
 
@@ -50,7 +50,7 @@ others should know, its node says so on the channel `news`.
 
     parts:BLOB, parts_kept      hash and zset: files of letters in parts, and when each came
 
-Of papers papers.py tells, of known chats contacts.py, of jobs jobs.py.
+Documents and known chats are described in documents.py, jobs in jobs.py.
 
 Chats are texts here: n123 is a number, t@name a text. Times are milliseconds, and Peik's, not the server's, but for nodes,
 leases, locks and files: so stories in other times than now are told on a real server.

@@ -23,7 +23,7 @@ _CLEARED_AT_ONCE = (
 
 
 class RedisDocuments:
-    """See `peik.core.documents.PaperStore`. Made by the store when it is opened."""
+    """See `peik.core.documents.DocumentStore`. Made by the store when it is opened."""
 
     def __init__(self, way: DocumentWay) -> None:
         self._commits = way.commits

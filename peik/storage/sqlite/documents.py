@@ -30,7 +30,7 @@ _SQL = load("sqlite_papers.sql")
 
 
 class SqliteDocuments:
-    """See `peik.core.documents.PaperStore`. Made by the store when it is opened."""
+    """See `peik.core.documents.DocumentStore`. Made by the store when it is opened."""
 
     def __init__(self, *, collect: SqliteCollect, read: SqliteRead) -> None:
         self._collect = collect

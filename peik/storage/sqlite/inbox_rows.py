@@ -233,7 +233,7 @@ def page(
 
 
 def first_since(connection: apsw.Connection, bot_id: int, at_ms: int, *, before_epoch: int) -> LanePosition | None:
-    """The first of a bot's arrivals that was received then or later, found in twenty steps; see `inbox_consumers.id_at`. Its
+    """The first of a bot's arrivals that was received then or later, found in twenty steps; see `consumers.id_at`. Its
     stretches end with the last arrival of an earlier epoch than this: days after one began, nearly all are of that one."""
     first = _from_number(connection, bot_id, _search(connection, bot_id, lambda row: row.received_at < at_ms))
     if first is None:

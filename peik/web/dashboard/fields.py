@@ -29,7 +29,7 @@ class Fields:
 
     @classmethod
     async def sent(cls, request: Request) -> "Fields":
-        """Of a form. The door has read it already, and bounded it."""
+        """Of a form. The dashboard has read it already, and bounded it."""
         return cls(await request.form())
 
     @classmethod
