@@ -1,8 +1,11 @@
 """`make house`: the shape of the package in figures, beside what we want them to be. It reads the source and runs nothing."""
 
 import ast
+import io
+import keyword
 import re
 import sys
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +22,7 @@ _MARK = re.compile(
 # The walks of ARCHITECTURE.md: whoever follows one opens so many files at most.
 WALKS = {"The way of a letter": 18, "The way of an update": 18, "The way of a failed send": 10}
 _STEP = re.compile(r"^\d+\. \[`[^`]+`\]\((peik/[^)]+)\)", re.MULTILINE)
-_FOLDERS = ("peik", "tests", "bench", "proofs", "examples", "docs", "deploy")
+_FOLDERS = ("peik", "simulation", "tests", "bench", "proofs", "examples", "docs", "deploy")
 _READ = (".py", ".pyi", ".sql", ".lua", ".md", ".toml", ".yml", ".yaml", ".js", ".mjs", ".ts", ".css", ".html")
 
 
@@ -42,11 +45,9 @@ class Module(NamedTuple):
 
 
 def modules(package: Path = PACKAGE) -> list[Module]:
-    """All of the package. The simulated world is for us, and is not counted as long as it lies in it."""
+    """All of the package."""
     found = []
     for path in sorted(package.rglob("*.py")):
-        if "seeded" in path.parts:
-            continue
         text = path.read_text(encoding="utf-8")
         name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
         found.append(Module(name, path, ast.parse(text), text.count("\n")))
@@ -68,6 +69,9 @@ def figures(found: list[Module]) -> list[Figure]:
         _counted("protocols", list(_protocols(found)), 60),
         _counted("pass-through functions", list(_pass_throughs(found)), 60),
         _counted("references to what is not in the repository", list(dangling()), 0),
+        _counted("names in comments of what is not in the code", list(strange()), 0),
+        _counted("operations without a declaration", undeclared(found), 0),
+        *(_counted(f"files on {title[0].lower()}{title[1:]}", walk(title), most) for title, most in WALKS.items()),
     ]
 
 
@@ -167,6 +171,78 @@ def dangling(root: Path = ROOT) -> Iterator[str]:
             pages = [(root / page, path.parent / page) for page in _PAGE.findall(line)]
             if _MARK.search(line) or not all(one.is_file() or other.is_file() for one, other in pages):
                 yield f"{path.relative_to(root).as_posix()}:{number}"
+
+
+def undeclared(found: list[Module]) -> list[str]:
+    """Routes in a `table()` without a row in a table of operations. A row of one is (verb, path, handler, name, tag)."""
+    rows = {name: one.name for one in found for name in _routes(one.tree)}
+    declared = {name for one in found for name in _declared(one.tree)}
+    assert rows, "no routes were found: this looks for them where they are not any more"
+    return sorted(f"{name} ({where})" for name, where in rows.items() if name not in declared)
+
+
+def _routes(tree: ast.Module) -> Iterator[str]:
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name == "table":
+            for node in ast.walk(function):
+                if (
+                    isinstance(node, ast.Tuple)
+                    and len(node.elts) == 5
+                    and isinstance(name := node.elts[3], ast.Constant)
+                ):
+                    yield str(name.value)
+
+
+def _declared(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        is_table = isinstance(node, ast.AnnAssign) and "Operation" in ast.unparse(node.annotation)
+        if is_table and isinstance(node.value, ast.Dict):
+            yield from (str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
+
+
+# Names in comments and docstrings. A name in backticks must be in the code, part by part; a file must be there.
+
+_NAME = re.compile(r"`([A-Za-z_][\w./]*)(?:\(\))?`")
+_FILE = re.compile(r"(?<![\w/.*{-])((?:\w+/)*\w+\.py)\b")
+_WORD = re.compile(r"\w+")
+# Since Python 3.12 an f-string is several tokens.
+_SAYING = (tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
+_CODE = ("peik", "simulation", "tests", "proofs", "bench", "docs", "examples")
+
+
+def strange(root: Path = ROOT) -> Iterator[str]:
+    """Where a comment or a docstring of the package names what is nowhere in the code, or a file that is not there."""
+    known, prose = set(keyword.kwlist), []
+    for folder in _CODE:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix == ".py" and "node_modules" not in path.parts:
+                words, said = _split(path.read_text(encoding="utf-8"))
+                known |= {*words, *path.relative_to(root).with_suffix("").parts}
+                prose += [(path, number, text) for number, text in said if folder in ("peik", "simulation")]
+            elif folder == "peik" and path.suffix in (".sql", ".lua", ".html", ".toml", ".js"):
+                known |= {*_WORD.findall(path.read_text(encoding="utf-8")), path.stem}
+    for path, number, text in prose:
+        names = [name for name in _NAME.findall(text) if not known.issuperset(_WORD.findall(name.removesuffix(".py")))]
+        places = (root, root / "peik", path.parent)
+        gone = [file for file in _FILE.findall(text) if not any((place / file).is_file() for place in places)]
+        yield from (f"{path.relative_to(root).as_posix()}:{number} {name}" for name in dict.fromkeys((*names, *gone)))
+
+
+def _split(text: str) -> tuple[set[str], list[tuple[int, str]]]:
+    """The words of the code, strings included; and the lines of comments and docstrings, by their numbers."""
+    words: set[str] = set()
+    said: list[tuple[int, str]] = []
+    is_start = True  # of a statement: a string there is a docstring
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            said.append((token.start[0], token.string))
+        elif token.type == tokenize.STRING and is_start:
+            said += enumerate(token.string.splitlines(), start=token.start[0])
+        elif token.type in _SAYING:
+            words.update(_WORD.findall(token.string))
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            is_start = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
+    return words, said
 
 
 def main() -> None:
