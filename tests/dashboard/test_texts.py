@@ -10,6 +10,7 @@ import peik.web.dashboard as package
 from peik.web.dashboard.render import LANGUAGES, language_of, load
 
 FOLDER = Path(package.__file__).parent
+PEIK = FOLDER.parents[1]
 WORDS = load()
 # As t("key" in templates; say(visitor, "key" or said="key" in code. Keys that are put together are asked for with knows().
 _USED = (
@@ -32,7 +33,9 @@ def test_every_key_has_all_languages_and_the_same_places_in_each(key: str) -> No
 
 def test_every_key_that_is_used_has_words() -> None:
     missing = []
-    for path in [*FOLDER.glob("templates/*.html"), *FOLDER.glob("*.py")]:
+    pages = [path for path in PEIK.rglob("*.py") if path.is_relative_to(FOLDER) or path.stem.startswith("pages")]
+    assert len(pages) > 15
+    for path in [*FOLDER.glob("templates/*.html"), PEIK / "app" / "dashboard.py", *pages]:
         text = path.read_text(encoding="utf-8")
         missing += [f"{path.name}: {key}" for used in _USED for key in used.findall(text) if key not in WORDS]
     assert not missing
