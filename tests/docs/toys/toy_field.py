@@ -6,9 +6,11 @@ from pathlib import Path
 import aiohttp
 from typer.testing import CliRunner
 
+from peik import Peik
 from peik.app.commands import app
+from peik.testing import SimServer
 from tests.dashboard.visiting import KEY, house
-from tests.client.counters import opened, telegram
+from tests.client.counters import both, play
 from tests.processes.programs import BOT
 
 
@@ -33,13 +35,13 @@ def test_it_goes_through_rest_and_is_documented(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_it_goes_through_the_library_and_the_body_that_it_sends(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with telegram() as sim, opened(tmp_path, sim) as peik:
-            made = await peik.broadcasts.create("sendMessage", {"text": "hello"}, chat_ids=[11], label="spring")
-            assert (await peik.broadcasts.get(made)).label == "spring"
+@both
+def test_it_goes_through_the_library_in_this_process_and_over_rest(way: str, tmp_path: Path) -> None:
+    async def story(peik: Peik, sim: SimServer) -> None:
+        made = await peik.broadcasts.create("sendMessage", {"text": "hello"}, chat_ids=[11], label="spring")
+        assert (await peik.broadcasts.get(made)).label == "spring"
 
-    asyncio.run(story())
+    play(way, tmp_path, story)
 
 
 def test_the_command_has_the_option() -> None:

@@ -3,9 +3,17 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from peik.backups.wiring import backups_of
+from peik.clock import SystemClock
+from peik.errors import StartError
+from peik.settings.config import load
 from peik.storage.toy.store import ToyStore
 from tests.dashboard.visiting import house
 from tests.outbox.story import call
+from tests.storage.all_places import PLACES
+from tests.storage.toy_place import ToyPlace
 
 
 def test_a_letter_is_delivered_from_it(tmp_path: Path) -> None:
@@ -18,3 +26,10 @@ def test_a_letter_is_delivered_from_it(tmp_path: Path) -> None:
             assert view.state == "completed"
 
     asyncio.run(story())
+
+
+def test_it_is_in_the_conformance_suite_and_known_to_backups(tmp_path: Path) -> None:
+    assert ToyPlace in PLACES
+    config = load(environment={"PEIK_STORE": f"toy:///{tmp_path}/toy.db"}, folder=tmp_path)
+    with pytest.raises(StartError, match="toy store"):
+        backups_of(config, clock=SystemClock())
