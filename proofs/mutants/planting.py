@@ -11,7 +11,7 @@ from simulation.drawing import Kind
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "proofs" / "mutants.toml"
 # What the world and the suites need. Files of the root go along: some tests read them.
-_FOLDERS = ("peik", "tests", "proofs", "docs", "examples", "bench")
+_FOLDERS = ("peik", "simulation", "tests", "proofs", "docs", "examples", "bench")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "node_modules", "results")
 
 
