@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from tests import wanting
 from tests.hanging import pytest_runtest_teardown, pytest_timeout_cancel_timer, pytest_timeout_set_timer
-from tests.surroundings import scrubbed
+from tests.surroundings import raise_file_limit, scrubbed
 
 __all__ = ["pytest_runtest_teardown", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]  # hooks
 
@@ -40,6 +40,7 @@ _MEMORY = Path("/dev/shm")
 if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
+raise_file_limit()
 if "PYTEST_XDIST_WORKER" in os.environ:
     gc.disable()  # until all is loaded: of that nothing is garbage, and every collection looks through more of it
 _running: set[str] = set()

@@ -1,11 +1,14 @@
 """The environment that tests, checks and the demo run in: of the caller's, only what is named here. So nothing that somebody's
 shell has (PYTHON…, PEIK_…, BOT_TOKEN, TZ, locale, colours, proxies …) can turn a run red or green.
 
+The number of files that may be open is as high as it may be: many systems give a shell 1,024, and the servers of tests need more.
+
 As a program it runs a command so: python -I tests/surroundings.py [--installing] command … The Makefile does that; `conftest.py`
 does the same for whoever starts pytest directly. Nothing but the standard library here.
 """
 
 import os
+import resource
 import sys
 from collections.abc import Iterable, Mapping
 
@@ -29,7 +32,14 @@ def scrubbed(environment: Mapping[str, str], *, but: Iterable[str] = ()) -> dict
     return {name: value for name, value in environment.items() if name in KEPT or name.startswith(more)} | GIVEN
 
 
+def raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main(words: list[str]) -> None:
+    raise_file_limit()
     but = {"--installing": INSTALLING, "--showing": SHOWING}.get(words[0], ())
     command = words[1:] if but else words
     os.execvpe(command[0], command, scrubbed(os.environ, but=but))

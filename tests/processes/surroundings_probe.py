@@ -1,6 +1,7 @@
 """What a test sees of the caller's environment; `test_make.py` has make run this. It is no test of its own."""
 
 import os
+import resource
 import sys
 
 from tests.surroundings import GIVEN, KEPT
@@ -13,3 +14,8 @@ def test_nothing_of_the_shell_reaches_a_test() -> None:
     assert "PYTEST_ADDOPTS" not in os.environ
     assert not sys.flags.optimize
     assert not sys.flags.dont_write_bytecode
+
+
+def test_as_many_files_may_be_open_as_may_be() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard
