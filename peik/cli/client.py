@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from peik.errors import BadInput
 
 if TYPE_CHECKING:
@@ -12,6 +14,12 @@ if TYPE_CHECKING:
 Document = dict[str, object]
 Filters = Mapping[str, str]  # as in the query of GET /v1/letters
 Attached = Sequence[tuple[str, Path]]  # a field of the call, and the file for it
+
+
+def document_for(answer: object) -> Document:
+    """An answer of an API as REST writes it."""
+    found: Document = msgspec.to_builtins(answer)
+    return found
 
 
 def check_files(attached: Attached) -> None:

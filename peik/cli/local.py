@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from peik.cli.client import Attached, Document, Filters, check_files
+from peik.cli.client import Attached, Document, Filters, check_files, document_for
 from peik.clock import SystemClock
 from peik.core.call import chat_key
 from peik.core.events import Events
@@ -356,7 +356,7 @@ class StoreClient:
                 is_live=self.is_running,
             )
             body = msgspec.convert(wanted, ForgetEverywhereBody)
-            return _document(await forgotten(forgetter, body, who="command line"))
+            return document_for(await forgotten(forgetter, body, who="command line"))
         finally:
             if archive is not None:
                 await archive.close()
@@ -364,10 +364,10 @@ class StoreClient:
     # ---- nodes, routes and keys ----
 
     def nodes(self) -> Document:
-        return _document(self._run(self._nodes.page()))
+        return document_for(self._run(self._nodes.page()))
 
     def drain_node(self, name: str, *, is_draining: bool) -> Document:
-        return _document(self._nodes.view(self._run(self._nodes.drain(name, is_draining=is_draining))))
+        return document_for(self._nodes.view(self._run(self._nodes.drain(name, is_draining=is_draining))))
 
     def routes(self) -> Document:
         raise Unavailable(
@@ -570,9 +570,3 @@ class FileInbox:
 def _plain_arrival(document: object) -> Document:
     """With what stays as bytes as values, as they come over the wire."""
     return dict(msgspec.json.decode(msgspec.json.encode(document)))
-
-
-def _document(answer: object) -> Document:
-    """An answer in the words of REST."""
-    found: Document = msgspec.to_builtins(answer)
-    return found

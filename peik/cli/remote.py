@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from peik.cli.accounts import Streamed
-from peik.cli.client import Attached, Document, Filters, check_files
+from peik.cli.client import Attached, Document, Filters, check_files, document_for
 from peik.errors import Problem, Unavailable
 from peik.web.operations import declared
 
@@ -274,7 +274,10 @@ class RestClient:
         return self.call("GET", "/v1/routes")
 
     def forget(self, wanted: Document) -> Document:
-        return self.call("POST", "/v1/forget", body=wanted, timeout_s=FORGET_S)
+        from peik.erasure.api import ErasureApi, ForgetEverywhereBody
+
+        body = msgspec.convert(wanted, ForgetEverywhereBody)
+        return document_for(self.ask(ErasureApi.forget, body=body, timeout_s=FORGET_S))
 
     def keys(self) -> Document:
         return self.call("GET", "/v1/keys")

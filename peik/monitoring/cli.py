@@ -6,13 +6,12 @@ unless `--send` says so; and opening a server's store brings its schema up to da
 
 import re
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperGroup
 
-from peik.cli.client import Document
+from peik.cli.client import Document, document_for
 from peik.cli.command import Exit, Visit, asks
 from peik.core.units import parse_size_bytes
 from peik.errors import Conflict
@@ -103,6 +102,8 @@ def _drawn(found: "list[Finding]") -> "RenderableType":
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.cli.remote import RestClient
+
 _LOOK_S = 0.2  # how often a node that drains is looked at
 _BOTS_SHOWN = 3
 
@@ -130,17 +131,18 @@ class NodeCounter(Protocol):
 
 
 class RestNodes:
-    def __init__(self, call: Callable[..., Document]) -> None:
-        self._call = call
+    def __init__(self, running: "RestClient") -> None:
+        self._running = running
 
     def nodes(self) -> Document:
-        return self._call("GET", "/v1/nodes")
+        from peik.monitoring.nodes import NodeApi
+
+        return document_for(self._running.ask(NodeApi.list_nodes))
 
     def drain_node(self, name: str, *, is_draining: bool) -> Document:
-        import urllib.parse
+        from peik.monitoring.nodes import NodeApi
 
-        verb = "drain" if is_draining else "resume"
-        return self._call("POST", f"/v1/nodes/{urllib.parse.quote(name, safe='')}/{verb}")
+        return document_for(self._running.ask(NodeApi.drain if is_draining else NodeApi.resume, name=name))
 
 
 def _counter(visit: Visit) -> NodeCounter:
@@ -148,7 +150,7 @@ def _counter(visit: Visit) -> NodeCounter:
 
     counter = visit.counter
     if isinstance(counter, RestClient):
-        return RestNodes(counter.call)
+        return RestNodes(counter)
     from peik.cli.local import StoreClient
 
     assert isinstance(counter, StoreClient)

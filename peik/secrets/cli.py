@@ -4,11 +4,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import msgspec
 import typer
 
 from peik.cli.arguments import secret
-from peik.cli.client import Document
+from peik.cli.client import Document, document_for
 from peik.cli.command import Visit, asks
 from peik.cli.filters import Yes
 from peik.errors import Conflict, Unavailable
@@ -116,20 +115,15 @@ def _accounts(document: Document) -> str:
 async def _status(config: Config, store: "AnyStore") -> Document:
     from peik.secrets.api import SecretsAnswer
 
-    return _document(SecretsAnswer.of(await _custodian(config, store).standing()))
+    return document_for(SecretsAnswer.of(await _custodian(config, store).standing()))
 
 
 async def _rotate(config: Config, store: "AnyStore") -> Document:
     from peik.secrets.api import SecretsSettledAnswer
 
-    document = _document(SecretsSettledAnswer.of(await _custodian(config, store).rotate()))
+    document = document_for(SecretsSettledAnswer.of(await _custodian(config, store).rotate()))
     del document["accounts"]  # they are in the archive
     return document
-
-
-def _document(answer: object) -> Document:
-    found: Document = msgspec.to_builtins(answer)
-    return found
 
 
 async def _open(config: Config, store: "AnyStore") -> Document:
