@@ -169,8 +169,9 @@ class _Wire(asyncio.Protocol):
 
     def _lose(self, error: Exception) -> None:
         """Answers are told apart by their order alone: after one that did not come nothing can be read any more."""
-        self.is_lost = True
-        self._transport.abort()
+        if not self.is_lost:  # TLS of Python 3.11.2 (Debian 12) cannot abort what is closed already
+            self.is_lost = True
+            self._transport.abort()
         while self._asked:
             answer, late = self._asked.popleft()
             late.cancel()
