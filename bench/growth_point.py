@@ -24,9 +24,8 @@ from peik.core.arrival import Update, read_update
 from peik.core.call import read_call
 from peik.core.documents import Contact
 from peik.core.events import Event, Events, Settled
-from peik.core.letter import Draft, State
+from peik.core.letter import Draft, LetterCall, State
 from peik.core.token import Token
-from peik.outbox.service import LetterCall
 from peik.outbox.store import BotRecord, LetterFilter, Store
 from peik.settings.config import Config, load
 from peik.storage.sqlite.store import SqliteStore

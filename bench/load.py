@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bench.payload import BOT_ID, CHATS, TEXT_BYTES, TOKEN, params
-from peik.outbox.service import LetterCall
+from peik.core.letter import LetterCall
 
 __all__ = ["BOT_ID", "CHATS", "TEXT_BYTES", "TOKEN", "batch_bodies", "call", "params"]
 

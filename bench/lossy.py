@@ -12,9 +12,9 @@ import msgspec
 from bench.figures import Figures
 from bench.ground import Ground
 from peik.app.lifetime import running
+from peik.core.letter import LetterCall
 from peik.core.outcome import Reply
 from peik.core.token import Token
-from peik.outbox.service import LetterCall
 from peik.settings.config import load
 from peik.storage.executor import InlineExecutor
 from peik.telegram.port import Request

@@ -30,7 +30,7 @@ from bench.stub import Stub, running_stub
 from peik.app.lifetime import running
 from peik.app.runtime import Runtime
 from peik.core.events import Events
-from peik.outbox.service import LetterCall
+from peik.core.letter import LetterCall
 from peik.settings.config import load
 from proofs.nodes.databases import Database, Postgres, database
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from peik.archive.store import ChatState, Happening, Message, Session
-from peik.outbox.answers import rfc3339
+from peik.core.units import rfc3339
 
 
 def session_view(session: Session) -> dict[str, object]:

@@ -10,11 +10,12 @@ from starlette.responses import Response
 from peik.accounts.answers import chat_view, session_view
 from peik.admin.model import Scope
 from peik.archive.store import Session, SessionFilter, SessionState
+from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, NotFound
-from peik.outbox.answers import rfc3339
 from peik.web.access import Access
-from peik.web.bodies import decode, instant_ms, read_body, read_limit
+from peik.web.bodies import read_body, read_limit
 from peik.web.openapi import LIMIT, TIME, WORD, WORD_CHARS_MAX, Json, OperationRow, in_path, in_query, nullable, shape
+from peik.web.parse import decode, instant_ms
 from peik.web.responses import Route, json_response, svg
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from peik.accounts.answers import chat_view, session_view
 from peik.admin.model import Role
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.errors import BadInput, Conflict, NotFound
-from peik.web.bodies import whole_number
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields
+from peik.web.parse import whole_number
 from peik.web.responses import svg
 
 if TYPE_CHECKING:

@@ -8,13 +8,14 @@ from peik.admin.audit import Audit, AuditLine, Outcome
 from peik.admin.keys import Keyring
 from peik.admin.model import Key, Scope
 from peik.admin.sign_ins import who_of
+from peik.core.units import rfc3339
 from peik.errors import BadInput, Denied, Problem
-from peik.outbox.answers import rfc3339
 from peik.outbox.hooks import Hooks
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
-from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_limit
+from peik.web.bodies import read_body, read_limit
 from peik.web.openapi import LIMIT, TIME, WORD, WORD_CHARS_MAX, Json, OperationRow, in_query, nullable, shape
+from peik.web.parse import decode, instant_ms, parse_id
 from peik.web.responses import Endpoint, Route, json_response
 
 _SMALL_BODY = 64 * 1024

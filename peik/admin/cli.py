@@ -158,7 +158,7 @@ def audit(
 def _audit_page(visit: Visit, filters: dict[str, str], store: str | None) -> Document:
     from peik.admin.api import audit_view
     from peik.cli.remote import RestClient
-    from peik.web.bodies import instant_ms
+    from peik.web.parse import instant_ms
 
     if store is None and isinstance(counter := visit.counter, RestClient):
         return counter.call("GET", "/v1/audit", filters)
@@ -250,7 +250,7 @@ def _password(*, is_from_stdin: bool) -> str:
 
 
 def _person_view(person: "Person") -> dict[str, Any]:
-    from peik.outbox.answers import rfc3339
+    from peik.core.units import rfc3339
 
     return {
         "name": person.name,

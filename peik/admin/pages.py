@@ -8,9 +8,9 @@ from starlette.responses import Response
 from peik.admin.api import KeyBody, make_key
 from peik.admin.model import Role, Scope
 from peik.errors import BadInput
-from peik.web.bodies import parse_id
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields
+from peik.web.parse import parse_id
 
 
 class PeoplePages:

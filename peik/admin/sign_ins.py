@@ -173,6 +173,8 @@ class SignIns:
 
 def who_of(key: Key) -> str:
     """Whom the audit log names. Names of people hold no blanks, so that a key is never taken for somebody."""
+    if key.id < 0:
+        return key.name  # nobody's key: the library, or the command line
     return "admin key" if key.id == 0 else f"key {key.name}"
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from peik.alerts.matters import MatterKind, SentAlert
 from peik.alerts.rules import BY_NAME
+from peik.core.units import rfc3339
 from peik.monitoring.values import Ongoing
-from peik.outbox.answers import rfc3339
 from peik.web.access import Caller
 from peik.web.operations import Id, Moment, operation
 

@@ -15,6 +15,7 @@ from peik.alerts.watch import ClockWatch, Watching, machine_of
 from peik.alerts.ways import ways_of
 from peik.app.context import Context
 from peik.backups.model import last_good_ms
+from peik.core.letter import LetterCall
 from peik.core.nodes import CHORES
 from peik.errors import StartError
 from peik.inbox.service import InboxService
@@ -25,7 +26,6 @@ from peik.monitoring.overview import Overview
 from peik.monitoring.pulse import NodeStandings
 from peik.monitoring.wiring import overview_of
 from peik.outbox.leases import Leases
-from peik.outbox.service import LetterCall
 from peik.outbox.wiring import Outbox, tokens_of
 
 if TYPE_CHECKING:

@@ -13,49 +13,30 @@ from peik import __version__
 from peik.accounts.api import SessionRoutes
 from peik.admin.api import Audited, AuditRoutes, KeyRoutes
 from peik.admin.model import weakness_of
-from peik.alerts.api import AlertApi
+from peik.app.apis import apis_of, nodes_of
 from peik.app.openapi import Described, document
 from peik.app.runtime import Runtime
 from peik.archive.api import ArchiveHealth, MessageRoutes
 from peik.broadcasts.api import BroadcastRoutes
 from peik.contacts.api import ContactRoutes
-from peik.core.letter import Enclosed
-from peik.core.token import Token
-from peik.erasure.api import ErasureApi
+from peik.core.units import rfc3339
 from peik.errors import Denied, Problem, Unavailable
 from peik.importing.api import ImportRoutes
 from peik.importing.service import import_desk_of
-from peik.inbox.answers import inbox_stats
 from peik.inbox.api import PUSHES, ArrivalRoutes, ConsumerRoutes, WebhookDoor
 from peik.jobs.api import JobRoutes
 from peik.monitoring.api import OverviewRoutes
 from peik.monitoring.metrics import MetricsRoutes
-from peik.monitoring.nodes import NodeApi, Nodes
+from peik.monitoring.nodes import Nodes
 from peik.monitoring.pulse import Pulse
 from peik.notifications.api import NotificationRoutes, UserRoutes
-from peik.outbox.answers import letter_view
-from peik.outbox.api import BotBody, BotRoutes, LetterRoutes
-from peik.outbox.service import LetterCall
-from peik.outbox.store import LetterView
-from peik.outbox.views import bot_view, route_view, stats_view
-from peik.secrets.api import SecretApi
+from peik.telegram.routes import RouteStatus
 from peik.web import responses
-from peik.web.access import Access, header_in
-from peik.web.bodies import (
-    call_of,
-    decode,
-    decode_batch,
-    decode_letter,
-    parse_id,
-    read_body,
-    read_multipart,
-    read_traced,
-    wait_s,
-)
+from peik.web.access import Access
 from peik.web.fast_routes import FastRoutes, Receive, Scope, Send
 from peik.web.openapi import page
-from peik.web.operations import routes_of
 from peik.web.responses import Endpoint, Route
+from peik.web.routes import routes_of
 
 _SMALL_BODY = 64 * 1024
 _VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
@@ -114,28 +95,19 @@ def _described(routes: tuple[Described, ...]) -> tuple[bytes, bytes]:
 
 def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Route, ...]:
     access = access_of(peik, key)
-    nodes = Nodes(
-        peik.config,
-        peik.store.nodes,
-        clock=peik.clock,
-        bot_ids=lambda: [bot.bot_id for bot in peik.desk.bots()],
-        is_whole=lambda: peik.leases.is_whole,
-    )
+    nodes = nodes_of(peik)
+    declared = (routes_of(api, access, body_max=peik.config.body_max) for api in apis_of(peik))
     return (
+        *(route for routes in declared for route in routes),
         *_Routes(peik, access, nodes, pulse or pulse_of(peik), weakness=weakness_of(key)).table(),
-        *LetterRoutes(peik.desk, peik.inbox, access).table(),
-        *BotRoutes(peik.desk, access).table(),
         *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
         *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
-        *routes_of(SecretApi(peik.custodian, peik.sessions), access),
-        *routes_of(NodeApi(nodes), access),
         *SessionRoutes(peik.sessions, access).table(),
         *MessageRoutes(peik.sessions, access).table(),
         *JobRoutes(peik, access).table(),
         *BroadcastRoutes(peik, access).table(),
         *OverviewRoutes(peik.overview, access).table(),
-        *routes_of(AlertApi(peik.alerts, peik.overview), access),
         *MetricsRoutes(
             peik.overview,
             peik.figures,
@@ -150,7 +122,6 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
         *NotificationRoutes(peik.notifications, access).table(),
         *ContactRoutes(peik.desk, peik.store.contacts, access).table(),
         *AuditRoutes(peik.audit, access).table(),
-        *routes_of(ErasureApi(peik.forgetter), access),
         *ImportRoutes(peik.desk, import_desk_of(peik.config, peik.store, clock=peik.clock), access).table(),
     )
 
@@ -206,95 +177,10 @@ class _Routes:
     def table(self) -> tuple[Route, ...]:
         """Every route: verb, path, what it does, its stable operation id, its tag."""
         return (
-            ("POST", "/v1/letters", self.post_letter, "acceptLetter", "letters"),
-            ("POST", "/v1/letters/batch", self.post_batch, "acceptBatch", "letters"),
-            ("GET", "/v1/letters/{letter_id}", self.get_letter, "getLetter", "letters"),
-            ("GET", "/v1/stats", self.get_stats, "getStats", "letters"),
-            ("POST", "/v1/bots", self.post_bot, "addBot", "bots"),
-            ("GET", "/v1/bots", self.get_bots, "listBots", "bots"),
-            ("GET", "/v1/bots/{bot_id}", self.get_bot, "getBot", "bots"),
-            ("DELETE", "/v1/bots/{bot_id}", self.delete_bot, "removeBot", "bots"),
             ("GET", "/v1/routes", self.get_routes, "listRoutes", "routes"),
             ("GET", "/health", self.get_health, "getHealth", "health"),
             ("GET", "/ready", self.get_ready, "getReady", "health"),
         )
-
-    # ---- letters ----
-
-    async def post_letter(self, request: Request) -> Response:
-        """Accept one call durably; with `?wait=10s`, answer with what became of it."""
-        caller = self._admit(request, "send")
-        wait = wait_s(request, most_s=self._peik.config.wait_max)
-        key, trace = header_in(request.scope, b"idempotency-key"), read_traced(request)
-        config = self._peik.config
-        if (header_in(request.scope, b"content-type") or "").startswith("multipart/form-data"):
-            body, enclosed = await read_multipart(request, self._peik.spool, file_bytes_max=config.upload_bytes_max)
-        else:
-            body, enclosed = decode_letter(await read_body(request, bytes_max=config.body_max)), ()
-
-        def make(files: tuple[Enclosed, ...]) -> LetterCall:
-            return caller.own(call_of(body, key=key, trace=trace, enclosed=files))
-
-        accepted = await self._desk.accept_with_files(enclosed, make, blobs=self._peik.spool)
-        if wait:
-            return _letter(await self._desk.outcome(accepted, make(enclosed), wait))
-        return _json({"id": str(accepted.letter_id), "state": accepted.state}, 202)
-
-    async def post_batch(self, request: Request) -> Response:
-        """Accept many calls in one commit, all or none."""
-        caller = self._admit(request, "send")
-        body = decode_batch(await read_body(request, bytes_max=self._peik.config.body_max))
-        trace = read_traced(request)
-        accepted = await self._desk.accept(caller.own_all([call_of(letter, trace=trace) for letter in body.letters]))
-        return _json({"ids": [str(one.letter_id) for one in accepted]}, 202)
-
-    async def get_letter(self, request: Request) -> Response:
-        """One letter with its whole history; with `?wait=10s`, once it has ended."""
-        caller = self._admit(request, "read")
-        letter_id = parse_id(request.path_params["letter_id"], "letter_id")
-        wait = wait_s(request, most_s=self._peik.config.wait_max)
-        view = await self._desk.letter(letter_id)
-        caller.must_see(view)
-        view = await self._desk.wait(letter_id, wait) if wait else view
-        return _json({**letter_view(view), "why": await self._desk.why(view)})
-
-    async def get_stats(self, request: Request) -> Response:
-        """How many letters stand where, over all and per bot, and what waits for the consumers of arrivals."""
-        caller = self._admit(request, "read")
-        tallies = await self._desk.tallies()
-        letters = stats_view({bot_id: tally for bot_id, tally in tallies.items() if caller.sees(bot_id)})
-        inbox = [tally for tally in await self._peik.inbox.tallies() if caller.sees(tally.consumer.bot_id)]
-        return _json({**letters, "inbox": inbox_stats(inbox)})
-
-    # ---- bots ----
-
-    async def post_bot(self, request: Request) -> Response:
-        """Add a bot by its token, or give a known one its new token."""
-        self._admit(request, "admin").must_serve_all()
-        body = decode(BotBody, await read_body(request, bytes_max=_SMALL_BODY))
-        bot, is_new = await self._desk.save_bot(Token(body.token), inbound=body.inbound)
-        return _json(bot_view(bot), 201 if is_new else 200)
-
-    async def get_bots(self, request: Request) -> Response:
-        """All bots, without their tokens, each with the node that serves it."""
-        caller = self._admit(request, "read")
-        serving = await self._nodes.serving()
-        bots = [bot for bot in self._desk.bots() if caller.sees(bot.bot_id)]
-        return _json({"bots": [{**bot_view(bot), "node": serving.get(bot.bot_id)} for bot in bots]})
-
-    async def get_bot(self, request: Request) -> Response:
-        """One bot, without its token, and the node that serves it."""
-        caller = self._admit(request, "read")
-        bot_id = parse_id(request.path_params["bot_id"], "bot_id")
-        caller.must_serve(bot_id)
-        bot = self._desk.bot(bot_id)
-        return _json({**bot_view(bot), "node": (await self._nodes.serving()).get(bot_id)})
-
-    async def delete_bot(self, request: Request) -> Response:
-        """Forget a bot that has no letters to send."""
-        self._admit(request, "admin").must_serve_all()
-        await self._desk.remove_bot(parse_id(request.path_params["bot_id"], "bot_id"))
-        return Response(status_code=204)
 
     # ---- routes and health ----
 
@@ -305,7 +191,7 @@ class _Routes:
 
     def _route_views(self) -> list[dict[str, object]]:
         statuses = self._peik.courier.routes.statuses()
-        return [route_view(status, is_in_use=is_in_use) for status, is_in_use in statuses]
+        return [_route_view(status, is_in_use=is_in_use) for status, is_in_use in statuses]
 
     async def get_health(self, request: Request) -> Response:
         """200 while Peik is alive, whether or not Telegram can be reached; `status` is ok while calls can be stored."""
@@ -353,9 +239,18 @@ class _Routes:
         return _json({"status": "ready", "version": __version__})
 
 
-def _letter(view: LetterView) -> Response:
-    return _json(letter_view(view), 200 if view.state.is_final else 202)
-
-
 def _json(value: object, status: int = 200) -> Response:
     return Response(_encode(value), status, media_type="application/json")
+
+
+def _route_view(status: RouteStatus, *, is_in_use: bool) -> dict[str, object]:
+    return {
+        "name": status.name,
+        "kind": status.kind,
+        "state": status.state,
+        "in_use": is_in_use,
+        "failures": status.failures,
+        "why": status.why or None,
+        "since": rfc3339(status.since_ms),
+        "probe_at": rfc3339(status.probe_at_ms),
+    }

@@ -28,13 +28,13 @@ from peik.archive.store import (
     SessionFilter,
 )
 from peik.clock import Clock
+from peik.core.units import rfc3339
 from peik.errors import BadInput, NotFound, Unavailable
 from peik.monitoring.pulse import ANSWER_S, FRESH_S
-from peik.outbox.answers import rfc3339
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
 from peik.web.access import Access
-from peik.web.bodies import decode, instant_ms, read_body, read_limit, whole_number
+from peik.web.bodies import read_body, read_limit
 from peik.web.openapi import (
     LIMIT_MAX,
     SECONDS,
@@ -48,6 +48,7 @@ from peik.web.openapi import (
     nullable,
     shape,
 )
+from peik.web.parse import decode, instant_ms, whole_number
 from peik.web.responses import CHUNK_BYTES, Flow, Route, json_response
 
 # Query strings about the archive: which messages, events and lines of the log. Read strictly.

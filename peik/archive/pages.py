@@ -13,9 +13,9 @@ from peik.admin.model import Role
 from peik.archive.export import ExportFormat, ExportPart, export_events, export_messages
 from peik.archive.store import LOG_LEVELS, Direction, EventFilter, LogFilter, Message, MessageFilter
 from peik.errors import BadInput
-from peik.web.bodies import whole_number
 from peik.web.dashboard.board import Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields
+from peik.web.parse import whole_number
 from peik.web.responses import CHUNK_BYTES, Flow
 
 # Files that a page gives to take away, written as they come: a cookie opens no REST, so the dashboard streams its

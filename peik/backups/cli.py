@@ -237,7 +237,7 @@ def _run(work: "Callable[[_Run], None]", store: str | None, *, is_json: bool) ->
 
 
 def _time(at_ms: int) -> str:
-    from peik.outbox.answers import rfc3339
+    from peik.core.units import rfc3339
 
     return rfc3339(at_ms) or ""
 

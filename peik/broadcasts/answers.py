@@ -10,7 +10,7 @@ import msgspec
 from peik.broadcasts.model import Broadcast, Estimate, Phase, Recipient, RecipientState, stars_most, steps_from, work_ms
 from peik.clock import zone_of
 from peik.core.quiet import done_at
-from peik.outbox.answers import rfc3339
+from peik.core.units import rfc3339
 
 COLUMNS = (
     "number", "chat_id", "state", "letter_id", "message_id", "error", "queued_at", "ended_at", "uncertain_tries",

@@ -21,8 +21,9 @@ from peik.core.letter import OnUncertain
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, NotFound
 from peik.web.access import Access, Caller
-from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_cursor, read_limit
+from peik.web.bodies import read_body, read_cursor, read_limit
 from peik.web.openapi import CURSOR, ID, LIMIT, SECONDS, TIME, Json, OperationRow, in_path, in_query, nullable, shape
+from peik.web.parse import decode, instant_ms, parse_id
 from peik.web.responses import Flow, Route, json_response
 
 # Bodies of the broadcasts' part of the REST door: JSON, or a form with a CSV.

@@ -8,10 +8,10 @@ from peik.app.context import Context
 from peik.broadcasts.engine import Broadcaster
 from peik.broadcasts.model import OutgoingBroadcast
 from peik.broadcasts.service import BroadcastService
-from peik.core.letter import Chat
+from peik.core.letter import Chat, LetterCall
 from peik.core.nodes import CHORES
 from peik.core.pace import PaceLimits
-from peik.outbox.service import LetterCall, OutboxService
+from peik.outbox.service import OutboxService
 from peik.outbox.store import LetterFilter, LetterView
 from peik.outbox.wiring import Outbox
 from peik.storage.open import AnyStore

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from peik.cli.client import Document, Filters
+from peik.cli.client import Document, Filters, StreamedAnswer
 from peik.errors import Unavailable
 
 RETRY_S = 2.0
@@ -16,13 +16,6 @@ LOOK_S = 1.0  # how often a sign-in or a crawl is looked at
 EXPORT_PAGE = 1000
 NEXT_CURSOR = "peik-next-cursor"
 _OVER = frozenset({"active", "password_needed", "flood_wait", "failed"})
-
-
-class Streamed(NamedTuple):
-    """An answer that comes in pieces. Names of headers are in small letters."""
-
-    headers: Mapping[str, str]
-    chunks: Iterator[bytes]
 
 
 class AccountsWay(Protocol):
@@ -39,9 +32,9 @@ class AccountsWay(Protocol):
         timeout_s: float | None = 60.0,
     ) -> Document: ...
 
-    def stream(
+    def stream_of(
         self, path: str, query: Filters, *, headers: Mapping[str, str] | None = None
-    ) -> AbstractContextManager[Streamed]: ...
+    ) -> AbstractContextManager[StreamedAnswer]: ...
 
     def pause(self, seconds: float) -> None:
         """Whatever runs behind it goes on meanwhile."""
@@ -172,7 +165,7 @@ class AccountsClient:
 
     def export(self, filters: Filters, form: str, cursor: str | None) -> ExportPage:
         query = {**filters, "format": form, **page(cursor, EXPORT_PAGE)}
-        with self._way.stream("/v1/messages/export", query) as answer:
+        with self._way.stream_of("/v1/messages/export", query) as answer:
             return ExportPage(b"".join(answer.chunks), answer.headers.get(NEXT_CURSOR))
 
     def follow(self, what: str, filters: Filters, *, on_lost: Callable[[str], None]) -> Iterator[AccountsAnswer]:
@@ -183,7 +176,7 @@ class AccountsClient:
             # A reader with a name has its place in the archive.
             headers = {} if last is None or "reader" in filters else {"Last-Event-ID": last}
             try:
-                with self._way.stream(f"/v1/{what}/stream", filters, headers=headers) as answer:
+                with self._way.stream_of(f"/v1/{what}/stream", filters, headers=headers) as answer:
                     has_begun = True
                     for frame in frames(answer.chunks):
                         if frame.data:

@@ -1,8 +1,10 @@
 """Where commands are answered: by a running Peik over REST, or by the store itself. Both answer in the words of REST."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -11,6 +13,9 @@ from peik.errors import BadInput
 if TYPE_CHECKING:
     from peik.importing.transfer import ImportTarget
 
+T = TypeVar("T")
+ANSWER_S = 60.0
+WAIT_S = 20.0  # one request of a longer wait: what stands in between may cut off a silent connection
 Document = dict[str, object]
 Filters = Mapping[str, str]  # as in the query of GET /v1/letters
 Attached = Sequence[tuple[str, Path]]  # a field of the call, and the file for it
@@ -18,8 +23,16 @@ Attached = Sequence[tuple[str, Path]]  # a field of the call, and the file for i
 
 def document_for(answer: object) -> Document:
     """An answer of an API as REST writes it."""
-    found: Document = msgspec.to_builtins(answer)
-    return found
+    return {} if answer is None else msgspec.json.decode(msgspec.json.encode(answer), type=Document)
+
+
+def some(**words: str | None) -> dict[str, str]:
+    """Of a query, what was given."""
+    return {name: word for name, word in words.items() if word is not None}
+
+
+def page_of(cursor: str | None, limit: int) -> dict[str, str]:
+    return some(cursor=cursor, limit=str(limit))
 
 
 def check_files(attached: Attached) -> None:
@@ -27,6 +40,24 @@ def check_files(attached: Attached) -> None:
     for field, path in attached:
         if not path.is_file():
             raise BadInput(code="no_file", detail=f"There is no file {path} to send as {field}.")
+
+
+def ended(
+    client: "PeikClient",
+    handler: Callable[..., Awaitable[object]],
+    *,
+    is_over: Callable[[Document], bool],
+    timeout_s: float,
+    **given: Any,
+) -> Document:
+    """What is asked for once it has ended, or as it stands when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        wait_s = max(0.0, min(WAIT_S, deadline - time.monotonic()))
+        query = {"wait": f"{wait_s:.3f}s"} if wait_s else {}
+        found = client.document(handler, query=query, timeout_s=wait_s + ANSWER_S, **given)
+        if is_over(found) or time.monotonic() >= deadline:
+            return found
 
 
 class InboxClient(Protocol):
@@ -80,11 +111,35 @@ class JobsClient(Protocol):
     def hosts(self) -> Document: ...
 
 
+class StreamedAnswer(NamedTuple):
+    """An answer that comes in pieces. Names of headers are in small letters."""
+
+    headers: Mapping[str, str]
+    chunks: Iterator[bytes]
+
+
 class PeikClient(Protocol):
-    """Each answer is the JSON document of the REST API. Raises Problem in its codes."""
+    """Asks for operations by the methods that do them, with what those take, by name:
+    `client.document(JobApi.get_job, job_id="7")`. A query may be given as words, and a body as a document. Raises Problem in
+    the codes of REST."""
 
     place: str  # in words, for people
     is_running: bool  # whether a Peik stands behind it that sends
+
+    def ask(self, handler: Callable[..., Awaitable[T]], *, timeout_s: float | None = ANSWER_S, **given: Any) -> T:
+        """The answer as a value."""
+
+    def document(
+        self, handler: Callable[..., Awaitable[object]], *, timeout_s: float | None = ANSWER_S, **given: Any
+    ) -> Document:
+        """The answer as REST writes it; empty if there is none."""
+
+    def stream(
+        self, handler: Callable[..., Awaitable[object]], **given: Any
+    ) -> AbstractContextManager[StreamedAnswer]: ...
+
+    def pause(self, seconds: float) -> None:
+        """Whatever runs behind it goes on meanwhile."""
 
     @property
     def inbox(self) -> InboxClient: ...
@@ -95,45 +150,6 @@ class PeikClient(Protocol):
     def close(self) -> None: ...
 
     def accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document: ...
-
-    def letter(self, letter_id: str) -> Document: ...
-
-    def wait(self, letter_id: str, timeout_s: float) -> Document:
-        """The letter once it has ended, or as it stands when the time is over."""
-
-    def letters(self, filters: Filters, *, cursor: str | None, limit: int) -> Document: ...
-
-    def cancel(self, letter_id: str) -> Document: ...
-
-    def cancel_all(self, filters: Filters, *, dry_run: bool) -> Document: ...
-
-    def change(self, letter_id: str, change: Document) -> Document: ...
-
-    def causes(self, bot_id: str | None, since: str | None, *, limit: int) -> Document: ...
-
-    def retry(self, letter_id: str) -> Document: ...
-
-    def resolve(self, letter_id: str, *, arrived: bool) -> Document: ...
-
-    def retry_dead(self, filters: Filters) -> Document: ...
-
-    def clear_dead(self, filters: Filters) -> Document: ...
-
-    def stats(self) -> Document: ...
-
-    def lanes(self, bot_id: str | None, chat: str | None, *, limit: int) -> Document: ...
-
-    def chats(self, bot_id: str | None, *, cursor: str | None, limit: int) -> Document: ...
-
-    def change_chat(self, bot_id: str, chat: str, change: Document) -> Document: ...
-
-    def bots(self) -> Document: ...
-
-    def add_bot(self, token: str, inbound: str) -> Document: ...
-
-    def change_bot(self, bot_id: str, change: Document) -> Document: ...
-
-    def remove_bot(self, bot_id: str) -> None: ...
 
     def routes(self) -> Document: ...
 

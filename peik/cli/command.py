@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from peik.cli.accounts import AccountsClient
-    from peik.cli.in_process import ArchiveWay
+    from peik.cli.archive import ArchiveWay
     from peik.cli.remote import RestClient
 
 _WHERE = "Where"
@@ -170,7 +170,7 @@ class Visit:
         if self._flags.get("url") is not None:
             raise BadInput(code="not_remote", detail="This works on the archive itself. Leave --url out.")
         config = config or load(self._flags)
-        from peik.cli.in_process import ArchiveWay
+        from peik.cli.archive import ArchiveWay
 
         return ArchiveWay(config, may_create=self._may_create, has_keys=self._has_keys, note=self.note)
 

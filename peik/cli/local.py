@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from peik.cli.client import Attached, Document, Filters, check_files, document_for
+from peik.cli.in_process import InProcessClient
 from peik.clock import SystemClock
-from peik.core.call import chat_key
 from peik.core.events import Events
 from peik.core.letter import Chat, Draft, Enclosed, State
-from peik.core.token import Token
 from peik.errors import BadInput, Conflict, StartError, Unavailable
 from peik.gateway.guests import Guests
 from peik.inbox.answers import (
@@ -33,15 +32,25 @@ from peik.inbox.api import AckBody, ConsumerBody, ReplayBody, SeenBody, acknowle
 from peik.inbox.service import InboxService
 from peik.inbox.store import ArrivalView
 from peik.monitoring.nodes import Nodes
-from peik.outbox.answers import letter_view
+from peik.outbox.answers import (
+    AcceptedAnswer,
+    AcceptedBatchAnswer,
+    ChangedChatAnswer,
+    LetterAnswer,
+    answers_to,
+    wanted_of,
+)
+from peik.outbox.api import BatchBody, BotApi, ChatBody, LetterApi, LetterBody
 from peik.outbox.service import Defaults, OutboxService, keep_files
-from peik.outbox.store import BotRecord, LetterFilter, LetterView
-from peik.outbox.views import answers_to, bot_view, chat_view, lane_view, stats_view, wanted_of
+from peik.outbox.store import BotRecord, LetterView
 from peik.secrets import service
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
 from peik.storage.open import AnyStore, store_of
-from peik.web.bodies import arrival_filter_of, decode, parse_id
+from peik.web.access import Caller
+from peik.web.bodies import arrival_filter_of
+from peik.web.operations import CallHeaders, Told, TraceHeaders
+from peik.web.parse import WaitQuery, decode, id_of, parse_id
 
 if TYPE_CHECKING:
     # merged
@@ -56,9 +65,10 @@ _LOOK_S = 0.1  # how often a letter that is waited for is looked at: the owner i
 _CHUNK = 256 * 1024
 
 
-class StoreClient:
+class StoreClient(InProcessClient):
     def __init__(self, config: Config, *, may_create: bool) -> None:
         """Opens the store. Raises Unavailable if there is none, or if it cannot be used."""
+        super().__init__()
         self.place = config.store_shown
         if config.store_kind is StoreKind.SQLITE:
             path = config.sqlite_path.absolute()
@@ -73,7 +83,6 @@ class StoreClient:
         self._owner: str | None = None
         self._opened_spool: SpoolPort | None = None
         self._inbox: FileInbox | None = None
-        self._runner = asyncio.Runner()
         try:
             self._run(self._open())
         except BaseException as error:
@@ -143,8 +152,26 @@ class StoreClient:
         finally:
             await self._store.close()
 
-    def _run(self, work: Coroutine[object, object, T]) -> T:
-        return self._runner.run(work)
+    def _made(self, api: str) -> object | None:
+        match api:
+            case "LetterApi":
+                return self._letter_api()
+            case "BotApi":
+                return BotApi(self._desk, self._nodes)
+        return None
+
+    def _letter_api(self) -> LetterApi:
+        inbox = InboxService(
+            store=self._store.inbox,
+            clock=SystemClock(),
+            events=Events(),
+            missed_after_s=self._config.missed_after,
+        )
+        api = StoreLetters(self._desk, inbox, config=self._config, spool=lambda: self._spool)
+        api.know_chats = self._know_chats
+        if self._owner is not None and self._config.store_kind is StoreKind.SQLITE:
+            api.owner = f"A running Peik ({self._owner}) owns {self.place}"
+        return api
 
     @property
     def inbox(self) -> "FileInbox":
@@ -182,18 +209,9 @@ class StoreClient:
         return self._run(self._accept(letter, attached, on_bytes))
 
     async def _accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
-        from peik.web.bodies import call_of, decode_letter
-
-        body = decode_letter(msgspec.json.encode(letter))
-        call = call_of(body)
-        bot = self._desk.bot(call.bot_id)
-        await self._know_chats(bot)
-        accepted = await self._desk.accept_with_files(
-            await keep_files((self._enclose(field, path, on_bytes) for field, path in attached), self),
-            lambda files: msgspec.structs.replace(call, enclosed=files),
-            blobs=self,
-        )
-        return {"id": str(accepted.letter_id), "state": accepted.state}
+        body = decode(LetterBody, msgspec.json.encode(letter))  # before anything is kept for it
+        kept = await keep_files((self._enclose(field, path, on_bytes) for field, path in attached), self)
+        return document_for(await self._answer(LetterApi.accept_letter, {"body": body, "files": kept}))
 
     async def _know_chats(self, bot: BotRecord) -> None:
         self._engine.same_as = {
@@ -213,118 +231,6 @@ class StoreClient:
         return kept.as_enclosed(
             field, filename=path.name, content_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         )
-
-    def letter(self, letter_id: str) -> Document:
-        return self._run(self._letter(letter_id))
-
-    async def _letter(self, letter_id: str) -> Document:
-        view = await self._desk.letter(_number(letter_id, "letter_id"))
-        return {**_plain(view), "why": await self._desk.why(view)}
-
-    def wait(self, letter_id: str, timeout_s: float) -> Document:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            letter = self.letter(letter_id)
-            if letter["finished_at"] is not None or time.monotonic() >= deadline:
-                return letter
-            time.sleep(_LOOK_S)
-
-    def letters(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
-        before = None if cursor is None else _number(cursor, "cursor")
-        views = self._run(self._desk.find(_filter(filters), before=before, limit=limit))
-        more = str(views[-1].id) if len(views) == limit else None
-        return {"letters": [_plain(view) for view in views], "next_cursor": more, "is_cut": False}
-
-    def cancel(self, letter_id: str) -> Document:
-        return _plain(self._run(self._desk.cancel(_number(letter_id, "letter_id"))))
-
-    def cancel_all(self, filters: Filters, *, dry_run: bool) -> Document:
-        if dry_run:
-            counted = self._run(self._desk.count_open(_filter(filters)))
-            return {"count": counted.letters, "is_least": counted.is_least}
-        return {"cancelled": self._run(self._desk.cancel_all(_filter(filters)))}
-
-    def change(self, letter_id: str, change: Document) -> Document:
-        from peik.outbox.api import ChangeBody, send_at_ms_of
-
-        body = msgspec.convert(change, ChangeBody)
-        changed = self._desk.change(
-            _number(letter_id, "letter_id"), priority=body.priority, send_at_ms=send_at_ms_of(body)
-        )
-        return _plain(self._run(changed))
-
-    def causes(self, bot_id: str | None, since: str | None, *, limit: int) -> Document:
-        from peik.outbox.views import cause_view
-        from peik.web.bodies import instant_ms
-
-        bot_ids = None if bot_id is None else frozenset([_number(bot_id, "bot_id")])
-        found = self._run(self._desk.causes(bot_ids=bot_ids, since_ms=instant_ms(since, "since"), limit=limit))
-        return {"causes": [cause_view(one) for one in found]}
-
-    def retry(self, letter_id: str) -> Document:
-        return _plain(self._run(self._desk.retry(_number(letter_id, "letter_id"))))
-
-    def resolve(self, letter_id: str, *, arrived: bool) -> Document:
-        return _plain(self._run(self._desk.resolve(_number(letter_id, "letter_id"), arrived=arrived)))
-
-    def retry_dead(self, filters: Filters) -> Document:
-        return {"retried": self._run(self._desk.retry_dead(_filter(filters)))}
-
-    def clear_dead(self, filters: Filters) -> Document:
-        return {"cleared": self._run(self._desk.clear_dead(_filter(filters)))}
-
-    def stats(self) -> Document:
-        return {**stats_view(self._run(self._desk.tallies())), "inbox": self.inbox.stats()}
-
-    # ---- lanes, chats, bots ----
-
-    def lanes(self, bot_id: str | None, chat: str | None, *, limit: int) -> Document:
-        bot = self._bot(bot_id)
-        lanes = self._run(self._desk.lanes(bot.bot_id, None if chat is None else chat_key(chat), limit=limit))
-        return {"lanes": [lane_view(lane, why) for lane, why in lanes]}
-
-    def chats(self, bot_id: str | None, *, cursor: str | None, limit: int) -> Document:
-        bot = self._bot(bot_id)
-        after = None if cursor is None else chat_key(cursor)
-        chats = self._run(self._desk.chats(bot.bot_id, after=after, limit=limit))
-        more = str(chats[-1].chat) if len(chats) == limit else None
-        return {"chats": [chat_view(chat) for chat in chats], "next_cursor": more}
-
-    def change_chat(self, bot_id: str, chat: str, change: Document) -> Document:
-        if self._owner is not None and self._config.store_kind is StoreKind.SQLITE:
-            # It keeps what it knows of chats in memory, and no news tells it. Nodes of a server hear of it.
-            raise Conflict(
-                code="store_owned",
-                detail=f"A running Peik ({self._owner}) owns {self.place}: chats are changed through it, with --url.",
-            )
-        from peik.web.bodies import instant_ms
-
-        bot, key = self._bot(bot_id), chat_key(chat)
-        if change.get("reachable"):
-            self._run(self._desk.open_chat(bot.bot_id, key))
-        if "held_until" in change:
-            until = change["held_until"]
-            assert until is None or isinstance(until, str)
-            self._run(self._desk.hold_chat(bot.bot_id, key, instant_ms(until, "held_until") or 0))
-        return {"bot_id": str(bot.bot_id), "chat_id": str(key)}
-
-    def bots(self) -> Document:
-        serving = self._run(self._nodes.serving())
-        return {"bots": [{**bot_view(bot), "node": serving.get(bot.bot_id)} for bot in self._desk.bots()]}
-
-    def add_bot(self, token: str, inbound: str) -> Document:
-        bot, _ = self._run(self._desk.save_bot(Token(token), inbound=inbound))
-        return bot_view(bot)
-
-    def change_bot(self, bot_id: str, change: Document) -> Document:
-        from peik.outbox.api import BotChange, change_bot
-        from peik.web.bodies import decode
-
-        body = decode(BotChange, msgspec.json.encode(change))
-        return bot_view(self._run(change_bot(self._desk, self._bot(bot_id).bot_id, body)))
-
-    def remove_bot(self, bot_id: str) -> None:
-        self._run(self._desk.remove_bot(self._bot(bot_id).bot_id))
 
     def _bot(self, bot_id: str | None) -> BotRecord:
         return self._desk.bot(None if bot_id is None else _number(bot_id, "bot_id"))
@@ -381,7 +287,7 @@ class StoreClient:
 
     def create_key(self, wanted: Document) -> Document:
         from peik.admin.api import KeyBody, key_view
-        from peik.web.bodies import decode, instant_ms
+        from peik.web.parse import decode, instant_ms
 
         body = decode(KeyBody, msgspec.json.encode(wanted))
         bot_ids = None if body.bot_ids is None else frozenset(self._bot(str(one)).bot_id for one in body.bot_ids)
@@ -412,6 +318,42 @@ class StoreClient:
         )
         self._run(keyring.refresh())
         return keyring
+
+
+class StoreLetters(LetterApi):
+    """Letters of a store that another process sends."""
+
+    owner: str | None = None  # who keeps in memory what it knows of chats, and hears no news of them, in words
+    know_chats: Callable[[BotRecord], Awaitable[None]]  # of a bot, before something is accepted for it
+
+    async def accept_letter(
+        self,
+        caller: Caller,
+        body: LetterBody,
+        query: WaitQuery,
+        headers: CallHeaders,
+        files: tuple[Enclosed, ...] = (),
+    ) -> Told[AcceptedAnswer | LetterAnswer]:
+        await self.know_chats(self._letters.bot(id_of(body.bot_id, "bot_id")))
+        return await super().accept_letter(caller, body, query, headers, files)
+
+    async def accept_batch(self, caller: Caller, body: BatchBody, headers: TraceHeaders) -> AcceptedBatchAnswer:
+        if body.letters:
+            await self.know_chats(self._letters.bot(id_of(body.letters[0].bot_id, "bot_id")))
+        return await super().accept_batch(caller, body, headers)
+
+    async def get_letter(self, caller: Caller, letter_id: int, query: WaitQuery) -> LetterAnswer:
+        deadline = time.monotonic() + query.wait
+        while True:
+            letter = await super().get_letter(caller, letter_id, WaitQuery())
+            if letter.finished_at is not None or time.monotonic() >= deadline:
+                return letter
+            await asyncio.sleep(_LOOK_S)
+
+    async def change_chat(self, caller: Caller, bot_id: int, chat_id: Chat, body: ChatBody) -> ChangedChatAnswer:
+        if self.owner is not None:
+            raise Conflict(code="store_owned", detail=f"{self.owner}: chats are changed through it, with --url.")
+        return await super().change_chat(caller, bot_id, chat_id, body)
 
 
 class _NoEngine:
@@ -450,17 +392,6 @@ def _opened(archive: "Archive") -> "Callable[[], Awaitable[Archive]]":
         return archive
 
     return ready
-
-
-def _plain(view: LetterView) -> Document:
-    """A letter with its parameters and its result as values, as they come over the wire."""
-    return dict(msgspec.json.decode(msgspec.json.encode(letter_view(view))))
-
-
-def _filter(filters: Filters) -> LetterFilter:
-    from peik.web.bodies import filter_of
-
-    return filter_of(dict(filters))
 
 
 def _number(text: str, name: str) -> int:

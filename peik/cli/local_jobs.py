@@ -15,7 +15,7 @@ from peik.jobs.model import JobRecord
 from peik.jobs.service import JobService
 from peik.jobs.store import JobKinds, JobStore
 from peik.outbox.service import OutboxService
-from peik.web.bodies import decode, parse_id
+from peik.web.parse import decode, parse_id
 
 
 class FileJobs:

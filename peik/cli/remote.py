@@ -8,15 +8,15 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from peik.cli.accounts import Streamed
-from peik.cli.client import Attached, Document, Filters, check_files, document_for
+from peik.cli.client import ANSWER_S, Attached, Document, Filters, StreamedAnswer, check_files, document_for
 from peik.errors import Problem, Unavailable
-from peik.web.operations import declared
+from peik.web.operations import Asked, declared, request_for
 
 T = TypeVar("T")
 
@@ -93,9 +93,6 @@ def _quoted(text: str) -> str:
 # Long jobs, asked of a running Peik over REST.
 
 
-JOBS_ANSWER_S = 60.0
-
-
 class RestJobs:
     def __init__(self, call: RestCall) -> None:
         self._call = call
@@ -105,7 +102,7 @@ class RestJobs:
 
     def job(self, job_id: str, wait_s: float = 0.0) -> Document:
         query = {"wait": f"{wait_s:.3f}s"} if wait_s > 0 else {}
-        return self._call("GET", _path(job_id), query, timeout_s=wait_s + JOBS_ANSWER_S)
+        return self._call("GET", _path(job_id), query, timeout_s=wait_s + ANSWER_S)
 
     def jobs(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
         query = {**filters, "limit": str(limit)}
@@ -136,7 +133,6 @@ if TYPE_CHECKING:
 
 HEALTH_S = 2.0
 FORGET_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
-ANSWER_S = 60.0
 WAIT_S = 20.0  # one request of a longer wait: what stands in between may cut off a silent connection
 _CHUNK = 256 * 1024
 
@@ -203,71 +199,6 @@ class RestClient:
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": str(size)}
         return self.call("POST", "/v1/letters", raw=whole(), headers=headers)
 
-    def letter(self, letter_id: str) -> Document:
-        return self.call("GET", f"/v1/letters/{_quoted(letter_id)}")
-
-    def wait(self, letter_id: str, timeout_s: float) -> Document:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            wait_s = max(0.0, min(WAIT_S, deadline - time.monotonic()))
-            query = {"wait": f"{wait_s:.3f}s"}
-            letter = self.call("GET", f"/v1/letters/{_quoted(letter_id)}", query, timeout_s=wait_s + ANSWER_S)
-            if letter["finished_at"] is not None or time.monotonic() >= deadline:
-                return letter
-
-    def letters(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
-        return self.call("GET", "/v1/letters", {**filters, **_page(cursor, limit)})
-
-    def cancel(self, letter_id: str) -> Document:
-        return self.call("DELETE", f"/v1/letters/{_quoted(letter_id)}")
-
-    def cancel_all(self, filters: Filters, *, dry_run: bool) -> Document:
-        return self.call("POST", "/v1/letters/cancel", body={**filters, "dry_run": dry_run}, timeout_s=None)
-
-    def change(self, letter_id: str, change: Document) -> Document:
-        return self.call("PATCH", f"/v1/letters/{_quoted(letter_id)}", body=change)
-
-    def causes(self, bot_id: str | None, since: str | None, *, limit: int) -> Document:
-        return self.call("GET", "/v1/dead/causes", _some(bot_id=bot_id, since=since, limit=str(limit)))
-
-    def retry(self, letter_id: str) -> Document:
-        return self.call("POST", f"/v1/letters/{_quoted(letter_id)}/retry")
-
-    def resolve(self, letter_id: str, *, arrived: bool) -> Document:
-        return self.call("POST", f"/v1/letters/{_quoted(letter_id)}/resolve", body={"arrived": arrived})
-
-    def retry_dead(self, filters: Filters) -> Document:
-        return self.call("POST", "/v1/dead/retry", body=dict(filters), timeout_s=None)
-
-    def clear_dead(self, filters: Filters) -> Document:
-        return self.call("DELETE", "/v1/dead", filters, timeout_s=None)
-
-    def stats(self) -> Document:
-        return self.call("GET", "/v1/stats")
-
-    # ---- lanes, chats, bots ----
-
-    def lanes(self, bot_id: str | None, chat: str | None, *, limit: int) -> Document:
-        return self.call("GET", "/v1/lanes", _some(bot_id=bot_id, chat_id=chat, limit=str(limit)))
-
-    def chats(self, bot_id: str | None, *, cursor: str | None, limit: int) -> Document:
-        return self.call("GET", "/v1/chats", _some(bot_id=bot_id, **_page(cursor, limit)))
-
-    def change_chat(self, bot_id: str, chat: str, change: Document) -> Document:
-        return self.call("PATCH", f"/v1/chats/{_quoted(bot_id)}/{_quoted(chat)}", body=change)
-
-    def bots(self) -> Document:
-        return self.call("GET", "/v1/bots")
-
-    def add_bot(self, token: str, inbound: str) -> Document:
-        return self.call("POST", "/v1/bots", body={"token": token, "inbound": inbound})
-
-    def change_bot(self, bot_id: str, change: Document) -> Document:
-        return self.call("PATCH", f"/v1/bots/{_quoted(bot_id)}", body=change)
-
-    def remove_bot(self, bot_id: str) -> None:
-        self.call("DELETE", f"/v1/bots/{_quoted(bot_id)}")
-
     # ---- routes and keys ----
 
     def routes(self) -> Document:
@@ -298,10 +229,14 @@ class RestClient:
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def stream(self, handler: Callable[..., Awaitable[object]], **given: Any) -> AbstractContextManager[StreamedAnswer]:
+        asked = request_for(declared(handler), given)
+        return self.stream_of(asked.target, {}, headers=asked.headers)
+
     @contextlib.contextmanager
-    def stream(
+    def stream_of(
         self, path: str, query: Mapping[str, str], *, headers: Mapping[str, str] | None = None
-    ) -> Iterator[Streamed]:
+    ) -> Iterator[StreamedAnswer]:
         """An answer that comes in pieces. Raises Unavailable also while it is read, if it is cut off."""
         target = self._parts.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         sent = {**(headers or {}), **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
@@ -316,7 +251,7 @@ class RestClient:
             if response.status >= 400:
                 _document(response.status, response.read(), self.place)
             named = {name.lower(): value for name, value in response.getheaders()}
-            yield Streamed(named, iter(lambda: response.read1(_CHUNK), b""))
+            yield StreamedAnswer(named, iter(lambda: response.read1(_CHUNK), b""))
         except (OSError, http.client.HTTPException) as error:
             raise _cut_off(self.place, error, is_asking=True) from None
         finally:
@@ -324,20 +259,16 @@ class RestClient:
 
     # ---- one call ----
 
-    def ask(
-        self,
-        handler: Callable[..., Awaitable[T]],
-        *,
-        body: msgspec.Struct | None = None,
-        timeout_s: float | None = ANSWER_S,
-        **places: str,
-    ) -> T:
-        """What an operation of an API answers, asked by the method that does it there."""
-        one = declared(handler)
-        given = None if body is None else msgspec.to_builtins(body)
-        document = self.call(one.verb, one.path_of(**places), body=given, timeout_s=timeout_s)
-        answer: T = msgspec.convert(document, one.answer)
+    def ask(self, handler: Callable[..., Awaitable[T]], *, timeout_s: float | None = ANSWER_S, **given: Any) -> T:
+        (kind,) = declared(handler).answers.values()
+        answer: T = msgspec.convert(self.document(handler, timeout_s=timeout_s, **given), kind)
         return answer
+
+    def document(
+        self, handler: Callable[..., Awaitable[object]], *, timeout_s: float | None = ANSWER_S, **given: Any
+    ) -> Document:
+        asked = request_for(declared(handler), given)
+        return self.send(asked, timeout_s=timeout_s)
 
     def call(
         self,
@@ -351,23 +282,34 @@ class RestClient:
         timeout_s: float | None = ANSWER_S,
         with_key: bool = True,
     ) -> Document:
-        target = self._parts.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        sent = {"Accept": "application/json", **(headers or {})}
+        target = path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        asked = Asked(verb, target, None if body is None else msgspec.json.encode(body), dict(headers or {}))
+        return self.send(asked, raw=raw, timeout_s=timeout_s, with_key=with_key)
+
+    def send(
+        self,
+        asked: Asked,
+        *,
+        raw: Iterator[bytes] | None = None,
+        timeout_s: float | None = ANSWER_S,
+        with_key: bool = True,
+    ) -> Document:
+        sent = {"Accept": "application/json", **asked.headers}
         if with_key and self._key:
             sent["Authorization"] = f"Bearer {self._key}"
-        payload: bytes | Iterator[bytes] | None = raw
-        if body is not None:
+        if asked.body is not None:
             sent["Content-Type"] = "application/json"
-            payload = msgspec.json.encode(body)
+        payload = raw if asked.body is None else asked.body
+        target = self._parts.path.rstrip("/") + asked.target
         connection = self._connection(timeout_s)
         try:
             connection.connect()
         except OSError as error:
             raise _unreachable(self.place, error) from None
         try:
-            status, answer = _exchange(connection, verb, target, payload, sent)
+            status, answer = _exchange(connection, asked.verb, target, payload, sent)
         except (OSError, http.client.HTTPException) as error:
-            raise _cut_off(self.place, error, is_asking=verb == "GET") from None
+            raise _cut_off(self.place, error, is_asking=asked.verb == "GET") from None
         finally:
             connection.close()
         return _document(status, answer, self.place)

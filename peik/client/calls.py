@@ -12,11 +12,11 @@ import msgspec
 
 from peik.core.call import chat_key
 from peik.core.letter import Backoff, OnUncertain, Priority, State
+from peik.core.letter import LetterCall as DeskCall
 from peik.core.problem import Problem
 from peik.core.trace import read_trace
 from peik.errors import BadInput
-from peik.outbox.service import LetterCall as DeskCall
-from peik.outbox.store import LetterFilter
+from peik.outbox.api import LetterQuery
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,12 +122,6 @@ class Refused(Problem):
         self.receipt = receipt
         self.words = receipt.failed_reason or "no reason was given"
         super().__init__(code="refused", detail=f"Letter {receipt.id} was not delivered: {self.words}")
-
-
-# Lax, because REST writes ids as strings.
-decode_receipt = msgspec.json.Decoder(Receipt, strict=False).decode
-decode_page = msgspec.json.Decoder(LettersPage, strict=False).decode
-decode_stats = msgspec.json.Decoder(QueueStats, strict=False).decode
 
 
 # Files as callers give them: bytes, paths, open files. Read in chunks and off the event loop, never held whole.
@@ -290,8 +284,11 @@ class DeadFilter(TypedDict, total=False):
     message_type: str
     method: str
     since: When
+    until: When
     text: str
     error: str
+    cause: str
+    trace: str
 
 
 class Filter(DeadFilter, total=False):
@@ -419,7 +416,7 @@ def id_of(letter: LetterId) -> int:
     raise BadInput(code="bad_letter_id", detail="letter_id must be a number, or the letter itself.")
 
 
-def filter_of(given: Mapping[str, Any], names: frozenset[str]) -> LetterFilter:
+def filter_of(given: Mapping[str, Any], names: frozenset[str]) -> LetterQuery:
     """Raises BadInput for a name that is no filter: a mistyped one must not mean "everything"."""
     unknown = given.keys() - names
     if unknown:
@@ -428,16 +425,19 @@ def filter_of(given: Mapping[str, Any], names: frozenset[str]) -> LetterFilter:
             detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(sorted(names))}.",
         )
     wanted = {name: value for name, value in given.items() if value is not None}
-    return LetterFilter(
+    return LetterQuery(
         state=_state(wanted.get("state")),
         bot_id=wanted.get("bot_id"),
-        chat=chat_key(wanted["chat_id"]) if "chat_id" in wanted else None,
+        chat_id=chat_key(wanted["chat_id"]) if "chat_id" in wanted else None,
         user_id=_text(wanted.get("user_id")),
         message_type=_text(wanted.get("message_type")),
         method=_text(wanted.get("method")),
-        since_ms=instant_ms(wanted.get("since"), "since"),
+        since=instant_ms(wanted.get("since"), "since"),
+        until=instant_ms(wanted.get("until"), "until"),
         text=_text(wanted.get("text")),
         error=_text(wanted.get("error")),
+        cause=_text(wanted.get("cause")),
+        trace=None if "trace" not in wanted else read_trace(str(wanted["trace"])),
     )
 
 

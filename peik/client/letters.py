@@ -1,7 +1,7 @@
 """The part of the library that sends."""
 
 import datetime
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import msgspec
@@ -16,6 +16,7 @@ from peik.client.calls import (
     Filter,
     Letter,
     LetterId,
+    LettersPage,
     QueueStats,
     Receipt,
     Refused,
@@ -28,9 +29,11 @@ from peik.client.calls import (
 )
 from peik.core.letter import OnUncertain, State
 from peik.core.lifecycle import UNCERTAIN
+from peik.core.units import rfc3339
 from peik.errors import BadInput, NotFound, Unavailable
+from peik.outbox.api import ChangeBody, LetterApi, LetterQuery, LettersQuery, ResolveBody
 from peik.outbox.service import CLEARED
-from peik.outbox.store import NOW, LetterFilter
+from peik.web.parse import write_query
 
 if TYPE_CHECKING:
     from peik.client.transport import Transport
@@ -211,7 +214,7 @@ class SendCalls:
         if wait is None:
             return letter
         try:
-            receipt = await counter.wait(int(letter.id), wait)
+            receipt = await _ended(counter, int(letter.id), wait)
         except Unavailable as error:
             # Nobody must take this for a call that was not accepted, and send it again.
             raise Unavailable(
@@ -270,6 +273,7 @@ if TYPE_CHECKING:
     from peik.client.transport import Transport
 
 PAGE_LETTERS = 200
+MANY_S = 120.0  # for what is done to many letters
 WAIT_S = 30.0
 
 
@@ -286,22 +290,23 @@ class LetterCalls:
 
         An edit that a newer one replaced ends as that one does. Safe to ask again, also after a restart.
         """
-        return await self._at_counter().wait(id_of(letter), timeout)
+        return await _ended(self._at_counter(), id_of(letter), timeout)
 
     async def get_job_status(self, letter: LetterId) -> Receipt:
         """All that is known of a letter right now: state, progress, attempts_made, failed_reason and the rest."""
-        return await self._at_counter().letter(id_of(letter))
+        return await self._at_counter().ask(LetterApi.get_letter, into=Receipt, letter_id=id_of(letter))
 
     async def get_queue_stats(self) -> QueueStats:
         """How many letters are waiting, active, completed, failed, delayed: over all, and per bot in `bots`."""
-        return await self._at_counter().stats()
+        return await self._at_counter().ask(LetterApi.get_stats, into=QueueStats)
 
     async def letters(self, **which: Unpack[Filter]) -> AsyncIterator[Receipt]:
         """All letters of a filter, the newest first, read page by page: `async for receipt in peik.letters(state="failed")`."""
-        wanted = filter_of(which, FILTER_NAMES)
+        wanted = msgspec.structs.asdict(filter_of(which, FILTER_NAMES))
         before: int | None = None
         while True:
-            page = await self._at_counter().find(wanted, before=before, limit=PAGE_LETTERS)
+            query = LettersQuery(**wanted, cursor=before, limit=PAGE_LETTERS)
+            page = await self._at_counter().ask(LetterApi.list_letters, into=LettersPage, query=query)
             for receipt in page.letters:
                 yield receipt
             if page.before is None:
@@ -312,38 +317,58 @@ class LetterCalls:
 
     async def cancel(self, letter: LetterId) -> Receipt:
         """Take a letter back. Raises Conflict if it is being sent right now, or has ended."""
-        return await self._at_counter().cancel(id_of(letter))
+        return await self._at_counter().ask(LetterApi.cancel, into=Receipt, letter_id=id_of(letter))
 
     async def cancel_letters(self, **which: Unpack[Filter]) -> int:
         """Take back all letters of a filter that wait or are delayed. How many; what is in flight goes out. Raises BadInput
         without a filter: nobody takes everything back by a slip."""
         wanted = filter_of(which, FILTER_NAMES)
-        if wanted == LetterFilter():
+        if wanted == LetterQuery():
             raise BadInput(code="no_filter", detail='Say which letters: a filter at least, such as state="waiting".')
         if wanted.state not in (None, State.WAITING, State.DELAYED):
             raise BadInput(code="bad_state", detail="Only letters that are waiting or delayed can be taken back.")
-        return await self._at_counter().cancel_all(wanted)
+        done = await self._asked_of_many(LetterApi.cancel_all, body=write_query(wanted))
+        return done["cancelled"]
 
     async def change_letter(
         self, letter: LetterId, *, priority: int | None = None, send_at: When | Literal["now"] | None = None
     ) -> Receipt:
         """Give a letter that waits another priority, another time ("now": at once, also if it backs off), or both. Raises
         Conflict if it is being sent right now, or has ended."""
-        send_at_ms = NOW if isinstance(send_at, str) else instant_ms(send_at, "send_at")
-        return await self._at_counter().change(id_of(letter), priority=priority, send_at_ms=send_at_ms)
+        at = "now" if isinstance(send_at, str) else rfc3339(instant_ms(send_at, "send_at"))
+        body = ChangeBody(priority=priority, send_at=at)
+        return await self._at_counter().ask(LetterApi.change, into=Receipt, letter_id=id_of(letter), body=body)
 
     async def resolve(self, letter: LetterId, *, arrived: bool) -> Receipt:
         """Say what became of a letter that failed as "uncertain": it had arrived, or it is to be sent again."""
-        return await self._at_counter().resolve(id_of(letter), arrived=arrived)
+        body = ResolveBody(arrived=arrived)
+        return await self._at_counter().ask(LetterApi.resolve, into=Receipt, letter_id=id_of(letter), body=body)
 
     async def retry_failed_job(self, letter: LetterId) -> Receipt:
         """Send a dead letter again, at the end of its lane, its counters at zero. Raises Conflict if it is not dead."""
-        return await self._at_counter().retry(id_of(letter))
+        return await self._at_counter().ask(LetterApi.retry, into=Receipt, letter_id=id_of(letter))
 
     async def retry_failed_jobs(self, **which: Unpack[DeadFilter]) -> int:
         """Send all dead letters of a filter again, or simply all. How many."""
-        return await self._at_counter().retry_dead(filter_of(which, DEAD_FILTER_NAMES))
+        wanted = write_query(filter_of(which, DEAD_FILTER_NAMES))
+        return (await self._asked_of_many(LetterApi.retry_dead, body=wanted))["retried"]
 
     async def clear_failed_jobs(self, **which: Unpack[DeadFilter]) -> int:
         """Clear away the dead letters of a filter, or simply all. How many; a line of each stays in the message log."""
-        return await self._at_counter().clear_dead(filter_of(which, DEAD_FILTER_NAMES))
+        wanted = write_query(filter_of(which, DEAD_FILTER_NAMES))
+        return (await self._asked_of_many(LetterApi.clear_dead, query=wanted))["cleared"]
+
+    async def _asked_of_many(
+        self, handler: Callable[..., Awaitable[object]], **which: Mapping[str, str]
+    ) -> dict[str, int]:
+        return await self._at_counter().ask(handler, into=dict[str, int], timeout_s=MANY_S, **which)
+
+
+async def _ended(transport: "Transport", letter_id: int, timeout_s: float) -> Receipt:
+    return await transport.ask_ended(
+        LetterApi.get_letter,
+        into=Receipt,
+        is_over=lambda receipt: receipt.state.is_final,
+        timeout_s=timeout_s,
+        letter_id=letter_id,
+    )

@@ -16,7 +16,7 @@ from peik.accounts.wiring import MakeClients
 from peik.app.lifetime import running
 from peik.app.runtime import Runtime
 from peik.archive.store import ChatState, EventFilter, MessageFilter, Session
-from peik.client.calls import FileParcel, Letter, LetterCounts, LettersPage, QueueStats, Receipt, chunks, decode_receipt
+from peik.client.calls import FileParcel, Letter, chunks
 from peik.client.handlers import Handlers, types_of
 from peik.client.jobs import (
     GivenKind,
@@ -34,6 +34,7 @@ from peik.client.jobs import (
 )
 from peik.client.people import LocalOutreach
 from peik.client.transport import (
+    ANSWER_S,
     AccountSession,
     ArchivedMessage,
     Changes,
@@ -50,12 +51,14 @@ from peik.client.transport import (
     decode_messages,
     decode_qr,
     decode_session,
+    decoder_of,
     line_of,
     until_stopped,
 )
 from peik.client.transports import LocalBroadcasts
 from peik.core.events import Event, Events, Surprise
-from peik.core.letter import Enclosed
+from peik.core.letter import Enclosed, LetterCall
+from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
 from peik.inbox.consumers import Handling
 from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
@@ -64,10 +67,12 @@ from peik.jobs.service import JobRequest
 from peik.jobs.store import JobFilter, JobKinds
 from peik.monitoring.log import EventLog
 from peik.monitoring.log_file import plain_log
-from peik.outbox.answers import letter_view, rfc3339
-from peik.outbox.service import LetterCall, keep_files
-from peik.outbox.store import AcceptedLetter, LetterFilter, LetterView
+from peik.outbox.service import keep_files
+from peik.outbox.store import AcceptedLetter
 from peik.settings.config import Config, load
+from peik.web.access import caller_named
+from peik.web.operations import answer_here, api_name, declared
+from peik.web.parse import WaitQuery
 
 # Jobs of the Peik in this process: the kinds that its program does, and what the service of jobs knows.
 
@@ -76,6 +81,7 @@ if TYPE_CHECKING:
     from peik.app.runtime import Runtime
 
 _encode = msgspec.json.Encoder().encode
+LIBRARY = caller_named("library")
 
 
 class LocalJobs:
@@ -433,12 +439,14 @@ class LocalTransport:
         self._settings = settings
         self._may_poll = may_poll
         self._make_clients = make_clients
+        self._apis: dict[str, object] | None = None
         self.jobs = LocalJobs(lambda: self._office)
         self.outreach = LocalOutreach(lambda: self._office)
         self.broadcasts = LocalBroadcasts(lambda: self._office)
 
     async def open(self) -> None:
         """Raises StartError with what to do."""
+        self._apis = None
         self._closing = asyncio.Event()
         self.accounts = LocalAccounts(lambda: self._office)
         opened: asyncio.Future[Runtime] = asyncio.get_running_loop().create_future()
@@ -520,49 +528,6 @@ class LocalTransport:
             )
         )
 
-    # ---- what became of them ----
-
-    async def letter(self, letter_id: int) -> Receipt:
-        return await self._explained(await self._office.desk.letter(letter_id))
-
-    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
-        return await self._explained(await self._office.desk.wait(letter_id, timeout_s))
-
-    async def _explained(self, view: LetterView) -> Receipt:
-        return _receipt(view, why=await self._office.desk.why(view))
-
-    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LettersPage:
-        views = await self._office.desk.find(wanted, before=before, limit=limit)
-        last = str(views[-1].id) if len(views) == limit else None
-        return LettersPage(letters=tuple(_receipt(view) for view in views), before=last)
-
-    async def cancel(self, letter_id: int) -> Receipt:
-        return _receipt(await self._office.desk.cancel(letter_id))
-
-    async def cancel_all(self, wanted: LetterFilter) -> int:
-        return await self._office.desk.cancel_all(wanted)
-
-    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt:
-        return _receipt(await self._office.desk.change(letter_id, priority=priority, send_at_ms=send_at_ms))
-
-    async def retry(self, letter_id: int) -> Receipt:
-        return _receipt(await self._office.desk.retry(letter_id))
-
-    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt:
-        return _receipt(await self._office.desk.resolve(letter_id, arrived=arrived))
-
-    async def retry_dead(self, wanted: LetterFilter) -> int:
-        return await self._office.desk.retry_dead(wanted)
-
-    async def clear_dead(self, wanted: LetterFilter) -> int:
-        return await self._office.desk.clear_dead(wanted)
-
-    async def stats(self) -> QueueStats:
-        tallies = await self._office.desk.tallies()
-        return QueueStats.of(
-            {bot_id: LetterCounts(**msgspec.structs.asdict(tally)) for bot_id, tally in tallies.items()}
-        )
-
     # ---- what comes in ----
 
     async def forget(
@@ -577,6 +542,43 @@ class LocalTransport:
     async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
         return await self._office.inbox.note_handled(bot_id, messages)
 
+    async def ask(
+        self,
+        handler: Callable[..., Awaitable[object]],
+        *,
+        into: type[T],
+        timeout_s: float = ANSWER_S,
+        **given: Any,
+    ) -> T:
+        answer = await answer_here(self._api(api_name(handler)), declared(handler), LIBRARY, given)
+        return decoder_of(into)(_encode(answer))
+
+    async def ask_ended(
+        self,
+        handler: Callable[..., Awaitable[object]],
+        *,
+        into: type[T],
+        is_over: Callable[[T], bool],
+        timeout_s: float,
+        **given: Any,
+    ) -> T:
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout_s
+        while True:  # one answer waits as long as PEIK_WAIT_MAX says, and no longer
+            query = WaitQuery(wait=max(deadline - now(), 0.0))
+            answer = await self.ask(handler, into=into, **{**given, "query": query})
+            if is_over(answer) or now() >= deadline:
+                return answer
+
+    def _api(self, name: str) -> object:
+        """Those of the Peik that is open. Raises Unavailable once it is closed."""
+        office = self._office
+        if self._apis is None:
+            from peik.app.apis import apis_of  # with all that a server knows: who only sends need not load it
+
+            self._apis = {type(one).__name__: one for one in apis_of(office)}
+        return self._apis[name]
+
     @property
     def office(self) -> Runtime:
         """The running Peik itself, for parts of Peik that work within it. Raises Unavailable once it is closed."""
@@ -589,11 +591,6 @@ class LocalTransport:
 
 def _letter(accepted: AcceptedLetter) -> Letter:
     return Letter(id=str(accepted.letter_id), state=accepted.state)
-
-
-def _receipt(view: LetterView, **more: Any) -> Receipt:
-    """Through the words of REST, so that both counters cannot but say the same."""
-    return decode_receipt(msgspec.json.encode({**letter_view(view), **more}))
 
 
 async def _enclose(office: Runtime, parcel: FileParcel) -> Enclosed:

@@ -9,12 +9,11 @@ import msgspec
 
 from peik.client.calls import When, instant_ms
 from peik.core.letter import Priority
-from peik.core.units import parse_duration_s
+from peik.core.units import parse_duration_s, rfc3339
 from peik.errors import BadInput
 from peik.notifications.answers import notification_view, user_view
 from peik.notifications.links import CODE_S
 from peik.notifications.model import Attachment, NotifyRequest, User
-from peik.outbox.answers import rfc3339
 
 if TYPE_CHECKING:
     from peik.app.runtime import Runtime
@@ -215,7 +214,7 @@ class RemoteOutreach:
     ) -> T:
         from peik.client.remote import read  # which knows of this module
 
-        reply = await self._counter.ask(verb, path, body=b"" if body is None else _encode(body))
+        reply = await self._counter.exchange(verb, path, body=b"" if body is None else _encode(body))
         return read(decode, reply)
 
 

@@ -5,7 +5,7 @@ import contextlib
 import secrets
 import ssl
 import urllib.parse
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -13,20 +13,15 @@ import msgspec
 from peik.client.calls import (
     FileParcel,
     Letter,
-    LettersPage,
-    QueueStats,
-    Receipt,
     chunks,
-    decode_page,
-    decode_receipt,
-    decode_stats,
 )
 from peik.client.handlers import Handlers
-from peik.client.transport import until_stopped
+from peik.client.transport import decoder_of, until_stopped
 from peik.client.wire import ANSWER_TIMEOUT_S, HttpWire
-from peik.core.letter import Backoff, Priority, State
+from peik.core.letter import Backoff, LetterCall, Priority, State
 from peik.core.outcome import Reply
 from peik.core.problem import Problem
+from peik.core.units import rfc3339
 from peik.errors import (
     BadInput,
     Conflict,
@@ -37,9 +32,7 @@ from peik.errors import (
     TooLarge,
     Unavailable,
 )
-from peik.outbox.answers import rfc3339
-from peik.outbox.service import LetterCall
-from peik.outbox.store import NOW, LetterFilter
+from peik.web.operations import declared, request_for
 
 if TYPE_CHECKING:
     from peik.client.people import RemoteOutreach
@@ -87,9 +80,9 @@ class RemoteTransport:
 
     async def accept(self, calls: Sequence[LetterCall]) -> list[Letter]:
         if len(calls) == 1:
-            reply = await self.ask("POST", "/v1/letters", body=encode(_body(calls[0])))
+            reply = await self.exchange("POST", "/v1/letters", body=encode(_body(calls[0])))
             return [read(_decode_letter, reply)]
-        reply = await self.ask(
+        reply = await self.exchange(
             "POST",
             "/v1/letters/batch",
             body=encode({"letters": [_body(call) for call in calls]}),
@@ -105,7 +98,7 @@ class RemoteTransport:
         async with contextlib.AsyncExitStack() as begun:
             # Each is opened and tried first: a file that cannot be read must not cost a request that breaks off.
             opened = [(parcel, *await _begin(parcel, begun)) for parcel in parcels]
-            reply = await self.ask(
+            reply = await self.exchange(
                 "POST",
                 "/v1/letters",
                 stream=_form(boundary, encode(_body(call)), opened),
@@ -114,65 +107,18 @@ class RemoteTransport:
             )
         return read(_decode_letter, reply)
 
-    # ---- what became of them ----
-
-    async def letter(self, letter_id: int) -> Receipt:
-        return read(decode_receipt, await self.ask("GET", f"/v1/letters/{letter_id}"))
-
-    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
-        return await self.watch(
-            f"/v1/letters/{letter_id}",
-            decode_receipt,
-            is_over=lambda receipt: receipt.state.is_final,
-            timeout_s=timeout_s,
-        )
-
-    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LettersPage:
-        query = _filter(wanted) | {"limit": str(limit)} | ({} if before is None else {"cursor": str(before)})
-        return read(decode_page, await self.ask("GET", with_query("/v1/letters", query)))
-
-    async def cancel(self, letter_id: int) -> Receipt:
-        return read(decode_receipt, await self.ask("DELETE", f"/v1/letters/{letter_id}"))
-
-    async def cancel_all(self, wanted: LetterFilter) -> int:
-        reply = await self.ask("POST", "/v1/letters/cancel", body=encode(_filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
-        return read(_decode_cancelled, reply).cancelled
-
-    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt:
-        told = {"priority": priority, "send_at": "now" if send_at_ms == NOW else rfc3339(send_at_ms)}
-        body = encode({name: value for name, value in told.items() if value is not None})
-        return read(decode_receipt, await self.ask("PATCH", f"/v1/letters/{letter_id}", body=body))
-
-    async def retry(self, letter_id: int) -> Receipt:
-        return read(decode_receipt, await self.ask("POST", f"/v1/letters/{letter_id}/retry"))
-
-    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt:
-        body = encode({"arrived": arrived})
-        return read(decode_receipt, await self.ask("POST", f"/v1/letters/{letter_id}/resolve", body=body))
-
-    async def retry_dead(self, wanted: LetterFilter) -> int:
-        reply = await self.ask("POST", "/v1/dead/retry", body=encode(_filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
-        return read(_decode_retried, reply).retried
-
-    async def clear_dead(self, wanted: LetterFilter) -> int:
-        reply = await self.ask("DELETE", with_query("/v1/dead", _filter(wanted)), timeout_s=BATCH_TIMEOUT_S)
-        return read(_decode_cleared, reply).cleared
-
-    async def stats(self) -> QueueStats:
-        return read(decode_stats, await self.ask("GET", "/v1/stats"))
-
     async def forget(
         self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
     ) -> dict[str, Any]:
         asked = {"user_id": user_id, "name": name, "bot_id": bot_id, "dry_run": dry_run}
         body = msgspec.json.encode({name: value for name, value in asked.items() if value is not None})
-        return read(_decode_object, await self.ask("POST", "/v1/forget", body=body, timeout_s=FORGET_TIMEOUT_S))
+        return read(_decode_object, await self.exchange("POST", "/v1/forget", body=body, timeout_s=FORGET_TIMEOUT_S))
 
     # ---- what comes in ----
 
     async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
         seen = [{"chat_id": chat_id, "message_id": message_id} for chat_id, message_id in messages]
-        reply = await self.ask("POST", "/v1/arrivals/seen", body=encode({"bot_id": bot_id, "messages": seen}))
+        reply = await self.exchange("POST", "/v1/arrivals/seen", body=encode({"bot_id": bot_id, "messages": seen}))
         return read(_decode_seen, reply).matched
 
     @property
@@ -207,6 +153,32 @@ class RemoteTransport:
 
     async def ask(
         self,
+        handler: Callable[..., Awaitable[object]],
+        *,
+        into: type[T],
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        **given: Any,
+    ) -> T:
+        """What an operation of an API answers, asked by the method that does it there, as a value of the library."""
+        asked = request_for(declared(handler), given)
+        reply = await self.exchange(asked.verb, asked.target, body=asked.body or b"", timeout_s=timeout_s)
+        return read(decoder_of(into), reply)
+
+    async def ask_ended(
+        self,
+        handler: Callable[..., Awaitable[object]],
+        *,
+        into: type[T],
+        is_over: Callable[[T], bool],
+        timeout_s: float,
+        **given: Any,
+    ) -> T:
+        """The same of something that ends, once it has ended, or as it stands when the time is over."""
+        path = request_for(declared(handler), given).target
+        return await self.watch(path, decoder_of(into), is_over=is_over, timeout_s=timeout_s)
+
+    async def exchange(
+        self,
         verb: str,
         path: str,
         *,
@@ -233,7 +205,7 @@ class RemoteTransport:
             turn_s = max(min(deadline - now(), WAIT_TURN_S), 0.0)
             waiting = path + (f"?wait={turn_s * 1000:.0f}ms" if turn_s > 0 else "")
             try:
-                reply = await self.ask("GET", waiting, timeout_s=turn_s + ANSWER_TIMEOUT_S)
+                reply = await self.exchange("GET", waiting, timeout_s=turn_s + ANSWER_TIMEOUT_S)
             except Unavailable:
                 if now() + BACK_S >= deadline:
                     raise
@@ -277,21 +249,6 @@ def _body(call: LetterCall) -> dict[str, object]:
     }
     given = {name: value for name, value in terms.items() if value is not None}
     return {"method": call.method, "params": msgspec.Raw(call.params), **given}
-
-
-def _filter(wanted: LetterFilter) -> dict[str, str]:
-    told = {
-        "state": wanted.state,
-        "bot_id": wanted.bot_id,
-        "chat_id": wanted.chat,
-        "user_id": wanted.user_id,
-        "message_type": wanted.message_type,
-        "method": wanted.method,
-        "since": rfc3339(wanted.since_ms),
-        "text": wanted.text,
-        "error": wanted.error,
-    }
-    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 def with_query(path: str, query: Mapping[str, str]) -> str:

@@ -32,8 +32,8 @@ from peik.client.transport import (
     line_of,
 )
 from peik.client.wire import NOT_PEIK, StreamFrame, frames, id_of, places_of
+from peik.core.units import rfc3339
 from peik.errors import BadInput, NotFound, Unavailable
-from peik.outbox.answers import rfc3339
 
 if TYPE_CHECKING:
     from peik.client.remote import RemoteTransport
@@ -52,40 +52,40 @@ class RemoteAccounts:
     # ---- the registry ----
 
     async def create(self, new: New) -> AccountSession:
-        reply = await self._counter.ask("POST", "/v1/sessions", body=_body(new))
+        reply = await self._counter.exchange("POST", "/v1/sessions", body=_body(new))
         return read(decode_session, reply)
 
     async def by_id(self, session_id: str) -> AccountSession | None:
         try:
-            return read(decode_session, await self._counter.ask("GET", _path(session_id)))
+            return read(decode_session, await self._counter.exchange("GET", _path(session_id)))
         except NotFound as error:
             if error.code != "no_such_session":
                 raise
             return None
 
     async def by_phone(self, phone: str) -> AccountSession | None:
-        reply = await self._counter.ask("GET", with_query("/v1/sessions", {"phone": phone}))
+        reply = await self._counter.exchange("GET", with_query("/v1/sessions", {"phone": phone}))
         return next(iter(read(decode_sessions, reply).sessions), None)
 
     async def sessions(self, *, agent_id: str | None, is_active: bool | None) -> list[AccountSession]:
         query = _told({"agent_id": agent_id, "active": is_active, "limit": LIMIT})
         found: list[AccountSession] = []
         while True:
-            page = read(decode_sessions, await self._counter.ask("GET", with_query("/v1/sessions", query)))
+            page = read(decode_sessions, await self._counter.exchange("GET", with_query("/v1/sessions", query)))
             found.extend(page.sessions)
             if page.next is None:
                 return found
             query["cursor"] = page.next
 
     async def change(self, session_id: str, changes: Changes) -> AccountSession:
-        return read(decode_session, await self._counter.ask("PATCH", _path(session_id), body=_body(changes)))
+        return read(decode_session, await self._counter.exchange("PATCH", _path(session_id), body=_body(changes)))
 
     async def note_activity(self, session_id: str) -> None:
-        await self._counter.ask("POST", _path(session_id, "activity"))
+        await self._counter.exchange("POST", _path(session_id, "activity"))
 
     async def delete(self, session_id: str) -> bool:
         try:
-            await self._counter.ask("DELETE", _path(session_id))
+            await self._counter.exchange("DELETE", _path(session_id))
         except NotFound as error:
             if error.code != "no_such_session":
                 raise
@@ -94,7 +94,7 @@ class RemoteAccounts:
 
     async def cleanup(self, days: float | None) -> int:
         body = encode({} if days is None else {"days": days})
-        reply = await self._counter.ask("POST", "/v1/sessions/cleanup", body=body)
+        reply = await self._counter.exchange("POST", "/v1/sessions/cleanup", body=body)
         return read(_decode_removed, reply).removed
 
     # ---- signing in, running ----
@@ -109,7 +109,9 @@ class RemoteAccounts:
         return await self._step("POST", _path(session_id, "password"), {"password": password})
 
     async def qr(self, session_id: str) -> QrLogin:
-        return read(decode_qr, await self._counter.ask("GET", _path(session_id, "qr"), timeout_s=SIGN_IN_TIMEOUT_S))
+        return read(
+            decode_qr, await self._counter.exchange("GET", _path(session_id, "qr"), timeout_s=SIGN_IN_TIMEOUT_S)
+        )
 
     async def cancel_sign_in(self, session_id: str) -> AccountSession:
         return await self._step("DELETE", _path(session_id, "sign-in"))
@@ -128,7 +130,7 @@ class RemoteAccounts:
 
     async def _step(self, verb: str, path: str, body: Mapping[str, object] | None = None) -> AccountSession:
         told = b"" if body is None else encode(body)
-        return read(decode_session, await self._counter.ask(verb, path, body=told, timeout_s=SIGN_IN_TIMEOUT_S))
+        return read(decode_session, await self._counter.exchange(verb, path, body=told, timeout_s=SIGN_IN_TIMEOUT_S))
 
     def import_files(
         self, paths: Sequence[Path], *, agent_id: str, check: bool, keep_files: bool
@@ -141,29 +143,31 @@ class RemoteAccounts:
     # ---- chats ----
 
     async def chats(self, session_id: str) -> list[SessionChat]:
-        return read(_decode_chats, await self._counter.ask("GET", _path(session_id, "chats"))).chats
+        return read(_decode_chats, await self._counter.exchange("GET", _path(session_id, "chats"))).chats
 
     async def crawl(self, session_id: str, chat_id: int, *, until_ms: int | None) -> SessionChat:
         body = encode({} if until_ms is None else {"until": rfc3339(until_ms)})
-        reply = await self._counter.ask("POST", _path(session_id, "chats", str(chat_id), "crawl"), body=body)
+        reply = await self._counter.exchange("POST", _path(session_id, "chats", str(chat_id), "crawl"), body=body)
         return read(decode_chat, reply)
 
     async def stop_crawl(self, session_id: str, chat_id: int) -> SessionChat:
-        return read(decode_chat, await self._counter.ask("DELETE", _path(session_id, "chats", str(chat_id), "crawl")))
+        return read(
+            decode_chat, await self._counter.exchange("DELETE", _path(session_id, "chats", str(chat_id), "crawl"))
+        )
 
     # ---- what they saw ----
 
     async def messages(self, wanted: MessageFilter, *, cursor: str | None, limit: int) -> MessagePage:
         query = _messages(wanted) | _told({"cursor": cursor, "limit": limit})
-        return read(decode_messages, await self._counter.ask("GET", with_query("/v1/messages", query)))
+        return read(decode_messages, await self._counter.exchange("GET", with_query("/v1/messages", query)))
 
     async def count_messages(self, wanted: MessageFilter) -> int:
-        reply = await self._counter.ask("GET", with_query("/v1/messages/count", _messages(wanted)))
+        reply = await self._counter.exchange("GET", with_query("/v1/messages/count", _messages(wanted)))
         return read(_decode_count, reply).count
 
     async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[ArchivedMessage]:
         path = f"/v1/messages/{urllib.parse.quote(session_id, safe='')}/{chat_id}/{message_id}"
-        return read(_decode_versions, await self._counter.ask("GET", path)).versions
+        return read(_decode_versions, await self._counter.exchange("GET", path)).versions
 
     async def events(self, wanted: EventFilter, *, cursor: str | None, limit: int) -> EventPage:
         query = _told(
@@ -178,15 +182,15 @@ class RemoteAccounts:
                 "limit": limit,
             }
         )
-        return read(decode_events, await self._counter.ask("GET", with_query("/v1/events", query)))
+        return read(decode_events, await self._counter.exchange("GET", with_query("/v1/events", query)))
 
     async def forget_person(self, user_id: int) -> dict[str, int]:
         body = encode({"user_id": user_id})
-        return read(_decode_forgotten, await self._counter.ask("POST", "/v1/messages/forget", body=body)).removed
+        return read(_decode_forgotten, await self._counter.exchange("POST", "/v1/messages/forget", body=body)).removed
 
     async def forget_reader(self, reader: str) -> bool:
         try:
-            await self._counter.ask("DELETE", _reader(reader))
+            await self._counter.exchange("DELETE", _reader(reader))
         except NotFound as error:
             if error.code != "unknown_reader":
                 raise
@@ -199,7 +203,7 @@ class RemoteAccounts:
         self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None
     ) -> AsyncGenerator[FeedLine, None]:
         if reader is not None:
-            after = read(_decode_reader, await self._counter.ask("GET", _reader(reader))).places
+            after = read(_decode_reader, await self._counter.exchange("GET", _reader(reader))).places
         path = with_query("/v1/messages/stream", _wanted(wanted))
         places = None if after is None else dict(after)  # up to where everything was told; None: from now on
         is_begun = False
@@ -230,7 +234,7 @@ class RemoteAccounts:
         pause_s = BACK_S
         while True:
             try:
-                await self._counter.ask("PUT", _reader(reader), body=encode({"places": places}))
+                await self._counter.exchange("PUT", _reader(reader), body=encode({"places": places}))
                 return
             except Unavailable:
                 if not self._counter.is_open:

@@ -4,23 +4,25 @@ import asyncio
 import contextlib
 import datetime
 import signal
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from peik.accounts.feeds import FeedFilter
 from peik.archive.store import Direction, EventFilter, LineKind, MessageFilter, SessionState
 from peik.client.broadcasts import BroadcastsCounter
-from peik.client.calls import FileParcel, Letter, LettersPage, QueueStats, Receipt
+from peik.client.calls import FileParcel, Letter
 from peik.client.handlers import Handlers
 from peik.client.jobs import GivenKind, HostInfo, JobCounts, JobInfo, JobPage, JobsUsed, QueuedJob
 from peik.client.people import OutreachCounter
+from peik.core.letter import LetterCall
 from peik.jobs.service import JobRequest
 from peik.jobs.store import JobFilter
-from peik.outbox.service import LetterCall
-from peik.outbox.store import LetterFilter
+
+ANSWER_S = 30.0  # how long an answer may take
+T = TypeVar("T")
 
 
 class Transport(Protocol):
@@ -41,29 +43,6 @@ class Transport(Protocol):
 
     async def accept_with_files(self, call: LetterCall, parcels: Sequence[FileParcel]) -> Letter: ...
 
-    async def letter(self, letter_id: int) -> Receipt: ...
-
-    async def wait(self, letter_id: int, timeout_s: float) -> Receipt:
-        """The letter once it has ended, or as it stands when the time is over."""
-
-    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LettersPage: ...
-
-    async def cancel(self, letter_id: int) -> Receipt: ...
-
-    async def cancel_all(self, wanted: LetterFilter) -> int: ...
-
-    async def change(self, letter_id: int, *, priority: int | None, send_at_ms: int | None) -> Receipt: ...
-
-    async def retry(self, letter_id: int) -> Receipt: ...
-
-    async def resolve(self, letter_id: int, *, arrived: bool) -> Receipt: ...
-
-    async def retry_dead(self, wanted: LetterFilter) -> int: ...
-
-    async def clear_dead(self, wanted: LetterFilter) -> int: ...
-
-    async def stats(self) -> QueueStats: ...
-
     async def forget(
         self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
     ) -> dict[str, Any]:
@@ -71,6 +50,40 @@ class Transport(Protocol):
 
     async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
         """(chat id, message id) of what the program has handled itself, over MTProto. How many were here."""
+
+    async def ask(
+        self,
+        handler: Callable[..., Awaitable[object]],
+        *,
+        into: type[T],
+        timeout_s: float = ANSWER_S,
+        **given: Any,
+    ) -> T:
+        """What an operation of an API answers, as a value of the library. It is asked by the method that does it, with what that
+        takes, by name: `await transport.ask(JobApi.get_job, into=JobInfo, job_id=7)`."""
+
+    async def ask_ended(
+        self,
+        handler: Callable[..., Awaitable[object]],
+        *,
+        into: type[T],
+        is_over: Callable[[T], bool],
+        timeout_s: float,
+        **given: Any,
+    ) -> T:
+        """The same of something that ends, once it has ended, or as it stands when the time is over. The operation must take
+        `?wait=`."""
+
+
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+def decoder_of(into: type[T]) -> Callable[[bytes], T]:
+    """Lax, because REST writes ids as strings."""
+    if into not in _decoders:
+        _decoders[into] = msgspec.json.Decoder(into, strict=False)
+    decode: Callable[[bytes], T] = _decoders[into].decode
+    return decode
 
 
 # What the library answers with about accounts: sessions, what they saw, and lines of their feeds. Nothing secret is

@@ -31,10 +31,10 @@ from peik.client.jobs import (
 from peik.client.remote import BATCH_TIMEOUT_S, encode, read, with_query
 from peik.core.documents import ContactFilter
 from peik.core.letter import Chat
+from peik.core.units import rfc3339
 from peik.errors import BadInput
 from peik.jobs.service import JobRequest
 from peik.jobs.store import JobFilter
-from peik.outbox.answers import rfc3339
 
 if TYPE_CHECKING:
     from peik.client.remote import RemoteTransport
@@ -51,10 +51,10 @@ class RemoteJobs:
         )
 
     async def queue(self, request: JobRequest) -> QueuedJob:
-        return read(decode_queued, await self._counter.ask("POST", "/v1/jobs", body=_body(request)))
+        return read(decode_queued, await self._counter.exchange("POST", "/v1/jobs", body=_body(request)))
 
     async def get(self, job_id: int) -> JobInfo:
-        return read(decode_job, await self._counter.ask("GET", f"/v1/jobs/{job_id}"))
+        return read(decode_job, await self._counter.exchange("GET", f"/v1/jobs/{job_id}"))
 
     async def wait(self, job_id: int, timeout_s: float) -> JobInfo:
         return await self._counter.watch(
@@ -71,23 +71,23 @@ class RemoteJobs:
             "limit": limit,
         }
         query = {name: str(value) for name, value in told.items() if value is not None}
-        return read(decode_jobs, await self._counter.ask("GET", with_query("/v1/jobs", query)))
+        return read(decode_jobs, await self._counter.exchange("GET", with_query("/v1/jobs", query)))
 
     async def cancel(self, job_id: int) -> JobInfo:
-        return read(decode_job, await self._counter.ask("DELETE", f"/v1/jobs/{job_id}"))
+        return read(decode_job, await self._counter.exchange("DELETE", f"/v1/jobs/{job_id}"))
 
     async def retry(self, job_id: int) -> JobInfo:
-        return read(decode_job, await self._counter.ask("POST", f"/v1/jobs/{job_id}/retry"))
+        return read(decode_job, await self._counter.exchange("POST", f"/v1/jobs/{job_id}/retry"))
 
     async def counts(self) -> dict[str, JobCounts]:
-        return read(decode_counted, await self._counter.ask("GET", "/v1/jobs/stats")).kinds
+        return read(decode_counted, await self._counter.exchange("GET", "/v1/jobs/stats")).kinds
 
     async def used(self, kind: str, user: str) -> JobsUsed:
         path = with_query("/v1/jobs/used", {"kind": kind, "user": user})
-        return read(decode_used, await self._counter.ask("GET", path))
+        return read(decode_used, await self._counter.exchange("GET", path))
 
     async def hosts(self) -> list[HostInfo]:
-        return read(decode_hosts, await self._counter.ask("GET", "/v1/hosts")).hosts
+        return read(decode_hosts, await self._counter.exchange("GET", "/v1/hosts")).hosts
 
 
 def _body(request: JobRequest) -> bytes:
@@ -206,26 +206,26 @@ class RemoteBroadcasts:
 
     async def create(self, request: BroadcastRequest) -> BroadcastInfo:
         body = await asyncio.to_thread(lambda: encode(_broadcast_body(request)))  # a million rows take seconds
-        return read(_decode, await self._counter.ask("POST", _PATH, body=body, timeout_s=BATCH_TIMEOUT_S))
+        return read(_decode, await self._counter.exchange("POST", _PATH, body=body, timeout_s=BATCH_TIMEOUT_S))
 
     async def get(self, broadcast_id: str) -> BroadcastInfo:
-        return read(_decode, await self._counter.ask("GET", f"{_PATH}/{broadcast_id}"))
+        return read(_decode, await self._counter.exchange("GET", f"{_PATH}/{broadcast_id}"))
 
     async def find(self, *, bot_id: int | None, before: str | None, limit: int) -> list[BroadcastInfo]:
         told = {"bot_id": bot_id, "cursor": before, "limit": limit}
         query = {name: str(value) for name, value in told.items() if value is not None}
-        return read(_decode_found, await self._counter.ask("GET", with_query(_PATH, query))).broadcasts
+        return read(_decode_found, await self._counter.exchange("GET", with_query(_PATH, query))).broadcasts
 
     async def step(self, broadcast_id: str, step: PhaseStep, *, at_ms: int | None) -> BroadcastInfo:
         body = b"" if at_ms is None else encode({"send_at": rfc3339(at_ms)})
-        return read(_decode, await self._counter.ask("POST", f"{_PATH}/{broadcast_id}/{step}", body=body))
+        return read(_decode, await self._counter.exchange("POST", f"{_PATH}/{broadcast_id}/{step}", body=body))
 
     async def estimate(self, broadcast_id: str) -> BroadcastEstimate:
-        return read(_decode_estimate, await self._counter.ask("POST", f"{_PATH}/{broadcast_id}/estimate"))
+        return read(_decode_estimate, await self._counter.exchange("POST", f"{_PATH}/{broadcast_id}/estimate"))
 
     async def preview(self, broadcast_id: str, chat: Chat) -> str:
         body = encode({"chat_id": chat})
-        reply = await self._counter.ask("POST", f"{_PATH}/{broadcast_id}/preview", body=body)
+        reply = await self._counter.exchange("POST", f"{_PATH}/{broadcast_id}/preview", body=body)
         return read(_decode_preview, reply).letter_id
 
     async def recipients(
@@ -234,11 +234,11 @@ class RemoteBroadcasts:
         told = {"state": state, "cursor": after or None, "limit": limit}
         query = {name: str(value) for name, value in told.items() if value is not None}
         path = with_query(f"{_PATH}/{broadcast_id}/recipients", query)
-        page = read(_decode_ledger, await self._counter.ask("GET", path))
+        page = read(_decode_ledger, await self._counter.exchange("GET", path))
         return page.recipients, None if page.next_cursor is None else int(page.next_cursor)
 
     async def delete(self, broadcast_id: str) -> None:
-        await self._counter.ask("DELETE", f"{_PATH}/{broadcast_id}")
+        await self._counter.exchange("DELETE", f"{_PATH}/{broadcast_id}")
 
 
 _PATH = "/v1/broadcasts"

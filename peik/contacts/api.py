@@ -6,12 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from peik.core.documents import Contact, ContactFilter, ContactStore
+from peik.core.units import rfc3339
 from peik.errors import BadInput, NotFound
-from peik.outbox.answers import rfc3339
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
-from peik.web.bodies import instant_ms, parse_id, read_limit
+from peik.web.bodies import read_limit
 from peik.web.openapi import WORD_CHARS_MAX
+from peik.web.parse import instant_ms, parse_id
 from peik.web.responses import Route, json_response
 
 TYPES = ("private", "group", "supergroup", "channel")

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from peik.cli.arguments import moment, unshielded
-from peik.cli.client import Document
+from peik.cli.client import Document, page_of, some
 from peik.cli.command import Visit, asks
 from peik.cli.filters import Bot, Cursor, Limit
 from peik.errors import BadInput, NotFound
+from peik.outbox.cli_bots import known_bots
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +22,10 @@ ChatId = Annotated[str, typer.Argument(metavar="CHAT", help="A number or @name."
 @asks(app, "list")
 def show_all(visit: Visit, bot: Bot = None, limit: Limit = 50, cursor: Cursor = None) -> None:
     """List the chats of a bot of which something is known."""
-    page = visit.counter.chats(bot, cursor=None if cursor is None else unshielded(cursor), limit=limit)
+    from peik.outbox.api import LetterApi
+
+    query = some(bot_id=bot, **page_of(None if cursor is None else unshielded(cursor), limit))
+    page = visit.counter.document(LetterApi.list_chats, query=query)
     found = page["chats"]
     assert isinstance(found, list)
 
@@ -51,7 +55,7 @@ def _how(chat: Document) -> str:
 @asks(app, "open")
 def open_chat(visit: Visit, chat: ChatId, bot: Bot = None) -> None:
     """Let letters go to a chat again that was out of reach or held."""
-    answer = visit.counter.change_chat(only_bot(visit, bot), unshielded(chat), {"reachable": True, "held_until": None})
+    answer = _changed(visit, bot, chat, {"reachable": True, "held_until": None})
     visit.say(answer, f"Letters go to {unshielded(chat)} again.")
 
 
@@ -64,15 +68,23 @@ def hold(
 ) -> None:
     """Send nothing to a chat until then; its letters wait."""
     at = moment(until, "--until")
-    answer = visit.counter.change_chat(only_bot(visit, bot), unshielded(chat), {"held_until": at})
+    answer = _changed(visit, bot, chat, {"held_until": at})
     visit.say({**answer, "held_until": at}, f"Nothing goes to {unshielded(chat)} until {at}.")
+
+
+def _changed(visit: Visit, bot: str | None, chat: str, change: Document) -> Document:
+    from peik.outbox.api import LetterApi
+
+    return visit.counter.document(
+        LetterApi.change_chat, bot_id=only_bot(visit, bot), chat_id=unshielded(chat), body=change
+    )
 
 
 def only_bot(visit: Visit, bot: str | None) -> str:
     """As given, or the only one there is, where a path names the bot."""
     if bot is not None:
         return bot
-    found = visit.counter.bots()["bots"]
+    found = known_bots(visit)["bots"]
     assert isinstance(found, list)
     if not found:
         raise NotFound(code="no_bot", detail="No bot is known yet: peik bots add")

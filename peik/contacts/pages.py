@@ -17,9 +17,10 @@ from peik.outbox.pages import lines_of
 from peik.outbox.pages_lanes import hold_ms
 from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord, ChatRecord, LetterFilter
-from peik.web.bodies import parse_id, path_chat, whole_number
+from peik.web.bodies import path_chat
 from peik.web.dashboard.board import Board, Page, Visitor, own_path
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bot_seen, bots_seen
+from peik.web.parse import parse_id, whole_number
 
 # What is known of single chats that matters to sending, by way of the list of all such chats.
 

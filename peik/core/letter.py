@@ -194,3 +194,24 @@ def cause_of(reason: str | None) -> str:
     """The reason of a failure without what differs from letter to letter: figures, and what somebody wrote."""
     plain = _FIGURES.sub("N", _QUOTED.sub('"…"', reason or ""))
     return plain if len(plain) <= CAUSE_CHARS_MAX else plain[: CAUSE_CHARS_MAX - 1] + "…"
+
+
+class LetterCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call as a caller hands it in: a method, its parameters as JSON, and the terms of its delivery."""
+
+    method: str
+    params: bytes
+    bot_id: int | None = None
+    priority: int = Priority.NORMAL
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: Backoff = Backoff.EXPONENTIAL
+    timeout_ms: int | None = None
+    send_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    on_uncertain: OnUncertain | None = None
+    idempotency_key: str | None = None
+    metadata: bytes | None = None
+    enclosed: tuple[Enclosed, ...] = ()
+    hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
+    trace: str | None = None  # what it answers, as `peik.core.trace` writes it; None: what runs here belongs to

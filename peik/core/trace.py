@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Literal
 
 import msgspec
 
 from peik.core.problem import BadInput
 
+Certainty = Literal["exact", "likely"]
 LIKELY = "~"
 CHARS_MAX = 64
 HEADER = "X-Peik-Trace"
@@ -42,7 +44,7 @@ def plain(written: str) -> str:
     return written.removeprefix(LIKELY)
 
 
-def certainty(written: str) -> str:
+def certainty(written: str) -> Certainty:
     return "likely" if is_likely(written) else "exact"
 
 

@@ -1,9 +1,10 @@
-"""Durations and sizes as people write them: 5m, 24h, 100M."""
+"""Durations, sizes and instants as people write them: 5m, 24h, 100M, 2026-11-15T08:30:00.000Z."""
 
+import datetime
 import math
 import re
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, overload
 
 import msgspec
 
@@ -31,6 +32,17 @@ def parse_duration_s(text: str) -> float:
     if total > _SECONDS_MAX:
         raise ValueError(f"{text!r} is longer than a hundred years")
     return total
+
+
+@overload
+def rfc3339(at_ms: int) -> str: ...
+@overload
+def rfc3339(at_ms: int | None) -> str | None: ...
+def rfc3339(at_ms: int | None) -> str | None:
+    if at_ms is None:
+        return None
+    moment = datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_size_bytes(text: str) -> int:

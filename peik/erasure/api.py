@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from peik.admin.sign_ins import who_of
+from peik.core.units import rfc3339
 from peik.erasure.service import Eraser, Report
-from peik.outbox.answers import rfc3339
 from peik.web.access import Caller
-from peik.web.bodies import whole_number
 from peik.web.operations import Count, Moment, operation
+from peik.web.parse import whole_number
 
 
 class ForgetEverywhereBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from peik.app.runtime import Runtime
 from peik.core.events import Answered, Surprise
-from peik.core.letter import Enclosed, Priority
+from peik.core.letter import Enclosed, LetterCall, Priority
 from peik.core.methods import MethodClass, classify, is_method_name
 from peik.core.problem import BadInput
 from peik.core.trace import current_trace, read_parent, read_trace
@@ -35,7 +35,6 @@ from peik.gateway.inbox import GatewayAsk, GatewayInbox, Own, consumer_of
 from peik.gateway.params import GatewayParams, read_given
 from peik.gateway.tokens import Tokens, Turned
 from peik.inbox.handed import Handed
-from peik.outbox.service import LetterCall
 from peik.outbox.store import BotRecord
 from peik.telegram.port import Enclosure
 from peik.telegram.routes import patience_with

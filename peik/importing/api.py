@@ -5,13 +5,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from peik.core.documents import Contact
+from peik.core.units import rfc3339
 from peik.errors import BadInput
 from peik.importing.service import ImportNote, ImportService
-from peik.outbox.answers import rfc3339
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
-from peik.web.bodies import decode, instant_ms, parse_id, read_body
+from peik.web.bodies import read_body
 from peik.web.openapi import BOT, ID, TIME, Json, OperationRow, nullable, shape
+from peik.web.parse import decode, instant_ms, parse_id
 from peik.web.responses import Route, json_response
 
 CONTACTS_MAX = 5000

@@ -176,12 +176,14 @@ def _nothing(plan: "ImportPlan") -> str:
 
 def _bot_id(visit: Visit, asked: str | None) -> str:
     """The bot that is meant. In a store that is new, the bots of the settings are added as `peik serve` would."""
+    from peik.outbox.api import BotApi
+
     counter, config = visit.counter, visit.config
-    known = _bots(counter.bots())
+    known = _bots(counter.document(BotApi.list_bots))
     if not known and not counter.is_running:
         for token in config.tokens():
-            counter.add_bot(token, config.inbound)
-        known = _bots(counter.bots())
+            counter.document(BotApi.add_bot, body={"token": token, "inbound": config.inbound})
+        known = _bots(counter.document(BotApi.list_bots))
     if asked is not None:
         if asked not in known:
             raise NotFound(code="unknown_bot", detail=f"Bot {asked} is not known here.")
@@ -272,7 +274,7 @@ def _told(part: "ImportPart", *, is_done: bool) -> list[str]:
         read = ", ".join(f"{role} from {column}" for role, column in part.shape.columns.items())
         lines = [f"{table}: {part.ready:,} of {part.rows:,} rows are {what} to bring ({read})."]
         if part.oldest_ms is not None:
-            from peik.outbox.answers import rfc3339
+            from peik.core.units import rfc3339
 
             lines.append(f"- the oldest was written {rfc3339(part.oldest_ms)}; --since leaves old ones out")
         if part.first is not None:
@@ -310,7 +312,9 @@ class ImportTaker:
         self._bot_id = bot_id
 
     def newest_id(self) -> int:
-        found = self._counter.letters({}, cursor=None, limit=1)["letters"]
+        from peik.outbox.api import LetterApi
+
+        found = self._counter.document(LetterApi.list_letters, query={"limit": "1"})["letters"]
         assert isinstance(found, list)
         return int(found[0]["id"]) if found else 0
 
@@ -372,7 +376,8 @@ def asking_store(
         note_view,
     )
     from peik.importing.service import import_desk_of
-    from peik.web.bodies import call_of, decode, decode_batch, parse_id
+    from peik.outbox.api import BatchBody, call_of
+    from peik.web.parse import decode, parse_id
 
     clock = SystemClock()
     imports = import_desk_of(config, store, clock=clock)
@@ -381,7 +386,7 @@ def asking_store(
         return desk.bot(parse_id(str(asked), "bot_id"))
 
     async def accept(raw: bytes) -> Document:
-        calls = [call_of(letter) for letter in decode_batch(raw).letters]
+        calls = [call_of(letter) for letter in decode(BatchBody, raw).letters]
         await know_chats(desk.bot(calls[0].bot_id))
         return {"ids": [str(one.letter_id) for one in await desk.accept(calls)]}
 

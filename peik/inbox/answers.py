@@ -6,11 +6,11 @@ import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, wire_id
 from peik.core.trace import trace_of
+from peik.core.units import rfc3339
 from peik.inbox.service import InboxView, Recovery
 from peik.inbox.store import ArrivalDelivery, ArrivalView, Consumer, InboxTally
-from peik.outbox.answers import rfc3339
+from peik.outbox.answers import ReplyAnswer, TraceAnswers
 from peik.outbox.store import BotRecord
-from peik.outbox.views import TraceAnswers, answers_view
 
 _TEXT_CHARS_MAX = 200
 
@@ -45,7 +45,7 @@ def whole_arrival_view(view: ArrivalView, answers: TraceAnswers) -> dict[str, ob
     return {
         **arrival_view(view),
         "update": msgspec.Raw(view.arrival.wire()),
-        "answers": answers_view(view.arrival, answers.letters),
+        "answers": [ReplyAnswer.of(view.arrival, letter) for letter in answers.letters],
         "answers_are_cut": answers.is_cut,
     }
 

@@ -15,10 +15,10 @@ from peik.inbox.answers import arrival_view, consumer_view, inbox_view, recovery
 from peik.inbox.service import REPLAY_PAGE, STATES, InboxService
 from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, ConsumerKind
 from peik.inbox.webhooks import PushedUpdates
+from peik.outbox.answers import TraceAnswers, answers_to, wanted_of
 from peik.outbox.service import OutboxService
-from peik.outbox.views import TraceAnswers, answers_to, wanted_of
 from peik.web.access import Access, Caller, host_of
-from peik.web.bodies import arrival_filter_of, decode, parse_id, read_arrival_filter, read_body, read_cursor, read_limit
+from peik.web.bodies import arrival_filter_of, read_arrival_filter, read_body, read_cursor, read_limit
 from peik.web.fast_routes import Scope
 from peik.web.limits import RequestLimits, bot_holder
 from peik.web.openapi import (
@@ -37,6 +37,7 @@ from peik.web.openapi import (
     nullable,
     shape,
 )
+from peik.web.parse import decode, parse_id
 from peik.web.responses import EventStream, Route, json_response, problem_response, surprise_response
 
 _SMALL_BODY = 64 * 1024

@@ -10,6 +10,7 @@ from peik.cli.client import Document
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import Bot, Yes
 from peik.contacts.cli import only_bot
+from peik.outbox.cli_bots import known_bots
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -126,7 +127,7 @@ def recover(visit: Visit, bot: Bot = None) -> None:
 
 
 def _all_bots(visit: Visit) -> list[str]:
-    found = visit.counter.bots()["bots"]
+    found = known_bots(visit)["bots"]
     assert isinstance(found, list)
     return [str(one["bot_id"]) for one in found]
 

@@ -14,11 +14,12 @@ from peik.errors import BadInput, Problem
 from peik.inbox.answers import text_of
 from peik.inbox.service import STATES
 from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView, InboxTally
+from peik.outbox.answers import after_ms, answers_to, ended_after_ms, wanted_of
 from peik.outbox.store import LetterView
-from peik.outbox.views import after_ms, answers_to, ended_after_ms, wanted_of
-from peik.web.bodies import arrival_filter_of, parse_id
+from peik.web.bodies import arrival_filter_of
 from peik.web.dashboard.board import Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, in_utc, query_of
+from peik.web.parse import parse_id
 
 FILTERS = ("bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "text")
 COUNTED_MAX = 1_000

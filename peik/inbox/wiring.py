@@ -7,7 +7,7 @@ import msgspec
 
 from peik.app.context import Context
 from peik.core.address import AddressReach
-from peik.core.letter import Chat
+from peik.core.letter import Chat, LetterCall
 from peik.core.methods import classify
 from peik.core.notice import limited_text
 from peik.core.outcome import Delivered, judge
@@ -23,7 +23,6 @@ from peik.inbox.texts import load_texts
 from peik.inbox.upkeep import InboxUpkeep
 from peik.inbox.webhooks import PushedUpdates, WebhookKeeper
 from peik.outbox.leases import Leases
-from peik.outbox.service import LetterCall
 from peik.outbox.store import BotRecord
 from peik.outbox.wiring import Outbox
 from peik.settings.config import Config

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import msgspec
 
 from peik.core.letter import Priority, State
+from peik.core.units import rfc3339
 from peik.errors import NotFound
 from peik.jobs.hosts import HostView
 from peik.jobs.model import JobRecord, read_notice
 from peik.jobs.service import JobService, JobTurn, Used
 from peik.jobs.store import JobTally
-from peik.outbox.answers import rfc3339
 
 
 class _Line(msgspec.Struct):

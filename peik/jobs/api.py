@@ -19,18 +19,9 @@ from peik.jobs.service import KEY_CHARS_MAX, TIMEOUT_S_MAX, USER_CHARS_MAX, JobR
 from peik.jobs.store import JobFilter
 from peik.outbox.service import OutboxService
 from peik.web.access import Access
-from peik.web.bodies import (
-    decode,
-    filter_of,
-    instant_ms,
-    parse_id,
-    read_body,
-    read_cursor,
-    read_limit,
-    read_traced,
-    wait_s,
-)
+from peik.web.bodies import filter_of, read_body, read_cursor, read_limit, read_traced, wait_s
 from peik.web.openapi import ID, LIMIT, SECONDS, TIME, Json, OperationRow, in_path, in_query, nullable, shape
+from peik.web.parse import decode, instant_ms, parse_id
 from peik.web.responses import Route, json_response
 
 if TYPE_CHECKING:

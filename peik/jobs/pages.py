@@ -12,9 +12,9 @@ from peik.jobs.api import job_filter_of
 from peik.jobs.model import JobRecord
 from peik.jobs.service import JobTurn
 from peik.jobs.store import JobFilter
-from peik.web.bodies import parse_id
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields
+from peik.web.parse import parse_id
 
 _FILTERS = ("kind", "user", "state", "since")
 RUNNING_MAX = 50  # shown above the list

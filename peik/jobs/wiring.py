@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from peik.app.context import Context
-from peik.core.letter import Enclosed, State
+from peik.core.letter import Enclosed, LetterCall, State
 from peik.core.nodes import CHORES
 from peik.errors import BadInput, NotFound
 from peik.inbox.texts import load_texts
@@ -23,7 +23,7 @@ from peik.jobs.service import JobService, JobsUpkeep
 from peik.jobs.status_message import StatusMessages
 from peik.jobs.store import JobKinds, JobRetention
 from peik.jobs.workers import Workers
-from peik.outbox.service import LetterCall, OutboxService, keep_files
+from peik.outbox.service import OutboxService, keep_files
 from peik.outbox.wiring import Outbox
 from peik.storage.spool import SpoolPort
 

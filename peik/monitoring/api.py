@@ -6,10 +6,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from peik.core.units import rfc3339
 from peik.monitoring.overview import Overview, of_bots
 from peik.monitoring.values import BotLine, InboxLine, OverviewView, Point
-from peik.outbox.answers import rfc3339
-from peik.outbox.views import tally_view
+from peik.outbox.answers import LetterCountsAnswer
 from peik.web.access import Access
 from peik.web.openapi import ID, TIME, Json, OperationRow, nullable, shape
 from peik.web.responses import Route, json_response
@@ -39,7 +39,7 @@ def overview_view(view: OverviewView) -> dict[str, object]:
     return {
         "at": rfc3339(view.at_ms),
         "node": view.node,
-        "letters": tally_view(view.letters),
+        "letters": LetterCountsAnswer.of(view.letters),
         "oldest_waiting_at": rfc3339(view.oldest_waiting_ms),
         "bots": [_bot(line) for line in view.bots],
         "now": _point(view.now),
@@ -64,7 +64,7 @@ def _bot(line: BotLine) -> dict[str, object]:
         "username": line.username,
         "is_account": line.is_account,
         "paused": line.paused,
-        "letters": tally_view(line.letters),
+        "letters": LetterCountsAnswer.of(line.letters),
         "oldest_waiting_at": rfc3339(line.oldest_waiting_ms),
     }
 

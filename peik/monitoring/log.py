@@ -11,9 +11,9 @@ from peik.clock import Clock, SystemClock
 from peik.core import events
 from peik.core.letter import State
 from peik.core.trace import is_likely, plain, trace_of
+from peik.core.units import rfc3339
 from peik.jobs import events as job_events
 from peik.jobs.model import JobEnd
-from peik.outbox.answers import rfc3339
 
 # What writes the lines of the log: to whom, how much, and the same trouble not again and again.
 

@@ -13,13 +13,13 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.nodes import CHORES, NodeRecord, NodeStore
+from peik.core.units import rfc3339
 from peik.errors import Conflict, NotFound, StoreUnavailable
-from peik.outbox.answers import rfc3339
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
 from peik.web.access import Caller
-from peik.web.openapi import WORD
 from peik.web.operations import Id, Moment, operation
+from peik.web.parse import NameInPath
 
 SERVING_S = 1.0  # what else is known of bots is in memory, and need not wait for a store that hangs
 
@@ -194,9 +194,8 @@ class NodeApi:
         is_for_all=True,
         status=202,
         problems=(404, 409, 503),
-        places={"name": WORD},
     )
-    async def drain(self, caller: Caller, name: str) -> NodeAnswer:
+    async def drain(self, caller: Caller, name: NameInPath) -> NodeAnswer:
         """Ask a node to let its bots go to the others, each as soon as nothing of it is in flight."""
         return self._nodes.view(await self._nodes.drain(name, is_draining=True))
 
@@ -209,8 +208,7 @@ class NodeApi:
         is_for_all=True,
         status=202,
         problems=(404, 409, 503),
-        places={"name": WORD},
     )
-    async def resume(self, caller: Caller, name: str) -> NodeAnswer:
+    async def resume(self, caller: Caller, name: NameInPath) -> NodeAnswer:
         """Let a node that was drained take bots again."""
         return self._nodes.view(await self._nodes.drain(name, is_draining=False))

@@ -1,8 +1,8 @@
 """Users, templates and notifications as REST and the dashboard show them. Ids are strings, times are RFC 3339."""
 
 from peik.core.letter import State
+from peik.core.units import rfc3339
 from peik.notifications.model import NoticeView, Template, User
-from peik.outbox.answers import rfc3339
 from peik.outbox.store import LetterView
 
 WAITING = "waiting"

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from peik.contacts.api import CHAT_ID_PATTERN, CURSOR_PATTERN, TYPES
 from peik.core.letter import Priority, State
 from peik.core.quiet import Quiet
-from peik.core.units import parse_duration_s
+from peik.core.units import parse_duration_s, rfc3339
 from peik.errors import BadInput, NotFound
 from peik.notifications.answers import CLEARED, notification_view, state_of, template_view, user_view
 from peik.notifications.links import CODE_S, Links, not_linked, unknown
@@ -26,10 +26,10 @@ from peik.notifications.model import (
     checked_user,
 )
 from peik.notifications.service import NotificationService
-from peik.outbox.answers import rfc3339
 from peik.web.access import Access, Caller
-from peik.web.bodies import decode, instant_ms, parse_id, read_body, read_limit
+from peik.web.bodies import read_body, read_limit
 from peik.web.openapi import BOT, ID, LIMIT, SECONDS, TIME, WORD, Json, OperationRow, in_path, in_query, nullable, shape
+from peik.web.parse import decode, instant_ms, parse_id
 from peik.web.responses import Route, json_response
 
 # REST: users of a company, the codes that link them to their chats, and what is known of them.

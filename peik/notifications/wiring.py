@@ -7,7 +7,7 @@ import msgspec
 from peik.clock import Clock, zone_of
 from peik.contacts.engine import ContactCollector
 from peik.core.events import Events
-from peik.core.letter import Priority
+from peik.core.letter import LetterCall, Priority
 from peik.core.outcome import Delivered, judge
 from peik.errors import Conflict, Problem, StartError
 from peik.notifications.links import Links, Redeeming
@@ -17,7 +17,7 @@ from peik.notifications.service import Checking, NotificationService, Notificati
 from peik.notifications.templates import Templates, load_outreach
 from peik.notifications.upkeep import Cleaning
 from peik.outbox.leases import Leases
-from peik.outbox.service import LetterCall, OutboxService
+from peik.outbox.service import OutboxService
 from peik.outbox.store import LetterFilter, LetterView
 from peik.settings.config import Config
 from peik.storage.open import AnyStore

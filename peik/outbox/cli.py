@@ -13,7 +13,7 @@ import typer
 
 from peik.cli.arguments import moment, pair, seconds, unshielded
 from peik.cli.bulk import PAGE, count_pages, counted, is_confirmed, refuse_both
-from peik.cli.client import Document
+from peik.cli.client import Document, Filters, ended, page_of, some
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import (
     Bot,
@@ -58,17 +58,20 @@ def cancel(
     if (letter_id is None) is (not wanted):
         raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
     if letter_id is not None:
-        visit.say(visit.counter.cancel(letter_id), f"Letter {letter_id} is cancelled.")
+        visit.say(visit.counter.document(_api().cancel, letter_id=letter_id), f"Letter {letter_id} is cancelled.")
         return
 
+    def cancelled(*, is_dry: bool) -> Document:
+        return visit.counter.document(_api().cancel_all, body={**wanted, "dry_run": is_dry}, timeout_s=None)
+
     def count() -> int:
-        return int(str(visit.counter.cancel_all(wanted, dry_run=True)["count"]))
+        return int(str(cancelled(is_dry=True)["count"]))
 
     if not is_confirmed(visit, "Take {} back?", "letter", count, is_sure=yes):
         visit.say({"cancelled": 0}, "There are no such letters to take back.")
         return
     with visit.waiting("Taking letters back…"):
-        answer = visit.counter.cancel_all(wanted, dry_run=False)
+        answer = cancelled(is_dry=False)
     visit.say(answer, f"{counted(answer['cancelled'], 'letter')} cancelled.")
 
 
@@ -81,12 +84,26 @@ def change(
     """Give a letter that waits another priority or time; now also ends the wait after a failed try."""
     at = send_at if send_at == "now" else moment(send_at, "--send-at")
     given: Document = {"priority": priority, "send_at": at}
-    changed = visit.counter.change(letter_id, {name: value for name, value in given.items() if value is not None})
+    body = {name: value for name, value in given.items() if value is not None}
+    changed = visit.counter.document(_api().change, letter_id=letter_id, body=body)
     visit.say(changed, f"Letter {letter_id} is {changed['state']}, with priority {changed['priority']}.")
 
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from peik.outbox.api import LetterApi
+
+
+def _api() -> "type[LetterApi]":
+    from peik.outbox.api import LetterApi  # with all that it needs: help is shown without
+
+    return LetterApi
+
+
+def listed(visit: Visit, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
+    return visit.counter.document(_api().list_letters, query={**wanted, **page_of(cursor, limit)})
+
 
 _PANEL = "Letters"
 _TERMS = "Terms of delivery"
@@ -187,9 +204,15 @@ def _wait(visit: Visit, letter_id: str, wait_s: float) -> None:
     if not visit.counter.is_running:
         words = f"Letter {letter_id} is accepted; waiting for somebody to start `peik serve`…"
     with visit.waiting(words):
-        ended = visit.counter.wait(letter_id, wait_s)
-    state = State(str(ended["state"]))
-    visit.say(ended, _told(ended, state, letter_id))
+        found = ended(
+            visit.counter,
+            _api().get_letter,
+            is_over=lambda letter: letter["finished_at"] is not None,
+            timeout_s=wait_s,
+            letter_id=letter_id,
+        )
+    state = State(str(found["state"]))
+    visit.say(found, _told(found, state, letter_id))
     if state is not State.COMPLETED:
         raise typer.Exit(Exit.LETTER_FAILED if state.is_final else Exit.NOT_IN_TIME)
 
@@ -234,7 +257,7 @@ def _piped() -> str:
 
 def status(visit: Visit, letter_id: LetterId) -> None:
     """Show a letter: how it stands, why it waits, and every try so far."""
-    letter = visit.counter.letter(letter_id)
+    letter = visit.counter.document(_api().get_letter, letter_id=letter_id)
     visit.show(letter, lambda: _page(letter))
 
 
@@ -270,7 +293,7 @@ def letters(
 def show_letters(
     visit: Visit, wanted: dict[str, str], *, cursor: str | None, limit: int, empty: str, is_dead: bool = False
 ) -> None:
-    page = visit.counter.letters(wanted, cursor=cursor, limit=limit)
+    page = listed(visit, wanted, cursor=cursor, limit=limit)
     found = page["letters"]
     assert isinstance(found, list)
 
@@ -296,7 +319,10 @@ def resolve(
     if arrived is None:
         raise typer.BadParameter("Say --arrived or --not-arrived.")
     words = "is completed." if arrived else "is sent again."
-    visit.say(visit.counter.resolve(letter_id, arrived=arrived), f"Letter {letter_id} {words}")
+    visit.say(
+        visit.counter.document(_api().resolve, letter_id=letter_id, body={"arrived": arrived}),
+        f"Letter {letter_id} {words}",
+    )
 
 
 # ---- counting ----
@@ -310,7 +336,7 @@ def stats(
 ) -> None:
     """Count the letters in each state, over all and per bot."""
     if not watch:
-        counted = visit.counter.stats()
+        counted = visit.counter.document(_api().get_stats)
         visit.show(counted, lambda: _counts(counted))
         return
     if visit.is_json:
@@ -332,14 +358,14 @@ def _draw_until(is_noted: Callable[[], bool], visit: Visit) -> None:
 
     from peik.cli.output import console
 
-    with Live(_counts(visit.counter.stats()), console=console(), auto_refresh=False) as live:
+    with Live(_counts(visit.counter.document(_api().get_stats)), console=console(), auto_refresh=False) as live:
         while not noted_within(_WATCH_S, is_noted):
-            live.update(_counts(visit.counter.stats()), refresh=True)
+            live.update(_counts(visit.counter.document(_api().get_stats)), refresh=True)
 
 
 def _write_until(is_noted: Callable[[], bool], visit: Visit) -> None:
     while True:
-        counted = visit.counter.stats()
+        counted = visit.counter.document(_api().get_stats)
         sys.stdout.write(" ".join(f"{name}: {counted[name]}" for name in _COUNTS) + "\n")
         sys.stdout.flush()
         if noted_within(_WATCH_S, is_noted):
@@ -396,7 +422,8 @@ def _counts(counted: Document) -> "RenderableType":
 
 def lanes(visit: Visit, bot: Bot = None, chat: OfChat = None, limit: Limit = 50) -> None:
     """List lanes that have letters, and why the first of each is waiting."""
-    page = visit.counter.lanes(bot, None if chat is None else unshielded(chat), limit=limit)
+    query = some(bot_id=bot, chat_id=None if chat is None else unshielded(chat), limit=str(limit))
+    page = visit.counter.document(_api().list_lanes, query=query)
     found = page["lanes"]
     assert isinstance(found, list)
 
@@ -415,6 +442,9 @@ def lanes(visit: Visit, bot: Bot = None, chat: OfChat = None, limit: Limit = 50)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from peik.outbox.api import LetterApi
+
 
 _NOUN = "dead letter"
 
@@ -452,7 +482,8 @@ asks(app, "show")(status)
 @asks(app)
 def causes(visit: Visit, bot: OfBot = None, since: DeadSince = None, limit: Limit = 20) -> None:
     """Show what the newest dead letters died of, the most frequent cause first."""
-    page = visit.counter.causes(bot, moment(since, "--since", is_past=True), limit=limit)
+    query = some(bot_id=bot, since=moment(since, "--since", is_past=True), limit=str(limit))
+    page = visit.counter.document(_api().list_causes, query=query)
     found = page["causes"]
     assert isinstance(found, list)
 
@@ -489,14 +520,15 @@ def retry(
     if letter_id is not None:
         if wanted or is_all:
             raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
-        visit.say(visit.counter.retry(letter_id), f"Letter {letter_id} is sent again, at the end of its lane.")
+        answer = visit.counter.document(_api().retry, letter_id=letter_id)
+        visit.say(answer, f"Letter {letter_id} is sent again, at the end of its lane.")
         return
     refuse_both(wanted, is_all=is_all)
     if not is_confirmed(visit, "Send {} again?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
         visit.say({"retried": 0}, "There are no such dead letters.")
         return
     with visit.waiting("Sending dead letters again…"):
-        answer = visit.counter.retry_dead(wanted)
+        answer = visit.counter.document(_api().retry_dead, body=wanted, timeout_s=None)
     visit.say(answer, f"{counted(answer['retried'], _NOUN)} sent again.")
 
 
@@ -521,16 +553,16 @@ def clear(
         visit.say({"cleared": 0}, "There are no such dead letters.")
         return
     with visit.waiting("Clearing dead letters away…"):
-        answer = visit.counter.clear_dead(wanted)
+        answer = visit.counter.document(_api().clear_dead, query=wanted, timeout_s=None)
     visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
 def _count(visit: Visit, wanted: dict[str, str]) -> int:
     """How many dead letters a filter finds, counted up to a bound: nobody should wait for the exact number."""
     if not set(wanted) - {"bot_id"}:
-        stats = visit.counter.stats()
+        stats = visit.counter.document(_api().get_stats)
         bots = stats["bots"]
         assert isinstance(bots, dict)
         return int(bots.get(wanted["bot_id"], {"failed": 0})["failed"] if wanted else str(stats["failed"]))
     failed = {**wanted, "state": State.FAILED}
-    return count_pages(lambda cursor: visit.counter.letters(failed, cursor=cursor, limit=PAGE), "letters")
+    return count_pages(lambda cursor: listed(visit, failed, cursor=cursor, limit=PAGE), "letters")

@@ -14,6 +14,8 @@ from peik.errors import NotFound
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.outbox.api import BotApi
+
 app = typer.Typer(no_args_is_help=True, help="The bots that Peik serves.")
 
 BotId = Annotated[str, typer.Argument(metavar="BOT", help="The number before the colon of its token.")]
@@ -24,7 +26,7 @@ TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", 
 @asks(app, "list")
 def show_all(visit: Visit) -> None:
     """List the bots."""
-    page = visit.counter.bots()
+    page = known_bots(visit)
     found = page["bots"]
     assert isinstance(found, list)
 
@@ -56,27 +58,27 @@ def add(
 ) -> None:
     """Add a bot by its token, from a hidden prompt, a file or standard input; or give a known one its new token."""
     text = secret(token, token_file, "Token of the bot")
-    bot = visit.counter.add_bot(text, inbound)
+    bot = visit.counter.document(_api().add_bot, body={"token": text, "inbound": inbound})
     visit.say(bot, f"Bot {bot['bot_id']} is served.")
 
 
 @asks(app)
 def pause(visit: Visit, bot: BotId) -> None:
     """Send nothing for a bot; its letters wait."""
-    visit.say(visit.counter.change_bot(bot, {"paused": True}), f"Bot {bot} is paused; its letters wait.")
+    visit.say(_changed(visit, bot, {"paused": True}), f"Bot {bot} is paused; its letters wait.")
 
 
 @asks(app)
 def resume(visit: Visit, bot: BotId) -> None:
     """Let a paused bot go on."""
-    visit.say(visit.counter.change_bot(bot, {"paused": False}), f"Bot {bot} goes on.")
+    visit.say(_changed(visit, bot, {"paused": False}), f"Bot {bot} goes on.")
 
 
 @asks(app)
 def token(visit: Visit, bot: BotId, given: TokenFrom = None, token_file: TokenFile = None) -> None:
     """Give a bot its new token after a change at @BotFather, from a hidden prompt, a file or standard input."""
     text = secret(given, token_file, f"New token of bot {bot}")
-    visit.say(visit.counter.change_bot(bot, {"token": text}), f"Bot {bot} has its new token.")
+    visit.say(_changed(visit, bot, {"token": text}), f"Bot {bot} has its new token.")
 
 
 @asks(app)
@@ -84,7 +86,7 @@ def remove(visit: Visit, bot: BotId, yes: Yes = False) -> None:
     """Forget a bot that has no letters to send."""
     _known(visit, bot)
     visit.confirm(f"Forget bot {bot} and its token?", is_sure=yes)
-    visit.counter.remove_bot(bot)
+    visit.counter.document(_api().remove_bot, bot_id=bot)
     visit.say({"bot_id": bot, "removed": True}, f"Bot {bot} is forgotten.")
 
 
@@ -116,15 +118,29 @@ def limits(
         raise typer.BadParameter("--reset takes all of them back; give it alone.")
     known = _known(visit, bot)
     if reset:
-        known = visit.counter.change_bot(bot, {"limits": None})
+        known = _changed(visit, bot, {"limits": None})
     elif wanted:
         old = known["limits"]
-        known = visit.counter.change_bot(bot, {"limits": {**(old if isinstance(old, dict) else {}), **wanted}})
+        known = _changed(visit, bot, {"limits": {**(old if isinstance(old, dict) else {}), **wanted}})
     visit.show(known, lambda: _limits(known))
 
 
+def _api() -> "type[BotApi]":
+    from peik.outbox.api import BotApi  # with all that it needs: help is shown without
+
+    return BotApi
+
+
+def known_bots(visit: Visit) -> Document:
+    return visit.counter.document(_api().list_bots)
+
+
+def _changed(visit: Visit, bot: str, change: Document) -> Document:
+    return visit.counter.document(_api().change_bot, bot_id=bot, body=change)
+
+
 def _known(visit: Visit, bot: str) -> Document:
-    found = visit.counter.bots()["bots"]
+    found = known_bots(visit)["bots"]
     assert isinstance(found, list)
     for one in found:
         if one["bot_id"] == bot:

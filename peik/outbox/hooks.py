@@ -19,8 +19,9 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.events import Event, Events, HookDropped, HookFailed, HookTold, Settled, StoreFailed, Surprise
+from peik.core.units import rfc3339
 from peik.errors import StoreUnavailable
-from peik.outbox.answers import letter_view, rfc3339
+from peik.outbox.answers import LetterAnswer
 from peik.outbox.store import Hook, HookDeferred, HookStore, LetterView, Posted, Poster
 from peik.wakeup import Wakeup
 
@@ -329,9 +330,9 @@ class Hooks:
 def _body(hook: Hook, letter: LetterView | None) -> str:
     """The message. If the letter itself is gone by now, what is known of it without."""
     if letter is None:
-        data: dict[str, object] = {"id": str(hook.letter_id), "state": hook.state, "finished_at": rfc3339(hook.at_ms)}
+        data: object = {"id": str(hook.letter_id), "state": hook.state, "finished_at": rfc3339(hook.at_ms)}
     else:
         # As it ended: somebody may have retried it since.
-        data = letter_view(msgspec.structs.replace(letter, state=hook.state, settled_at_ms=hook.at_ms))
+        data = LetterAnswer.of(msgspec.structs.replace(letter, state=hook.state, settled_at_ms=hook.at_ms))
     message = {"type": f"letter.{hook.state}", "timestamp": rfc3339(hook.at_ms), "data": data}
     return msgspec.json.encode(message).decode()

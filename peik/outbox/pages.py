@@ -13,17 +13,17 @@ from starlette.responses import Response
 
 from peik.admin.model import Role
 from peik.core.arrival import Arrival
-from peik.core.letter import Priority, State
+from peik.core.letter import LetterCall, Priority, State
 from peik.core.lifecycle import UNCERTAIN
 from peik.core.trace import certainty, plain
 from peik.errors import BadInput, Problem
 from peik.inbox.answers import text_of
-from peik.outbox.service import LetterCall
+from peik.outbox.answers import after_ms, arrival_behind, ended_after_ms
 from peik.outbox.store import NOW, Counted, LetterFilter, LetterView, Tally
-from peik.outbox.views import after_ms, arrival_behind, ended_after_ms
-from peik.web.bodies import filter_of, parse_id
+from peik.web.bodies import filter_of
 from peik.web.dashboard.board import Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, in_utc, query_of
+from peik.web.parse import parse_id
 
 FILTERS = (
     "state",

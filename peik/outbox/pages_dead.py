@@ -14,9 +14,9 @@ from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView
 from peik.jobs.model import JobRecord
 from peik.jobs.store import JobFilter
 from peik.outbox.store import Cause, LetterFilter
-from peik.web.bodies import parse_id
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import Fields, asked, bot_seen, bots_seen
+from peik.web.parse import parse_id
 
 CAUSES_MAX = 50
 LOOKED_AT = 200  # of the newest dead arrivals of a consumer, and of the newest failed jobs

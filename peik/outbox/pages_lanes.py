@@ -17,9 +17,10 @@ from peik.errors import BadInput, NotFound
 from peik.monitoring.pages import nodes_of
 from peik.outbox.api import PAUSED_BY_HAND
 from peik.outbox.store import BotRecord, ChatRecord, Tally
-from peik.web.bodies import CHAT_PATTERN, parse_id, read_chat
+from peik.web.bodies import read_chat
 from peik.web.dashboard.board import Board, Page, Visitor, must_see, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bot_seen, bots_seen, query_of
+from peik.web.parse import CHAT_PATTERN, parse_id
 
 LANES_MAX = 100
 HOLD_MINUTES_MAX = 365 * 24 * 60

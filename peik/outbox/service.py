@@ -15,7 +15,7 @@ from peik.core.address import AddressReach, read_address
 from peik.core.call import opened, read_call
 from peik.core.events import Accepted as AcceptedEvent
 from peik.core.events import Event, Events, Settled
-from peik.core.letter import Backoff, Chat, Draft, Enclosed, OnUncertain, Priority, State
+from peik.core.letter import Backoff, Chat, Draft, Enclosed, LetterCall, OnUncertain, Priority, State
 from peik.core.lifecycle import Move
 from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
 from peik.core.token import Token
@@ -49,27 +49,6 @@ COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact nu
 LIMIT_MAX = 100_000
 INBOUND = ("polling", "webhook", "off")
 MISSED = ("process", "notify", "both", "drop")
-
-
-class LetterCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call as a caller hands it in: a method, its parameters as JSON, and the terms of its delivery."""
-
-    method: str
-    params: bytes
-    bot_id: int | None = None
-    priority: int = Priority.NORMAL
-    attempts: int | None = None
-    backoff_ms: int | None = None
-    backoff: Backoff = Backoff.EXPONENTIAL
-    timeout_ms: int | None = None
-    send_at_ms: int | None = None
-    expires_at_ms: int | None = None
-    on_uncertain: OnUncertain | None = None
-    idempotency_key: str | None = None
-    metadata: bytes | None = None
-    enclosed: tuple[Enclosed, ...] = ()
-    hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
-    trace: str | None = None  # what it answers, as `peik.core.trace` writes it; None: what runs here belongs to
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,5 @@
 """Reading requests of REST: JSON and multipart bodies, bounded, into calls for the service."""
 
-import datetime
 import re
 import zlib
 from collections import deque
@@ -14,17 +13,17 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from peik.core.call import chat_key
-from peik.core.letter import Backoff, Chat, Enclosed, OnUncertain, State
+from peik.core.letter import Chat, Enclosed
 from peik.core.trace import HEADER, PARENT_HEADER, plain, read_parent, read_trace
 from peik.core.units import parse_duration_s
 from peik.errors import BadInput, Problem, TooLarge
 from peik.inbox.service import check_name
 from peik.inbox.store import ArrivalFilter
-from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterFilter
 from peik.storage.spool import SpoolPort
 from peik.web.access import header_in
 from peik.web.openapi import LIMIT_DEFAULT, LIMIT_MAX, WORD_CHARS_MAX
+from peik.web.parse import CHAT_PATTERN, moment_ms, parse_id, state_of
 
 # Bodies as they come in, piece by piece and within bounds: what is compressed, and forms with files, which go
 # straight to the spool. What cannot be read is said in Telegram's words; another door says it in its own.
@@ -39,6 +38,7 @@ STEP_BYTES = 256 * 1024  # inflated at once
 RATIO_MAX = 200  # texts shrink to a tenth; what is a thousandth of itself is nothing but repetition,
 RATIO_FREE_BYTES = 1024 * 1024  # and so much of it harms nobody
 
+T = TypeVar("T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -283,45 +283,9 @@ async def _field(form: RequestForm, room: int) -> bytes:
 LETTER_FIELDS_MAX = 100
 FIELDS_BYTES_MAX = 1024 * 1024
 
-T = TypeVar("T")
-_Time = int | float | str | None
-_EMPTY = msgspec.Raw(b"{}")
-_NOTHING = msgspec.Raw(b"null")  # Raw itself takes null; a union with None would take nothing else
-
-
-class _Backoff(msgspec.Struct, forbid_unknown_fields=True):
-    type: Backoff = Backoff.EXPONENTIAL
-    delay: int | None = None
-
-
-class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/letters`. Parameters and metadata stay as the bytes that came."""
-
-    method: str
-    params: msgspec.Raw = msgspec.field(default_factory=lambda: _EMPTY)
-    bot_id: int | str | None = None
-    priority: int = 0
-    attempts: int | None = None
-    backoff_ms: int | None = None
-    backoff: _Backoff | None = None
-    timeout_ms: int | None = None
-    send_at: _Time = None
-    expires_at: _Time = None
-    on_uncertain: OnUncertain | None = None
-    idempotency_key: str | None = None
-    webhook_url: str | None = None
-    trace: str | None = None
-    metadata: msgspec.Raw = msgspec.field(default_factory=lambda: _NOTHING)
-
-
-class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
-    letters: list[LetterBody]
-
 
 _HEADER = HEADER.lower().encode()
 _PARENT_HEADER = PARENT_HEADER.lower().encode()
-_decode_letter = msgspec.json.Decoder(LetterBody).decode
-_decode_batch = msgspec.json.Decoder(BatchBody).decode
 
 
 async def read_body(request: Request, *, bytes_max: int) -> bytes:
@@ -352,27 +316,6 @@ def _too_large(bytes_max: int) -> TooLarge:
     return TooLarge(code="body_too_large", detail=f"The request is larger than {bytes_max} bytes. Send less at once.")
 
 
-def decode_letter(body: bytes) -> LetterBody:
-    return _decoded(_decode_letter, body)
-
-
-def decode_batch(body: bytes) -> BatchBody:
-    return _decoded(_decode_batch, body)
-
-
-def decode(kind: type[T], body: bytes) -> T:
-    return _decoded(msgspec.json.Decoder(kind).decode, body)
-
-
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        return decode(body)
-    except msgspec.ValidationError as error:
-        raise BadInput(code="bad_request", detail=f"{error}.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(code="bad_json", detail=f"The body is not valid JSON: {error}.") from None
-
-
 def read_traced(request: Request) -> str | None:
     """What the headers say that this answers: ours counts before `traceparent`. Raises BadInput."""
     own = header_in(request.scope, _HEADER)
@@ -380,96 +323,6 @@ def read_traced(request: Request) -> str | None:
         return read_trace(own)
     parent = header_in(request.scope, _PARENT_HEADER)
     return None if parent is None else read_parent(parent)
-
-
-def call_of(
-    letter: LetterBody, *, key: str | None = None, trace: str | None = None, enclosed: tuple[Enclosed, ...] = ()
-) -> LetterCall:
-    """The call for the service. A key or a trace in the body wins over the header."""
-    params = bytes(letter.params)
-    if _has_usual_terms(letter):
-        return LetterCall(
-            method=letter.method,
-            params=params,
-            bot_id=_bot_id(letter.bot_id),
-            priority=letter.priority,
-            idempotency_key=key,
-            enclosed=enclosed,
-            trace=trace,
-        )
-    backoff = letter.backoff or _Backoff()
-    metadata = bytes(letter.metadata)
-    return LetterCall(
-        method=letter.method,
-        params=params,
-        bot_id=_bot_id(letter.bot_id),
-        priority=letter.priority,
-        attempts=letter.attempts,
-        backoff_ms=backoff.delay if letter.backoff_ms is None else letter.backoff_ms,
-        backoff=backoff.type,
-        timeout_ms=letter.timeout_ms,
-        send_at_ms=instant_ms(letter.send_at, "send_at"),
-        expires_at_ms=instant_ms(letter.expires_at, "expires_at"),
-        on_uncertain=letter.on_uncertain,
-        idempotency_key=letter.idempotency_key or key,
-        metadata=None if metadata == b"null" else metadata,
-        enclosed=enclosed,
-        hook=letter.webhook_url,
-        trace=trace if letter.trace is None else read_trace(letter.trace),
-    )
-
-
-def _has_usual_terms(letter: LetterBody) -> bool:
-    """Whether it says nothing of how it is to be delivered: most do not, and come by the hundred."""
-    return (
-        letter.metadata is _NOTHING
-        and letter.attempts is None
-        and letter.backoff_ms is None
-        and letter.backoff is None
-        and letter.timeout_ms is None
-        and letter.send_at is None
-        and letter.expires_at is None
-        and letter.on_uncertain is None
-        and letter.idempotency_key is None
-        and letter.webhook_url is None
-        and letter.trace is None
-    )
-
-
-def _bot_id(value: int | str | None) -> int | None:
-    if isinstance(value, str):
-        return parse_id(value, "bot_id")
-    return value
-
-
-def parse_id(text: str, name: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")
-
-
-def instant_ms(value: _Time, name: str) -> int | None:
-    """Unix seconds or an RFC 3339 string, as milliseconds."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        try:
-            moment = datetime.datetime.fromisoformat(value)
-        except ValueError:
-            raise _bad_time(name) from None
-        if moment.tzinfo is None:
-            raise _bad_time(name)
-        value = moment.timestamp()
-    # One that no calendar can show would be stored, and every list with it in it would fail from then on.
-    if not 0 <= value < 1e11:
-        raise _bad_time(name)
-    return int(value * 1000)
-
-
-def _bad_time(name: str) -> BadInput:
-    return BadInput(
-        code="bad_time", detail=f"{name} must be Unix seconds or RFC 3339 with an offset, such as 2026-11-15T08:30:00Z."
-    )
 
 
 def wait_s(request: Request, *, most_s: float) -> float:
@@ -487,8 +340,8 @@ def wait_s(request: Request, *, most_s: float) -> float:
 
 
 async def read_multipart(
-    request: Request, spool: SpoolPort, *, file_bytes_max: int
-) -> tuple[LetterBody, tuple[Enclosed, ...]]:
+    request: Request, spool: SpoolPort, letter_of: Callable[[dict[str, str]], T], *, file_bytes_max: int
+) -> tuple[T, tuple[Enclosed, ...]]:
     """The letter and its files, which are durable in the spool when this returns."""
     bound = file_bytes_max + 2 * FIELDS_BYTES_MAX
     _refuse_announced(request, bound)
@@ -501,7 +354,7 @@ async def read_multipart(
         )
         if not form.is_whole:  # a letter must not be accepted without half of its files
             raise UnreadableBody(400, "it breaks off before its last boundary")
-        return _letter_of(fields), tuple(enclosed)
+        return letter_of(fields), tuple(enclosed)
     except BaseException as error:
         spool.remove([one.blob for one in enclosed])
         if isinstance(error, UnreadableBody):
@@ -517,29 +370,9 @@ def _bad_form(error: UnreadableBody) -> Problem:
     return kind(code="body_too_large" if error.status == 413 else "bad_multipart", detail=detail)
 
 
-def _letter_of(fields: dict[str, str]) -> LetterBody:
-    """Either one field `letter` with the whole JSON, or the fields of it one by one, nested ones as JSON."""
-    if "letter" in fields:
-        return decode_letter(fields["letter"].encode())
-    nested = {
-        name: msgspec.Raw(value.encode()) if name in _NESTED or _is_number(value) else value
-        for name, value in fields.items()
-    }
-    return decode_letter(msgspec.json.encode(nested))
-
-
-_NESTED = frozenset({"params", "metadata", "backoff"})
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").isdigit() and text.isascii()
-
-
 # Query strings of the REST door: filters, cursors and limits, read strictly.
 
 
-_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-CHAT_PATTERN = "^(-?[0-9]{1,15}|@[A-Za-z0-9_]{1,64})$"
 _FILTERS = (
     "state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "until", "text", "error", "cause",
     "trace",
@@ -576,14 +409,14 @@ def _given(request: Request, filters: tuple[str, ...], also: tuple[str, ...]) ->
 def filter_of(given: dict[str, str]) -> LetterFilter:
     """The same from a JSON body."""
     return LetterFilter(
-        state=_state(given.get("state")),
+        state=None if "state" not in given else state_of(given["state"], "state"),
         bot_id=None if "bot_id" not in given else parse_id(given["bot_id"], "bot_id"),
         chat=None if "chat_id" not in given else chat_key(given["chat_id"]),
         user_id=given.get("user_id"),
         message_type=given.get("message_type"),
         method=given.get("method"),
-        since_ms=_moment(given.get("since"), "since"),
-        until_ms=_moment(given.get("until"), "until"),
+        since_ms=None if "since" not in given else moment_ms(given["since"], "since"),
+        until_ms=None if "until" not in given else moment_ms(given["until"], "until"),
         text=given.get("text"),
         error=given.get("error"),
         cause=given.get("cause"),
@@ -602,12 +435,12 @@ def arrival_filter_of(given: dict[str, str]) -> ArrivalFilter:
     return ArrivalFilter(
         bot_id=number("bot_id"),
         consumer=given.get("consumer"),
-        state=_state(given.get("state")),
+        state=None if "state" not in given else state_of(given["state"], "state"),
         type=given.get("type"),
         chat=None if "chat_id" not in given else _lane(given["chat_id"]),
         user_id=number("user_id"),
-        since_ms=_moment(given.get("since"), "since"),
-        until_ms=_moment(given.get("until"), "until"),
+        since_ms=None if "since" not in given else moment_ms(given["since"], "since"),
+        until_ms=None if "until" not in given else moment_ms(given["until"], "until"),
         first_number=number("first_number"),
         last_number=number("last_number"),
         text=given.get("text"),
@@ -617,24 +450,6 @@ def arrival_filter_of(given: dict[str, str]) -> ArrivalFilter:
 def _lane(text: str) -> Chat:
     """Updates name chats by number alone; what has no chat has a lane such as poll:7."""
     return int(text) if re.fullmatch("-?[0-9]{1,15}", text) else text
-
-
-def _state(text: str | None) -> State | None:
-    if text is None:
-        return None
-    try:
-        return State(text)
-    except ValueError:
-        raise BadInput(code="bad_state", detail=f"state is one of {', '.join(State)}.") from None
-
-
-def _moment(text: str | None, name: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return instant_ms(float(text), name)
-    except ValueError:
-        return instant_ms(text, name)
 
 
 def read_limit(request: Request) -> int:
@@ -653,7 +468,8 @@ def read_switch(request: Request, name: str) -> bool:
 
 
 def read_since(request: Request) -> int | None:
-    return _moment(request.query_params.get("since"), "since")
+    text = request.query_params.get("since")
+    return None if text is None else moment_ms(text, "since")
 
 
 def read_cursor(request: Request) -> int | None:
@@ -671,10 +487,3 @@ def path_chat(request: Request) -> Chat:
     if re.fullmatch(CHAT_PATTERN, text) is None:
         raise BadInput(code="bad_chat_id", detail="A chat is named by its number, or by @name.")
     return chat_key(text)
-
-
-def whole_number(text: str, name: str) -> int:
-    """An id as Telegram has them: those of groups and channels are negative."""
-    if _NUMBER.fullmatch(text) is None:
-        raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")
-    return int(text)

@@ -34,6 +34,10 @@ def in_query(name: str, schema: Json, text: str) -> Json:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
 
 
+def in_header(name: str, schema: Json, text: str) -> Json:
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": text}
+
+
 SECONDS: Json = {"type": "number", "minimum": 0}
 LIMIT = in_query(
     "limit", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many."
@@ -46,9 +50,9 @@ CURSOR = in_query("cursor", ID, "The next_cursor of the page before.")
 class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a client must know of one operation."""
 
-    answers: Mapping[int, str]  # status → schema; "" for no body
+    answers: Mapping[int, str]  # status → schema, or several with a bar between them; "" for no body
     parameters: tuple[Json, ...] = ()
-    body: type | None = None
+    body: Any = None
     example: object = None
     problems: tuple[int, ...] = ()
     takes_files: bool = False
@@ -110,5 +114,6 @@ def _operation(verb: str, path: str, operation: dict[str, Any]) -> str:
 
 def _name(answer: dict[str, Any]) -> str:
     for content in answer.get("content", {}).values():
-        return str(content["schema"]["$ref"].rsplit("/", 1)[1])
+        named = content["schema"].get("anyOf", [content["schema"]])
+        return " or ".join(str(one["$ref"]).rsplit("/", 1)[1] for one in named)
     return "nothing"

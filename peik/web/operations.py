@@ -1,43 +1,107 @@
 """Operations of the API. Each is declared once, on the method that does it:
 
-    class AlertApi:
-        @operation("GET", "/v1/alerts", name="listAlerts", tag="health", scope="read", problems=(503,))
-        async def list_alerts(self, caller: Caller) -> AlertsAnswer:
-            '''Problems that go on, on all nodes.'''
+    class JobApi:
+        @operation("GET", "/v1/jobs/{job_id}", name="getJob", tag="jobs", scope="read", problems=(404, 422))
+        async def get_job(self, caller: Caller, job_id: NumberInPath, query: WaitQuery) -> JobAnswer:
+            '''One job; with `?wait=10s`, once it has ended.'''
 
-The route, the OpenAPI document, the reference page, the name in the audit log and the client's call come from it. What the
-method takes is what a request has: `caller`, a `str` for each {place} of the path, and `body`, a Struct. What it returns is
-the answer: a Struct whose name ends in Answer; clients know it by its name without that.
+The route, the OpenAPI document, the reference page, the name in the audit log and the call of every client come from it. What
+the method takes is what a request has: `caller`; a value for each {place} of the path, read as its annotation says; `query`,
+`body` and `headers`, Structs; `files`. What it returns is the answer: a Struct whose name ends in Answer (clients know it by
+its name without that), None, or one of `Told`, `Streamed` and `Written`.
+
+A client asks by the method: `await client.ask(JobApi.get_job, job_id=7, query=WaitQuery(wait=10))`.
 """
 
 import inspect
 import re
+import types
 import typing
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
 from peik.admin.model import Scope
-from peik.web.openapi import ID, Json, OperationRow, in_path
+from peik.core.trace import HEADER
+from peik.web.openapi import ID, TRACE, Json, OperationRow, in_header, in_path, in_query
+from peik.web.parse import Param, decode, param_in, params_of, read_query, write_query
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from peik.web.access import Access
-    from peik.web.responses import Endpoint, Route
+    from peik.web.access import Caller
 
 Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 Id = Annotated[str, msgspec.Meta(pattern=ID["pattern"])]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Object = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]  # JSON that is handed on as it is
 
 SMALL_BODY = 64 * 1024
 _ANSWER = "Answer"
 _SCHEMAS = "#/components/schemas/"
 _PLACE = re.compile(r"\{(\w+)\}")
 _MARK = "__operation__"
+_REST = {"query", "body", "files", "headers"}  # that a method may take besides its caller and the places of its path
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Awaitable[object]])
+
+
+# ---- what a request has besides, and what an answer may be ----
+
+
+class TraceHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    trace: str | None = None  # what it answers
+
+
+class CallHeaders(TraceHeaders, frozen=True, kw_only=True):
+    idempotency_key: str | None = None
+
+
+class AcceptHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    accept: str | None = None
+
+
+class StreamHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    last_event_id: str | None = None
+
+
+HEADER_NAMES = {
+    "trace": HEADER,
+    "idempotency_key": "Idempotency-Key",
+    "accept": "Accept",
+    "last_event_id": "Last-Event-ID",
+}
+
+
+class Told(msgspec.Struct, Generic[T], frozen=True):
+    """An answer with a status of its own, or with headers."""
+
+    answer: T
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+_UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class Streamed(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that goes on. `stall_s`: a reader who takes nothing for so long has gone."""
+
+    chunks: AsyncGenerator[bytes, None]
+    media_type: str = "text/event-stream"
+    headers: Mapping[str, str] = msgspec.field(default_factory=lambda: _UNBUFFERED)
+    stall_s: float | None = None
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that is no JSON."""
+
+    body: bytes
+    media_type: str
+    headers: Mapping[str, str] = {}
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,23 +109,27 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
     path: str
     tag: str
-    scope: Scope
+    scope: Scope | None  # None: for everybody; who shows a key is known all the same
     is_for_all: bool  # it concerns Peik as a whole, and not the bots of a key
+    is_traffic: bool  # programs do it all day: it is not in the audit log
     method: str
     text: str
-    body: type | None
-    body_bytes_max: int
+    places: dict[str, Param]
+    query: type[msgspec.Struct] | None
+    headers: type[msgspec.Struct] | None
+    body: Any  # a type, or a union of them
+    is_body_optional: bool
+    body_bytes_max: int | None  # None: as PEIK_BODY_MAX says
+    read_files: "Callable[[Any, Request], Awaitable[tuple[object, object]]] | None"
     example: object
-    answer: type
-    status: int
+    answers: dict[int, Any]  # by status: a type, the name of a schema, or None for nothing
+    media_type: str
+    other_media_types: tuple[str, ...]
     problems: tuple[int, ...]
-    place_schemas: dict[str, Json]
 
-    def path_of(self, **places: str) -> str:
+    def path_of(self, **places: object) -> str:
         """Where it is asked. Each place is one part of the path, whatever is in it."""
-        from urllib.parse import quote
-
-        return _PLACE.sub(lambda found: quote(places[found[1]], safe=""), self.path)
+        return _PLACE.sub(lambda found: quote(str(places[found[1]]), safe=""), self.path)
 
 
 def operation(
@@ -70,21 +138,30 @@ def operation(
     *,
     name: str,
     tag: str,
-    scope: Scope,
+    scope: Scope | None,
     is_for_all: bool = False,
-    status: int = 200,
+    is_traffic: bool = False,
+    status: int | None = None,
+    answers: Mapping[int, Any] | None = None,
+    media_type: str = "application/json",
+    other_media_types: tuple[str, ...] = (),
     problems: tuple[int, ...] = (),
     example: object = None,
-    body_bytes_max: int = SMALL_BODY,
-    places: Mapping[str, Json] | None = None,
+    body_bytes_max: int | None = SMALL_BODY,
+    read_files: "Callable[[Any, Request], Awaitable[tuple[object, object]]] | None" = None,
 ) -> Callable[[F], F]:
-    """Declare what the method under it is. `places`: the schemas of {places} in its path that are no ids."""
+    """Declare what the method under it is.
+
+    `answers`: what it answers by status, where that is more than one thing; `read_files`: how a body is read that may
+    have files, given the API and the request; the method takes them as `files`."""
 
     def declare(handler: F) -> F:
         hints = typing.get_type_hints(handler, include_extras=True)
-        taken = set(inspect.signature(handler).parameters) - {"self"}
-        named = set(_PLACE.findall(path))
-        assert taken == {"caller", *named, *({"body"} & taken)}, f"{name}: {sorted(taken)} do not fit {path}"
+        parameters = dict(inspect.signature(handler).parameters)
+        taken = set(parameters) - {"self"}
+        named = _PLACE.findall(path)
+        assert taken == {"caller", *named, *(_REST & taken)}, f"{name}: {sorted(taken)} do not fit {path}"
+        answer = _plain_type(hints["return"])
         declared = Operation(
             name=name,
             verb=verb,
@@ -92,20 +169,42 @@ def operation(
             tag=tag,
             scope=scope,
             is_for_all=is_for_all,
+            is_traffic=is_traffic,
             method=handler.__name__,
             text=inspect.cleandoc(handler.__doc__ or ""),
-            body=hints.get("body"),
+            places={place: param_in(hints[place]) or Param(_as_it_is, ID) for place in named},
+            query=hints.get("query"),
+            headers=hints.get("headers"),
+            body=_without_none(hints.get("body")),
+            is_body_optional="body" in taken and parameters["body"].default is not inspect.Parameter.empty,
             body_bytes_max=body_bytes_max,
+            read_files=read_files,
             example=example,
-            answer=hints["return"],
-            status=status,
+            answers=dict(answers or {status or (204 if answer is None else 200): answer}),
+            media_type=media_type,
+            other_media_types=other_media_types,
             problems=problems,
-            place_schemas=dict(places or {}),
         )
         setattr(handler, _MARK, declared)
         return handler
 
     return declare
+
+
+def _as_it_is(text: str, name: str) -> str:
+    return text
+
+
+def _plain_type(hint: Any) -> Any:
+    """The type of an answer without what only its sending needs."""
+    if typing.get_origin(hint) is Told:
+        return typing.get_args(hint)[0]
+    return None if hint is type(None) else hint
+
+
+def _without_none(hint: Any) -> Any:
+    kinds = [one for one in typing.get_args(hint) if one is not type(None)]
+    return kinds[0] if isinstance(hint, types.UnionType) and len(kinds) == 1 else hint
 
 
 def declared(handler: object) -> Operation:
@@ -121,33 +220,55 @@ def operations_of(api: type) -> Iterator[Operation]:
             yield declared(one)
 
 
-# ---- as routes ----
+# ---- as a client asks ----
 
 
-def routes_of(api: object, access: "Access") -> "tuple[Route, ...]":
-    return tuple(
-        (one.verb, one.path, _endpoint(api, one, access), one.name, one.tag) for one in operations_of(type(api))
+class Asked(NamedTuple):
+    """A request for an operation."""
+
+    verb: str
+    target: str  # path and query
+    body: bytes | None
+    headers: dict[str, str]
+
+
+def request_for(one: Operation, given: Mapping[str, Any]) -> Asked:
+    """`given`: values by the names under which the method takes them. A query may be words, and a body a document."""
+    query = given.get("query") or {}
+    words = write_query(query) if isinstance(query, msgspec.Struct) else dict(query)
+    target = one.path_of(**{name: given[name] for name in one.places}) + (f"?{urlencode(words)}" if words else "")
+    body = given.get("body")
+    said = given.get("headers")
+    headers = {} if said is None else {HEADER_NAMES[name]: getattr(said, name) for name in said.__struct_fields__}
+    return Asked(
+        verb=one.verb,
+        target=target,
+        body=None if body is None else _encode(body),
+        headers={name: value for name, value in headers.items() if value is not None},
     )
 
 
-def _endpoint(api: object, one: Operation, access: "Access") -> "Endpoint":
-    from peik.web.bodies import decode, read_body
-    from peik.web.responses import json_response
+async def answer_here(api: object, one: Operation, caller: "Caller", given: Mapping[str, Any]) -> Any:
+    """The same without a server: the method itself is asked, with what it takes read as a request's would be."""
+    taken: dict[str, Any] = {"caller": caller}
+    for name, param in one.places.items():
+        taken[name] = param.value_of(str(given[name]), name)
+    if one.query is not None:
+        query = given.get("query") or {}
+        taken["query"] = query if isinstance(query, one.query) else read_query(one.query, query)
+    if one.headers is not None:
+        taken["headers"] = given.get("headers") or one.headers()
+    if given.get("body") is not None:
+        taken["body"] = decode(one.body, _encode(given["body"]))
+    if "files" in given:
+        taken["files"] = given["files"]
+    answer = await getattr(api, one.method)(**taken)
+    return answer.answer if isinstance(answer, Told) else answer
 
-    handler = getattr(api, one.method)
-    places = _PLACE.findall(one.path)
 
-    async def endpoint(request: "Request") -> "Response":
-        caller = access.admit(request, one.scope)
-        if one.is_for_all:
-            caller.must_serve_all()
-        given: dict[str, object] = {name: request.path_params[name] for name in places}
-        if one.body is not None:
-            given["body"] = decode(one.body, await read_body(request, bytes_max=one.body_bytes_max))
-        return json_response(await handler(caller=caller, **given), one.status)
-
-    endpoint.__doc__ = one.text
-    return endpoint
+def api_name(handler: Callable[..., object]) -> str:
+    """The class whose method it is."""
+    return handler.__qualname__.rpartition(".")[0]
 
 
 # ---- as a document ----
@@ -157,26 +278,51 @@ def rows_of(*apis: type) -> dict[str, OperationRow]:
     """What the OpenAPI document says of them."""
     return {
         one.name: OperationRow(
-            answers={one.status: schema_name(one.answer)},
-            parameters=tuple(in_path(name, one.place_schemas.get(name, ID)) for name in _PLACE.findall(one.path)),
+            answers={status: schema_name(answer) for status, answer in one.answers.items()},
+            parameters=(*_parameters(one),),
             body=one.body,
+            is_body_optional=one.is_body_optional,
+            takes_files=one.read_files is not None,
             example=one.example,
             problems=one.problems,
+            media_type=one.media_type,
+            other_media_types=one.other_media_types,
         )
         for api in apis
         for one in operations_of(api)
     }
 
 
+def _parameters(one: Operation) -> Iterator[Json]:
+    for name, param in one.places.items():
+        yield in_path(name, param.schema)
+    for name, param in params_of(one.query).items() if one.query is not None else ():
+        yield in_query(name, param.schema, param.text)
+    said = () if one.headers is None else one.headers.__struct_fields__
+    if "idempotency_key" in said:
+        text = {"type": "string", "minLength": 1, "maxLength": 255}
+        yield in_header(
+            HEADER_NAMES["idempotency_key"], text, "A repeat with the same key within 48 hours is the same one."
+        )
+        yield in_header(HEADER, TRACE, "What it answers; `traceparent` is read, too.")
+
+
 def schemas_of(*apis: type) -> Json:
     """Of all that they answer with."""
-    answers = list(dict.fromkeys(one.answer for api in apis for one in operations_of(api)))
-    _, made = msgspec.json.schema_components(answers, ref_template=_SCHEMAS + "{name}")
+    answers = [answer for api in apis for one in operations_of(api) for answer in one.answers.values()]
+    single = [one for answer in answers for one in (typing.get_args(answer) or (answer,))]
+    kinds = list(dict.fromkeys(one for one in single if isinstance(one, type) and issubclass(one, msgspec.Struct)))
+    _, made = msgspec.json.schema_components(kinds, ref_template=_SCHEMAS + "{name}")
     return {name.removesuffix(_ANSWER): _renamed(schema) for name, schema in made.items()}
 
 
-def schema_name(answer: type) -> str:
-    return answer.__name__.removesuffix(_ANSWER)
+def schema_name(answer: Any) -> str:
+    """The names of several with a bar between them; empty for no body."""
+    if isinstance(answer, types.UnionType):
+        return "|".join(map(schema_name, typing.get_args(answer)))
+    if answer is None or isinstance(answer, str):
+        return answer or ""
+    return str(answer.__name__).removesuffix(_ANSWER)
 
 
 def _renamed(schema: Any) -> Any:

@@ -15,8 +15,8 @@ from peik.app.lifetime import running
 from peik.app.runtime import Runtime
 from peik.archive.store import FeedRecord, Message, MessageFilter, Session
 from peik.core import events
+from peik.core.letter import LetterCall
 from peik.errors import StartError
-from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterView, Poster
 from peik.settings.config import Config, load
 from peik.storage.executor import Executor, InlineExecutor

@@ -9,8 +9,7 @@ import pytest
 from peik.accounts.letters import GIVE_UP_S, LetterLinks, places_of
 from peik.archive.store import Direction, Message
 from peik.core.events import Settled
-from peik.core.letter import OnUncertain, State
-from peik.outbox.service import LetterCall
+from peik.core.letter import LetterCall, OnUncertain, State
 from peik.outbox.store import LetterView
 from tests.accounts.house import House, play, play_closed
 

@@ -24,9 +24,8 @@ from peik.app.runtime import Runtime
 from peik.archive.store import Archive, FeedRecord, MessageFilter
 from peik.clock import SystemClock
 from peik.core.events import Event, Events, Surprise
-from peik.core.letter import Priority, State
+from peik.core.letter import LetterCall, Priority, State
 from peik.core.nodes import News
-from peik.outbox.service import LetterCall
 from peik.settings.config import Config, load
 from peik.testing.accounts import Accounts, Person, SimClient
 from simulation.processes import Process, WorldLoop, _make_task, bring_to_an_end

@@ -7,10 +7,9 @@ import pytest
 from peik.accounts.events import ArchiveAway, SessionDown, SessionRevoked, SessionUp
 from peik.accounts.feeds import FeedFilter
 from peik.archive.store import Direction, LineKind, SessionState
-from peik.core.letter import State
+from peik.core.letter import LetterCall, State
 from peik.core.token import Token
 from peik.errors import BadInput, Conflict, NotFound, Unavailable
-from peik.outbox.service import LetterCall
 from tests.accounts.house import House, play, play_closed
 
 

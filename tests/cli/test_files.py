@@ -8,6 +8,7 @@ import pytest
 from peik.cli.local import StoreClient
 from peik.core.token import Token
 from peik.errors import BadInput, StoreUnavailable
+from peik.outbox.api import BotApi
 from peik.settings.config import load
 
 LETTER = {"method": "sendDocument", "params": {"chat_id": 5}}
@@ -19,7 +20,7 @@ def counter(tmp_path: Path) -> StoreClient:
         load({"store": f"sqlite:///{tmp_path}/peik.db"}, environment={}, folder=tmp_path),
         may_create=True,
     )
-    made.add_bot(Token("7000001:AAE-first-first-first-first-first-00").reveal(), "off")
+    made.document(BotApi.add_bot, body={"token": Token("7000001:AAE-first-first-first-first-first-00").reveal()})
     (tmp_path / "report.txt").write_text("all is well")
     return made
 

@@ -20,6 +20,7 @@ from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.store import Direction, Happening, LogLine, Message
 from peik.cli import accounts
 from peik.cli.accounts import frames
+from peik.cli.client import StreamedAnswer
 from peik.errors import Unavailable
 from peik.testing.accounts import Person
 from tests.cli.served_accounts import Place, play_place
@@ -317,9 +318,9 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_line() -> None:
             raise AssertionError
 
         @contextlib.contextmanager
-        def stream(self, path: str, query: Any, *, headers: Any = None) -> Iterator[accounts.Streamed]:
+        def stream_of(self, path: str, query: Any, *, headers: Any = None) -> Iterator[StreamedAnswer]:
             asked.append(dict(headers))
-            yield accounts.Streamed({}, iter(answers.pop(0)))
+            yield StreamedAnswer({}, iter(answers.pop(0)))
             raise Unavailable(code="cut_off", detail="It broke off.")
 
         def pause(self, seconds: float) -> None: ...

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peik.core.call import PARAMS_BYTES_MAX, Reading, read_call
+from peik.core.letter import LetterCall
 from peik.errors import TooLarge
 from peik.gateway.app import GatewayPlace, read_place
 from peik.gateway.files import read_file_place, span_of
 from peik.gateway.params import GatewayParams, read_given
-from peik.outbox.service import LetterCall, _digest
+from peik.outbox.service import _digest
 from peik.storage.spool import FolderSpool
 from peik.telegram.upload import _fields
 from peik.web.bodies import FILES_MAX, ClientGone, UnreadableBody

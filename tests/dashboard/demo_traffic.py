@@ -8,12 +8,11 @@ import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER
 from peik.core.documents import Filing
-from peik.core.letter import OnUncertain, Priority, State
+from peik.core.letter import LetterCall, OnUncertain, Priority, State
 from peik.inbox.delivery import Failed, line_of
 from peik.inbox.store import ArrivalFilter, Burial
 from peik.monitoring.figures import MINUTE_MS, SHELF
 from peik.monitoring.values import COUNTED, Sums
-from peik.outbox.service import LetterCall
 from peik.testing.faults import Kind
 from tests.dashboard.demo import ALERTS, HOUR_MS, NEWS, SHOP, Demo
 from tests.dashboard.demo_words import ASKED, PEOPLE, SAID, TRACE

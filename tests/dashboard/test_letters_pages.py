@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from peik.core.letter import OnUncertain, State
+from peik.core.letter import LetterCall, OnUncertain, State
 from peik.core.token import Token
-from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterFilter
 from peik.testing.faults import Kind
 from tests.dashboard.visiting import BOT, House, visit

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from peik.core.events import StoreFailed
-from peik.outbox.service import LetterCall
+from peik.core.letter import LetterCall
 from peik.web.dashboard.render import ChartBar, Dot, lines, nice_top, seconds_text, stacked
 from tests.dashboard.visiting import BOT, House, visit
 from tests.patience import PATIENCE_S

@@ -76,8 +76,9 @@ def note_an_import(shell: Shell, *, place: int, hours_ago: int) -> None:
     program = f"""
 from peik.settings.config import load
 from peik.cli.local import StoreClient
+from peik.outbox.api import BotApi
 counter = StoreClient(load({{}}), may_create=True)
-counter.add_bot({TOKEN!r}, "off")
+counter.document(BotApi.add_bot, body={{"token": {TOKEN!r}}})
 note = {{"name": "bot", "table": "outbox", "place": {place}, "begun_at_ms": {at_ms}, "letters": {place}}}
 counter.taker({BOT!r}).keep_note(note)
 counter.close()

@@ -11,11 +11,11 @@ import msgspec
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Update, read_update
 from peik.core.events import Arrived, Event
+from peik.core.letter import LetterCall
 from peik.errors import StoreUnavailable
 from peik.inbox.consumers import ConsumerLimits, Consumers, Handling
 from peik.inbox.service import anywhere
 from peik.inbox.store import ArrivalFilter, ArrivalView, Consumer, PushPort
-from peik.outbox.service import LetterCall
 from peik.storage.sqlite.inbox import SqliteInbox
 from tests.inbox.bots import Bots
 from tests.outbox.story import BOT, Stage

@@ -14,9 +14,9 @@ import msgspec
 from peik.app.lifetime import running
 from peik.app.runtime import Runtime
 from peik.core import events
+from peik.core.letter import LetterCall
 from peik.errors import StoreUnavailable
 from peik.inbox.store import PushPort
-from peik.outbox.service import LetterCall
 from peik.outbox.store import LetterView, Marked, Poster
 from peik.settings.config import Config, load
 from peik.storage.executor import InlineExecutor

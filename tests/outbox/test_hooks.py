@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from peik.core import events
+from peik.core.letter import LetterCall
 from peik.outbox.hooks import Hooks
-from peik.outbox.service import LetterCall
 from peik.outbox.store import HooksDue, HookStore
 from tests.outbox.receivers import HANGS, Heard, Receivers, verified
 from tests.outbox.story import BOT, Stage, call, play_closed

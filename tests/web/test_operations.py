@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from peik.app.openapi import DECLARED
+from peik.app.apis import API_CLASSES
 from peik.web.access import Caller
 from peik.web.operations import Id, declared, operation, operations_of, rows_of, schemas_of
+from peik.web.parse import WordInPath
 
 
 class ThingBody(msgspec.Struct, frozen=True):
@@ -22,10 +23,8 @@ class ThingAnswer(msgspec.Struct, frozen=True):
 
 
 class ThingApi:
-    @operation(
-        "PUT", "/v1/things/{name}", name="setThing", tag="things", scope="admin", status=201, places={"name": {}}
-    )
-    async def set_thing(self, caller: Caller, name: str, body: ThingBody) -> ThingAnswer:
+    @operation("PUT", "/v1/things/{name}", name="setThing", tag="things", scope="admin", status=201)
+    async def set_thing(self, caller: Caller, name: WordInPath, body: ThingBody) -> ThingAnswer:
         """Label a thing.
 
         And more of it."""
@@ -62,6 +61,6 @@ def test_a_method_that_does_not_take_what_its_path_has_cannot_be_declared() -> N
 
 
 def test_all_that_are_declared_have_names_of_their_own_and_a_sentence() -> None:
-    found = [one for api in DECLARED for one in operations_of(api)]
+    found = [one for api in API_CLASSES for one in operations_of(api)]
     assert len({one.name for one in found}) == len(found) >= 8
     assert all(one.text for one in found)

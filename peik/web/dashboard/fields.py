@@ -11,9 +11,9 @@ from starlette.requests import Request
 from peik.errors import BadInput, NotFound
 from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord
-from peik.web.bodies import instant_ms, parse_id, whole_number
 from peik.web.dashboard.board import Visitor, must_see
 from peik.web.openapi import WORD_CHARS_MAX
+from peik.web.parse import instant_ms, parse_id, whole_number
 
 CHARS_MAX = 200
 _WITHOUT_OFFSET = re.compile(

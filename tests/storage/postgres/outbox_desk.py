@@ -9,10 +9,10 @@ from typing import Any
 import asyncpg
 
 from peik.core.events import Events
-from peik.core.letter import Backoff, Chat, OnUncertain
+from peik.core.letter import Backoff, Chat, LetterCall, OnUncertain
 from peik.errors import Problem
 from peik.gateway.guests import Guests
-from peik.outbox.service import Defaults, LetterCall, OutboxService
+from peik.outbox.service import Defaults, OutboxService
 from peik.outbox.store import BotRecord, LetterView
 from peik.storage.postgres.store import PostgresStore
 from tests.storage.places import BOT

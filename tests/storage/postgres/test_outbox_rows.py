@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from peik.core.letter import LetterCall
 from peik.core.methods import known_methods
-from peik.outbox.service import LetterCall
 from peik.outbox.service import _digest as desk_digest
 from tests.storage.all_places import LIVES_ON_SERVERS
 from tests.storage.postgres.outbox_desk import SENDING, Counters, counters
