@@ -13,8 +13,7 @@ from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import BadInput
 from peik.jobs.hosts import HostState
 from peik.jobs.job import BlockingJob, Job
-from peik.jobs.model import JobEnd, OnDone, noted
-from peik.jobs.service import ATTEMPTS_MAX, BACKOFF_MS_MAX, TIMEOUT_S_MAX, JobRequest
+from peik.jobs.model import ATTEMPTS_MAX, BACKOFF_MS_MAX, TIMEOUT_S_MAX, JobEnd, JobRequest, OnDone, noted
 from peik.jobs.store import JobFilter, JobKind, JobKinds, KindTerms, Quota, Where
 
 # What the library answers with about jobs. All of it is read from the words of REST, also in this process, so that

@@ -62,8 +62,7 @@ from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
 from peik.inbox.consumers import Handling
 from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
-from peik.jobs.model import JobRecord
-from peik.jobs.service import JobRequest
+from peik.jobs.model import JobRecord, JobRequest
 from peik.jobs.store import JobFilter, JobKinds
 from peik.monitoring.log import EventLog
 from peik.monitoring.log_file import plain_log

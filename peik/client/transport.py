@@ -18,7 +18,7 @@ from peik.client.handlers import Handlers
 from peik.client.jobs import GivenKind, HostInfo, JobCounts, JobInfo, JobPage, JobsUsed, QueuedJob
 from peik.client.people import OutreachCounter
 from peik.core.letter import LetterCall
-from peik.jobs.service import JobRequest
+from peik.jobs.model import JobRequest
 from peik.jobs.store import JobFilter
 
 ANSWER_S = 30.0  # how long an answer may take

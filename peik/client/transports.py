@@ -33,7 +33,7 @@ from peik.core.documents import ContactFilter
 from peik.core.letter import Chat
 from peik.core.units import rfc3339
 from peik.errors import BadInput
-from peik.jobs.service import JobRequest
+from peik.jobs.model import JobRequest
 from peik.jobs.store import JobFilter
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from peik.core.trace import under
 from peik.errors import BadInput
 from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
 from peik.jobs.hosts import HostState
-from peik.jobs.model import JobEnd, JobRecord, OnDone
-from peik.jobs.service import KEY_CHARS_MAX, TIMEOUT_S_MAX, USER_CHARS_MAX, JobRequest
+from peik.jobs.model import KEY_CHARS_MAX, TIMEOUT_S_MAX, USER_CHARS_MAX, JobEnd, JobRecord, JobRequest, OnDone
 from peik.jobs.store import JobFilter
 from peik.outbox.service import OutboxService
 from peik.web.access import Access

@@ -1,6 +1,7 @@
 """A job: long work that Peik promised to have done. Values, and what may happen to one. Pure."""
 
 import enum
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -29,6 +30,54 @@ class JobEnd(enum.StrEnum):
     LATE = "late"  # over its time limit, and killed: one of its attempts
     CANCELLED = "cancelled"
     PUT_OFF = "put_off"  # it was not its fault (a host is down, the disk is full, Peik ends): it costs nothing
+
+
+# ---- what is asked for ----
+
+PARAMS_BYTES_MAX = 64 * 1024
+METADATA_BYTES_MAX = 8 * 1024
+KEY_CHARS_MAX = 255
+USER_CHARS_MAX = 128
+ATTEMPTS_MAX = 100
+BACKOFF_MS_MAX = 86_400_000
+TIMEOUT_S_MAX = 7 * 86_400.0
+AHEAD_MS_MAX = 366 * 86_400_000  # so far a job may be put into the future
+KIND_PATTERN = "^[A-Za-z0-9_.-]{1,64}$"
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as somebody asks for it. What is None is as its kind says."""
+
+    kind: str
+    params: Mapping[str, Any] = {}
+    user: str = ""
+    priority: int = Priority.NORMAL
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: Backoff | None = None
+    timeout_s: float | None = None
+    run_at_ms: int | None = None
+    key: str | None = None  # of idempotency, within its kind
+    notice: Mapping[str, Any] | None = None  # whom to tell how it goes: see JobNotice
+    metadata: Mapping[str, Any] | None = None
+
+
+def check_kind(name: str) -> None:
+    """Raises BadInput."""
+    if re.fullmatch(KIND_PATTERN, name) is None:
+        raise BadInput(code="bad_kind", detail="A kind of jobs is named by 1 to 64 letters, digits and . _ - only.")
+
+
+def check_user(user: str) -> None:
+    """Raises BadInput."""
+    if len(user) > USER_CHARS_MAX or UNSEEN.search(user):
+        raise BadInput(
+            code="bad_user", detail=f"user has at most {USER_CHARS_MAX} characters, and none that is unseen."
+        )
+
+
+# ---- what is kept of it ----
 
 
 class JobDraft(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,49 +10,38 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.events import Event, Events, StoreFailed
-from peik.core.letter import Backoff, Priority, State
+from peik.core.letter import Priority, State
 from peik.core.problem import BadInput
 from peik.core.trace import current_trace
 from peik.errors import NotFound, StoreUnavailable
 from peik.jobs.events import JobCancelled, JobRan, JobsQueued
-from peik.jobs.model import JobDraft, JobRecord, noted, traced
+from peik.jobs.model import (
+    AHEAD_MS_MAX,
+    ATTEMPTS_MAX,
+    BACKOFF_MS_MAX,
+    KEY_CHARS_MAX,
+    METADATA_BYTES_MAX,
+    PARAMS_BYTES_MAX,
+    TIMEOUT_S_MAX,
+    UNSEEN,
+    JobDraft,
+    JobRecord,
+    JobRequest,
+    check_kind,
+    check_user,
+    noted,
+    traced,
+)
 from peik.jobs.outcome import Teller
 from peik.jobs.store import JobFilter, JobKind, JobKinds, JobRetention, JobStore, JobTally, Queued, Quota
 from peik.jobs.workers import bot_of
 
-PARAMS_BYTES_MAX = 64 * 1024
-METADATA_BYTES_MAX = 8 * 1024
-KEY_CHARS_MAX = 255
-USER_CHARS_MAX = 128
 REASON_CHARS_MAX = 200
 QUEUED_MAX = 1000  # in one commit
 PAGE_MAX = 1000
-ATTEMPTS_MAX = 100
-BACKOFF_MS_MAX = 86_400_000
-TIMEOUT_S_MAX = 7 * 86_400.0
-AHEAD_MS_MAX = 366 * 86_400_000  # so far a job may be put into the future
 ASK_S = 5.0  # who waits for a job asks again at the latest after so long: news of other nodes can be lost
 
-_KIND = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _RANK = {int(priority): priority.rank for priority in Priority}
-
-
-class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as somebody asks for it. What is None is as its kind says."""
-
-    kind: str
-    params: Mapping[str, Any] = {}
-    user: str = ""
-    priority: int = Priority.NORMAL
-    attempts: int | None = None
-    backoff_ms: int | None = None
-    backoff: Backoff | None = None
-    timeout_s: float | None = None
-    run_at_ms: int | None = None
-    key: str | None = None  # of idempotency, within its kind
-    notice: Mapping[str, Any] | None = None  # whom to tell how it goes: see peik.jobs.model
-    metadata: Mapping[str, Any] | None = None
 
 
 class JobTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,15 +250,11 @@ def drafted(request: JobRequest, kind: JobKind | None, *, at_ms: int) -> JobDraf
 
 
 def _check(request: JobRequest, *, at_ms: int) -> None:
-    if not _KIND.fullmatch(request.kind):
-        raise BadInput(code="bad_kind", detail="A kind of jobs is named by 1 to 64 letters, digits and . _ - only.")
-    if len(request.user) > USER_CHARS_MAX or _UNSEEN.search(request.user):
-        raise BadInput(
-            code="bad_user", detail=f"user has at most {USER_CHARS_MAX} characters, and none that is unseen."
-        )
+    check_kind(request.kind)
+    check_user(request.user)
     if request.priority not in _RANK:
         raise BadInput(code="bad_priority", detail="priority is one of -1, 0, 1 and 2.")
-    if request.key is not None and (not 0 < len(request.key) <= KEY_CHARS_MAX or _UNSEEN.search(request.key)):
+    if request.key is not None and (not 0 < len(request.key) <= KEY_CHARS_MAX or UNSEEN.search(request.key)):
         raise BadInput(code="bad_idempotency_key", detail=f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.")
     bounds: tuple[tuple[str, float | None, float, float], ...] = (
         ("attempts", request.attempts, 1, ATTEMPTS_MAX),

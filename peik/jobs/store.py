@@ -7,7 +7,6 @@ somebody waits who could go, nobody else of the same rank goes twice.
 """
 
 import enum
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ import msgspec
 from peik.core.letter import Backoff, State
 from peik.core.problem import BadInput
 from peik.errors import Conflict, NotFound
-from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, RunVerdict, cut, judged, with_line
+from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, RunVerdict, check_kind, cut, judged, with_line
 
 
 class KindTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,9 +312,6 @@ def turns_ahead(*, better: int, own: int, earlier: Sequence[int], later: Sequenc
 # What kinds of jobs there are in this process, and how each is to be run.
 
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
-
 class Where(enum.StrEnum):
     """In what the work is done."""
 
@@ -344,8 +340,7 @@ class JobKinds:
         self._known: dict[str, JobKind] = {}
 
     def add(self, kind: JobKind) -> None:
-        if not _NAME.fullmatch(kind.name):
-            raise BadInput(code="bad_kind", detail="A kind of jobs is named by 1 to 64 letters, digits and . _ - only.")
+        check_kind(kind.name)
         if kind.name in self._known:
             raise BadInput(code="known_kind", detail=f"There is a kind {kind.name} already.")
         self._known[kind.name] = kind

@@ -28,9 +28,10 @@ from peik.jobs.folders import Folders
 from peik.jobs.hosts import Hosts
 from peik.jobs.job import Job
 from peik.jobs.model import JobRecord as Record
+from peik.jobs.model import JobRequest
 from peik.jobs.processes import run_in_process
 from peik.jobs.run import RunTools
-from peik.jobs.service import JobRequest, JobService
+from peik.jobs.service import JobService
 from peik.jobs.store import JobKind, JobKinds, KindTerms
 from peik.jobs.workers import Workers
 from peik.monitoring import doctor

@@ -10,7 +10,7 @@ import pytest
 from peik.broadcasts.model import Canary, Phase
 from peik.core.letter import State
 from peik.jobs.hosts import HostDown
-from peik.jobs.service import JobRequest
+from peik.jobs.model import JobRequest
 from peik.jobs.store import JobKind, JobKinds, KindTerms
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.broadcasts.story import Campaign, people

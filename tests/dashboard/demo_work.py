@@ -5,8 +5,8 @@ import asyncio
 from peik.core.letter import State
 from peik.jobs.hosts import HostDown
 from peik.jobs.job import Job
+from peik.jobs.model import JobRequest
 from peik.jobs.outcome import JobHopeless
-from peik.jobs.service import JobRequest
 from peik.jobs.store import JobKind, JobKinds, KindTerms
 from tests.dashboard.demo import Demo
 from tests.web.accounts import until

@@ -9,8 +9,7 @@ from peik.core.letter import State
 from peik.core.token import Token
 from peik.inbox.delivery import Failed, line_of
 from peik.inbox.store import ArrivalFilter, Burial
-from peik.jobs.model import JobEnd, Ran
-from peik.jobs.service import JobRequest
+from peik.jobs.model import JobEnd, JobRequest, Ran
 from peik.jobs.store import KindTerms
 from tests.dashboard.test_letters_pages import accept, dead, ended
 from tests.dashboard.visiting import BOT, House, visit

@@ -17,10 +17,11 @@ from peik.errors import Conflict
 from peik.jobs.events import JobRan, JobsQueued
 from peik.jobs.hosts import Hosts
 from peik.jobs.model import JobRecord as Record
+from peik.jobs.model import JobRequest
 from peik.jobs.outcome import NoRoom
 from peik.jobs.processes import run_in_process
 from peik.jobs.run import RunTools
-from peik.jobs.service import JobRequest, JobService
+from peik.jobs.service import JobService
 from peik.jobs.store import JobKind, JobKinds, JobStore, KindTerms
 from peik.jobs.workers import Workers
 from peik.storage.executor import InlineExecutor

@@ -13,7 +13,7 @@ from peik.core import events
 from peik.core.letter import State
 from peik.inbox.texts import load_texts
 from peik.jobs.model import JobRecord as Record
-from peik.jobs.service import JobRequest
+from peik.jobs.model import JobRequest
 from peik.jobs.status_message import StatusMessages
 from peik.jobs.store import JobKind, JobKinds, KindTerms
 from peik.jobs.wiring import JobLetters

@@ -11,7 +11,8 @@ from peik.core.problem import Problem
 from peik.errors import Conflict, NotFound, StoreUnavailable
 from peik.jobs.events import JobsQueued
 from peik.jobs.job import Job
-from peik.jobs.service import CLEAN_S, JobRequest, JobsUpkeep, JobTurn, Used
+from peik.jobs.model import JobRequest
+from peik.jobs.service import CLEAN_S, JobsUpkeep, JobTurn, Used
 from peik.jobs.store import JobFilter, JobRetention, JobTally, Quota
 from tests.jobs.story import Crowd, Stage, play
 

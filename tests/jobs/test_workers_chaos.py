@@ -9,8 +9,8 @@ import pytest
 from peik.core.letter import State
 from peik.errors import Conflict
 from peik.jobs.job import Job
+from peik.jobs.model import JobRequest
 from peik.jobs.outcome import JobLater
-from peik.jobs.service import JobRequest
 from tests.jobs.story import Crowd, Stage, history, play
 
 NAMES = ("one", "two", "three")

@@ -9,7 +9,7 @@ import pytest
 
 from peik.core.letter import State
 from peik.jobs.job import Job
-from peik.jobs.service import JobRequest
+from peik.jobs.model import JobRequest
 from tests.jobs.story import Crowd, Node, Play, Stage, history, play, play_on_a_file
 
 pytestmark = pytest.mark.gate  # kills at random

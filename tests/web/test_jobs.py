@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from peik.jobs.service import METADATA_BYTES_MAX, PARAMS_BYTES_MAX, QUEUED_MAX
+from peik.jobs.model import METADATA_BYTES_MAX, PARAMS_BYTES_MAX
+from peik.jobs.service import QUEUED_MAX
 from tests.web.accounts import until
 from tests.web.working import JOBS_A_DAY, Works, play_works
 
