@@ -3,11 +3,12 @@
 from peik.alerts.api import AlertApi
 from peik.app.runtime import Runtime
 from peik.erasure.api import ErasureApi
+from peik.jobs.api import HostApi, JobApi
 from peik.monitoring.nodes import NodeApi, Nodes
 from peik.outbox.api import BotApi, LetterApi
 from peik.secrets.api import SecretApi
 
-API_CLASSES = (LetterApi, BotApi, AlertApi, ErasureApi, NodeApi, SecretApi)
+API_CLASSES = (LetterApi, BotApi, AlertApi, ErasureApi, NodeApi, SecretApi, JobApi, HostApi)
 
 
 def nodes_of(peik: Runtime) -> Nodes:
@@ -30,4 +31,6 @@ def apis_of(peik: Runtime) -> tuple[object, ...]:
         ErasureApi(peik.forgetter),
         NodeApi(nodes),
         SecretApi(peik.custodian, peik.sessions),
+        JobApi(peik.jobs, peik.desk, config=peik.config),
+        HostApi(peik.hosts, clock=peik.clock, node=peik.store.nodes.node),
     )

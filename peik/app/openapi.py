@@ -12,7 +12,6 @@ from peik.archive.api import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
 from peik.broadcasts.api import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
 from peik.importing.api import IMPORT_OPERATIONS, IMPORT_SCHEMAS
 from peik.inbox.api import INBOX_OPERATIONS, INBOX_SCHEMAS
-from peik.jobs.api import JOB_OPERATIONS, JOB_SCHEMAS
 from peik.monitoring.api import OVERVIEW_OPERATIONS, OVERVIEW_SCHEMAS
 from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
 from peik.web.openapi import (
@@ -62,7 +61,6 @@ _SCHEMAS: Json = {
     **INBOX_SCHEMAS,
     **SESSION_SCHEMAS,
     **MESSAGE_SCHEMAS,
-    **JOB_SCHEMAS,
     **BROADCAST_SCHEMAS,
     **OVERVIEW_SCHEMAS,
     **IMPORT_SCHEMAS,
@@ -88,7 +86,6 @@ OPERATIONS: dict[str, OperationRow] = {
     **INBOX_OPERATIONS,
     **SESSION_OPERATIONS,
     **MESSAGE_OPERATIONS,
-    **JOB_OPERATIONS,
     **BROADCAST_OPERATIONS,
     **OVERVIEW_OPERATIONS,
     **IMPORT_OPERATIONS,

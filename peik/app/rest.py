@@ -24,7 +24,6 @@ from peik.errors import Denied, Problem, Unavailable
 from peik.importing.api import ImportRoutes
 from peik.importing.service import import_desk_of
 from peik.inbox.api import PUSHES, ArrivalRoutes, ConsumerRoutes, WebhookDoor
-from peik.jobs.api import JobRoutes
 from peik.monitoring.api import OverviewRoutes
 from peik.monitoring.metrics import MetricsRoutes
 from peik.monitoring.nodes import Nodes
@@ -105,7 +104,6 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
         *SessionRoutes(peik.sessions, access).table(),
         *MessageRoutes(peik.sessions, access).table(),
-        *JobRoutes(peik, access).table(),
         *BroadcastRoutes(peik, access).table(),
         *OverviewRoutes(peik.overview, access).table(),
         *MetricsRoutes(

@@ -90,27 +90,6 @@ class InboxClient(Protocol):
     def recover(self, bot_id: str) -> Document: ...
 
 
-class JobsClient(Protocol):
-    """The same of long jobs."""
-
-    def queue(self, job: Document) -> Document: ...
-
-    def job(self, job_id: str, wait_s: float = 0.0) -> Document:
-        """As it stands; with a wait, as soon as it has ended, or when the time is over."""
-
-    def jobs(self, filters: Filters, *, cursor: str | None, limit: int) -> Document: ...
-
-    def cancel(self, job_id: str) -> Document: ...
-
-    def retry(self, job_id: str) -> Document: ...
-
-    def stats(self) -> Document: ...
-
-    def used(self, kind: str, user: str) -> Document: ...
-
-    def hosts(self) -> Document: ...
-
-
 class StreamedAnswer(NamedTuple):
     """An answer that comes in pieces. Names of headers are in small letters."""
 
@@ -143,9 +122,6 @@ class PeikClient(Protocol):
 
     @property
     def inbox(self) -> InboxClient: ...
-
-    @property
-    def jobs(self) -> JobsClient: ...
 
     def close(self) -> None: ...
 

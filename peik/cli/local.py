@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     # merged
     from peik.admin.keys import Keyring
     from peik.archive.store import Archive
-    from peik.cli.local_jobs import FileJobs
     from peik.importing.cli import ImportTaker
+    from peik.jobs.api import JobApi
+    from peik.jobs.model import JobRecord
     from peik.storage.spool import SpoolPort
 
 T = TypeVar("T")
@@ -158,6 +159,11 @@ class StoreClient(InProcessClient):
                 return self._letter_api()
             case "BotApi":
                 return BotApi(self._desk, self._nodes)
+            case "JobApi":
+                return self._job_api()
+            case "HostApi":
+                detail = "Only a running Peik knows how hosts stand. Start it, or say where: --url."
+                raise Unavailable(code="not_running", detail=detail)
         return None
 
     def _letter_api(self) -> LetterApi:
@@ -183,11 +189,15 @@ class StoreClient(InProcessClient):
             )
         return self._inbox
 
-    @property
-    def jobs(self) -> "FileJobs":
-        from peik.cli.local_jobs import FileJobs
+    def _job_api(self) -> "JobApi":
+        from peik.jobs.api import JobApi
+        from peik.jobs.service import JobService
+        from peik.jobs.store import JobKinds
 
-        return FileJobs(self._store.jobs, desk=self._desk, run=self._run)
+        jobs = JobService(
+            store=self._store.jobs, kinds=JobKinds(), teller=_Nobody(), clock=SystemClock(), events=Events()
+        )
+        return JobApi(jobs, self._desk, config=self._config)
 
     def taker(self, bot_id: str) -> "ImportTaker":
         from peik.importing.cli import ImportTaker, asking_store
@@ -385,6 +395,18 @@ class _NoEngine:
     def open_chat(self, bot_id: int, chat: Chat) -> None: ...
 
     def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None: ...
+
+
+class _Nobody:
+    """Chats hear of a job from the process that does it."""
+
+    def queued(self, job: "JobRecord") -> None: ...
+
+    def began(self, job: "JobRecord") -> None: ...
+
+    def progressed(self, job: "JobRecord", progress: float | None, text: str | None) -> None: ...
+
+    def ended(self, job: "JobRecord") -> None: ...
 
 
 def _opened(archive: "Archive") -> "Callable[[], Awaitable[Archive]]":

@@ -90,44 +90,6 @@ def _quoted(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
-# Long jobs, asked of a running Peik over REST.
-
-
-class RestJobs:
-    def __init__(self, call: RestCall) -> None:
-        self._call = call
-
-    def queue(self, job: Document) -> Document:
-        return self._call("POST", "/v1/jobs", body=job)
-
-    def job(self, job_id: str, wait_s: float = 0.0) -> Document:
-        query = {"wait": f"{wait_s:.3f}s"} if wait_s > 0 else {}
-        return self._call("GET", _path(job_id), query, timeout_s=wait_s + ANSWER_S)
-
-    def jobs(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
-        query = {**filters, "limit": str(limit)}
-        return self._call("GET", "/v1/jobs", query if cursor is None else {**query, "cursor": cursor})
-
-    def cancel(self, job_id: str) -> Document:
-        return self._call("DELETE", _path(job_id))
-
-    def retry(self, job_id: str) -> Document:
-        return self._call("POST", f"{_path(job_id)}/retry")
-
-    def stats(self) -> Document:
-        return self._call("GET", "/v1/jobs/stats")
-
-    def used(self, kind: str, user: str) -> Document:
-        return self._call("GET", "/v1/jobs/used", {"kind": kind, "user": user})
-
-    def hosts(self) -> Document:
-        return self._call("GET", "/v1/hosts")
-
-
-def _path(job_id: str) -> str:
-    return f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}"
-
-
 if TYPE_CHECKING:
     from peik.importing.cli import ImportTaker
 
@@ -155,7 +117,6 @@ class RestClient:
         self._parts = urllib.parse.urlsplit(url)
         self._key = key
         self.inbox = RestInbox(self.call)
-        self.jobs = RestJobs(self.call)
 
     def is_there(self) -> bool:
         """Whether a Peik answers here. Asked without a key: who listens may be somebody else."""

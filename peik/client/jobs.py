@@ -11,10 +11,11 @@ from peik.client.calls import When, instant_ms
 from peik.core.letter import Backoff, Priority, State
 from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import BadInput
+from peik.jobs.api import HostApi, JobApi, JobsQuery, JobsUsedQuery
 from peik.jobs.hosts import HostState
 from peik.jobs.job import BlockingJob, Job
 from peik.jobs.model import ATTEMPTS_MAX, BACKOFF_MS_MAX, TIMEOUT_S_MAX, JobEnd, JobRequest, OnDone, noted
-from peik.jobs.store import JobFilter, JobKind, JobKinds, KindTerms, Quota, Where
+from peik.jobs.store import JobKind, JobKinds, KindTerms, Quota, Where
 
 # What the library answers with about jobs. All of it is read from the words of REST, also in this process, so that
 # both counters cannot but say the same.
@@ -144,15 +145,6 @@ class _Hosts(msgspec.Struct):
     hosts: list[HostInfo]
 
 
-# Lax, because REST writes ids as strings.
-decode_queued = msgspec.json.Decoder(QueuedJob, strict=False).decode
-decode_job = msgspec.json.Decoder(JobInfo, strict=False).decode
-decode_jobs = msgspec.json.Decoder(JobPage, strict=False).decode
-decode_counted = msgspec.json.Decoder(_Counted).decode
-decode_used = msgspec.json.Decoder(JobsUsed).decode
-decode_hosts = msgspec.json.Decoder(_Hosts).decode
-
-
 # Kinds of jobs as a program declares them. What it leaves open the settings say, once Peik is opened.
 
 
@@ -264,7 +256,7 @@ def _measured(name: str, given: float | str | None, parse: Callable[[str], float
 
 
 if TYPE_CHECKING:
-    from peik.client.transport import JobsTransport
+    from peik.client.transport import Transport
 
 PAGE_JOBS = 200
 WAIT_S = 30.0
@@ -277,7 +269,7 @@ _Backoff = Backoff | Literal["exponential", "fixed"]
 class JobCalls:
     """Long jobs: fair turns, limits, retries, folders of their own. See docs/jobs.md."""
 
-    def _jobs(self) -> "JobsTransport":
+    def _at_counter(self) -> "Transport":
         raise NotImplementedError
 
     def _works(self, kind: GivenKind) -> None:
@@ -388,13 +380,13 @@ class JobCalls:
             ),
             metadata=metadata,
         )
-        return await self._jobs().queue(request)
+        return await self._at_counter().queue_job(request)
 
     # ---- looking ----
 
     async def get_job(self, job: JobId) -> JobInfo:
         """All that is known of a job right now. Raises NotFound."""
-        return await self._jobs().get(job_id_of(job))
+        return await self._at_counter().ask(JobApi.get_job, into=JobInfo, job_id=job_id_of(job))
 
     async def find_jobs(
         self,
@@ -405,52 +397,59 @@ class JobCalls:
         since: When | None = None,
     ) -> AsyncIterator[JobInfo]:
         """All jobs of a filter, the newest first, read page by page: `async for job in peik.find_jobs(state="failed")`."""
-        wanted = JobFilter(
+        query = JobsQuery(
             kind=kind,
             user=None if user is None else str(user),
             state=None if state is None else _state(state),
-            since_ms=instant_ms(since, "since"),
+            since=instant_ms(since, "since"),
+            limit=PAGE_JOBS,
         )
-        before: int | None = None
         while True:
-            page = await self._jobs().find(wanted, before=before, limit=PAGE_JOBS)
+            page = await self._at_counter().ask(JobApi.list_jobs, into=JobPage, query=query)
             for job in page.jobs:
                 yield job
             if page.next is None:
                 return
-            before = int(page.next)
+            query = msgspec.structs.replace(query, cursor=int(page.next))
 
     async def wait_job(self, job: JobId, timeout: float = WAIT_S) -> JobInfo:
         """The job once it has ended, well or not, or as it stands when the time is over. Safe to ask again."""
-        return await self._jobs().wait(job_id_of(job), timeout)
+        return await self._at_counter().ask_ended(
+            JobApi.get_job,
+            into=JobInfo,
+            is_over=lambda found: found.state.is_final,
+            timeout_s=timeout,
+            job_id=job_id_of(job),
+        )
 
     async def job_place(self, job: JobId) -> JobPlace | None:
         """When it will begin. None: it does not wait. Raises NotFound."""
-        found = await self._jobs().get(job_id_of(job))
+        found = await self.get_job(job)
         return None if found.position is None else JobPlace(position=found.position, eta_s=found.eta_s)
 
     async def job_counts(self) -> dict[str, JobCounts]:
         """How many jobs stand where, by kind."""
-        return await self._jobs().counts()
+        return (await self._at_counter().ask(JobApi.get_stats, into=_Counted)).kinds
 
     async def jobs_used(self, kind: str, user: str | int) -> JobsUsed:
         """What a user has had of a kind today (UTC), and what the day allows."""
-        return await self._jobs().used(kind, str(user))
+        query = JobsUsedQuery(kind=kind, user=str(user))
+        return await self._at_counter().ask(JobApi.get_used, into=JobsUsed, query=query)
 
     async def hosts(self) -> list[HostInfo]:
         """The outside hosts that jobs of the Peik that is asked talk to, and which of them are left alone for a while."""
-        return await self._jobs().hosts()
+        return (await self._at_counter().ask(HostApi.list_hosts, into=_Hosts)).hosts
 
     # ---- changing ----
 
     async def cancel_job(self, job: JobId) -> JobInfo:
         """One that waits is cancelled when this returns; one that runs is told to end, and ends soon after, wherever it is.
         Raises Conflict if it has ended."""
-        return await self._jobs().cancel(job_id_of(job))
+        return await self._at_counter().ask(JobApi.cancel, into=JobInfo, job_id=job_id_of(job))
 
     async def retry_job(self, job: JobId) -> JobInfo:
         """Run a failed or cancelled job again, with all of its attempts. Raises Conflict if it is neither."""
-        return await self._jobs().retry(job_id_of(job))
+        return await self._at_counter().ask(JobApi.retry, into=JobInfo, job_id=job_id_of(job))
 
 
 def job_id_of(job: JobId) -> int:

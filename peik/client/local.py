@@ -18,20 +18,7 @@ from peik.app.runtime import Runtime
 from peik.archive.store import ChatState, EventFilter, MessageFilter, Session
 from peik.client.calls import FileParcel, Letter, chunks
 from peik.client.handlers import Handlers, types_of
-from peik.client.jobs import (
-    GivenKind,
-    HostInfo,
-    JobCounts,
-    JobInfo,
-    JobPage,
-    JobsUsed,
-    QueuedJob,
-    decode_counted,
-    decode_hosts,
-    decode_job,
-    decode_jobs,
-    decode_used,
-)
+from peik.client.jobs import GivenKind, QueuedJob
 from peik.client.people import LocalOutreach
 from peik.client.transport import (
     ANSWER_S,
@@ -61,9 +48,8 @@ from peik.core.letter import Enclosed, LetterCall
 from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
 from peik.inbox.consumers import Handling
-from peik.jobs.answers import host_view, page_view, stats_view, used_view, whole_view
-from peik.jobs.model import JobRecord, JobRequest
-from peik.jobs.store import JobFilter, JobKinds
+from peik.jobs.model import JobRequest
+from peik.jobs.store import JobKinds
 from peik.monitoring.log import EventLog
 from peik.monitoring.log_file import plain_log
 from peik.outbox.service import keep_files
@@ -73,9 +59,6 @@ from peik.web.access import caller_named
 from peik.web.operations import answer_here, api_name, declared
 from peik.web.parse import WaitQuery
 
-# Jobs of the Peik in this process: the kinds that its program does, and what the service of jobs knows.
-
-
 if TYPE_CHECKING:
     from peik.app.runtime import Runtime
 
@@ -83,16 +66,14 @@ _encode = msgspec.json.Encoder().encode
 LIBRARY = caller_named("library")
 
 
-class LocalJobs:
-    """What is asked of jobs here."""
+class GivenKinds:
+    """The kinds of jobs that the program does."""
 
-    def __init__(self, office: "Callable[[], Runtime]") -> None:
-        """`office` raises Unavailable once it is closed."""
-        self._office = office
+    def __init__(self) -> None:
         self._given: list[GivenKind] = []
         self._late: LateWork | None = None
 
-    def work(self, kind: GivenKind) -> None:
+    def add(self, kind: GivenKind) -> None:
         name = kind.kind.name
         if any(one.kind.name == name for one in self._given):
             raise BadInput(code="known_kind", detail=f"There is a kind {name} already.")
@@ -115,44 +96,6 @@ class LocalJobs:
         finally:
             self._late = None
             await late.close()
-
-    async def queue(self, request: JobRequest) -> QueuedJob:
-        office = self._office()
-        if request.notice is not None:
-            office.desk.bot(request.notice["bot_id"])  # raises if nobody would ever hear of the job
-        (queued,) = await office.jobs.queue([request])
-        state = (await office.jobs.get(queued.job_id)).state if queued.is_repeat else queued.state
-        return QueuedJob(id=str(queued.job_id), state=state)
-
-    async def get(self, job_id: int) -> JobInfo:
-        return await self._shown(await self._office().jobs.get(job_id))
-
-    async def wait(self, job_id: int, timeout_s: float) -> JobInfo:
-        return await self._shown(await self._office().jobs.wait(job_id, timeout_s))
-
-    async def find(self, wanted: JobFilter, *, before: int | None, limit: int) -> JobPage:
-        found = await self._office().jobs.find(wanted, before=before, limit=limit)
-        return decode_jobs(_encode(page_view(found, limit)))
-
-    async def cancel(self, job_id: int) -> JobInfo:
-        return await self._shown(await self._office().jobs.cancel(job_id))
-
-    async def retry(self, job_id: int) -> JobInfo:
-        return await self._shown(await self._office().jobs.retry(job_id))
-
-    async def counts(self) -> dict[str, JobCounts]:
-        return decode_counted(_encode(stats_view(await self._office().jobs.tallies()))).kinds
-
-    async def used(self, kind: str, user: str) -> JobsUsed:
-        return decode_used(_encode(used_view(kind, user, await self._office().jobs.used_today(kind, user))))
-
-    async def hosts(self) -> list[HostInfo]:
-        office = self._office()
-        now_ms = office.clock.wall_ms()
-        return decode_hosts(_encode({"hosts": [host_view(one, now_ms) for one in office.hosts.all()]})).hosts
-
-    async def _shown(self, job: JobRecord) -> JobInfo:
-        return decode_job(_encode(await whole_view(self._office().jobs, job)))
 
 
 @asynccontextmanager
@@ -439,7 +382,7 @@ class LocalTransport:
         self._may_poll = may_poll
         self._make_clients = make_clients
         self._apis: dict[str, object] | None = None
-        self.jobs = LocalJobs(lambda: self._office)
+        self._kinds = GivenKinds()
         self.outreach = LocalOutreach(lambda: self._office)
         self.broadcasts = LocalBroadcasts(lambda: self._office)
 
@@ -465,13 +408,13 @@ class LocalTransport:
             events = Events()
             events.listen(EventLog(level=config.log_level, log=plain_log()))
             events.listen(self.accounts.heard, ArchiveAway, ArchiveBack)
-            kinds = self.jobs.settle(config)
+            kinds = self._kinds.settle(config)
             async with (
                 lone_group() as group,
                 running(
                     config, events=events, must_own=False, make_clients=self._make_clients, job_kinds=kinds
                 ) as office,
-                self.jobs.joined_by(LateWork(office, group)),
+                self._kinds.joined_by(LateWork(office, group)),
             ):
                 if not opened.done():
                     opened.set_result(office)
@@ -512,6 +455,19 @@ class LocalTransport:
         await until_stopped([self._keeper])
         if self._keeper.done():
             await self._keeper  # whatever ended it is raised here
+
+    # ---- jobs ----
+
+    def work(self, kind: GivenKind) -> None:
+        self._kinds.add(kind)
+
+    async def queue_job(self, request: JobRequest) -> QueuedJob:
+        # Not through the API, whose body has whole milliseconds: what a key stands for would change with them.
+        office = self._office
+        if request.notice is not None:
+            office.desk.bot(request.notice["bot_id"])  # raises if nobody would ever hear of the job
+        queued = await office.jobs.queue_one(request)
+        return QueuedJob(id=str(queued.job_id), state=queued.state)
 
     # ---- letters in ----
 

@@ -15,7 +15,7 @@ from peik.client.people import OutreachCalls, OutreachCounter
 from peik.errors import Unavailable
 
 if TYPE_CHECKING:
-    from peik.client.transport import AccountsTransport, JobsTransport, WholeJobsTransport
+    from peik.client.transport import AccountsTransport, WholeJobsTransport
 
 _ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
@@ -154,11 +154,8 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
 
     # ---- jobs: see JobCalls ----
 
-    def _jobs(self) -> "JobsTransport":
-        return self._at_counter().jobs
-
     def _works(self, kind: GivenKind) -> None:
-        self._counter.jobs.work(kind)
+        self._counter.work(kind)
 
     # ---- links and notifications: see OutreachCalls ----
 

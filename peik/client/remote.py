@@ -16,6 +16,7 @@ from peik.client.calls import (
     chunks,
 )
 from peik.client.handlers import Handlers
+from peik.client.jobs import GivenKind, QueuedJob
 from peik.client.transport import decoder_of, until_stopped
 from peik.client.wire import ANSWER_TIMEOUT_S, HttpWire
 from peik.core.letter import Backoff, LetterCall, Priority, State
@@ -32,12 +33,14 @@ from peik.errors import (
     TooLarge,
     Unavailable,
 )
+from peik.jobs.api import JobApi
+from peik.jobs.model import JobRequest
 from peik.web.operations import declared, request_for
 
 if TYPE_CHECKING:
     from peik.client.people import RemoteOutreach
     from peik.client.remote_accounts import RemoteAccounts
-    from peik.client.transports import RemoteBroadcasts, RemoteJobs
+    from peik.client.transports import RemoteBroadcasts
 
 WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxies on the way put up with
 BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
@@ -75,6 +78,17 @@ class RemoteTransport:
 
     async def until_stopped(self) -> None:
         await until_stopped()
+
+    # ---- jobs ----
+
+    def work(self, kind: GivenKind) -> None:
+        raise BadInput(
+            code="jobs_need_open",
+            detail=f"Jobs of the kind {kind.kind.name} are done by a program on Peik.open. From here they are queued.",
+        )
+
+    async def queue_job(self, request: JobRequest) -> QueuedJob:
+        return await self.ask(JobApi.queue, into=QueuedJob, body=_job_body(request))
 
     # ---- letters in ----
 
@@ -126,12 +140,6 @@ class RemoteTransport:
         from peik.client.remote_accounts import RemoteAccounts
 
         return RemoteAccounts(self)
-
-    @property
-    def jobs(self) -> "RemoteJobs":
-        from peik.client.transports import RemoteJobs
-
-        return RemoteJobs(self)
 
     @property
     def broadcasts(self) -> "RemoteBroadcasts":
@@ -249,6 +257,32 @@ def _body(call: LetterCall) -> dict[str, object]:
     }
     given = {name: value for name, value in terms.items() if value is not None}
     return {"method": call.method, "params": msgspec.Raw(call.params), **given}
+
+
+def _job_body(request: JobRequest) -> dict[str, object]:
+    """`POST /v1/jobs` of a request: only what was given."""
+    told: dict[str, object] = {
+        "kind": request.kind,
+        "params": _raw(request.params, "params"),
+        "user": request.user,
+        "priority": request.priority,
+        "attempts": request.attempts,
+        "backoff_ms": request.backoff_ms,
+        "backoff": request.backoff,
+        "timeout_ms": None if request.timeout_s is None else max(int(request.timeout_s * 1000), 1),
+        "run_at": rfc3339(request.run_at_ms),
+        "idempotency_key": request.key,
+        "metadata": None if request.metadata is None else _raw(request.metadata, "metadata"),
+        "notice": None if request.notice is None else _raw(request.notice, "notice"),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _raw(value: object, name: str) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(encode(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(code=f"bad_{name}", detail=f"{name} cannot be written as JSON: {error}.") from None
 
 
 def with_query(path: str, query: Mapping[str, str]) -> str:

@@ -15,11 +15,10 @@ from peik.archive.store import Direction, EventFilter, LineKind, MessageFilter, 
 from peik.client.broadcasts import BroadcastsCounter
 from peik.client.calls import FileParcel, Letter
 from peik.client.handlers import Handlers
-from peik.client.jobs import GivenKind, HostInfo, JobCounts, JobInfo, JobPage, JobsUsed, QueuedJob
+from peik.client.jobs import GivenKind, QueuedJob
 from peik.client.people import OutreachCounter
 from peik.core.letter import LetterCall
 from peik.jobs.model import JobRequest
-from peik.jobs.store import JobFilter
 
 ANSWER_S = 30.0  # how long an answer may take
 T = TypeVar("T")
@@ -37,6 +36,12 @@ class Transport(Protocol):
 
     async def until_stopped(self) -> None:
         """Until the process is told to end."""
+
+    def work(self, kind: GivenKind) -> None:
+        """Do jobs of this kind here: from the opening on, or from now on if it is open."""
+
+    async def queue_job(self, request: JobRequest) -> QueuedJob:
+        """It is durable when this returns."""
 
     async def accept(self, calls: Sequence[LetterCall]) -> list[Letter]:
         """All of them in one commit, or none. They are durable when this returns."""
@@ -372,39 +377,7 @@ class WholeAccountsTransport(Transport, Protocol):
     def accounts(self) -> AccountsTransport: ...
 
 
-# Where the library asks about jobs: at a Peik in this process, or at one far away. One protocol for both.
-
-
-class JobsTransport(Protocol):
-    """Raises what `peik.errors` draws, the same on both sides."""
-
-    def work(self, kind: GivenKind) -> None:
-        """Do jobs of this kind here: from the opening on, or from now on if it is open."""
-
-    async def queue(self, request: JobRequest) -> QueuedJob: ...
-
-    async def get(self, job_id: int) -> JobInfo: ...
-
-    async def wait(self, job_id: int, timeout_s: float) -> JobInfo:
-        """The job once it has ended, or as it stands when the time is over."""
-
-    async def find(self, wanted: JobFilter, *, before: int | None, limit: int) -> JobPage: ...
-
-    async def cancel(self, job_id: int) -> JobInfo: ...
-
-    async def retry(self, job_id: int) -> JobInfo: ...
-
-    async def counts(self) -> dict[str, JobCounts]: ...
-
-    async def used(self, kind: str, user: str) -> JobsUsed: ...
-
-    async def hosts(self) -> list[HostInfo]: ...
-
-
 class WholeJobsTransport(WholeAccountsTransport, Protocol):
-    @property
-    def jobs(self) -> JobsTransport: ...
-
     @property
     def broadcasts(self) -> BroadcastsCounter: ...
 

@@ -4,17 +4,29 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from peik.cli.arguments import moment, pair, seconds, unshielded
-from peik.cli.client import Document
+from peik.cli.client import ANSWER_S, Document, page_of, some
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import Cursor, Limit
 from peik.core.letter import State
 from peik.outbox.cli import noted_within, noting_ctrl_c
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.jobs.api import JobApi
+
+
+def _api() -> "type[JobApi]":
+    from peik.jobs.api import JobApi  # with all that it needs: help is shown without
+
+    return JobApi
+
 
 # Waiting for a job with its progress in sight. Ctrl-C ends the waiting at once, and never the job.
 
@@ -40,7 +52,9 @@ def _looked_at(visit: Visit, job_id: str, wait_s: float) -> Document | None:
     with noting_ctrl_c() as is_noted, _bar(visit) as draw:
         while True:
             left_s = deadline - time.monotonic()
-            job = visit.counter.jobs.job(job_id, max(min(LOOK_S, left_s), 0.0))
+            look_s = max(min(LOOK_S, left_s), 0.0)
+            query = {"wait": f"{look_s:.3f}s"} if look_s else {}
+            job = visit.counter.document(_api().get_job, job_id=job_id, query=query, timeout_s=look_s + ANSWER_S)
             if job["ended_at"] is not None or left_s <= 0:
                 return job
             draw(job)
@@ -95,14 +109,14 @@ def standing(job: Document) -> str:
             return f"is {other}"
 
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 app = typer.Typer(no_args_is_help=True, help="Long jobs: queue, watch, cancel, run again.")
 
 _WHICH = "Which jobs"
 _TERMS = "Terms"
 _TELLING = "Who hears of it"
+_COUNTS = ("waiting", "delayed", "active", "completed", "failed", "cancelled")
+_PRIORITIES = {2: "critical", 1: "high", 0: "normal", -1: "bulk"}
+_HOST_STYLES = {"open": "red", "probing": "yellow", "closed": "green"}
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="What is to be done, such as download.")]
@@ -134,25 +148,42 @@ def show_all(
     cursor: Cursor = None,
 ) -> None:
     """List jobs, the newest first."""
-    asked = {
-        "kind": kind,
-        "user": None if user is None else unshielded(user),
-        "state": state,
-        "since": moment(since, "--since", is_past=True),
-    }
-    wanted = {name: value for name, value in asked.items() if value is not None}
-    page = visit.counter.jobs.jobs(wanted, cursor=cursor, limit=limit)
-    found = page["jobs"]
-    assert isinstance(found, list)
-
-    def draw() -> "RenderableType":
-        from peik.jobs.tables import jobs_table
-
-        return jobs_table(found)
-
-    visit.show(page, draw)
+    wanted = some(
+        kind=kind,
+        user=None if user is None else unshielded(user),
+        state=state,
+        since=moment(since, "--since", is_past=True),
+    )
+    page = visit.counter.document(_api().list_jobs, query={**wanted, **page_of(cursor, limit)})
+    visit.show(page, lambda: _jobs_table(page["jobs"]))
     if page["next"] is not None:
         visit.note(f"There may be more: --cursor {page['next']}")
+
+
+def _jobs_table(jobs: Any) -> "RenderableType":
+    from peik.cli.output import age, state, table
+
+    rows = [
+        (
+            job["id"],
+            state(job["state"]),
+            age(job["created_at"]),
+            job["kind"],
+            job["user"],
+            job["attempts_made"],
+            _percent(job["progress"]),
+            job["failed_reason"] or job["progress_text"],
+        )
+        for job in jobs
+    ]
+    columns = ("id", "state", "age", "kind", "user", "tries", "done", "words")
+    return table(
+        columns, rows, right=("id", "tries", "done"), shrinking=("user", "kind"), empty="There are no such jobs."
+    )
+
+
+def _percent(progress: object) -> str | None:
+    return f"{int(progress * 100 + 1e-9)} %" if isinstance(progress, int | float) else None
 
 
 @asks(app)
@@ -162,35 +193,87 @@ def show(visit: Visit, job_id: JobId, wait: Wait = None) -> None:
     if wait_s is not None:
         _see_through(visit, job_id, wait_s)
         return
-    job = visit.counter.jobs.job(job_id)
-    visit.show(job, lambda: _page(job))
-
-
-def _page(job: Document) -> "RenderableType":
-    from peik.jobs.tables import job_page
-
-    return job_page(job)
+    job = visit.counter.document(_api().get_job, job_id=job_id)
+    visit.show(job, lambda: _job_page(job))
 
 
 def _see_through(visit: Visit, job_id: str, wait_s: float) -> None:
     job = wait_for_end(visit, job_id, wait_s)
-    visit.show(job, lambda: _page(job))
+    visit.show(job, lambda: _job_page(job))
     state = State(str(job["state"]))
     if state is not State.COMPLETED:
         raise typer.Exit(Exit.LETTER_FAILED if state.is_final else Exit.NOT_IN_TIME)
 
 
+def _job_page(job: Document) -> "RenderableType":
+    from rich.console import Group
+
+    from peik.cli.output import facts, plain, state, table, when
+
+    priority = job["priority"]
+    timeout_ms = job["timeout_ms"]
+    head = facts(
+        [
+            ("job", job["id"]),
+            ("state", state(job["state"])),
+            ("it", standing(job) if job["ended_at"] is None else None),
+            ("done", _percent(job["progress"])),
+            ("doing", job["progress_text"]),
+            ("reason", None if job["failed_reason"] is None else plain(job["failed_reason"], "red")),
+            ("result", _json(job["result"])),
+            ("kind", job["kind"]),
+            ("user", job["user"]),
+            ("params", _json(job["params"] or None)),
+            ("metadata", _json(job["metadata"])),
+            ("told of in", _chat(job["notice"])),
+            ("priority", _PRIORITIES.get(priority, priority) if isinstance(priority, int) else priority),
+            ("attempts", f"{job['attempts_made']} of {job['attempts']}"),
+            ("time limit", f"{timeout_ms / 1000:g} s" if isinstance(timeout_ms, int) else None),
+            ("key", job["idempotency_key"]),
+            ("node", job["node"]),
+            ("bytes used", job["bytes_used"] or None),
+            ("queued", when(job["created_at"])),
+            ("due", when(job["due_at"])),
+            ("began", when(job["started_at"])),
+            ("ended", when(job["ended_at"])),
+        ]
+    )
+    history = job["history"]
+    lines = history if isinstance(history, list) else []
+    if not lines:
+        return head
+    rows = [(when(line["at"]), line["run"], line["end"], line["node"], line["reason"]) for line in lines]
+    return Group(head, "", table(("ended", "run", "how", "node", "reason"), rows, right=("run",), empty=""))
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _chat(notice: object) -> str | None:
+    if not isinstance(notice, dict):
+        return None
+    by = f" by bot {notice['bot_id']}" if notice.get("bot_id") else ""
+    return f"{notice['chat_id']}{by}"
+
+
 @asks(app)
 def stats(visit: Visit) -> None:
     """Count the jobs of each kind in each state."""
-    counted = visit.counter.jobs.stats()
+    counted = visit.counter.document(_api().get_stats)
     kinds = counted["kinds"]
     assert isinstance(kinds, dict)
 
     def draw() -> "RenderableType":
-        from peik.jobs.tables import stats_table
+        from rich.text import Text
 
-        return stats_table(kinds)
+        from peik.cli.output import state, table
+
+        def cells(counts: Document) -> list[object]:
+            return [Text(f"{counts[name]:,}", style=state(name).style if counts[name] else "dim") for name in _COUNTS]
+
+        rows = [[kind, *cells(counts)] for kind, counts in kinds.items()]
+        return table(("kind", *_COUNTS), rows, right=_COUNTS, empty="There are no jobs, and nobody here does any.")
 
     visit.show(counted, draw)
 
@@ -202,12 +285,17 @@ def used(
     user: Annotated[str, typer.Argument(metavar="USER", help="Left out: nobody in particular.")] = "",
 ) -> None:
     """Show what a user has had of a kind of jobs today, and what the day allows."""
-    found = visit.counter.jobs.used(kind, unshielded(user))
+    found = visit.counter.document(_api().get_used, query={"kind": kind, "user": unshielded(user)})
 
     def draw() -> "RenderableType":
-        from peik.jobs.tables import used_page
+        from peik.cli.output import facts
 
-        return used_page(found)
+        def of(name: str) -> str:
+            most = found[f"{name}_max"]
+            return f"{found[name]:,}" + ("" if most is None else f" of {most:,}")
+
+        named = [("kind", found["kind"]), ("user", found["user"])]
+        return facts([*named, ("jobs today (UTC)", of("jobs")), ("bytes today", of("bytes"))])
 
     visit.show(found, draw)
 
@@ -215,14 +303,27 @@ def used(
 @asks(app)
 def hosts(visit: Visit) -> None:
     """List the outside hosts that jobs of the Peik that is asked talk to, and which are left alone for a while."""
-    page = visit.counter.jobs.hosts()
+    from peik.jobs.api import HostApi
+
+    page = visit.counter.document(HostApi.list_hosts)
     found = page["hosts"]
     assert isinstance(found, list)
 
     def draw() -> "RenderableType":
-        from peik.jobs.tables import hosts_table
+        from peik.cli.output import age, plain, table
 
-        return hosts_table(found)
+        rows = [
+            (
+                host["host"],
+                plain(host["state"], _HOST_STYLES.get(str(host["state"]), "")),
+                age(host["since"]),
+                None if host["retry_s"] is None else f"{host['retry_s']:.0f} s",
+                host["why"],
+            )
+            for host in found
+        ]
+        columns = ("host", "state", "since", "tried in", "why")
+        return table(columns, rows, empty="No job of this node has talked to an outside host yet.")
 
     visit.show(page, draw)
     visit.note(f"As node {page['node']} has met them.")
@@ -282,7 +383,7 @@ def queue(
         "notice": _notice(chat, bot_id=bot, thread_id=thread, reply_to=reply_to, language=language, label=label),
     }
     job: Document = {"kind": kind, **{name: value for name, value in given.items() if value is not None}}
-    queued = visit.counter.jobs.queue(job)
+    queued = visit.counter.document(_api().queue, body=job)
     if wait_s is not None:
         _see_through(visit, str(queued["id"]), wait_s)
         return
@@ -315,11 +416,12 @@ def _notice(chat: str | None, **more: str | None) -> Document | None:
 @asks(app)
 def cancel(visit: Visit, job_id: JobId) -> None:
     """Cancel a job. One that runs is told to end, and ends soon after."""
-    job = visit.counter.jobs.cancel(job_id)
+    job = visit.counter.document(_api().cancel, job_id=job_id)
     visit.say(job, f"Job {job_id} {standing(job)}.")
 
 
 @asks(app)
 def retry(visit: Visit, job_id: JobId) -> None:
     """Run a failed or cancelled job again, with all of its attempts."""
-    visit.say(visit.counter.jobs.retry(job_id), f"Job {job_id} is queued again, at the end of its line.")
+    job = visit.counter.document(_api().retry, job_id=job_id)
+    visit.say(job, f"Job {job_id} is queued again, at the end of its line.")

@@ -6,15 +6,14 @@ from starlette.responses import Response
 
 from peik.admin.model import Role
 from peik.core.letter import State
-from peik.errors import NotFound
-from peik.jobs.answers import job_view
-from peik.jobs.api import job_filter_of
+from peik.jobs.answers import JobAnswer
+from peik.jobs.api import JobsQuery
 from peik.jobs.model import JobRecord
 from peik.jobs.service import JobTurn
 from peik.jobs.store import JobFilter
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields
-from peik.web.parse import parse_id
+from peik.web.parse import parse_id, read_query
 
 _FILTERS = ("kind", "user", "state", "since")
 RUNNING_MAX = 50  # shown above the list
@@ -54,7 +53,7 @@ class JobPages:
         if "since" in given:
             given["since"] = fields.instant("since") or ""
         before = fields.id("cursor")
-        found = await self._jobs.find(job_filter_of(given), before=before, limit=PAGE)
+        found = await self._jobs.find(read_query(JobsQuery, given).wanted(), before=before, limit=PAGE)
         is_plain = not given and before is None
         running = await self._jobs.find(JobFilter(state=State.ACTIVE), limit=RUNNING_MAX) if is_plain else []
         return self._board.page(
@@ -74,7 +73,7 @@ class JobPages:
         must_see_all(visitor)
         job = await self._jobs.get(_id(request))
         row = await self._row(job)
-        return self._board.page(request, visitor, "job.html", job=job, turn=row.turn, view=_plain(job_view(job)))
+        return self._board.page(request, visitor, "job.html", job=job, turn=row.turn, view=_plain(JobAnswer.of(job)))
 
     async def show_hosts(self, request: Request, visitor: Visitor) -> Response:
         """Of the node that answers: each has its own."""
@@ -96,12 +95,7 @@ class JobPages:
         return [await self._row(job) if job.id in asked else JobRow(job=job) for job in jobs]
 
     async def _row(self, job: JobRecord) -> JobRow:
-        if job.state is not State.WAITING:
-            return JobRow(job=job)
-        try:
-            return JobRow(job=job, turn=await self._jobs.place(job.id))
-        except NotFound:  # it ended and left just now
-            return JobRow(job=job)
+        return JobRow(job=job, turn=await self._jobs.place(job.id) if job.state is State.WAITING else None)
 
     # ---- changing ----
 
@@ -121,6 +115,6 @@ def _id(request: Request) -> int:
     return parse_id(request.path_params["job_id"], "job_id")
 
 
-def _plain(view: dict[str, object]) -> dict[str, object]:
+def _plain(answer: JobAnswer) -> dict[str, object]:
     """With JSON that a page can walk through."""
-    return dict(msgspec.json.decode(msgspec.json.encode(view)))
+    return dict(msgspec.json.decode(msgspec.json.encode(answer)))

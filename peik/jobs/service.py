@@ -100,6 +100,13 @@ class JobService:
                 await self._tell_of(one.job_id)
         return queued
 
+    async def queue_one(self, request: JobRequest) -> Queued:
+        """The same of one; a repeat is told as it stands now."""
+        (queued,) = await self.queue([request])
+        if not queued.is_repeat:
+            return queued
+        return msgspec.structs.replace(queued, state=(await self.get(queued.job_id)).state)
+
     def _quotas(self, drafts: Sequence[JobDraft]) -> dict[str, Quota]:
         known = {draft.kind: self._kinds.get(draft.kind) for draft in drafts}
         return {name: kind.quota for name, kind in known.items() if kind is not None}
@@ -139,9 +146,10 @@ class JobService:
     async def place(self, job_id: int) -> JobTurn | None:
         """None: it does not wait (it runs, is put off, has ended, or is unknown)."""
         standing = await self._store.standing(job_id)
-        if standing is None:
+        job = None if standing is None else await self._store.job(job_id)
+        if standing is None or job is None:  # or it ended and left just now
             return None
-        kind = self._kinds.get((await self.get(job_id)).kind)
+        kind = self._kinds.get(job.kind)
         if kind is None or standing.mean_run_ms is None:
             return JobTurn(position=standing.ahead + 1, eta_s=None)
         return JobTurn(

@@ -26,7 +26,7 @@ import msgspec
 from peik.admin.model import Scope
 from peik.core.trace import HEADER
 from peik.web.openapi import ID, TRACE, Json, OperationRow, in_header, in_path, in_query
-from peik.web.parse import Param, decode, param_in, params_of, read_query, write_query
+from peik.web.parse import KEY, Param, decode, param_in, params_of, read_query, required_in, write_query
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -57,7 +57,7 @@ class TraceHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallHeaders(TraceHeaders, frozen=True, kw_only=True):
-    idempotency_key: str | None = None
+    idempotency_key: Annotated[str | None, KEY] = None
 
 
 class AcceptHeaders(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,14 +296,14 @@ def rows_of(*apis: type) -> dict[str, OperationRow]:
 def _parameters(one: Operation) -> Iterator[Json]:
     for name, param in one.places.items():
         yield in_path(name, param.schema)
-    for name, param in params_of(one.query).items() if one.query is not None else ():
-        yield in_query(name, param.schema, param.text)
-    said = () if one.headers is None else one.headers.__struct_fields__
-    if "idempotency_key" in said:
-        text = {"type": "string", "minLength": 1, "maxLength": 255}
-        yield in_header(
-            HEADER_NAMES["idempotency_key"], text, "A repeat with the same key within 48 hours is the same one."
-        )
+    if one.query is not None:
+        required = required_in(one.query)
+        for name, param in params_of(one.query).items():
+            yield in_query(name, param.schema, param.text) | {"required": name in required}
+    said = {} if one.headers is None else typing.get_type_hints(one.headers, include_extras=True)
+    key = param_in(said.get("idempotency_key"))
+    if key is not None:
+        yield in_header(HEADER_NAMES["idempotency_key"], key.schema, key.text)
         yield in_header(HEADER, TRACE, "What it answers; `traceparent` is read, too.")
 
 

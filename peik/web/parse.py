@@ -176,6 +176,11 @@ WAIT = Param(_duration_s, _DURATION, "Wait for the end, at most so long: 10s.", 
 LIMIT = Param(_limit, {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many.")
 CURSOR = Param(parse_id, ID, "The next_cursor of the page before.")
 WORD_CURSOR = Param(_word, WORD, "The next_cursor of the page before.")
+KEY = Param(
+    _word,
+    {"type": "string", "minLength": 1, "maxLength": 255},
+    "A repeat with the same key within 48 hours is the same one.",
+)
 
 NumberInPath = Annotated[int, Param(parse_id, ID)]
 ChatInPath = Annotated[Chat, Param(_chat_in_path, {"type": "string", "pattern": CHAT_PATTERN})]
@@ -210,15 +215,23 @@ def params_of(query: type[msgspec.Struct]) -> dict[str, Param]:
     return {name: param for name, param in params.items() if param is not None}
 
 
+@cache
+def required_in(query: type[msgspec.Struct]) -> frozenset[str]:
+    """Fields without a default. Where one is left out, an empty word is read, and refused as that."""
+    return frozenset(field.name for field in msgspec.structs.fields(query) if field.required)
+
+
 def read_query(query: type[Q], given: Mapping[str, str]) -> Q:
     """A query that forbids unknown fields refuses an unknown name: a mistyped filter must not mean "everything"."""
     params = params_of(query)
+    required = required_in(query)
     if query.__struct_config__.forbid_unknown_fields and (unknown := set(given) - set(params)):
         raise BadInput(
             code="unknown_filter",
             detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(params)}.",
         )
-    return query(**{name: param.value_of(given[name], name) for name, param in params.items() if name in given})
+    said = ((name, param) for name, param in params.items() if name in given or name in required)
+    return query(**{name: param.value_of(given.get(name, ""), name) for name, param in said})
 
 
 def write_query(query: msgspec.Struct) -> dict[str, str]:

@@ -31,8 +31,7 @@ def _endpoint(api: object, one: Operation, access: Access, body_max: int) -> End
         for name, param in one.places.items():
             given[name] = param.value_of(request.path_params[name], name)
         if one.query is not None:
-            has_query = request.scope["query_string"]
-            given["query"] = read_query(one.query, request.query_params) if has_query else one.query()
+            given["query"] = read_query(one.query, request.query_params if request.scope["query_string"] else {})
         if one.headers is not None:
             given["headers"] = _headers(request, one.headers)
         if one.read_files is not None:
