@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect, Request
 from peik.core.call import chat_key
 from peik.core.letter import Chat, Enclosed
 from peik.core.trace import HEADER, PARENT_HEADER, plain, read_parent, read_trace
-from peik.core.units import parse_duration_s
 from peik.errors import BadInput, Problem, TooLarge
 from peik.inbox.service import check_name
 from peik.inbox.store import ArrivalFilter
@@ -323,17 +322,6 @@ def read_traced(request: Request) -> str | None:
         return read_trace(own)
     parent = header_in(request.scope, _PARENT_HEADER)
     return None if parent is None else read_parent(parent)
-
-
-def wait_s(request: Request, *, most_s: float) -> float:
-    """`?wait=10s`, bounded; 0 if it is not given."""
-    text = request.query_params.get("wait") if request.scope["query_string"] else None
-    if text is None:
-        return 0.0
-    try:
-        return min(parse_duration_s(text), most_s)
-    except ValueError as error:
-        raise BadInput(code="bad_wait", detail=f"wait: {error}.") from None
 
 
 # ---- multipart: the letter as JSON in the field `letter`, and files under the names of their parameters ----
