@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -155,12 +155,14 @@ def show_all(
         since=moment(since, "--since", is_past=True),
     )
     page = visit.counter.document(_api().list_jobs, query={**wanted, **page_of(cursor, limit)})
-    visit.show(page, lambda: _jobs_table(page["jobs"]))
+    found = page["jobs"]
+    assert isinstance(found, list)
+    visit.show(page, lambda: _jobs_table(found))
     if page["next"] is not None:
         visit.note(f"There may be more: --cursor {page['next']}")
 
 
-def _jobs_table(jobs: Any) -> "RenderableType":
+def _jobs_table(jobs: list[Document]) -> "RenderableType":
     from peik.cli.output import age, state, table
 
     rows = [

@@ -1,12 +1,15 @@
 """An operation is declared once: what a request must have, what it answers, and what is said of it come from there."""
 
+from typing import Annotated
+
 import msgspec
 import pytest
 
 from peik.app.apis import API_CLASSES
+from peik.errors import BadInput
 from peik.web.access import Caller
-from peik.web.operations import Id, declared, operation, operations_of, rows_of, schemas_of
-from peik.web.parse import WordInPath
+from peik.web.operations import CallHeaders, Id, declared, operation, operations_of, rows_of, schemas_of
+from peik.web.parse import KEY, TEXT, WordInPath, read_query, write_query
 
 
 class ThingBody(msgspec.Struct, frozen=True):
@@ -64,3 +67,32 @@ def test_all_that_are_declared_have_names_of_their_own_and_a_sentence() -> None:
     found = [one for api in API_CLASSES for one in operations_of(api)]
     assert len({one.name for one in found}) == len(found) >= 8
     assert all(one.text for one in found)
+
+
+class ThingsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    label: Annotated[str, TEXT.saying("Labelled so.")]
+    part: Annotated[str | None, TEXT] = None
+
+
+class ThingHeaders(CallHeaders, frozen=True, kw_only=True):
+    idempotency_key: Annotated[str | None, KEY.saying("One thing a key.")] = None
+
+
+class ThingsApi:
+    @operation("POST", "/v1/things", name="findThings", tag="things", scope="read")
+    async def find_things(self, caller: Caller, query: ThingsQuery, headers: ThingHeaders) -> ThingAnswer:
+        """Things with a label."""
+        raise NotImplementedError
+
+
+def test_a_field_of_a_query_without_a_default_is_required_and_refused_as_empty() -> None:
+    asked = {one["name"]: one for one in rows_of(ThingsApi)["findThings"].parameters}
+    assert {name: asked[name]["required"] for name in ("label", "part")} == {"label": True, "part": False}
+    with pytest.raises(BadInput, match="label has 1 to"):
+        read_query(ThingsQuery, {"part": "x"})
+    assert write_query(read_query(ThingsQuery, {"label": "red"})) == {"label": "red"}
+
+
+def test_an_operation_says_what_a_key_means_to_it() -> None:
+    asked = {one["name"]: one for one in rows_of(ThingsApi)["findThings"].parameters}
+    assert asked["Idempotency-Key"]["description"] == "One thing a key."
