@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -23,6 +23,24 @@ async def listener() -> AsyncIterator[tuple[socket.socket, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0)
         yield listening, f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def accepting(listening: socket.socket, take: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Hand over each connection as it comes. `sock_accept`, cancelled in the turn in which it accepts, would lose the socket."""
+    loop = asyncio.get_running_loop()
+
+    def accept() -> None:
+        with contextlib.suppress(BlockingIOError):
+            accepted, _ = listening.accept()
+            accepted.settimeout(0)
+            take(accepted)
+
+    loop.add_reader(listening, accept)
+    try:
+        yield
+    finally:
+        loop.remove_reader(listening)
 
 
 async def serve(listening: socket.socket, *, answers: int, last: bytes = OK) -> socket.socket:
@@ -111,18 +129,16 @@ def test_a_peer_that_closes_every_few_requests_makes_none_uncertain(run: Run) ->
                     accepted.send(OK)
                 # Answer and FIN reach the client in one turn of the loop: it has the FIN when it reads the answer.
 
-        async def accept(listening: socket.socket, talks: asyncio.TaskGroup) -> None:
-            nonlocal connections
-            while True:
-                accepted, _ = await loop.sock_accept(listening)
+        async with listener() as (listening, root), asyncio.TaskGroup() as talks:
+
+            def take(accepted: socket.socket) -> None:
+                nonlocal connections
                 connections += 1
                 talks.create_task(talk(accepted))
 
-        async with listener() as (listening, root), asyncio.TaskGroup() as talks:
-            accepting = talks.create_task(accept(listening, talks))
-            async with carrier_to(root, connections_max=16) as carrier:
-                replies = await asyncio.gather(*(carrier.carry(call()) for _ in range(600)))
-            accepting.cancel()
+            with accepting(listening, take):
+                async with carrier_to(root, connections_max=16) as carrier:
+                    replies = await asyncio.gather(*(carrier.carry(call()) for _ in range(600)))
 
         assert {reply.status for reply in replies} == {200}
         assert connections >= 200
@@ -186,14 +202,7 @@ def test_an_idle_connection_is_dropped_by_the_sweep_which_then_rests(run: Run) -
 
 def test_a_peer_that_closes_every_new_connection_is_refusing(run: Run) -> None:
     async def story() -> None:
-        loop = asyncio.get_running_loop()
         async with listener() as (listening, root):
-
-            async def refuse() -> None:
-                while True:
-                    accepted, _ = await loop.sock_accept(listening)
-                    accepted.close()
-
             through = direct(host="127.0.0.1", port=listening.getsockname()[1], ssl_context=None)
 
             async def connect_and_wait(
@@ -203,10 +212,9 @@ def test_a_peer_that_closes_every_new_connection_is_refusing(run: Run) -> None:
                 await until(lambda: transport.is_closing() or bool(connection._poll(0)))
                 return transport, connection
 
-            refusing = asyncio.create_task(refuse())
-            async with carrier_to(root, connect=connect_and_wait) as carrier:
-                replies = await asyncio.gather(*(carrier.carry(call()) for _ in range(3)))
-            refusing.cancel()
+            with accepting(listening, socket.socket.close):
+                async with carrier_to(root, connect=connect_and_wait) as carrier:
+                    replies = await asyncio.gather(*(carrier.carry(call()) for _ in range(3)))
         assert {(reply.fault, reply.left) for reply in replies} == {(NetworkFault.REFUSED, False)}
 
     run(story())
