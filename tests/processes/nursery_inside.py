@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from peik.telegram.connect import system_context
@@ -23,15 +24,17 @@ from peik.web.dashboard.render import load
 
 _LARGEST = 1 << 20
 _LIBC = ctypes.CDLL(None)
+# Bot libraries, which no program of ours loads: with them every copy would be three times as large.
+_ALIEN = "peik.integrations"
+# What Typer loads only when a command runs, or shows its help.
+_LATE = ("typer._adapters", "rich.markdown")
 
 
 def main() -> None:
     orders = socket.socket(fileno=int(sys.argv[1]))
-    for name in ("peik.web", "peik.testing.running"):
-        package = importlib.import_module(name)
-        for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
-            with contextlib.suppress(ImportError):  # of an extra that is not installed
-                importlib.import_module(module.name)
+    for name in (*_modules("peik"), *_LATE):
+        with contextlib.suppress(ImportError):  # of an extra that is not installed
+            importlib.import_module(name)
     load()  # the largest of the files that every server reads
     system_context()
     gc.collect()
@@ -46,6 +49,16 @@ def main() -> None:
             os._exit(_watch(json.loads(order), fds))
         for fd in fds:
             os.close(fd)
+
+
+def _modules(package: str) -> Iterator[str]:
+    """The package and all in it, but what is a program by itself."""
+    yield package
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if module.ispkg and module.name != _ALIEN:
+            yield from _modules(module.name)
+        elif not module.ispkg and not module.name.endswith("__main__"):
+            yield module.name
 
 
 def _watch(order: dict[str, Any], fds: list[int]) -> int:
