@@ -1,5 +1,6 @@
 """The command line begins here: `peik serve` by itself, everything else from the whole tree of commands."""
 
+import copy
 import os
 import sys
 from typing import Any
@@ -8,6 +9,7 @@ import typer
 
 from peik.cli.arguments import shielded
 from peik.cli.command import Exit, tell, write_problem
+from peik.cli.examples import name_of
 from peik.errors import BadInput, Problem, StartError
 
 
@@ -49,4 +51,12 @@ def _commands(arguments: list[str]) -> typer.Typer:
         return only_serve()
     from peik.app.commands import app
 
-    return app
+    return _branch(app, arguments[0]) if arguments else app
+
+
+def _branch(app: typer.Typer, name: str) -> typer.Typer:
+    """The command or the group of this name alone: to make all hundred of them takes longer than most of them run."""
+    branch = copy.copy(app)
+    branch.registered_commands = [one for one in app.registered_commands if name_of(one) == name]
+    branch.registered_groups = [one for one in app.registered_groups if one.name == name]
+    return branch if branch.registered_commands or branch.registered_groups else app

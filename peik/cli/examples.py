@@ -155,9 +155,13 @@ def show_examples(app: typer.Typer) -> None:
 
 def _commands(app: typer.Typer, words: tuple[str, ...]) -> Iterator[tuple[str, typer.models.CommandInfo]]:
     for info in app.registered_commands:
-        assert info.callback is not None
-        yield " ".join((*words, info.name or get_command_name(info.callback.__name__))), info
+        yield " ".join((*words, name_of(info))), info
     for group in app.registered_groups:
         assert group.typer_instance is not None
         assert group.name is not None
         yield from _commands(group.typer_instance, (*words, group.name))
+
+
+def name_of(command: typer.models.CommandInfo) -> str:
+    assert command.callback is not None
+    return command.name or get_command_name(command.callback.__name__)

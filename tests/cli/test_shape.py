@@ -3,10 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from peik import __version__
+from peik.app.cli import _commands
+from peik.app.commands import app
 from peik.cli.command import EXITS
 from tests.cli.shell import Shell
 
@@ -51,6 +55,15 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     program = f"import sys, peik.app.commands; print([name for name in {heavy.split()!r} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_whatever_is_named_is_made_alone() -> None:
+    whole: Any = get_command(app)
+    for name in whole.commands:
+        named: Any = get_command(_commands([name]))
+        assert list(named.commands) == [name]
+    for nothing in ([], ["--help"], ["stat"], ["Stats"]):
+        assert _commands(nothing) is app
 
 
 def test_a_server_does_not_keep_what_only_other_commands_need() -> None:
