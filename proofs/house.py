@@ -37,6 +37,7 @@ class Module(NamedTuple):
     name: str  # peik.core.lanes
     path: Path
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]  # of the tree, all
     lines: int
 
     @property
@@ -50,7 +51,8 @@ def modules(package: Path = PACKAGE) -> list[Module]:
     for path in sorted(package.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
-        found.append(Module(name, path, ast.parse(text), text.count("\n")))
+        tree = ast.parse(text)
+        found.append(Module(name, path, tree, tuple(ast.walk(tree)), text.count("\n")))
     return found
 
 
@@ -100,7 +102,7 @@ def _only_children(found: list[Module]) -> list[str]:
     names = {one.name for one in found}
     importers: defaultdict[str, set[str]] = defaultdict(set)
     for one in found:
-        for imported in _imports(one.tree, names):
+        for imported in _imports(one, names):
             if imported != one.name:
                 importers[imported].add(one.name)
     folder_of = {one.name: one.folder for one in found}
@@ -111,8 +113,8 @@ def _only_children(found: list[Module]) -> list[str]:
     ]
 
 
-def _imports(tree: ast.Module, names: set[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imports(one: Module, names: set[str]) -> Iterator[str]:
+    for node in one.nodes:
         if isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name for name in inner if name in names)
@@ -124,7 +126,7 @@ def _imports(tree: ast.Module, names: set[str]) -> Iterator[str]:
 
 def _protocols(found: list[Module]) -> Iterator[str]:
     for one in found:
-        for node in ast.walk(one.tree):
+        for node in one.nodes:
             if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases):
                 yield f"{one.name}.{node.name}"
 
@@ -132,7 +134,7 @@ def _protocols(found: list[Module]) -> Iterator[str]:
 def _pass_throughs(found: list[Module]) -> Iterator[str]:
     """Functions that only call one of the same name, or hand on all that they were given to one of another."""
     for one in found:
-        for node in ast.walk(one.tree):
+        for node in one.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _only_passes(node):
                 yield f"{one.name}:{node.lineno} {node.name}"
 
@@ -182,11 +184,11 @@ def undeclared(found: list[Module]) -> list[str]:
 
 def routes(found: list[Module]) -> dict[str, str]:
     """Operations that stand as rows in a `table()`, and where. All others have `@operation` on their method."""
-    return {name: one.name for one in found for name in _routes(one.tree)}
+    return {name: one.name for one in found for name in _routes(one)}
 
 
-def _routes(tree: ast.Module) -> Iterator[str]:
-    for function in ast.walk(tree):
+def _routes(one: Module) -> Iterator[str]:
+    for function in one.nodes:
         if isinstance(function, ast.FunctionDef) and function.name == "table":
             for node in ast.walk(function):
                 if (
