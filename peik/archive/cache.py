@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -15,26 +15,7 @@ from redis import exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from peik.archive.store import (
-    Archive,
-    ArchiveRetention,
-    ChatState,
-    EventFilter,
-    Fed,
-    FeedRecord,
-    Happening,
-    KeptCounts,
-    LogFilter,
-    LogLine,
-    Message,
-    MessageFilter,
-    Record,
-    RecordKind,
-    Session,
-    SessionFilter,
-    SessionState,
-    Tallied,
-)
+from peik.archive.store import Archive, Record, RecordKind, Session, SessionState
 from peik.errors import StartError
 from peik.wakeup import heeding
 
@@ -178,9 +159,6 @@ class CachedArchive:
         await self._archive.close()
         await self._cache.close()
 
-    def trouble(self) -> str | None:
-        return self._archive.trouble()
-
     # ---- read from Redis first ----
 
     async def session(self, session_id: str) -> Session | None:
@@ -249,100 +227,9 @@ class CachedArchive:
         await self._archive.put(kind, records, progress)
         await self._cache.forget([name for one in records if isinstance(one, Session) for name in _names(one)])
 
-    # ---- the archive's own ----
-
-    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
-        return await self._archive.sessions(wanted, after=after, limit=limit)
-
-    async def save_updates_state(self, session_id: str, state: bytes) -> None:
-        await self._archive.save_updates_state(session_id, state)
-
-    async def updates_state(self, session_id: str) -> bytes | None:
-        return await self._archive.updates_state(session_id)
-
-    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
-        return await self._archive.keep_messages(messages)
-
-    async def mark_deleted(
-        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
-    ) -> int:
-        return await self._archive.mark_deleted(session_id, chat_id, message_ids, at_ms=at_ms)
-
-    async def messages(
-        self, wanted: MessageFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Message], str | None]:
-        return await self._archive.messages(wanted, cursor=cursor, limit=limit)
-
-    async def count_messages(self, wanted: MessageFilter) -> int:
-        return await self._archive.count_messages(wanted)
-
-    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
-        return await self._archive.versions(session_id, chat_id, message_id)
-
-    async def keep_events(self, events: Sequence[Happening]) -> int:
-        return await self._archive.keep_events(events)
-
-    async def events(
-        self, wanted: EventFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Happening], str | None]:
-        return await self._archive.events(wanted, cursor=cursor, limit=limit)
-
-    async def feed(self, lines: Sequence[FeedRecord]) -> int:
-        return await self._archive.feed(lines)
-
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
-        return await self._archive.fed(session_id, after=after, limit=limit)
-
-    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
-        return await self._archive.fed_to(session_ids)
-
-    async def places(self, reader: str) -> dict[str, int]:
-        return await self._archive.places(reader)
-
-    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
-        await self._archive.save_places(reader, places, at_ms=at_ms)
-
-    async def remove_reader(self, reader: str) -> bool:
-        return await self._archive.remove_reader(reader)
-
-    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
-        await self._archive.keep_logs(lines)
-
-    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
-        return await self._archive.logs(wanted, cursor=cursor, limit=limit)
-
-    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
-        return await self._archive.message_ids(session_id, chat_id, above=above, limit=limit)
-
-    async def chat_states(self, session_id: str) -> list[ChatState]:
-        return await self._archive.chat_states(session_id)
-
-    async def save_chat_state(self, state: ChatState) -> None:
-        await self._archive.save_chat_state(state)
-
-    async def tally(self, agent_id: str | None = None) -> Tallied:
-        return await self._archive.tally(agent_id)
-
-    async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
-        return await self._archive.clean(retention, at_ms=at_ms, limit=limit)
-
-    async def forget_person(self, user_id: int) -> Mapping[str, int]:
-        return await self._archive.forget_person(user_id)
-
-    async def count_person(self, user_id: int) -> Mapping[str, int]:
-        return await self._archive.count_person(user_id)
-
-    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
-        return await self._archive.drop_logs(lines)
-
-    async def durability(self) -> list[str]:
-        return await self._archive.durability()
-
-    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
-        return await self._archive.page(kind, after=after, limit=limit)
-
-    async def progress(self) -> str | None:
-        return await self._archive.progress()
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the archive's own."""
+        return getattr(self._archive, name)
 
 
 def _by_id(session_id: str) -> str:

@@ -22,15 +22,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _IDS = frozenset({"chat_id", "message_id", "sender_id", "reply_to", "grouped_id", "letter_id", "user_id"})
 
 
-class MessageSource(Protocol):
-    """Whoever has messages page by page: an archive, or a desk."""
+class ExportSource(Protocol):
+    """Whoever has messages and events page by page: an archive, or the service of accounts."""
 
     async def messages(
         self, wanted: MessageFilter, *, cursor: str | None, limit: int
     ) -> tuple[list[Message], str | None]: ...
 
-
-class EventSource(Protocol):
     async def events(
         self, wanted: EventFilter, *, cursor: str | None, limit: int
     ) -> tuple[list[Happening], str | None]: ...
@@ -50,7 +48,7 @@ class ExportPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def export_messages(
-    source: MessageSource, wanted: MessageFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
+    source: ExportSource, wanted: MessageFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
 ) -> AsyncGenerator[ExportPart, None]:
     """The newest first. For a bar of progress ask for their count first. A CSV has its head only at the beginning."""
     is_first = cursor is None
@@ -64,7 +62,7 @@ async def export_messages(
 
 
 async def export_events(
-    source: EventSource, wanted: EventFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
+    source: ExportSource, wanted: EventFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
 ) -> AsyncGenerator[ExportPart, None]:
     """The same of events."""
     is_first = cursor is None

@@ -30,7 +30,6 @@ PLACE = ReaderPlace.__struct_fields__
 LOG = LogLine.__struct_fields__
 PERSON_KINDS = ("messages", "versions", "events", "chat_states", "feed")  # what a person can be forgotten in
 
-_decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder()
 
 
@@ -69,10 +68,6 @@ def log_of(row: Iterable[Any]) -> LogLine:
     return LogLine(**dict(zip(LOG, row, strict=True)))
 
 
-def fields_of(record: Record) -> dict[str, Any]:
-    return msgspec.structs.asdict(record)
-
-
 def version_row(message: Message) -> tuple[str, int, int, int, str, int | None, str]:
     """A version that is put aside: by what it is found, and the whole of it."""
     return (
@@ -86,14 +81,13 @@ def version_row(message: Message) -> tuple[str, int, int, int, str, int | None, 
     )
 
 
-def version_of(record: str) -> Message:
-    return _decoder.decode(record)
+version_of = msgspec.json.Decoder(Message).decode
 
 
 # ---- pages of all records of a kind ----
 
 
-def read_row(kind: RecordKind, row: Sequence[Any]) -> Record:
+def record_of(kind: RecordKind, row: Sequence[Any]) -> Record:
     match kind:
         case RecordKind.SESSIONS:
             return session_of(row)
@@ -154,18 +148,22 @@ def _parted(place: str | None, *first: object) -> list[Any]:
     return list(first) if place is None else msgspec.json.decode(place, type=list[Any])
 
 
-# The named queries of an archive's `.sql` files.
-
+# ---- the named queries of an archive's `.sql` files ----
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 _MIGRATION = re.compile(r"(\d{3})\.sql")
 
 
+_COLUMNS = {"message_columns": MESSAGE, "line_columns": FEED, "log_columns": LOG}
+
+
 @cache
 def load(package: str, filename: str) -> dict[str, str]:
     """All queries of one file by name, without their comments: some are put together from pieces."""
     text = (files(package) / "sql" / filename).read_text(encoding="utf-8")
+    for name, columns in _COLUMNS.items():
+        text = text.replace(f"{{{name}}}", ", ".join(columns))
     parts = _NAME.split(text)[1:]
     return {name: _COMMENT.sub("", body).strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -1,6 +1,7 @@
 """Which archive the settings name. What a server's archive needs is imported only if it is named."""
 
 from pathlib import Path
+from typing import cast
 
 from peik.archive.store import Archive
 from peik.errors import StartError
@@ -19,7 +20,7 @@ def archive_of(url: str | None, *, store: str, cache: str | None = None) -> Arch
         from peik.archive.cache import CachedArchive, SessionCache
     except ImportError as error:
         raise _missing("redis", error) from None
-    return CachedArchive(archive, SessionCache(cache))
+    return cast(Archive, CachedArchive(archive, SessionCache(cache)))  # it hands on what it does not have itself
 
 
 def beside(store: str) -> str:

@@ -3,8 +3,8 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -89,3 +89,15 @@ async def run_in(executor: Executor, work: Callable[[], T]) -> T:
 
     executor.run(work, done)
     return (await future).value()
+
+
+def at_once(work: Awaitable[T]) -> T:
+    """The value of async work that never waits: what is written for every SQL store runs so on a thread of SQLite's, which has no
+    event loop."""
+    steps: Any = work.__await__()
+    try:
+        next(steps)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    steps.close()
+    raise AssertionError("work on a thread of SQLite's waited for something")

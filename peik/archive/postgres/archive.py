@@ -1,74 +1,47 @@
 """The archive in PostgreSQL: many machines, one database."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
-from peik.archive.batcher import ArchiveBatcher
-from peik.archive.postgres import feeds
-from peik.archive.postgres import messages as work
-from peik.archive.postgres.connection import PACKAGE, ArchiveServer, ArchiveSession, migrate, read_address, weaknesses
-from peik.archive.rules import VersionFate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
-from peik.archive.sql import (
-    FEED,
-    LOG,
-    MESSAGE,
-    PERSON_KINDS,
-    chat_state_of,
-    fields_of,
-    filled,
-    last_place,
-    load,
-    page_place,
-    read_row,
-    session_of,
-)
-from peik.archive.store import (
-    ArchiveRetention,
-    ChatState,
-    EventFilter,
-    Fed,
-    FeedRecord,
-    Happening,
-    KeptCounts,
-    LogFilter,
-    LogLine,
-    Message,
-    MessageFilter,
-    ReaderPlace,
-    Record,
-    RecordKind,
-    Session,
-    SessionFilter,
-    SessionState,
-    Tallied,
-)
+from peik.archive.postgres.connection import PACKAGE, ArchiveServer, ServerSession, migrate, read_address, weaknesses
+from peik.archive.rules import Key, folded, words
+from peik.archive.sql import filled, load, message_of
+from peik.archive.sql_archive import SqlArchive
+from peik.archive.store import FeedRecord, LogLine, Message, MessageFilter
 from peik.errors import Problem, StartError
 
-_SQL = load(PACKAGE, "queries.sql")
-_ADD_SESSION = filled(_SQL["add_session"], over="")
-_PUT_ONE = {  # of the kinds that are few
-    RecordKind.SESSIONS: filled(_SQL["add_session"], over=_SQL["over_session"]),
-    RecordKind.UPDATES_STATES: _SQL["save_updates_state"],
-    RecordKind.CHAT_STATES: _SQL["save_chat_state"],
+T = TypeVar("T")
+
+_PIECES = load(PACKAGE, "queries.sql")
+_SQL = _PIECES | {
+    "put_session": f"{_PIECES['add_session']} {_PIECES['over_session']}",
+    "add_versions": filled(_PIECES["add_versions"], over=_PIECES["leave_it"]),
+    "put_versions": filled(_PIECES["add_versions"], over=_PIECES["over_version"]),
+    "add_events": filled(_PIECES["add_events"], over=_PIECES["leave_it"]),
+    "put_events": filled(_PIECES["add_events"], over=_PIECES["over_event"]),
 }
-_PAGE_COLUMNS = {
-    "message_columns": ", ".join(MESSAGE),
-    "line_columns": ", ".join(FEED),
-    "log_columns": ", ".join(LOG),
+# Whoever adds lines to a feed or takes some away locks its end first, and looks at its lines only in a later statement: that one
+# sees what everybody has committed who held the lock before.
+_LOCKS = {
+    "remove_old_lines": filled(_SQL["lock_ends"], which=_SQL["with_old_lines"]),
+    "forget_lines": filled(_SQL["lock_ends"], which=_SQL["with_lines_of"]),
 }
 _ONE_PER_PHONE = "telegram_sessions_one_per_phone"
+_COMMON = 5000  # hits of a search; from here on it is quicker to walk messages by date than to sort hits
 
 
-class PostgresArchive:
+class PostgresArchive(SqlArchive[ServerSession]):
     """The port `Archive`."""
 
+    sql = _SQL
+    taken = asyncpg.UniqueViolationError
+
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._server = ArchiveServer(read_address(url))
-        self._messages: ArchiveBatcher[Message, VersionFate] = ArchiveBatcher(self._keep_messages)
 
     async def open(self) -> None:
         try:
@@ -85,234 +58,87 @@ class PostgresArchive:
     def trouble(self) -> str | None:
         return None if self._server.trouble is None else self._server.trouble.detail
 
-    # ---- the registry ----
-
-    async def add_session(self, session: Session) -> Session:
-        stored = msgspec.structs.replace(session, version=1)
-        try:
-            await self._run(_ADD_SESSION, **fields_of(stored))
-        except asyncpg.UniqueViolationError as error:
-            is_phone = error.constraint_name == _ONE_PER_PHONE
-            raise (taken_phone(stored) if is_phone else taken_id(stored)) from error
-        return stored
-
-    async def session(self, session_id: str) -> Session | None:
-        return await self._one_session("session", session_id=session_id)
-
-    async def session_by_phone(self, phone: str) -> Session | None:
-        return await self._one_session("session_by_phone", phone=phone)
-
-    async def _one_session(self, query: str, **named: str) -> Session | None:
-        rows = await self._rows(_SQL[query], **named)
-        return session_of(rows[0]) if rows else None
-
-    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
-        parts: list[str] = []
-        named: dict[str, Any] = {"after": after or "", "limit": limit}
-        if wanted.agent_id is not None:
-            parts.append(_SQL["sessions_of_agent"])
-            named["agent_id"] = wanted.agent_id
-        if wanted.states is not None:
-            parts.append(_SQL["sessions_in_states"])
-            named["states"] = sorted(wanted.states)
-        if wanted.is_active is not None:
-            parts.append(_SQL["sessions_active"])
-            named["is_active"] = wanted.is_active
-        rows = await self._rows(filled(_SQL["sessions"], where=" ".join(parts)), **named)
-        return [session_of(row) for row in rows]
-
-    async def save_session(self, session: Session) -> Session:
-        stored = msgspec.structs.replace(session, version=session.version + 1)
-
-        async def piece(asking: ArchiveSession) -> None:
-            if not await asking.run(_SQL["save_session"], **fields_of(stored)):
-                is_here = await asking.rows(_SQL["session"], session_id=session.session_id)
-                raise was_changed(session) if is_here else gone(session)
-
-        try:
-            await self._server.write(piece)
-        except asyncpg.UniqueViolationError as error:
-            raise taken_phone(stored) from error
-        return stored
-
-    async def remove_session(self, session_id: str) -> bool:
-        async def piece(asking: ArchiveSession) -> bool:
-            await asking.run(_SQL["remove_updates_states"], session_ids=[session_id])
-            return await asking.run(_SQL["remove_session"], session_id=session_id) > 0
-
-        return await self._server.write(piece)
-
-    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
-        async def piece(asking: ArchiveSession) -> list[str]:
-            rows = await asking.rows(_SQL["remove_old_sessions"], before_ms=before_ms, states=sorted(states))
-            removed = sorted(row[0] for row in rows)
-            await asking.run(_SQL["remove_updates_states"], session_ids=removed)
-            return removed
-
-        return await self._server.write(piece)
-
-    async def save_updates_state(self, session_id: str, state: bytes) -> None:
-        await self._run(_SQL["save_updates_state"], session_id=session_id, state=state)
-
-    async def updates_state(self, session_id: str) -> bytes | None:
-        rows = await self._rows(_SQL["updates_state"], session_id=session_id)
-        return bytes(rows[0][0]) if rows else None
-
-    # ---- what they saw ----
-
-    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
-        return tally(await self._messages.add([fitted(message) for message in messages]))
-
-    async def _keep_messages(self, messages: Sequence[Message]) -> list[VersionFate]:
-        return await self._server.write(lambda asking: work.keep_messages(asking, messages))
-
-    async def mark_deleted(
-        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
-    ) -> int:
-        return await self._server.write(
-            lambda asking: work.mark_deleted(asking, session_id, chat_id, message_ids, at_ms)
-        )
-
-    async def messages(
-        self, wanted: MessageFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Message], str | None]:
-        return await self._server.read(lambda asking: work.find_messages(asking, wanted, cursor, limit))
-
-    async def count_messages(self, wanted: MessageFilter) -> int:
-        return await self._server.read(lambda asking: work.count_messages(asking, wanted))
-
-    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
-        return await self._server.read(lambda asking: work.find_versions(asking, session_id, chat_id, message_id))
-
-    async def keep_events(self, events: Sequence[Happening]) -> int:
-        fitting = [fitted(event) for event in events]
-        return await self._server.write(lambda asking: work.keep_events(asking, fitting))
-
-    async def events(
-        self, wanted: EventFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Happening], str | None]:
-        return await self._server.read(lambda asking: work.find_events(asking, wanted, cursor, limit))
-
-    # ---- what is told of it ----
-
-    async def feed(self, lines: Sequence[FeedRecord]) -> int:
-        new = once(lines)
-        return await self._server.write(lambda asking: feeds.feed(asking, new))
-
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
-        return await self._server.read(lambda asking: feeds.fed(asking, session_id, after, limit))
-
-    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
-        return await self._server.read(lambda asking: feeds.fed_to(asking, session_ids))
-
-    async def places(self, reader: str) -> dict[str, int]:
-        return await self._server.read(lambda asking: feeds.places(asking, reader))
-
-    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
-        found = dict(places)
-        await self._server.write(lambda asking: feeds.save_places(asking, reader, found, at_ms))
-
-    async def remove_reader(self, reader: str) -> bool:
-        return await self._server.write(lambda asking: feeds.remove_reader(asking, reader))
-
-    # ---- the log ----
-
-    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
-        fitting = [fitted(line) for line in lines]
-        await self._server.write(lambda asking: feeds.keep_logs(asking, fitting))
-
-    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
-        return await self._server.read(lambda asking: feeds.find_logs(asking, wanted, cursor, limit))
-
-    # ---- gaps and crawls ----
-
-    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
-        rows = await self._rows(_SQL["message_ids"], session_id=session_id, chat_id=chat_id, above=above, limit=limit)
-        return [row[0] for row in rows]
-
-    async def chat_states(self, session_id: str) -> list[ChatState]:
-        return [chat_state_of(row) for row in await self._rows(_SQL["chat_states"], session_id=session_id)]
-
-    async def save_chat_state(self, state: ChatState) -> None:
-        await self._run(_SQL["save_chat_state"], **fields_of(state))
-
-    # ---- upkeep ----
-
-    async def tally(self, agent_id: str | None = None) -> Tallied:
-        query = _SQL["tally" if agent_id is None else "tally_of_agent"]
-        sessions, messages, versions, events = (await self._rows(query, agent_id=agent_id))[0]
-        return Tallied(sessions=sessions, messages=messages, versions=versions, events=events)
-
-    async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
-        gone = 0
-        for clean in (work.clean, feeds.clean, feeds.clean_logs):  # each by itself: others write in between
-            gone += await self._server.write(partial(clean, retention=retention, at_ms=at_ms, limit=limit))
-        return gone
-
-    async def forget_person(self, user_id: int) -> Mapping[str, int]:
-        messages = versions = 0
-        while True:  # in parts: others write in between
-            removed = await self._server.write(lambda asking: work.forget_messages(asking, user_id))
-            messages, versions = messages + removed[0], versions + removed[1]
-            if not removed[0]:
-                break
-        rest = await self._server.write(lambda asking: work.forget_rest(asking, user_id))
-        feed = await self._server.write(lambda asking: feeds.forget_person(asking, user_id))
-        return {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
-
-    async def count_person(self, user_id: int) -> Mapping[str, int]:
-        rows = await self._rows(_SQL["count_person"], user_id=user_id)
-        return dict(zip(PERSON_KINDS, rows[0], strict=True))
-
-    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
-        fitting = [fitted(line) for line in lines]
-        return await self._server.write(lambda asking: feeds.drop_logs(asking, fitting))
-
     async def durability(self) -> list[str]:
         return await self._server.read(weaknesses)
 
-    # ---- copying ----
+    # ---- the ways in ----
 
-    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
-        query = filled(_SQL[f"page_{kind}"], **_PAGE_COLUMNS)
-        rows = [tuple(row) for row in await self._rows(query, limit=limit, **page_place(kind, after))]
-        found = [read_row(kind, row) for row in rows]
-        return found, last_place(kind, found[-1], rows[-1]) if len(rows) == limit else None
+    async def _read(self, work: Callable[[ServerSession], Awaitable[T]], *, is_whole: bool = False) -> T:
+        async def piece(one: ServerSession) -> T:
+            async with one.connection.transaction(isolation="repeatable_read", readonly=True):
+                return await work(one)
 
-    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
-        async def piece(asking: ArchiveSession) -> None:
-            await _put(asking, kind, records)
-            await asking.run(_SQL["note_progress"], progress=progress)
+        return await self._server.read(piece if is_whole else work)
 
-        await self._server.write(piece)
+    async def _write(self, work: Callable[[ServerSession], Awaitable[T]]) -> T:
+        return await self._server.write(work)
 
-    async def progress(self) -> str | None:
-        rows = await self._rows(_SQL["progress"])
-        return str(rows[0][0]) if rows else None
+    def _is_phone(self, error: Exception) -> bool:
+        return getattr(error, "constraint_name", None) == _ONE_PER_PHONE
 
-    # ---- asking ----
+    # ---- messages ----
 
-    async def _rows(self, query: str, **named: Any) -> list[Any]:
-        return await self._server.read(lambda asking: asking.rows(query, **named))
+    async def _add(self, one: ServerSession, messages: Sequence[Message]) -> set[Key]:
+        rows = [(*msgspec.structs.astuple(message), " ".join(words(message.text))) for message in messages]
+        return {(row[0], row[1], row[2]) for row in await one.many(_SQL["add_messages"], rows)}
 
-    async def _run(self, query: str, **named: Any) -> int:
-        return await self._server.write(lambda asking: asking.run(query, **named))
+    async def _current(self, one: ServerSession, keys: Sequence[Key]) -> list[Message]:
+        return [message_of(row) for row in await one.many(_SQL["lock_messages"], keys)]
 
+    async def _replace(self, one: ServerSession, message: Message) -> None:
+        bound = msgspec.structs.asdict(message)
+        await one.run(_SQL["replace_message"], **bound, words=" ".join(words(message.text)))
 
-async def _put(asking: ArchiveSession, kind: RecordKind, records: Sequence[Record]) -> None:
-    match kind:
-        case RecordKind.SESSIONS | RecordKind.UPDATES_STATES | RecordKind.CHAT_STATES:
-            for record in records:
-                await asking.run(_PUT_ONE[kind], **fields_of(record))
-        case RecordKind.MESSAGES:
-            await work.put_messages(asking, cast(Sequence[Message], records))
-        case RecordKind.VERSIONS:
-            await work.put_versions(asking, cast(Sequence[Message], records))
-        case RecordKind.EVENTS:
-            await work.keep_events(asking, cast(Sequence[Happening], records), over=True)
-        case RecordKind.FEED:
-            await feeds.put_lines(asking, cast(Sequence[FeedRecord], records))
-        case RecordKind.PLACES:
-            await feeds.put_places(asking, cast(Sequence[ReaderPlace], records))
-        case RecordKind.LOGS:
-            await feeds.keep_logs(asking, cast(Sequence[LogLine], records))
+    async def _remove_messages(self, one: ServerSession, which: str, **bound: int) -> tuple[int, int]:
+        rows = await one.rows(filled(_SQL["remove_messages"], which=_SQL[which]), **bound)
+        return rows[0][0], rows[0][1]
+
+    async def _where(
+        self, one: ServerSession, wanted: MessageFilter, *, is_count: bool
+    ) -> tuple[str, dict[str, Any], bool]:
+        bound: dict[str, Any] = {}
+        parts: list[str] = []
+        is_rare = False
+        for name in ("chat_id", "sender_id", "session_id", "agent_id", "direction", "kind", "since_ms", "until_ms"):
+            value = getattr(wanted, name)
+            if value is not None:
+                bound[name] = value
+                parts.append(_SQL[name])
+        if wanted.text is not None:
+            asked = words(wanted.text)
+            matched = " & ".join(f"'{word}'" for word in asked)
+            bound["words"] = matched
+            parts.append(_SQL["with_words" if asked else "nothing"])
+            if asked and not is_count:
+                is_rare = await one.value(_SQL["how_common"], words=matched, bound=_COMMON) < _COMMON
+        if wanted.is_deleted is not None:
+            parts.append(_SQL["deleted" if wanted.is_deleted else "not_deleted"])
+        return " ".join(parts), bound, is_rare
+
+    # ---- feeds and the log ----
+
+    async def _feed(self, one: ServerSession, lines: Sequence[FeedRecord]) -> int:
+        session_id = lines[0].session_id
+        if await one.value(_SQL["lock_end"], session_id=session_id) is None:
+            await one.run(_SQL["begin_feed"], session_id=session_id)
+            await one.value(_SQL["lock_end"], session_id=session_id)
+        columns = zip(
+            *(
+                (each.agent_id, each.key, each.kind, each.chat_id, each.user_id, each.body, each.at_ms)
+                for each in lines
+            ),
+            strict=True,
+        )
+        return int(await one.connection.fetchval(_SQL["add_lines"], session_id, *columns))
+
+    async def _remove_lines(self, one: ServerSession, query: str, **bound: int) -> int:
+        """Only from feeds whose ends were locked."""
+        session_ids = [row[0] for row in await one.rows(_LOCKS[query], **bound)]
+        if not session_ids:
+            return 0
+        gone = await one.run(_SQL[query], **bound, session_ids=session_ids)
+        await one.run(_SQL["settle_firsts"], session_ids=session_ids)
+        return gone
+
+    def _log_row(self, line: LogLine) -> tuple[object, ...]:
+        return (*super()._log_row(line), folded(f"{line.event}\n{line.fields}"))

@@ -1,7 +1,7 @@
 """A few connections to the server with our settings, the one way in which queries are asked, and errors in our words."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -73,16 +73,16 @@ class ArchiveConnection(asyncpg.Connection):  # type: ignore[misc,unused-ignore]
         return ""
 
 
-class ArchiveSession:
-    """Asks queries on one connection, with values by name."""
+class ServerSession:
+    """See `peik.archive.sql_archive.ArchiveSession`."""
 
     __slots__ = ("connection",)
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self.connection = connection
 
-    async def rows(self, query: str, *placed: object, **named: object) -> list[Any]:
-        text, values = (query, placed) if placed else bound(query, named)
+    async def rows(self, query: str, **named: object) -> list[Any]:
+        text, values = bound(query, named)
         return await self.connection.fetch(text, *values)  # type: ignore[no-any-return,unused-ignore]
 
     async def value(self, query: str, **named: object) -> Any:
@@ -94,6 +94,9 @@ class ArchiveSession:
         text, values = bound(query, named)
         count = (await self.connection.execute(text, *values)).rpartition(" ")[2]
         return int(count) if count.isdigit() else 0
+
+    async def many(self, query: str, rows: Sequence[Sequence[object]]) -> list[Any]:
+        return await self.connection.fetch(query, *zip(*rows, strict=True)) if rows else []
 
 
 class ArchiveServer:
@@ -124,7 +127,7 @@ class ArchiveServer:
     def close(self) -> None:
         self._pool.terminate()  # nobody leaves anything behind
 
-    async def read(self, work: Callable[[ArchiveSession], Awaitable[T]]) -> T:
+    async def read(self, work: Callable[[ServerSession], Awaitable[T]]) -> T:
         """A connection that was lost since it was used last is not the reader's concern: it is asked once more."""
         try:
             return await self._once(work)
@@ -133,10 +136,10 @@ class ArchiveServer:
                 raise
             return await self._once(work)
 
-    async def write(self, work: Callable[[ArchiveSession], Awaitable[T]]) -> T:
+    async def write(self, work: Callable[[ServerSession], Awaitable[T]]) -> T:
         """In a transaction, which is on the disk when this returns."""
 
-        async def committed(asking: ArchiveSession) -> T:
+        async def committed(asking: ServerSession) -> T:
             async with asking.connection.transaction():
                 return await work(asking)
 
@@ -148,11 +151,11 @@ class ArchiveServer:
                     raise
         return await self._once(committed)
 
-    async def _once(self, work: Callable[[ArchiveSession], Awaitable[T]]) -> T:
+    async def _once(self, work: Callable[[ServerSession], Awaitable[T]]) -> T:
         try:
             async with self._pool.acquire(timeout=CONNECT_S) as connection:
                 try:
-                    answer = await work(ArchiveSession(connection))
+                    answer = await work(ServerSession(connection))
                 except BaseException as error:
                     if is_gone(error) or _is_in_the_middle(connection):
                         connection.terminate()
@@ -207,7 +210,7 @@ async def migrate(server: ArchiveServer) -> None:
     """All steps in one transaction. Refuses a schema that is newer, or not ours."""
     schema, shown = server.address.schema, server.address.shown
 
-    async def work(asking: ArchiveSession) -> None:
+    async def work(asking: ServerSession) -> None:
         if await asking.value(_SQL["encoding"]) != "UTF8":
             raise StartError(f"{shown} does not keep its texts in UTF-8. Make a database with ENCODING 'UTF8'.")
         await asking.value(_SQL["lock_schema"], schema=schema)
@@ -234,7 +237,7 @@ async def migrate(server: ArchiveServer) -> None:
     await server.write(work)
 
 
-async def weaknesses(asking: ArchiveSession) -> list[str]:
+async def weaknesses(asking: ServerSession) -> list[str]:
     """What this server does not promise of a commit."""
     found = dict(tuple(row) for row in await asking.rows(_SQL["promises"]))
     told: list[str] = []

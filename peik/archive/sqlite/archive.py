@@ -1,65 +1,66 @@
 """The archive in a SQLite file: nothing to install, one machine."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
-from peik.archive.batcher import ArchiveBatcher
-from peik.archive.rules import VersionFate, fitted, gone, once, taken_id, taken_phone, tally, was_changed
-from peik.archive.sql import (
-    PERSON_KINDS,
-    chat_state_of,
-    fields_of,
-    filled,
-    last_place,
-    load,
-    page_place,
-    read_row,
-    session_of,
-)
-from peik.archive.sqlite import database, feeds
-from peik.archive.sqlite import messages as work
+from peik.archive.rules import Key, key_of, words
+from peik.archive.sql import load, message_of
+from peik.archive.sql_archive import SqlArchive
+from peik.archive.sqlite import database
 from peik.archive.sqlite.database import PACKAGE, ReaderThread, WriterThread, connect, migrate, translate
-from peik.archive.store import (
-    ArchiveRetention,
-    ChatState,
-    EventFilter,
-    Fed,
-    FeedRecord,
-    Happening,
-    KeptCounts,
-    LogFilter,
-    LogLine,
-    Message,
-    MessageFilter,
-    ReaderPlace,
-    Record,
-    RecordKind,
-    Session,
-    SessionFilter,
-    SessionState,
-    Tallied,
-)
+from peik.archive.store import FeedRecord, Message, MessageFilter
 from peik.errors import StartError, StoreUnavailable
+from peik.storage.executor import at_once
+
+T = TypeVar("T")
 
 _SQL = load(PACKAGE, "queries.sql")
-_PUT_ONE = {  # of the kinds that are few
-    RecordKind.SESSIONS: filled(_SQL["add_session"], over="OR REPLACE"),
-    RecordKind.UPDATES_STATES: _SQL["save_updates_state"],
-    RecordKind.CHAT_STATES: _SQL["save_chat_state"],
-}
+_COMMON = 20_000  # hits of a search; from here on it is quicker to walk messages by date than to sort hits
 
 
-class SqliteArchive:
+class FileSession:
+    """See `peik.archive.sql_archive.ArchiveSession`. A list is bound as JSON."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    async def rows(self, query: str, **named: object) -> list[Any]:
+        return self._connection.execute(query, _bound(named)).fetchall()
+
+    async def value(self, query: str, **named: object) -> Any:
+        return self._connection.execute(query, _bound(named)).get
+
+    async def run(self, query: str, **named: object) -> int:
+        self._connection.execute(query, _bound(named))
+        return self._connection.changes()
+
+    async def many(self, query: str, rows: Sequence[Sequence[object]]) -> list[Any]:
+        return database.returned(self._connection, query, rows)
+
+
+def _bound(named: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: msgspec.json.encode(value).decode() if isinstance(value, list) else value for name, value in named.items()
+    }
+
+
+class SqliteArchive(SqlArchive[FileSession]):
     """The port `Archive`. Several processes may have the same file open."""
 
+    sql = _SQL
+    taken = apsw.ConstraintError
+
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
-        self._messages: ArchiveBatcher[Message, VersionFate] = ArchiveBatcher(self._keep_messages)
 
     async def open(self) -> None:
         try:
@@ -85,259 +86,125 @@ class SqliteArchive:
     def trouble(self) -> str | None:
         return None if self._writer.trouble is None else str(self._writer.trouble)
 
-    # ---- the registry ----
-
-    async def add_session(self, session: Session) -> Session:
-        stored = msgspec.structs.replace(session, version=1)
-
-        def piece(connection: apsw.Connection) -> None:
-            try:
-                connection.execute(filled(_SQL["add_session"], over=""), fields_of(stored))
-            except apsw.ConstraintError as error:
-                raise (taken_phone(stored) if "phone" in str(error) else taken_id(stored)) from error
-
-        await self._writer.ask(piece)
-        return stored
-
-    async def session(self, session_id: str) -> Session | None:
-        return await self._one_session("session", session_id=session_id)
-
-    async def session_by_phone(self, phone: str) -> Session | None:
-        return await self._one_session("session_by_phone", phone=phone)
-
-    async def _one_session(self, query: str, **bound: str) -> Session | None:
-        rows = await self._rows(_SQL[query], **bound)
-        return session_of(rows[0]) if rows else None
-
-    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
-        parts: list[str] = []
-        bound: dict[str, Any] = {"after": after or "", "limit": limit}
-        if wanted.agent_id is not None:
-            parts.append(_SQL["sessions_of_agent"])
-            bound["agent_id"] = wanted.agent_id
-        if wanted.states is not None:
-            parts.append(_SQL["sessions_in_states"])
-            bound["states"] = _json(sorted(wanted.states))
-        if wanted.is_active is not None:
-            parts.append(_SQL["sessions_active"])
-            bound["is_active"] = wanted.is_active
-        rows = await self._rows(filled(_SQL["sessions"], where=" ".join(parts)), **bound)
-        return [session_of(row) for row in rows]
-
-    async def save_session(self, session: Session) -> Session:
-        stored = msgspec.structs.replace(session, version=session.version + 1)
-
-        def piece(connection: apsw.Connection) -> None:
-            try:
-                connection.execute(_SQL["save_session"], fields_of(stored))
-            except apsw.ConstraintError as error:
-                raise taken_phone(stored) from error
-            if not connection.changes():
-                is_here = connection.execute(_SQL["session"], {"session_id": session.session_id}).fetchall()
-                raise was_changed(session) if is_here else gone(session)
-
-        await self._writer.ask(piece)
-        return stored
-
-    async def remove_session(self, session_id: str) -> bool:
-        def piece(connection: apsw.Connection) -> bool:
-            connection.execute(_SQL["remove_updates_state"], {"session_id": session_id})
-            connection.execute(_SQL["remove_session"], {"session_id": session_id})
-            return connection.changes() > 0
-
-        return await self._writer.ask(piece)
-
-    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
-        def piece(connection: apsw.Connection) -> list[str]:
-            asked = {"before_ms": before_ms, "states": _json(sorted(states))}
-            removed = [str(row[0]) for row in connection.execute(_SQL["remove_old_sessions"], asked).fetchall()]
-            for session_id in removed:
-                connection.execute(_SQL["remove_updates_state"], {"session_id": session_id})
-            return sorted(removed)
-
-        return await self._writer.ask(piece)
-
-    async def save_updates_state(self, session_id: str, state: bytes) -> None:
-        await self._write(_SQL["save_updates_state"], session_id=session_id, state=state)
-
-    async def updates_state(self, session_id: str) -> bytes | None:
-        rows = await self._rows(_SQL["updates_state"], session_id=session_id)
-        return bytes(rows[0][0]) if rows else None
-
-    # ---- what they saw ----
-
-    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts:
-        return tally(await self._messages.add([fitted(message) for message in messages]))
-
-    async def _keep_messages(self, messages: Sequence[Message]) -> list[VersionFate]:
-        return await self._writer.ask(lambda connection: work.keep_messages(connection, messages))
-
-    async def mark_deleted(
-        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
-    ) -> int:
-        return await self._writer.ask(
-            lambda connection: work.mark_deleted(connection, session_id, chat_id, message_ids, at_ms)
-        )
-
-    async def messages(
-        self, wanted: MessageFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Message], str | None]:
-        return await self._reader.ask(lambda connection: work.find_messages(connection, wanted, cursor, limit))
-
-    async def count_messages(self, wanted: MessageFilter) -> int:
-        return await self._reader.ask(lambda connection: work.count_messages(connection, wanted))
-
-    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
-        return await self._reader.ask(
-            lambda connection: work.find_versions(connection, session_id, chat_id, message_id)
-        )
-
-    async def keep_events(self, events: Sequence[Happening]) -> int:
-        fitting = [fitted(event) for event in events]
-        return sum(await self._writer.ask(lambda connection: work.keep_events(connection, fitting)))
-
-    async def events(
-        self, wanted: EventFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Happening], str | None]:
-        return await self._reader.ask(lambda connection: work.find_events(connection, wanted, cursor, limit))
-
-    # ---- what is told of it ----
-
-    async def feed(self, lines: Sequence[FeedRecord]) -> int:
-        new = once(lines)
-        return await self._writer.ask(lambda connection: feeds.feed(connection, new))
-
-    async def fed(self, session_id: str, *, after: int, limit: int) -> list[FeedRecord]:
-        return await self._reader.ask(lambda connection: feeds.fed(connection, session_id, after, limit))
-
-    async def fed_to(self, session_ids: Sequence[str] | None = None) -> dict[str, Fed]:
-        return await self._reader.ask(lambda connection: feeds.fed_to(connection, session_ids))
-
-    async def places(self, reader: str) -> dict[str, int]:
-        return await self._reader.ask(lambda connection: feeds.places(connection, reader))
-
-    async def save_places(self, reader: str, places: Mapping[str, int], *, at_ms: int) -> None:
-        found = dict(places)
-        await self._writer.ask(lambda connection: feeds.save_places(connection, reader, found, at_ms))
-
-    async def remove_reader(self, reader: str) -> bool:
-        return await self._writer.ask(lambda connection: feeds.remove_reader(connection, reader))
-
-    # ---- the log ----
-
-    async def keep_logs(self, lines: Sequence[LogLine]) -> None:
-        fitting = [fitted(line) for line in lines]
-        await self._writer.ask(lambda connection: feeds.keep_logs(connection, fitting))
-
-    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
-        return await self._reader.ask(lambda connection: feeds.find_logs(connection, wanted, cursor, limit))
-
-    # ---- gaps and crawls ----
-
-    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]:
-        rows = await self._rows(_SQL["message_ids"], session_id=session_id, chat_id=chat_id, above=above, limit=limit)
-        return [int(row[0]) for row in rows]
-
-    async def chat_states(self, session_id: str) -> list[ChatState]:
-        return [chat_state_of(row) for row in await self._rows(_SQL["chat_states"], session_id=session_id)]
-
-    async def save_chat_state(self, state: ChatState) -> None:
-        await self._write(_SQL["save_chat_state"], **fields_of(state))
-
-    # ---- upkeep ----
-
-    async def tally(self, agent_id: str | None = None) -> Tallied:
-        if agent_id is None:
-            rows = await self._rows(_SQL["tally"])
-        else:
-            rows = await self._rows(_SQL["tally_of_agent"], agent_id=agent_id)
-        sessions, messages, versions, events = rows[0]
-        return Tallied(sessions=sessions, messages=messages, versions=versions, events=events)
-
-    async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
-        return await self._writer.ask(
-            lambda connection: sum(
-                clean(connection, retention, at_ms, limit) for clean in (work.clean, feeds.clean, feeds.clean_logs)
-            )
-        )
-
-    async def forget_person(self, user_id: int) -> Mapping[str, int]:
-        messages = versions = 0
-        while True:  # in parts: others write in between
-            gone = await self._writer.ask(
-                lambda connection: database.securely(connection, work.forget_messages, user_id)
-            )
-            messages, versions = messages + gone[0], versions + gone[1]
-            if not gone[0]:
-                break
-        rest = await self._writer.ask(lambda connection: database.securely(connection, work.forget_rest, user_id))
-        feed = await self._writer.ask(lambda connection: database.securely(connection, feeds.forget_person, user_id))
-        removed = {"messages": messages, **rest, "versions": versions + rest["versions"], "feed": feed}
-        if any(removed.values()):
-            while messages and await self._writer.ask(database.merge_words):
-                pass
-            await asyncio.to_thread(database.empty_log, self._path)
-        return removed
-
-    async def count_person(self, user_id: int) -> Mapping[str, int]:
-        rows = await self._rows(_SQL["count_person"], user_id=user_id)
-        return dict(zip(PERSON_KINDS, rows[0], strict=True))
-
-    async def drop_logs(self, lines: Sequence[LogLine]) -> int:
-        fitting = [fitted(line) for line in lines]
-        return await self._writer.ask(lambda connection: database.securely(connection, feeds.drop_logs, fitting))
-
     async def durability(self) -> list[str]:
         return []  # we set everything ourselves
 
-    # ---- copying ----
+    # ---- the ways in ----
 
-    async def page(self, kind: RecordKind, *, after: str | None, limit: int) -> tuple[list[Record], str | None]:
-        rows = await self._rows(_SQL[f"page_{kind}"], limit=limit, **page_place(kind, after))
-        found: list[Record] = [read_row(kind, row) for row in rows]
-        return found, last_place(kind, found[-1], rows[-1]) if len(rows) == limit else None
+    async def _read(self, work: Callable[[FileSession], Awaitable[T]], *, is_whole: bool = False) -> T:
+        def piece(connection: apsw.Connection) -> T:
+            snapshot: AbstractContextManager[object, None] = connection if is_whole else nullcontext()  # type: ignore[assignment]
+            with snapshot:
+                return at_once(work(FileSession(connection)))
 
-    async def put(self, kind: RecordKind, records: Sequence[Record], progress: str) -> None:
-        def piece(connection: apsw.Connection) -> None:
-            _put(connection, kind, records)
-            connection.execute(_SQL["note_progress"], {"progress": progress})
+        return await self._reader.ask(piece)
 
-        await self._writer.ask(piece)
+    async def _write(self, work: Callable[[FileSession], Awaitable[T]]) -> T:
+        return await self._writer.ask(lambda connection: at_once(work(FileSession(connection))))
 
-    async def progress(self) -> str | None:
-        rows = await self._rows(_SQL["progress"])
-        return str(rows[0][0]) if rows else None
+    async def _erase(self, work: Callable[[FileSession], Awaitable[T]]) -> T:
+        return await self._writer.ask(
+            lambda connection: database.securely(connection, lambda one: at_once(work(FileSession(one))))
+        )
 
-    # ---- asking ----
+    async def _erased(self, messages: int) -> None:
+        while messages and await self._writer.ask(database.merge_words):
+            pass
+        await asyncio.to_thread(database.empty_log, self._path)
 
-    async def _rows(self, query: str, **bound: Any) -> list[tuple[Any, ...]]:
-        return await self._reader.ask(lambda connection: connection.execute(query, bound).fetchall())
+    def _is_phone(self, error: Exception) -> bool:
+        return "phone" in str(error)
 
-    async def _write(self, query: str, **bound: Any) -> None:
-        def piece(connection: apsw.Connection) -> None:
-            connection.execute(query, bound)
+    # ---- messages ----
 
-        await self._writer.ask(piece)
+    async def _add(self, one: FileSession, messages: Sequence[Message]) -> set[Key]:
+        known = {tuple(row) for row in await one.rows(_SQL["known_messages"], keys=[key_of(each) for each in messages])}
+        new = [message for message in messages if key_of(message) not in known]
+        if new:
+            first = await one.value(_SQL["highest_message"])
+            rows = [(place, *msgspec.structs.astuple(message)) for place, message in enumerate(new, start=first + 1)]
+            await one.many(_SQL["add_message"], rows)
+            texts = [(row[0], _words(each)) for row, each in zip(rows, new, strict=True) if each.text]
+            await one.many(_SQL["add_words"], texts)
+        return {key_of(message) for message in new}
+
+    async def _current(self, one: FileSession, keys: Sequence[Key]) -> list[Message]:
+        rows = await one.rows(_SQL["messages_by_keys"], keys=list(keys)) if keys else []
+        return [message_of(row) for row in rows]
+
+    async def _replace(self, one: FileSession, message: Message) -> None:
+        await self._fill(one, message)
+        session_id, chat_id, message_id = key_of(message)
+        row = await one.value(_SQL["id_of_message"], session_id=session_id, chat_id=chat_id, message_id=message_id)
+        await one.run(_SQL["remove_words"], id=row)
+        if message.text:
+            await one.many(_SQL["add_words"], [(row, _words(message))])
+
+    async def _fill(self, one: FileSession, message: Message) -> None:
+        await one.run(_SQL["replace_message"], **msgspec.structs.asdict(message))
+
+    async def _remove_messages(self, one: FileSession, which: str, **bound: int) -> tuple[int, int]:
+        versions = 0
+        rows = await one.rows(_SQL[which], **bound)
+        for row, session_id, chat_id, message_id in rows:
+            await one.run(_SQL["remove_message"], id=row)
+            await one.run(_SQL["remove_words"], id=row)
+            key = {"session_id": session_id, "chat_id": chat_id, "message_id": message_id}
+            versions += await one.run(_SQL["remove_versions"], **key)
+        return len(rows), versions
+
+    async def _where(
+        self, one: FileSession, wanted: MessageFilter, *, is_count: bool
+    ) -> tuple[str, dict[str, Any], bool]:
+        bound: dict[str, Any] = {}
+        parts: list[str] = []
+        is_rare = False
+        # The first of these decides which index is walked; a plus before the others keeps the planner from theirs.
+        plus = ""
+        if wanted.text is not None:
+            asked = words(wanted.text)
+            matched = " AND ".join(f'"{word}"' for word in asked)
+            if not asked:
+                parts.append(_SQL["nothing"])
+            elif is_count or await one.value(_SQL["how_common"], words=matched, limit=_COMMON) < _COMMON:
+                parts.append(_SQL["with_words"])
+                bound["words"] = matched
+                is_rare, plus = True, "+"
+            else:
+                parts.append(_SQL["with_common_words"])
+                bound["words"] = " ".join(asked)
+        for name in ("chat_id", "sender_id", "session_id", "agent_id", "direction", "kind", "since_ms", "until_ms"):
+            value = getattr(wanted, name)
+            if value is not None:
+                bound[name] = value
+                parts.append(_SQL[name].replace("{plus}", plus))
+                plus = "+"
+        if wanted.is_deleted is not None:
+            parts.append(_SQL["deleted" if wanted.is_deleted else "not_deleted"])
+        return " ".join(parts), bound, is_rare
+
+    # ---- feeds ----
+
+    async def _feed(self, one: FileSession, lines: Sequence[FeedRecord]) -> int:
+        """One connection writes at a time: nobody else takes a number meanwhile."""
+        session_id = lines[0].session_id
+        keys = [line.key for line in lines]
+        known = {row[0] for row in await one.rows(_SQL["known_keys"], session_id=session_id, keys=keys)}
+        new = [line for line in lines if line.key not in known]
+        if new:
+            last = await one.value(_SQL["use_numbers"], session_id=session_id, count=len(new))
+            numbered = (
+                msgspec.structs.replace(line, number=number)
+                for number, line in enumerate(new, start=last - len(new) + 1)
+            )
+            await one.many(_SQL["add_lines"], [msgspec.structs.astuple(line) for line in numbered])
+        return len(new)
+
+    async def _remove_lines(self, one: FileSession, query: str, **bound: int) -> int:
+        rows = await one.rows(_SQL[query], **bound)
+        await one.run(_SQL["settle_firsts"], session_ids=sorted({row[0] for row in rows}))
+        return len(rows)
 
 
-def _put(connection: apsw.Connection, kind: RecordKind, records: Sequence[Record]) -> None:
-    match kind:
-        case RecordKind.SESSIONS | RecordKind.UPDATES_STATES | RecordKind.CHAT_STATES:
-            for record in records:
-                connection.execute(_PUT_ONE[kind], fields_of(record))
-        case RecordKind.MESSAGES:
-            work.put_messages(connection, cast(Sequence[Message], records))
-        case RecordKind.VERSIONS:
-            work.put_versions(connection, cast(Sequence[Message], records))
-        case RecordKind.EVENTS:
-            work.keep_events(connection, cast(Sequence[Happening], records), over=True)
-        case RecordKind.FEED:
-            feeds.put_lines(connection, cast(Sequence[FeedRecord], records))
-        case RecordKind.PLACES:
-            feeds.put_places(connection, cast(Sequence[ReaderPlace], records))
-        case RecordKind.LOGS:
-            feeds.keep_logs(connection, cast(Sequence[LogLine], records))
-
-
-def _json(values: Sequence[object]) -> str:
-    return msgspec.json.encode(values).decode()
+def _words(message: Message) -> str:
+    return " ".join(words(message.text))

@@ -252,15 +252,8 @@ def _settle(ended: "list[tuple[asyncio.Future[Any], Any, BaseException | None]]"
 _SIZES = (256, 64, 16, 4, 1)  # few different statements, so that each is prepared once
 
 
-def insert(connection: apsw.Connection, sql: str, rows: Sequence[Sequence[object]]) -> None:
-    """Run an `INSERT … VALUES (?, …)` for all rows."""
-    for size, block in _cut(rows):
-        values = [value for row in block for value in row]
-        connection.execute(_repeated(sql, size), values)
-
-
 def returned(connection: apsw.Connection, sql: str, rows: Sequence[Sequence[object]]) -> list[tuple[object, ...]]:
-    """The same of an insert that ends with `RETURNING …`."""
+    """Run an `INSERT … VALUES (?, …)` for all rows; what it returns, if anything."""
     found: list[tuple[object, ...]] = []
     for size, block in _cut(rows):
         values = [value for row in block for value in row]
@@ -287,17 +280,15 @@ def _repeated(sql: str, times: int) -> str:
 # log.
 
 
-A = TypeVar("A")
-
 _MERGED_PAGES = 500  # of the index of words in one commit: some milliseconds
 _WORK_DONE = 2  # SQLite says by so many changes that there may be more to merge
 
 
-def securely(connection: apsw.Connection, work: Callable[[apsw.Connection, A], T], about: A) -> T:
+def securely(connection: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
     """A piece of work whose deleted bytes are overwritten."""
     connection.execute("PRAGMA secure_delete = ON")
     try:
-        return work(connection, about)
+        return work(connection)
     finally:
         connection.execute("PRAGMA secure_delete = OFF")
 
@@ -305,12 +296,12 @@ def securely(connection: apsw.Connection, work: Callable[[apsw.Connection, A], T
 def merge_words(connection: apsw.Connection) -> bool:
     """Some of the index of words is written anew, without the words of messages that are gone. Whether there is more of it."""
 
-    def work(one: apsw.Connection, pages: int) -> bool:
+    def work(one: apsw.Connection) -> bool:
         before = one.total_changes()
-        one.execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", (-pages,))
+        one.execute("INSERT INTO message_words (message_words, rank) VALUES ('merge', ?)", (-_MERGED_PAGES,))
         return one.total_changes() - before >= _WORK_DONE
 
-    return securely(connection, work, _MERGED_PAGES)
+    return securely(connection, work)
 
 
 def empty_log(path: Path) -> None:

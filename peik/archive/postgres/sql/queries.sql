@@ -56,7 +56,7 @@ AND is_active = :is_active
 INSERT INTO telegram_sessions VALUES (
     :session_id, :agent_id, :phone, :user_id, :username, :state, :state_reason, :state_until_ms, :is_connected, :is_active,
     :secret, :file, :proxy, :metadata, :version, :created_at_ms, :updated_at_ms, :active_at_ms
-) {over}
+)
 
 -- name: over_session
 ON CONFLICT (session_id) DO UPDATE SET
@@ -117,7 +117,7 @@ RETURNING session_id, chat_id, message_id
 -- name: lock_messages
 -- Those that are here, until we have decided what becomes of them; in the order of their keys, for the same reason.
 SELECT {message_columns} FROM messages AS m
-WHERE (session_id, chat_id, message_id) IN (SELECT * FROM unnest(:session_ids::text[], :chat_ids::bigint[], :message_ids::bigint[]))
+WHERE (session_id, chat_id, message_id) IN (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[]))
 ORDER BY session_id, chat_id, message_id
 FOR UPDATE
 
@@ -317,9 +317,7 @@ SELECT session_id, number FROM reader_places WHERE reader = :reader
 
 -- name: save_places
 -- Rows come in the order of their ids. The same place again: its reader is alive.
-INSERT INTO reader_places AS p
-SELECT :reader, n.session_id, n.number, :at_ms
-FROM unnest(:session_ids::text[], :numbers::bigint[]) AS n (session_id, number)
+INSERT INTO reader_places AS p SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
 ON CONFLICT (reader, session_id) DO UPDATE SET number = excluded.number, at_ms = greatest(p.at_ms, excluded.at_ms)
 WHERE excluded.number >= p.number
 
@@ -453,7 +451,7 @@ SELECT
     (SELECT count(*) FROM feed WHERE user_id = :user_id OR chat_id = :user_id)
 
 -- name: drop_logs
-DELETE FROM logs WHERE digest = ANY (:digests::bytea[])
+DELETE FROM logs WHERE digest = ANY ($1::bytea[]) RETURNING 1
 
 -- name: page_sessions
 SELECT * FROM telegram_sessions WHERE session_id > :after ORDER BY session_id LIMIT :limit
@@ -479,7 +477,7 @@ SELECT * FROM events WHERE id > :after ORDER BY id LIMIT :limit
 SELECT {line_columns} FROM feed WHERE (session_id, number) > (:session_id, :number) ORDER BY session_id, number LIMIT :limit
 
 -- name: page_places
--- Among them the ends of feeds, as places of nobody: see feeding.py.
+-- Among them the ends of feeds, as places of nobody: see `is_end` in rules.py.
 SELECT p.reader, p.session_id, p.number, p.at_ms FROM (
     SELECT reader, session_id, number, at_ms FROM reader_places
     UNION ALL

@@ -1,4 +1,4 @@
--- What is asked of the archive. {places} are filled with other pieces of this file.
+-- What is asked of the archive. {places} are filled with other pieces of this file; {…_columns} are the fields of a record.
 
 -- name: session
 SELECT * FROM telegram_sessions WHERE session_id = :session_id
@@ -19,7 +19,13 @@ AND state IN (SELECT value FROM json_each(:states))
 AND is_active = :is_active
 
 -- name: add_session
-INSERT {over} INTO telegram_sessions VALUES (
+INSERT INTO telegram_sessions VALUES (
+    :session_id, :agent_id, :phone, :user_id, :username, :state, :state_reason, :state_until_ms, :is_connected, :is_active,
+    :secret, :file, :proxy, :metadata, :version, :created_at_ms, :updated_at_ms, :active_at_ms
+)
+
+-- name: put_session
+INSERT OR REPLACE INTO telegram_sessions VALUES (
     :session_id, :agent_id, :phone, :user_id, :username, :state, :state_reason, :state_until_ms, :is_connected, :is_active,
     :secret, :file, :proxy, :metadata, :version, :created_at_ms, :updated_at_ms, :active_at_ms
 )
@@ -36,8 +42,8 @@ WHERE session_id = :session_id AND version = :version - 1
 -- name: remove_session
 DELETE FROM telegram_sessions WHERE session_id = :session_id
 
--- name: remove_updates_state
-DELETE FROM updates_states WHERE session_id = :session_id
+-- name: remove_updates_states
+DELETE FROM updates_states WHERE session_id IN (SELECT value FROM json_each(:session_ids))
 
 -- name: remove_old_sessions
 DELETE FROM telegram_sessions
@@ -51,10 +57,14 @@ INSERT INTO updates_states VALUES (:session_id, :state) ON CONFLICT DO UPDATE SE
 -- name: updates_state
 SELECT state FROM updates_states WHERE session_id = :session_id
 
--- name: messages_by_keys
+-- name: known_messages
 -- CROSS: the keys are looked up in the index, one by one.
-SELECT m.* FROM json_each(:keys) AS k CROSS JOIN messages AS m
+SELECT m.session_id, m.chat_id, m.message_id FROM json_each(:keys) AS k CROSS JOIN messages AS m
 WHERE m.session_id = k.value ->> 0 AND m.chat_id = k.value ->> 1 AND m.message_id = k.value ->> 2
+
+-- name: messages_by_keys
+SELECT {message_columns} FROM messages
+WHERE (session_id, chat_id, message_id) IN (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:keys))
 
 -- name: highest_message
 SELECT coalesce(max(id), 0) FROM messages
@@ -66,7 +76,10 @@ INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 INSERT INTO message_words (rowid, words) VALUES (?, ?)
 
 -- name: remove_words
-DELETE FROM message_words WHERE rowid = ?
+DELETE FROM message_words WHERE rowid = :id
+
+-- name: id_of_message
+SELECT id FROM messages WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
 
 -- name: replace_message
 UPDATE messages SET
@@ -75,10 +88,11 @@ UPDATE messages SET
     letter_id = :letter_id, deleted_at_ms = :deleted_at_ms, created_at_ms = :created_at_ms
 WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
 
--- name: add_version
+-- name: add_versions
 INSERT INTO message_versions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+RETURNING session_id, chat_id, message_id, edited_at_ms
 
--- name: put_version
+-- name: put_versions
 INSERT OR REPLACE INTO message_versions VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: mark_deleted
@@ -90,7 +104,7 @@ UPDATE messages SET deleted_at_ms = coalesce(deleted_at_ms, :at_ms)
 WHERE session_id = :session_id AND chat_id > -1000000000000 AND message_id IN (SELECT value FROM json_each(:message_ids))
 
 -- name: messages
-SELECT * FROM messages WHERE TRUE {where} ORDER BY {order} LIMIT :limit
+SELECT id, {message_columns} FROM messages WHERE TRUE {where} ORDER BY {order} LIMIT :limit
 
 -- name: count_messages
 SELECT count(*) FROM messages WHERE TRUE {where}
@@ -105,28 +119,28 @@ date_ms DESC, id DESC
 -- name: before
 AND (date_ms, id) < (:cursor_ms, :cursor_id)
 
--- name: since
+-- name: since_ms
 AND date_ms >= :since_ms
 
--- name: until
+-- name: until_ms
 AND date_ms < :until_ms
 
--- name: of_session
+-- name: session_id
 AND {plus}session_id = :session_id
 
--- name: of_agent
+-- name: agent_id
 AND {plus}agent_id = :agent_id
 
--- name: of_chat
+-- name: chat_id
 AND {plus}chat_id = :chat_id
 
--- name: of_sender
+-- name: sender_id
 AND {plus}sender_id = :sender_id
 
--- name: of_direction
+-- name: direction
 AND direction = :direction
 
--- name: of_kind
+-- name: kind
 AND kind = :kind
 
 -- name: deleted
@@ -149,21 +163,22 @@ AND FALSE
 SELECT count(*) FROM (SELECT rowid FROM message_words WHERE message_words MATCH :words LIMIT :limit)
 
 -- name: message
-SELECT * FROM messages WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
+SELECT {message_columns} FROM messages WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
 
 -- name: versions
 SELECT record FROM message_versions
 WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
 ORDER BY edited_at_ms
 
--- name: add_event
+-- name: add_events
 INSERT INTO events (event_id, session_id, agent_id, event_type, chat_id, user_id, payload, created_at_ms)
-VALUES (:event_id, :session_id, :agent_id, :event_type, :chat_id, :user_id, :payload, :created_at_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (event_id) DO NOTHING
+RETURNING event_id
 
--- name: put_event
+-- name: put_events
 INSERT INTO events (event_id, session_id, agent_id, event_type, chat_id, user_id, payload, created_at_ms)
-VALUES (:event_id, :session_id, :agent_id, :event_type, :chat_id, :user_id, :payload, :created_at_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (event_id) DO UPDATE SET
     session_id = excluded.session_id, agent_id = excluded.agent_id, event_type = excluded.event_type,
     chat_id = excluded.chat_id, user_id = excluded.user_id, payload = excluded.payload,
@@ -175,13 +190,13 @@ SELECT * FROM events WHERE TRUE {where} ORDER BY created_at_ms DESC, id DESC LIM
 -- name: events_before
 AND (created_at_ms, id) < (:cursor_ms, :cursor_id)
 
--- name: events_of_type
+-- name: event_type
 AND event_type = :event_type
 
--- name: events_since
+-- name: events_since_ms
 AND created_at_ms >= :since_ms
 
--- name: events_until
+-- name: events_until_ms
 AND created_at_ms < :until_ms
 
 -- name: known_keys
@@ -191,17 +206,17 @@ SELECT f.key FROM json_each(:keys) AS k CROSS JOIN feed AS f WHERE f.session_id 
 -- The last of them.
 INSERT INTO feed_ends VALUES (:session_id, 1, :count) ON CONFLICT DO UPDATE SET last = last + excluded.last RETURNING last
 
--- name: add_line
-INSERT INTO feed (session_id, agent_id, number, key, kind, chat_id, user_id, body, at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: add_lines
+INSERT INTO feed ({line_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: over_line
+-- name: put_lines
+INSERT INTO feed ({line_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (session_id, number) DO UPDATE SET
     agent_id = excluded.agent_id, key = excluded.key, kind = excluded.kind, chat_id = excluded.chat_id,
     user_id = excluded.user_id, body = excluded.body, at_ms = excluded.at_ms
 
 -- name: fed
-SELECT session_id, agent_id, number, key, kind, chat_id, user_id, body, at_ms FROM feed
-WHERE session_id = :session_id AND number > :after ORDER BY number LIMIT :limit
+SELECT {line_columns} FROM feed WHERE session_id = :session_id AND number > :after ORDER BY number LIMIT :limit
 
 -- name: fed_to
 SELECT session_id, first, last FROM feed_ends
@@ -209,8 +224,9 @@ SELECT session_id, first, last FROM feed_ends
 -- name: fed_to_of_some
 SELECT session_id, first, last FROM feed_ends WHERE session_id IN (SELECT value FROM json_each(:session_ids))
 
--- name: raise_end
-INSERT INTO feed_ends VALUES (:session_id, :last + 1, :last) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)
+-- name: raise_ends
+-- Of one that is new the first is settled next.
+INSERT INTO feed_ends VALUES (?, 1, ?) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)
 
 -- name: settle_firsts
 -- After lines have gone, or were put.
@@ -227,12 +243,12 @@ DELETE FROM feed WHERE user_id = :user_id OR chat_id = :user_id RETURNING sessio
 -- name: places
 SELECT session_id, number FROM reader_places WHERE reader = :reader
 
--- name: save_place
+-- name: save_places
 -- The same place again: its reader is alive.
 INSERT INTO reader_places VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET number = excluded.number, at_ms = max(at_ms, excluded.at_ms) WHERE excluded.number >= number
 
--- name: put_place
+-- name: put_places
 INSERT OR REPLACE INTO reader_places VALUES (?, ?, ?, ?)
 
 -- name: remove_reader
@@ -243,30 +259,29 @@ DELETE FROM reader_places WHERE (reader, session_id) IN (
     SELECT reader, session_id FROM reader_places WHERE at_ms < :before_ms LIMIT :limit
 )
 
--- name: add_log
-INSERT INTO logs (digest, at_ms, level, event, node, session_id, bot_id, fields) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- name: add_logs
+INSERT INTO logs (digest, {log_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (digest) DO NOTHING
 
 -- name: logs
-SELECT id, at_ms, level, event, node, session_id, bot_id, fields FROM logs
-WHERE TRUE {where} ORDER BY at_ms DESC, id DESC LIMIT :limit
+SELECT id, {log_columns} FROM logs WHERE TRUE {where} ORDER BY at_ms DESC, id DESC LIMIT :limit
 
 -- name: logs_before
 AND (at_ms, id) < (:cursor_ms, :cursor_id)
 
--- name: logs_of_event
+-- name: logs_event
 AND event = :event
 
--- name: logs_of_session
+-- name: logs_session_id
 AND session_id = :session_id
 
--- name: logs_of_bot
+-- name: logs_bot_id
 AND bot_id = :bot_id
 
--- name: logs_since
+-- name: logs_since_ms
 AND at_ms >= :since_ms
 
--- name: logs_until
+-- name: logs_until_ms
 AND at_ms < :until_ms
 
 -- name: logs_from_debug
@@ -282,7 +297,7 @@ AND level IN ('warning', 'error')
 -- name: logs_from_error
 AND level IN ('warning', 'error') AND level = 'error'
 
--- name: logs_with_text
+-- name: logs_text
 -- Line by line. has_text is ours, of database.py: SQLite itself knows the case of no letters but the Latin ones.
 AND (has_text(event, :text) OR has_text(fields, :text))
 
@@ -321,10 +336,10 @@ SELECT id, session_id, chat_id, message_id FROM messages WHERE created_at_ms < :
 SELECT id, session_id, chat_id, message_id FROM messages WHERE sender_id = :user_id OR chat_id = :user_id LIMIT :limit
 
 -- name: remove_message
-DELETE FROM messages WHERE id = ?
+DELETE FROM messages WHERE id = :id
 
 -- name: remove_versions
-DELETE FROM message_versions WHERE session_id = ? AND chat_id = ? AND message_id = ?
+DELETE FROM message_versions WHERE session_id = :session_id AND chat_id = :chat_id AND message_id = :message_id
 
 -- name: remove_old_events
 DELETE FROM events WHERE id IN (SELECT id FROM events WHERE created_at_ms < :before_ms ORDER BY created_at_ms LIMIT :limit)
@@ -335,7 +350,7 @@ DELETE FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id
 -- name: forget_events
 DELETE FROM events WHERE user_id = :user_id OR chat_id = :user_id
 
--- name: forget_chats
+-- name: forget_chat_states
 DELETE FROM chat_states WHERE chat_id = :user_id
 
 -- name: count_person
@@ -346,8 +361,8 @@ SELECT
     (SELECT count(*) FROM chat_states WHERE chat_id = :user_id) AS chat_states,
     (SELECT count(*) FROM feed WHERE user_id = :user_id OR chat_id = :user_id) AS feed
 
--- name: drop_log
-DELETE FROM logs WHERE digest = ?
+-- name: drop_logs
+DELETE FROM logs WHERE digest IN (VALUES (?)) RETURNING 1
 
 -- name: page_sessions
 SELECT * FROM telegram_sessions WHERE session_id > :after ORDER BY session_id LIMIT :limit
@@ -359,7 +374,7 @@ SELECT * FROM updates_states WHERE session_id > :after ORDER BY session_id LIMIT
 SELECT * FROM chat_states WHERE (session_id, chat_id) > (:session_id, :chat_id) ORDER BY session_id, chat_id LIMIT :limit
 
 -- name: page_messages
-SELECT * FROM messages WHERE id > :after ORDER BY id LIMIT :limit
+SELECT id, {message_columns} FROM messages WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: page_versions
 SELECT record FROM message_versions
@@ -370,18 +385,18 @@ ORDER BY session_id, chat_id, message_id, edited_at_ms LIMIT :limit
 SELECT * FROM events WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: page_feed
-SELECT session_id, agent_id, number, key, kind, chat_id, user_id, body, at_ms FROM feed
+SELECT {line_columns} FROM feed
 WHERE (session_id, number) > (:session_id, :number) ORDER BY session_id, number LIMIT :limit
 
 -- name: page_places
--- Among them the ends of feeds, as places of nobody: see feeding.py.
+-- Among them the ends of feeds, as places of nobody: see `is_end` in rules.py.
 SELECT reader, session_id, number, at_ms FROM (
     SELECT * FROM reader_places UNION ALL SELECT '' AS reader, session_id, last AS number, 0 AS at_ms FROM feed_ends
 )
 WHERE (reader, session_id) > (:reader, :session_id) ORDER BY reader, session_id LIMIT :limit
 
 -- name: page_logs
-SELECT id, at_ms, level, event, node, session_id, bot_id, fields FROM logs WHERE id > :after ORDER BY id LIMIT :limit
+SELECT id, {log_columns} FROM logs WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: note_progress
 INSERT OR REPLACE INTO copying VALUES (1, :progress)
