@@ -1,8 +1,8 @@
 """The inbox on the model of a server: production's on SQLite, and the other nodes hear of what was written."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from peik.clock import Clock
 from peik.core.arrival import Update
 from peik.inbox.store import (
     ArrivalFilter,
@@ -15,13 +15,14 @@ from peik.inbox.store import (
 )
 from peik.storage.news import NodeNews
 from peik.storage.sqlite.inbox import SqliteInbox
+from peik.storage.sqlite.writer import SqliteWays
 
 
 class ModelInbox(SqliteInbox):
     """See `peik.inbox.store.InboxStore`. `say` tells the other nodes, after the commit."""
 
-    def __init__(self, *, say: Callable[[NodeNews], None], **how: Any) -> None:
-        super().__init__(**how)
+    def __init__(self, ways: SqliteWays, *, clock: Clock, say: Callable[[NodeNews], None]) -> None:
+        super().__init__(ways, clock=clock)
         self._say = say
 
     def _tell(self, what: Callable[..., None], *about: int) -> None:

@@ -142,18 +142,12 @@ class ModelStore(SqliteStore):
         except (apsw.Error, Problem) as error:  # it may have died since
             raise StartError(f"Cannot open the server's store: {error}") from error
         self.epoch = 0
-        self.inbox = ModelInbox(
-            write=self._write, collect=self._collect, read=self._read, clock=self._clock, say=self.nodes.tell
-        )
+        self.inbox = ModelInbox(self, clock=self._clock, say=self.nodes.tell)
         self.files = ModelFiles(self._server, self.nodes)
-        self.jobs = SqliteJobs(
-            collect=self._collect, read=self._read, now_ms=self._server.now_ms, node=lambda: self.nodes.node
-        )
-        self.papers = SqliteDocuments(collect=self._collect, read=self._read)
-        self.contacts = SqliteContacts(collect=self._collect, read=self._read)
-        self.forgetting = SqliteForgetting(
-            write=self._write, read=self._read, alone=self._read_alone, busy_ms=self._busy_ms
-        )
+        self.jobs = SqliteJobs(self, now_ms=self._server.now_ms, node=lambda: self.nodes.node)
+        self.papers = SqliteDocuments(self)
+        self.contacts = SqliteContacts(self)
+        self.forgetting = SqliteForgetting(self, busy_ms=self._busy_ms)
         self._is_open = True
 
     async def close(self) -> None:
@@ -217,7 +211,7 @@ class ModelStore(SqliteStore):
                 return []  # one that held the lease once must not take them from the next
             return adopt_marks(batch.connection, bot_id, epoch)
 
-        return await self._write(adopt)
+        return await self.write(adopt)
 
     # ---- what others hear ----
 

@@ -29,7 +29,7 @@ from peik.storage.moving.records import (
 from peik.storage.moving.records import Sequence as LastId
 from peik.storage.postgres import errors as failures
 from peik.storage.postgres import queries, session
-from peik.storage.postgres.files import PostgresFiles
+from peik.storage.postgres.nodes import PostgresFiles
 from peik.storage.postgres.session import PostgresSession, read_address
 
 T = TypeVar("T")

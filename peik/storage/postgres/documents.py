@@ -22,11 +22,10 @@ from peik.storage.news import answer, fail
 from peik.storage.postgres import consumers
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import translate
-from peik.storage.postgres.inbox import PostgresRead
 from peik.storage.postgres.jobs import seek
 from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession, Row
-from peik.storage.postgres.writer import PostgresOperation, PostgresWriter
+from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
 from peik.storage.sqlite.documents import COLUMNS, contact_from_row, row_of
 
 # The writer of papers and known chats: in commits of its own, so that no letter ever waits for the lock of a shelf.
@@ -119,9 +118,9 @@ _SQL = load("papers.sql")
 class PostgresDocuments:
     """See `peik.core.documents.DocumentStore`. Made by the store when it is opened."""
 
-    def __init__(self, writer: DocumentWriter, *, read: PostgresRead) -> None:
+    def __init__(self, ways: PostgresWays, writer: DocumentWriter) -> None:
         self._writer = writer
-        self._read = read
+        self._read = ways.read
 
     async def file(self, filings: Sequence[Filing]) -> None:
         changes = documents.changes_of(filings)
@@ -208,9 +207,9 @@ _LANGUAGES = (
 class PostgresContacts:
     """See `peik.core.documents.ContactStore`. Made by the store when it is opened."""
 
-    def __init__(self, writer: DocumentWriter, *, read: PostgresRead) -> None:
+    def __init__(self, ways: PostgresWays, writer: DocumentWriter) -> None:
         self._writer = writer
-        self._read = read
+        self._read = ways.read
 
     async def contacts_place(self, bot_id: int) -> int:
         return await self._read(lambda one: one.number(_CONTACTS_SQL["place"], bot=bot_id))

@@ -15,10 +15,10 @@ from peik.storage.postgres import queries, session
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import DocumentWriter
 from peik.storage.postgres.errors import is_refusal, translate
-from peik.storage.postgres.inbox import PostgresRead, PostgresWrite
 from peik.storage.postgres.jobs import JobLedger, PostgresJobs
 from peik.storage.postgres.queries import load
 from peik.storage.postgres.session import PostgresSession
+from peik.storage.postgres.writer import PostgresWays
 from peik.storage.rules import scrubbed_story
 from peik.storage.sqlite.rows import TALLY_COLUMNS
 
@@ -42,15 +42,13 @@ class PostgresForgetting:
 
     def __init__(
         self,
+        ways: PostgresWays,
         *,
-        write: PostgresWrite,
-        read: PostgresRead,
         papers: DocumentWriter,
         jobs: PostgresJobs,
         connect: Callable[[], Awaitable[PostgresSession]],
     ) -> None:
-        self._write = write
-        self._read = read
+        self._write, self._read = ways.write, ways.read
         self._papers = papers
         self._jobs = jobs
         self._connect = connect
@@ -215,8 +213,8 @@ _SEALED_SQL = load("sealed.sql")
 class PostgresSealed:
     """See `peik.secrets.seals.SealStore`."""
 
-    def __init__(self, *, write: PostgresWrite, connect: Callable[[], Awaitable[PostgresSession]]) -> None:
-        self._write = write
+    def __init__(self, ways: PostgresWays, *, connect: Callable[[], Awaitable[PostgresSession]]) -> None:
+        self._write = ways.write
         self._connect = connect
 
     async def kept(self) -> list[KeptSecret]:

@@ -3,7 +3,7 @@ modules beside this one."""
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from peik.clock import Clock
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span, Update, spans_of
@@ -27,6 +27,7 @@ from peik.storage.postgres.arrivals import OVER_FOR
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.queries import filled, load
 from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.writer import PostgresWays
 from peik.storage.rules import opened, sealed
 from peik.storage.sqlite.inbox_rows import outage_from_row, state_from_row
 from peik.storage.sqlite.intake import DUPLICATES_MS, IntakeCall
@@ -208,42 +209,12 @@ async def forget_bot(session: PostgresSession, bot_id: int) -> None:
 T = TypeVar("T")
 
 
-class PostgresWrite(Protocol):
-    """Runs something in the next commit; its answer, once that is durable. `inboxes` are locked before it."""
-
-    async def __call__(self, work: Callable[[PostgresBatch], Awaitable[T]], /, *, inboxes: Iterable[int] = ()) -> T: ...
-
-
-class PostgresCollect(Protocol):
-    """Adds something to the next commit that is written together with all of its kind; how to read its answer then."""
-
-    async def __call__(
-        self, add: Callable[[PostgresBatch], Awaitable[Callable[[], T]]], /, *, weight: int, inboxes: Iterable[int]
-    ) -> T: ...
-
-
-class PostgresRead(Protocol):
-    async def __call__(self, work: Callable[[PostgresSession], Awaitable[T]], /) -> T: ...
-
-
 class PostgresInbox:
-    """See `peik.inbox.store.InboxStore`. Made by the store when it is opened. `look` reads all of one snapshot."""
+    """See `peik.inbox.store.InboxStore`. Made by the store when it is opened."""
 
-    def __init__(
-        self,
-        *,
-        write: PostgresWrite,
-        collect: PostgresCollect,
-        read: PostgresRead,
-        look: PostgresRead,
-        clock: Clock,
-        seals: Seals = PLAIN,
-    ) -> None:
-        self._write = write
+    def __init__(self, ways: PostgresWays, *, clock: Clock, seals: Seals = PLAIN) -> None:
+        self._write, self._collect, self._read, self._look = ways.write, ways.collect, ways.read, ways.look
         self._seals = seals
-        self._collect = collect
-        self._read = read
-        self._look = look
         self._clock = clock
 
     # ---- sources ----

@@ -31,10 +31,9 @@ from peik.storage.news import NodeNews, answer, fail
 from peik.storage.postgres import queries
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import translate
-from peik.storage.postgres.inbox import PostgresRead
 from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession, Row
-from peik.storage.postgres.writer import PostgresOperation, PostgresWriter
+from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
 from peik.storage.sqlite.jobs import COLUMNS, job_from_row
 
 # The writer of jobs: in commits of its own, so that no letter ever waits for the lock of a kind.
@@ -660,9 +659,9 @@ class PostgresJobs:
     job, and what was taken and nobody knows of is lost when its lease is over.
     """
 
-    def __init__(self, writer: JobWriter, *, read: PostgresRead, node: str) -> None:
+    def __init__(self, ways: PostgresWays, writer: JobWriter, *, node: str) -> None:
         self._writer = writer
-        self._read = read
+        self._read = ways.read
         self._node = node
 
     # ---- queueing and taking ----

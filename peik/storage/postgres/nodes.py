@@ -8,7 +8,7 @@ any more once another has its bots.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from peik import __version__
 from peik.core.letter import Letter
@@ -16,9 +16,9 @@ from peik.core.nodes import Beat, News, NodeRecord
 from peik.storage.news import NodeNews
 from peik.storage.postgres import reads, session
 from peik.storage.postgres.errors import is_gone, is_refusal, translate
-from peik.storage.postgres.inbox import PostgresRead
 from peik.storage.postgres.queries import NamedQuery, load
 from peik.storage.postgres.session import PostgresSession, end
+from peik.storage.postgres.writer import PostgresWays
 
 # The way to the other nodes: what they tell is heard here, and what this node wrote is told. On a connection of its
 # own, so that neither this nor a beat waits for a long commit or a long read.
@@ -177,10 +177,10 @@ class PostgresNodes:
     reads, and nobody counts on it."""
 
     def __init__(
-        self, neighbourhood: Neighbourhood, *, read: PostgresRead, node: str, lease_s: float, address: str | None
+        self, neighbourhood: Neighbourhood, ways: PostgresWays, *, node: str, lease_s: float, address: str | None
     ) -> None:
         self._neighbourhood = neighbourhood
-        self._read = read
+        self._read = ways.read
         self._node = node
         self._lease_s = lease_s
         self._address = address
@@ -290,3 +290,36 @@ class PostgresNodes:
         telling = NodeNews()
         telling.leases()
         self._neighbourhood.tell(telling)
+
+
+# Files of letters, in parts: every node can read them, and a backup of the database holds them. A part is durable before a letter
+# that needs it is: its commit comes first, and the letter's waits for the disk.
+
+_FILES_SQL = load("files.sql")
+
+
+class AskFiles(Protocol):
+    """A store's way in for files, or a move's."""
+
+    async def __call__(self, work: Callable[[PostgresSession], Awaitable[T]], /) -> T: ...
+
+
+class PostgresFiles:
+    """See `peik.core.nodes.FileStore`. `ask` may ask twice: each of these may be done again."""
+
+    def __init__(self, ask: AskFiles) -> None:
+        self._ask = ask
+
+    async def keep_part(self, blob: str, place: int, part: bytes) -> None:
+        await self._ask(lambda one: one.run(_FILES_SQL["keep_part"], blob=blob, place=place, part=part))
+
+    async def part(self, blob: str, place: int) -> bytes | None:
+        row = await self._ask(lambda one: one.row(_FILES_SQL["part"], blob=blob, place=place))
+        return None if row is None else bytes(row[0])
+
+    async def drop_files(self, blobs: Sequence[str]) -> None:
+        if blobs:
+            await self._ask(lambda one: one.run(_FILES_SQL["drop_files"], blobs=list(blobs)))
+
+    async def kept_files(self) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self._ask(lambda one: one.rows(_FILES_SQL["kept_files"]))}

@@ -1,14 +1,14 @@
 """The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, and each bot is one node's."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from peik.admin.model import Key
 from peik.clock import Clock
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
-from peik.errors import Problem, StartError, StoreUnavailable
+from peik.errors import StartError, StoreUnavailable
 from peik.outbox.store import (
     AcceptedLetter,
     BotRecord,
@@ -36,20 +36,19 @@ from peik.secrets.seals import PLAIN, Seals, place_of_key, place_of_secret
 from peik.storage import rules
 from peik.storage.executor import Finished
 from peik.storage.moving import marker
-from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail, node_name
+from peik.storage.news import LANE_COUNTED_MAX, answer, fail, node_name
 from peik.storage.postgres import actions, keys, reads, search, session
 from peik.storage.postgres import keys as hooks
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import DocumentWriter, PostgresContacts, PostgresDocuments
 from peik.storage.postgres.erasure import PostgresForgetting, PostgresSealed
-from peik.storage.postgres.errors import at_start, is_gone, is_refusal, may_repeat, translate
-from peik.storage.postgres.files import PostgresFiles
+from peik.storage.postgres.errors import at_start, is_refusal, translate
 from peik.storage.postgres.inbox import PostgresInbox
 from peik.storage.postgres.jobs import JobWriter, PostgresJobs
-from peik.storage.postgres.nodes import LEASE_S, Neighbourhood, PostgresNodes
+from peik.storage.postgres.nodes import LEASE_S, Neighbourhood, PostgresFiles, PostgresNodes
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import PostgresPool, PostgresSession, read_address
-from peik.storage.postgres.writer import PostgresOperation, PostgresWriter
+from peik.storage.postgres.session import PostgresSession, read_address
+from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
 from peik.storage.sqlite.commit import Slot
 
 # A PostgreSQL store from open to close: its connections and writers, and the ways in to them. Nothing here knows
@@ -60,7 +59,7 @@ T = TypeVar("T")
 PATIENCE_S_MIN = 1.0  # else a third of a lease: there is time for a new connection, and for a beat on it
 
 
-class OpenPostgres(Listened):
+class OpenPostgres(PostgresWays):
     """What `PostgresStore` stands on. Any number of nodes may open one schema."""
 
     inbox: PostgresInbox  # from `open` on
@@ -89,7 +88,7 @@ class OpenPostgres(Listened):
         self._lease_s = lease_s
         self._doors = address
         self._node = node_name()
-        self._pools: list[PostgresPool] = []
+        self._pools = []
 
     # ---- opening and closing ----
 
@@ -116,24 +115,15 @@ class OpenPostgres(Listened):
             if not is_refusal(error):
                 raise
             raise StartError(f"Cannot open {self._address.shown}: {at_start(error)}") from error
-        self.inbox = PostgresInbox(
-            write=self._write,
-            collect=self._collect,
-            read=self._read,
-            look=self._look,
-            clock=self._clock,
-            seals=self.seals,
-        )
+        self.inbox = PostgresInbox(self, clock=self._clock, seals=self.seals)
         self.nodes = PostgresNodes(
-            self._neighbourhood, read=self._read, node=self._node, lease_s=self._lease_s, address=self._doors
+            self._neighbourhood, self, node=self._node, lease_s=self._lease_s, address=self._doors
         )
-        self.files = PostgresFiles(self._file)
-        self.jobs = PostgresJobs(self._job_writer, read=self._read, node=self._node)
-        self.papers = PostgresDocuments(self._paper_writer, read=self._read)
-        self.contacts = PostgresContacts(self._paper_writer, read=self._read)
-        self.forgetting = PostgresForgetting(
-            write=self._write, read=self._read, papers=self._paper_writer, jobs=self.jobs, connect=self._connect
-        )
+        self.files = PostgresFiles(self.file)
+        self.jobs = PostgresJobs(self, self._job_writer, node=self._node)
+        self.papers = PostgresDocuments(self, self._paper_writer)
+        self.contacts = PostgresContacts(self, self._paper_writer)
+        self.forgetting = PostgresForgetting(self, papers=self._paper_writer, jobs=self.jobs, connect=self._connect)
 
     async def _open(self) -> None:
         first = await self._connect()
@@ -179,86 +169,12 @@ class OpenPostgres(Listened):
     @property
     def sealed(self) -> PostgresSealed:
         """What is secret here, as it is stored."""
-        return PostgresSealed(write=self._write, connect=self._connect)
+        return PostgresSealed(self, connect=self._connect)
 
     @property
     def commits(self) -> int:
         """How many transactions this node has committed."""
         return self._writer.commits + self._job_writer.commits + self._paper_writer.commits
-
-    # ---- the ways in ----
-
-    async def _write(
-        self,
-        work: Callable[[PostgresBatch], Awaitable[T]],
-        tell: Callable[[T], None] = lambda value: None,
-        *,
-        tallies: Iterable[int] = (),
-        inboxes: Iterable[int] = (),
-    ) -> T:
-        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        async def prepare(batch: PostgresBatch) -> Callable[[], tuple[T, PostgresBatch]]:
-            await batch.flush()  # what was asked for before comes before, within one commit too
-            value = await work(batch)
-            return lambda: (value, batch)
-
-        def done(ended: Finished[tuple[T, PostgresBatch]]) -> None:
-            if ended.error is not None:
-                fail(future, translate(ended.error))
-                return
-            value, batch = ended.value()
-            answer(future, value)
-            tell(value)
-            self._tell(batch)
-
-        self._writer.submit(PostgresOperation(prepare, done, tallies=tallies, inboxes=inboxes))
-        return await future
-
-    async def _collect(
-        self, add: Callable[[PostgresBatch], Awaitable[Callable[[], T]]], *, weight: int, inboxes: Iterable[int]
-    ) -> T:
-        """Add something that is written together with all of its kind in the next commit; its answer after that."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def done(ended: Finished[T]) -> None:
-            if ended.error is not None:
-                fail(future, translate(ended.error))
-            else:
-                answer(future, ended.value())
-
-        self._writer.submit(PostgresOperation(add, done, weight=weight, inboxes=inboxes))
-        return await future
-
-    async def _read(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
-        return await self._ask(self._pools[0], work, outcome="Nothing was read.")
-
-    async def _file(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
-        return await self._ask(self._pools[1], work, outcome="The file was not kept.")
-
-    async def _ask(self, pool: PostgresPool, work: Callable[[PostgresSession], Awaitable[T]], *, outcome: str) -> T:
-        """Asked once more if the connection turns out to be gone, or out of date: all of this may be done twice."""
-        for is_last in (False, True):
-            try:
-                async with pool.one() as one:
-                    return await work(one)
-            except Problem:
-                raise
-            except Exception as error:
-                is_worth_it = (is_gone(error) or may_repeat(error)) and not isinstance(error, TimeoutError)
-                if is_last or not is_worth_it:
-                    raise translate(error, outcome=outcome) from error
-        raise AssertionError("unreachable")
-
-    async def _look(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
-        """Read something that takes several queries, all of one snapshot."""
-
-        async def whole(reader: PostgresSession) -> T:
-            async with reader.connection.transaction(isolation="repeatable_read", readonly=True):
-                return await work(reader)
-
-        return await self._read(whole)
 
 
 _SQL = load("letters.sql")
@@ -328,30 +244,30 @@ class PostgresStore(OpenPostgres):
         self._writer.submit(PostgresOperation(prepare, finish, weight=len(settlements) + len(marks), tallies=bots))
 
     async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
-        return await self._write(lambda batch: reads.adopt_marks(batch.session, bot_id, epoch), tallies=[bot_id])
+        return await self.write(lambda batch: reads.adopt_marks(batch.session, bot_id, epoch), tallies=[bot_id])
 
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
-        return await self._read(lambda one: reads.sweep(one, bot_id, rank, after, lanes=lanes, letters=letters))
+        return await self.read(lambda one: reads.sweep(one, bot_id, rank, after, lanes=lanes, letters=letters))
 
     async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, FoundInFlight]:
-        return await self._read(lambda one: reads.fronts(one, bot_id, keys, letters=letters))
+        return await self.read(lambda one: reads.fronts(one, bot_id, keys, letters=letters))
 
     async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[SentMessage]:
-        return await self._read(lambda one: reads.recent_tries(one, bot_id, since_ms))
+        return await self.read(lambda one: reads.recent_tries(one, bot_id, since_ms))
 
     async def park(self, letter: Letter) -> None:
-        await self._write(lambda batch: actions.park(batch, letter), tallies=[letter.bot_id])
+        await self.write(lambda batch: actions.park(batch, letter), tallies=[letter.bot_id])
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
-        await self._write(lambda batch: actions.readdress(batch, bot_id, old, new), tallies=[bot_id])
+        await self.write(lambda batch: actions.readdress(batch, bot_id, old, new), tallies=[bot_id])
 
     async def file_id(self, bot_id: int, digest: str, kind: str) -> str | None:
-        return await self._read(lambda one: one.text(_SQL["file_id"], bot=bot_id, digest=digest, kind=kind))
+        return await self.read(lambda one: one.text(_SQL["file_id"], bot=bot_id, digest=digest, kind=kind))
 
     async def keep_file_id(self, bot_id: int, digest: str, kind: str, file_id: str | None, *, at_ms: int) -> None:
         name = "forget_file_id" if file_id is None else "keep_file_id"
         bound = {"bot": bot_id, "digest": digest, "kind": kind, "file_id": file_id, "at": at_ms}
-        await self._write(lambda batch: batch.session.run(_SQL[name], **bound))
+        await self.write(lambda batch: batch.session.run(_SQL[name], **bound))
 
     # ---- time's ----
 
@@ -360,7 +276,7 @@ class PostgresStore(OpenPostgres):
             if answer[0] and self._listener is not None:
                 self._listener.on_accepted(answer[0])
 
-        joined, next_at = await self._write(lambda batch: actions.join_due(batch, at_ms, limit), tell)
+        joined, next_at = await self.write(lambda batch: actions.join_due(batch, at_ms, limit), tell)
         return len(joined), next_at
 
     async def expire(self, *, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
@@ -369,10 +285,10 @@ class PostgresStore(OpenPostgres):
             if stubs and self._listener is not None:
                 self._listener.on_removed(stubs)
 
-        return await self._write(lambda batch: actions.expire(batch, at_ms, limit), tell)
+        return await self.write(lambda batch: actions.expire(batch, at_ms, limit), tell)
 
     async def clean(self, retention: Retention, *, at_ms: int, limit: int) -> tuple[int, list[str]]:
-        return await self._write(lambda batch: actions.clean(batch, retention, at_ms, limit))
+        return await self.write(lambda batch: actions.clean(batch, retention, at_ms, limit))
 
     # ---- people's ----
 
@@ -381,105 +297,105 @@ class PostgresStore(OpenPostgres):
 
     async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
         at_ms = self._clock.wall_ms()
-        return await self._look(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+        return await self.look(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
 
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda one: search.views(one, letter_ids, at_ms))
+        return await self.read(lambda one: search.views(one, letter_ids, at_ms))
 
     async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
         at_ms = self._clock.wall_ms()
-        return await self._look(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
+        return await self.look(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
 
     async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
-        return await self._read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+        return await self.read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
 
     async def oldest_waiting(self) -> dict[int, int]:
-        return await self._read(search.oldest_waiting)
+        return await self.read(search.oldest_waiting)
 
     async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
         ids = [one.id for one in await rules.find_open(self.page, wanted, limit=limit)]
-        return await self._write(lambda batch: actions.cancel_many(batch, ids, at_ms), self._withdraw)
+        return await self.write(lambda batch: actions.cancel_many(batch, ids, at_ms), self._withdraw)
 
     async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
-        await self._write(
+        await self.write(
             lambda batch: actions.change(batch, letter_id, rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
             self._tell_changed,
         )
 
     async def cancel(self, letter_id: int, *, at_ms: int) -> None:
-        stub = await self._write(lambda batch: actions.cancel(batch, letter_id, at_ms))
+        stub = await self.write(lambda batch: actions.cancel(batch, letter_id, at_ms))
         if self._listener is not None:
             self._listener.on_removed([stub])
 
     async def retry(self, letter_id: int, *, at_ms: int) -> None:
-        self._rejoin(await self._write(lambda batch: actions.retry(batch, letter_id, at_ms)))
+        self._rejoin(await self.write(lambda batch: actions.retry(batch, letter_id, at_ms)))
 
     async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
-        self._rejoin(await self._write(lambda batch: actions.resolve(batch, letter_id, at_ms, arrived=arrived)))
+        self._rejoin(await self.write(lambda batch: actions.resolve(batch, letter_id, at_ms, arrived=arrived)))
 
     async def retry_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
-        letters = await self._write(lambda batch: actions.retry_dead(batch, wanted, at_ms, limit))
+        letters = await self.write(lambda batch: actions.retry_dead(batch, wanted, at_ms, limit))
         self._rejoin(letters)
         return len(letters)
 
     async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
-        return await self._write(lambda batch: actions.clear_dead(batch, wanted, at_ms, limit))
+        return await self.write(lambda batch: actions.clear_dead(batch, wanted, at_ms, limit))
 
     async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
-        return await self._read(lambda one: actions.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
+        return await self.read(lambda one: actions.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
 
     async def head_of(self, bot_id: int, lane: LaneKey) -> int | None:
-        return await self._read(lambda one: actions.head_of(one, bot_id, lane))
+        return await self.read(lambda one: actions.head_of(one, bot_id, lane))
 
     async def known_chats(self, bot_id: int, *, after: Chat | None, limit: int) -> list[ChatRecord]:
-        return await self._read(lambda one: actions.known_chats(one, bot_id, after, limit))
+        return await self.read(lambda one: actions.known_chats(one, bot_id, after, limit))
 
     async def letter(self, letter_id: int) -> LetterView | None:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda one: reads.view(one, letter_id, at_ms))
+        return await self.read(lambda one: reads.view(one, letter_id, at_ms))
 
     async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
-        return await self._read(lambda one: reads.tallies(one, at_ms))
+        return await self.read(lambda one: reads.tallies(one, at_ms))
 
     async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
-        return await self._read(lambda one: reads.ended_by_minute(one, since_ms, until_ms))
+        return await self.read(lambda one: reads.ended_by_minute(one, since_ms, until_ms))
 
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:
-        return await self._read(lambda one: reads.bots(one, self.seals))
+        return await self.read(lambda one: reads.bots(one, self.seals))
 
     async def save_bot(self, record: BotRecord) -> None:
-        await self._write(lambda batch: actions.save(batch, record, self.seals))
+        await self.write(lambda batch: actions.save(batch, record, self.seals))
 
     async def remove_bot(self, bot_id: int) -> None:
         """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
         here."""
-        await self._write(lambda batch: actions.remove(batch, bot_id), tallies=[bot_id], inboxes=[bot_id])
+        await self.write(lambda batch: actions.remove(batch, bot_id), tallies=[bot_id], inboxes=[bot_id])
 
     async def chats(self, bot_id: int) -> list[ChatRecord]:
-        return await self._read(lambda one: reads.known(one, bot_id))
+        return await self.read(lambda one: reads.known(one, bot_id))
 
     async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
-        await self._write(lambda batch: actions.shut_chat(batch, bot_id, chat, reason, at_ms=at_ms))
+        await self.write(lambda batch: actions.shut_chat(batch, bot_id, chat, reason, at_ms=at_ms))
 
     async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
-        await self._write(lambda batch: actions.hold(batch, bot_id, chat, until_ms))
+        await self.write(lambda batch: actions.hold(batch, bot_id, chat, until_ms))
 
     async def bot_held_until(self, bot_id: int) -> int:
-        return await self._read(lambda one: one.number(_SQL["bot_held_until"], bot=bot_id))
+        return await self.read(lambda one: one.number(_SQL["bot_held_until"], bot=bot_id))
 
     async def blobs(self) -> set[str]:
-        return await self._read(reads.blobs)
+        return await self.read(reads.blobs)
 
     # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
 
     async def keys(self) -> tuple[int, list[Key]]:
-        return await self._look(keys.read)
+        return await self.look(keys.read)
 
     async def keys_generation(self) -> int:
-        return await self._read(keys.generation)
+        return await self.read(keys.generation)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
         sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
@@ -493,23 +409,23 @@ class PostgresStore(OpenPostgres):
             batch.telling.records()
             return await work(batch.session)
 
-        return await self._write(told)
+        return await self.write(told)
 
     async def note_key_use(self, used: Mapping[int, int]) -> None:
-        await self._write(lambda batch: keys.note_use(batch.session, used))
+        await self.write(lambda batch: keys.note_use(batch.session, used))
 
     async def secret(self, name: str, candidate: str) -> str:
         place = place_of_secret(name)
         sealed = self.seals.seal(candidate, place=place)
-        return self.seals.open(await self._write(lambda batch: keys.secret(batch.session, name, sealed)), place=place)
+        return self.seals.open(await self.write(lambda batch: keys.secret(batch.session, name, sealed)), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await self._look(
+        return await self.look(
             lambda one: hooks.due_hooks(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
         )
 
     async def hook_content(self, hook: Hook) -> HookContent:
-        return await self._look(lambda one: hooks.hook_content(one, hook))
+        return await self.look(lambda one: hooks.hook_content(one, hook))
 
     async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
-        await self._write(lambda batch: hooks.settle_hooks(batch.session, over, deferred))
+        await self.write(lambda batch: hooks.settle_hooks(batch.session, over, deferred))

@@ -13,13 +13,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from peik.errors import InDoubt
+from peik.errors import InDoubt, Problem
 from peik.storage.executor import Finished
-from peik.storage.news import NodeNews
+from peik.storage.news import Listened, NodeNews, answer, fail
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import CommitFailed, is_gone, is_unavailable, may_repeat, translate
 from peik.storage.postgres.queries import load
-from peik.storage.postgres.session import PostgresSession, end
+from peik.storage.postgres.session import PostgresPool, PostgresSession, end
 
 T = TypeVar("T")
 
@@ -143,9 +143,9 @@ class PostgresWriter:
         return operations
 
     def _answer(self, operations: list[PostgresOperation[object]], answers: list[Finished[object]]) -> None:
-        for operation, answer in zip(operations, answers, strict=True):
+        for operation, one in zip(operations, answers, strict=True):
             try:
-                operation.done(answer)
+                operation.done(one)
             except Exception as error:  # noqa: BLE001  one listener's surprise must not keep the others waiting
                 self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
 
@@ -265,3 +265,82 @@ def _begin(tallies: Iterable[int], inboxes: Iterable[int]) -> str:
         .text.replace("{tallies}", ",".join(map(str, sorted(tallies))))
         .replace("{inboxes}", ",".join(map(str, sorted(inboxes))))
     )
+
+
+class PostgresWays(Listened):
+    """The ways in to a store that is open: its commits, and what it reads beside them. Its parts go by these too."""
+
+    _writer: PostgresWriter
+    _pools: list[PostgresPool]  # of readers, and of those who read and write files
+
+    async def write(
+        self,
+        work: Callable[[PostgresBatch], Awaitable[T]],
+        tell: Callable[[T], None] = lambda value: None,
+        *,
+        tallies: Iterable[int] = (),
+        inboxes: Iterable[int] = (),
+    ) -> T:
+        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def prepare(batch: PostgresBatch) -> Callable[[], tuple[T, PostgresBatch]]:
+            await batch.flush()  # what was asked for before comes before, within one commit too
+            value = await work(batch)
+            return lambda: (value, batch)
+
+        def done(ended: Finished[tuple[T, PostgresBatch]]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+                return
+            value, batch = ended.value()
+            answer(future, value)
+            tell(value)
+            self._tell(batch)
+
+        self._writer.submit(PostgresOperation(prepare, done, tallies=tallies, inboxes=inboxes))
+        return await future
+
+    async def collect(
+        self, add: Callable[[PostgresBatch], Awaitable[Callable[[], T]]], *, weight: int, inboxes: Iterable[int]
+    ) -> T:
+        """Add something that is written together with all of its kind in the next commit; its answer after that."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Finished[T]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+            else:
+                answer(future, ended.value())
+
+        self._writer.submit(PostgresOperation(add, done, weight=weight, inboxes=inboxes))
+        return await future
+
+    async def read(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        return await self._ask(self._pools[0], work, outcome="Nothing was read.")
+
+    async def file(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        return await self._ask(self._pools[1], work, outcome="The file was not kept.")
+
+    async def _ask(self, pool: PostgresPool, work: Callable[[PostgresSession], Awaitable[T]], *, outcome: str) -> T:
+        """Asked once more if the connection turns out to be gone, or out of date: all of this may be done twice."""
+        for is_last in (False, True):
+            try:
+                async with pool.one() as one:
+                    return await work(one)
+            except Problem:
+                raise
+            except Exception as error:
+                is_worth_it = (is_gone(error) or may_repeat(error)) and not isinstance(error, TimeoutError)
+                if is_last or not is_worth_it:
+                    raise translate(error, outcome=outcome) from error
+        raise AssertionError("unreachable")
+
+    async def look(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        """Read something that takes several queries, all of one snapshot."""
+
+        async def whole(reader: PostgresSession) -> T:
+            async with reader.connection.transaction(isolation="repeatable_read", readonly=True):
+                return await work(reader)
+
+        return await self.read(whole)

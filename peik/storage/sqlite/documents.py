@@ -23,8 +23,8 @@ from peik.core.documents import (
 from peik.errors import Conflict
 from peik.storage.sqlite import consumers
 from peik.storage.sqlite.commit import SqliteBatch
-from peik.storage.sqlite.inbox import SqliteCollect, SqliteRead
 from peik.storage.sqlite.statements import Row, Value, load, run_many
+from peik.storage.sqlite.writer import SqliteWays
 
 _SQL = load("sqlite_papers.sql")
 
@@ -32,9 +32,8 @@ _SQL = load("sqlite_papers.sql")
 class SqliteDocuments:
     """See `peik.core.documents.DocumentStore`. Made by the store when it is opened."""
 
-    def __init__(self, *, collect: SqliteCollect, read: SqliteRead) -> None:
-        self._collect = collect
-        self._read = read
+    def __init__(self, ways: SqliteWays) -> None:
+        self._collect, self._read = ways.collect, ways.read
 
     async def file(self, filings: Sequence[Filing]) -> None:
         changes = documents.changes_of(filings)
@@ -151,9 +150,8 @@ _LANGUAGES = (
 class SqliteContacts:
     """See `peik.core.documents.ContactStore`. Made by the store when it is opened."""
 
-    def __init__(self, *, collect: SqliteCollect, read: SqliteRead) -> None:
-        self._collect = collect
-        self._read = read
+    def __init__(self, ways: SqliteWays) -> None:
+        self._collect, self._read = ways.collect, ways.read
 
     async def contacts_place(self, bot_id: int) -> int:
         return await self._read(lambda one: _place(one, bot_id))

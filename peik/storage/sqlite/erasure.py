@@ -4,7 +4,7 @@ afterwards; where nobody else has the file, all of it is written anew."""
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -18,6 +18,7 @@ from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.database import translate
 from peik.storage.sqlite.rows import TALLY_COLUMNS
 from peik.storage.sqlite.statements import Row, load, run_many
+from peik.storage.sqlite.writer import SqliteWays
 
 T = TypeVar("T")
 
@@ -31,22 +32,11 @@ BUSY = "The SQLite file could not be written anew or its log emptied just now: s
 _WIPE_MS = 200  # so long the one writer may wait for readers before the log is emptied
 
 
-class ErasureWrite(Protocol):
-    def __call__(self, work: Callable[[SqliteBatch], T]) -> Awaitable[T]: ...
-
-
-class ErasureRead(Protocol):
-    def __call__(self, work: Callable[[apsw.Connection], T]) -> Awaitable[T]: ...
-
-
 class SqliteForgetting:
     """See `peik.erasure.store.Forgetting`. Made by the store when it is opened."""
 
-    def __init__(self, *, write: ErasureWrite, read: ErasureRead, alone: ErasureRead, busy_ms: int) -> None:
-        """`alone` runs something on the writer's connection between two commits."""
-        self._write = write
-        self._read = read
-        self._alone = alone
+    def __init__(self, ways: SqliteWays, *, busy_ms: int) -> None:
+        self._write, self._read, self._alone = ways.write, ways.read, ways.read_alone
         self._busy_ms = busy_ms
 
     # ---- letters ----
@@ -206,23 +196,19 @@ _READ_BY_ANOTHER = "Another process reads the file, so that old bytes are left i
 TRACES_MAX = 12  # each is looked for by itself: with more of them it is quicker to write the file anew
 
 
-class SealedWrite(Protocol):
-    async def __call__(self, work: Callable[[SqliteBatch], T], /) -> T: ...
-
-
 class SqliteSealed:
     """See `peik.secrets.seals.SealStore`. `alone` runs something on the writer's connection between two commits."""
 
     def __init__(
         self,
+        ways: SqliteWays,
         path: Path,
         *,
-        write: SealedWrite,
         alone: Callable[[Callable[[apsw.Connection], str | None]], Awaitable[str | None]],
         claim: Callable[[], Awaitable[int]],
     ) -> None:
         self._path = path
-        self._write = write
+        self._write = ways.write
         self._alone = alone
         self._claim = claim
 

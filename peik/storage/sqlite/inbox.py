@@ -3,7 +3,6 @@ modules beside this one."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
 
 import apsw
 
@@ -31,6 +30,7 @@ from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.inbox_rows import number, outage_from_row, state_from_row
 from peik.storage.sqlite.intake import DUPLICATES_MS, IntakeCall
 from peik.storage.sqlite.statements import Row, load, run_many
+from peik.storage.sqlite.writer import SqliteWays
 
 # What sources and their watchers ask of the SQLite store: where a bot's inbox stands, outages, what MTProto clients
 # saw.
@@ -203,35 +203,12 @@ def forget_bot(connection: apsw.Connection, bot_id: int) -> None:
         connection.execute(_ARRIVALS_SQL[name], (bot_id,))
 
 
-T = TypeVar("T")
-
-
-class SqliteWrite(Protocol):
-    """Runs something in the next commit; its answer, once that is durable."""
-
-    async def __call__(self, work: Callable[[SqliteBatch], T], /) -> T: ...
-
-
-class SqliteCollect(Protocol):
-    """Adds something to the next commit that is written together with all of its kind; how to read its answer then."""
-
-    async def __call__(self, add: Callable[[SqliteBatch], Callable[[], T]], /, *, weight: int) -> T: ...
-
-
-class SqliteRead(Protocol):
-    async def __call__(self, work: Callable[[apsw.Connection], T], /) -> T: ...
-
-
 class SqliteInbox:
     """See `peik.inbox.store.InboxStore`. Made by the store when it is opened."""
 
-    def __init__(
-        self, *, write: SqliteWrite, collect: SqliteCollect, read: SqliteRead, clock: Clock, seals: Seals = PLAIN
-    ) -> None:
-        self._write = write
+    def __init__(self, ways: SqliteWays, *, clock: Clock, seals: Seals = PLAIN) -> None:
+        self._write, self._collect, self._read, self._look = ways.write, ways.collect, ways.read, ways.look
         self._seals = seals
-        self._collect = collect
-        self._read = read
         self._clock = clock
 
     # ---- sources ----
@@ -388,15 +365,3 @@ class SqliteInbox:
 
     async def clean_arrivals(self, retention: ArrivalRetention, *, at_ms: int, limit: int) -> ArrivalsCleaned:
         return await self._write(lambda batch: clean(batch.connection, retention, at_ms=at_ms, limit=limit))
-
-    async def _look(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Read something that takes several queries, all of one snapshot."""
-
-        def whole(connection: apsw.Connection) -> T:
-            connection.execute("BEGIN")
-            try:
-                return work(connection)
-            finally:
-                connection.execute("ROLLBACK")
-
-        return await self._read(whole)

@@ -26,8 +26,8 @@ from peik.jobs.store import (
 )
 from peik.storage.sqlite import reads
 from peik.storage.sqlite.commit import SqliteBatch
-from peik.storage.sqlite.inbox import SqliteCollect, SqliteRead
 from peik.storage.sqlite.statements import Row, Value, insert_many, load, run_many
+from peik.storage.sqlite.writer import SqliteWays
 
 # A job as a row of the SQL stores, and back.
 
@@ -562,11 +562,8 @@ class SqliteJobs:
     put back makes no lease longer than it was given for: see `reap`.
     """
 
-    def __init__(
-        self, *, collect: SqliteCollect, read: SqliteRead, now_ms: Callable[[], int], node: Callable[[], str]
-    ) -> None:
-        self._collect = collect
-        self._read = read
+    def __init__(self, ways: SqliteWays, *, now_ms: Callable[[], int], node: Callable[[], str]) -> None:
+        self._collect, self._read = ways.collect, ways.read
         self._now_ms = now_ms  # the time that leases go by
         self._node = node
 

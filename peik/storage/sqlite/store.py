@@ -40,7 +40,7 @@ from peik.secrets.seals import PLAIN, Seals, place_of_bot, place_of_key, place_o
 from peik.storage import rules
 from peik.storage.executor import Executor, Finished, ThreadExecutor, run_in
 from peik.storage.moving import marker
-from peik.storage.news import LANE_COUNTED_MAX, Listened, answer, fail
+from peik.storage.news import LANE_COUNTED_MAX, answer, fail
 from peik.storage.spool import make_folder
 from peik.storage.sqlite import actions, documents, inbox, keys, reads, search
 from peik.storage.sqlite import keys as hooks
@@ -61,7 +61,7 @@ from peik.storage.sqlite.inbox import SqliteInbox
 from peik.storage.sqlite.jobs import SqliteJobs
 from peik.storage.sqlite.reads import RecentTries
 from peik.storage.sqlite.statements import load
-from peik.storage.sqlite.writer import SqliteOperation, SqliteWriter
+from peik.storage.sqlite.writer import SqliteOperation, SqliteWays, SqliteWriter
 
 # Letters on their way into a SQLite file: one caller's drafts in the next commit, and who hears of them after it.
 
@@ -128,7 +128,7 @@ T = TypeVar("T")
 _SQL = load("sqlite.sql")
 
 
-class SqliteStore(Listened):
+class SqliteStore(SqliteWays):
     """See `peik.outbox.store.Store`. Several processes may open one file; only one of them as owner."""
 
     inbox: SqliteInbox  # from `open` on
@@ -181,18 +181,12 @@ class SqliteStore(Listened):
             raise
         self._connection = connection
         self.epoch = epoch
-        self.inbox = SqliteInbox(
-            write=self._write, collect=self._collect, read=self._read, clock=self._clock, seals=self.seals
-        )
+        self.inbox = SqliteInbox(self, clock=self._clock, seals=self.seals)
         self.nodes = SqliteNodes(self._path, clock=self._clock, claim=self.claim, has_news=self.has_foreign_writes)
-        self.jobs = SqliteJobs(
-            collect=self._collect, read=self._read, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node
-        )
-        self.papers = SqliteDocuments(collect=self._collect, read=self._read)
-        self.contacts = SqliteContacts(collect=self._collect, read=self._read)
-        self.forgetting = SqliteForgetting(
-            write=self._write, read=self._read, alone=self._read_alone, busy_ms=self._busy_ms
-        )
+        self.jobs = SqliteJobs(self, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node)
+        self.papers = SqliteDocuments(self)
+        self.contacts = SqliteContacts(self)
+        self.forgetting = SqliteForgetting(self, busy_ms=self._busy_ms)
 
     def _make_writer(self, connection: apsw.Connection) -> SqliteWriter:
         return SqliteWriter(connection, self._writing)
@@ -285,60 +279,11 @@ class SqliteStore(Listened):
     def sealed(self) -> SqliteSealed:
         """What is secret here, as it is stored."""
         return SqliteSealed(
+            self,
             self._path,
-            write=self._write,
             alone=lambda work: run_in(self._writing, lambda: work(self._connection)),
             claim=self.claim,
         )
-
-    # ---- the two ways in ----
-
-    async def _write(self, work: Callable[[SqliteBatch], T], tell: Callable[[T], None] = lambda value: None) -> T:
-        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def prepare(batch: SqliteBatch) -> Callable[[], tuple[T, SqliteBatch]]:
-            batch.flush()  # what was asked for before comes before, within one commit too
-            value = work(batch)
-            return lambda: (value, batch)
-
-        def done(ended: Finished[tuple[T, SqliteBatch]]) -> None:
-            if ended.error is not None:
-                fail(future, translate(ended.error))
-                return
-            value, batch = ended.value()
-            answer(future, value)
-            tell(value)
-            self._tell(batch)
-
-        self._writer.submit(SqliteOperation(prepare, done))
-        return await future
-
-    async def _collect(self, add: Callable[[SqliteBatch], Callable[[], T]], *, weight: int) -> T:
-        """Add something that is written together with all of its kind in the next commit; its answer after that."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def done(ended: Finished[T]) -> None:
-            if ended.error is not None:
-                fail(future, translate(ended.error))
-            else:
-                answer(future, ended.value())
-
-        self._writer.submit(SqliteOperation(add, done, weight=weight))
-        return await future
-
-    async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        try:
-            return await run_in(self._reading, lambda: work(self._reader))
-        except apsw.Error as error:
-            raise translate(error) from error
-
-    async def _read_alone(self, work: Callable[[apsw.Connection], T]) -> T:
-        """On the writer's connection, between two commits."""
-        try:
-            return await run_in(self._writing, lambda: work(self._connection))
-        except apsw.Error as error:
-            raise translate(error) from error
 
     # ---- letters in ----
 
@@ -385,32 +330,32 @@ class SqliteStore(Listened):
         return epoch == self.epoch
 
     async def left_in_flight(self, bot_id: int, *, epoch: int) -> list[Letter]:
-        return await self._write(lambda batch: reads.adopt_marks(batch.connection, bot_id, epoch))
+        return await self.write(lambda batch: reads.adopt_marks(batch.connection, bot_id, epoch))
 
     async def sweep(self, bot_id: int, rank: int, after: LaneKey | None, *, lanes: int, letters: int) -> Sweep:
-        return await self._read(
+        return await self.read(
             lambda connection: reads.sweep(connection, bot_id, rank, after, lanes=lanes, letters=letters)
         )
 
     async def fronts(self, bot_id: int, keys: Sequence[LaneKey], *, letters: int) -> dict[LaneKey, FoundInFlight]:
-        return await self._read(lambda connection: reads.fronts(connection, bot_id, keys, letters=letters))
+        return await self.read(lambda connection: reads.fronts(connection, bot_id, keys, letters=letters))
 
     async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[SentMessage]:
         question = self._recent.ask(bot_id, since_ms)
-        return await self._read(lambda connection: self._recent.answer(connection, question))
+        return await self.read(lambda connection: self._recent.answer(connection, question))
 
     async def park(self, letter: Letter) -> None:
-        await self._write(lambda batch: actions.park(batch, letter))
+        await self.write(lambda batch: actions.park(batch, letter))
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
         def work(batch: SqliteBatch) -> None:
             for name in ("keep_alias", "flatten_aliases", "readdress"):
                 batch.connection.execute(_SQL[name], {"bot": bot_id, "old": old, "new": new})
 
-        await self._write(work)
+        await self.write(work)
 
     async def file_id(self, bot_id: int, digest: str, kind: str) -> str | None:
-        return await self._read(lambda connection: reads.text(connection, _SQL["file_id"], (bot_id, digest, kind)))
+        return await self.read(lambda connection: reads.text(connection, _SQL["file_id"], (bot_id, digest, kind)))
 
     async def keep_file_id(self, bot_id: int, digest: str, kind: str, file_id: str | None, *, at_ms: int) -> None:
         def work(batch: SqliteBatch) -> None:
@@ -419,7 +364,7 @@ class SqliteStore(Listened):
             else:
                 batch.connection.execute(_SQL["keep_file_id"], (bot_id, digest, kind, file_id, at_ms))
 
-        await self._write(work)
+        await self.write(work)
 
     # ---- time's ----
 
@@ -428,7 +373,7 @@ class SqliteStore(Listened):
             if answer[0] and self._listener is not None:
                 self._listener.on_accepted(answer[0])
 
-        joined, next_at = await self._write(lambda batch: actions.join_due(batch, at_ms, limit), tell)
+        joined, next_at = await self.write(lambda batch: actions.join_due(batch, at_ms, limit), tell)
         return len(joined), next_at
 
     async def expire(self, *, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
@@ -437,10 +382,10 @@ class SqliteStore(Listened):
             if stubs and self._listener is not None:
                 self._listener.on_removed(stubs)
 
-        return await self._write(lambda batch: actions.expire(batch, at_ms, limit), tell)
+        return await self.write(lambda batch: actions.expire(batch, at_ms, limit), tell)
 
     async def clean(self, retention: Retention, *, at_ms: int, limit: int) -> tuple[int, list[str]]:
-        return await self._write(lambda batch: actions.clean(batch, retention, at_ms, limit))
+        return await self.write(lambda batch: actions.clean(batch, retention, at_ms, limit))
 
     # ---- people's ----
 
@@ -449,78 +394,75 @@ class SqliteStore(Listened):
 
     async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+        return await self.read(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
 
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda one: search.views(one, letter_ids, at_ms))
+        return await self.read(lambda one: search.views(one, letter_ids, at_ms))
 
     async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
+        return await self.read(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
 
     async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
-        return await self._read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+        return await self.read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
 
     async def oldest_waiting(self) -> dict[int, int]:
-        return await self._read(search.oldest_waiting)
+        return await self.read(search.oldest_waiting)
 
     async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
         ids = [one.id for one in await rules.find_open(self.page, wanted, limit=limit)]
-        return await self._write(lambda batch: actions.cancel_many(batch, ids, at_ms), self._withdraw)
+        return await self.write(lambda batch: actions.cancel_many(batch, ids, at_ms), self._withdraw)
 
     async def change(self, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> None:
-        await self._write(
+        await self.write(
             lambda batch: actions.change(batch, letter_id, rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
             self._tell_changed,
         )
 
     async def cancel(self, letter_id: int, *, at_ms: int) -> None:
-        stub = await self._write(lambda batch: actions.cancel(batch, letter_id, at_ms))
+        stub = await self.write(lambda batch: actions.cancel(batch, letter_id, at_ms))
         if self._listener is not None:
             self._listener.on_removed([stub])
 
     async def retry(self, letter_id: int, *, at_ms: int) -> None:
-        self._rejoin(await self._write(lambda batch: actions.retry(batch, letter_id, at_ms)))
+        self._rejoin(await self.write(lambda batch: actions.retry(batch, letter_id, at_ms)))
 
     async def resolve(self, letter_id: int, *, arrived: bool, at_ms: int) -> None:
-        self._rejoin(await self._write(lambda batch: actions.resolve(batch, letter_id, at_ms, arrived=arrived)))
+        self._rejoin(await self.write(lambda batch: actions.resolve(batch, letter_id, at_ms, arrived=arrived)))
 
     async def retry_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
-        letters = await self._write(lambda batch: actions.retry_dead(batch, wanted, at_ms, limit))
+        letters = await self.write(lambda batch: actions.retry_dead(batch, wanted, at_ms, limit))
         self._rejoin(letters)
         return len(letters)
 
     async def clear_dead(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> int:
-        return await self._write(lambda batch: actions.clear_dead(batch, wanted, at_ms, limit))
+        return await self.write(lambda batch: actions.clear_dead(batch, wanted, at_ms, limit))
 
     async def lanes(self, bot_id: int, chat: Chat | None, *, limit: int) -> list[LaneView]:
-        return await self._read(lambda one: actions.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
+        return await self.read(lambda one: actions.lanes(one, bot_id, chat, limit=limit, most=LANE_COUNTED_MAX))
 
     async def head_of(self, bot_id: int, lane: LaneKey) -> int | None:
-        return await self._read(lambda one: actions.head_of(one, bot_id, lane))
+        return await self.read(lambda one: actions.head_of(one, bot_id, lane))
 
     async def known_chats(self, bot_id: int, *, after: Chat | None, limit: int) -> list[ChatRecord]:
-        return await self._read(lambda one: actions.known_chats(one, bot_id, after, limit))
+        return await self.read(lambda one: actions.known_chats(one, bot_id, after, limit))
 
     async def letter(self, letter_id: int) -> LetterView | None:
         at_ms = self._clock.wall_ms()
-        return await self._read(lambda connection: reads.view(connection, letter_id, at_ms))
+        return await self.read(lambda connection: reads.view(connection, letter_id, at_ms))
 
     async def tallies(self, *, at_ms: int) -> dict[int, Tally]:
-        return await self._read(lambda connection: reads.tallies(connection, at_ms))
+        return await self.read(lambda connection: reads.tallies(connection, at_ms))
 
     async def ended_by_minute(self, *, since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
-        return await self._read(lambda connection: reads.ended_by_minute(connection, since_ms, until_ms))
+        return await self.read(lambda connection: reads.ended_by_minute(connection, since_ms, until_ms))
 
     # ---- bots and chats ----
 
     async def bots(self) -> list[BotRecord]:
         # On the writer's thread, so that the answer is never older than a bot that was saved before it.
-        try:
-            return await run_in(self._writing, lambda: reads.bots(self._connection, self.seals))
-        except apsw.Error as error:
-            raise translate(error) from error
+        return await self.read_alone(lambda connection: reads.bots(connection, self.seals))
 
     async def save_bot(self, record: BotRecord) -> None:
         limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
@@ -540,7 +482,7 @@ class SqliteStore(Listened):
             batch.connection.execute(_SQL["save_bot"], row)
             batch.connection.execute(_SQL["save_tally"], (record.bot_id,))
 
-        await self._write(work)
+        await self.write(work)
 
     async def remove_bot(self, bot_id: int) -> None:
         """Its inbox goes with it: arrivals, read or not, consumers, outages, known chats. Letters that still wait keep the bot
@@ -557,10 +499,10 @@ class SqliteStore(Listened):
             inbox.forget_bot(batch.connection, bot_id)
             documents.forget_bot(batch.connection, bot_id)
 
-        await self._write(work)
+        await self.write(work)
 
     async def chats(self, bot_id: int) -> list[ChatRecord]:
-        return await self._read(lambda connection: reads.chats(connection, bot_id))
+        return await self.read(lambda connection: reads.chats(connection, bot_id))
 
     async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
         row = (bot_id, chat, reason, None if reason is None else at_ms)
@@ -568,7 +510,7 @@ class SqliteStore(Listened):
         def work(batch: SqliteBatch) -> None:
             batch.connection.execute(_SQL["shut_chat"], row)
 
-        await self._write(work)
+        await self.write(work)
 
     async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
         def work(batch: SqliteBatch) -> None:
@@ -577,44 +519,44 @@ class SqliteStore(Listened):
             else:
                 batch.connection.execute(_SQL["hold_chat"], (bot_id, chat, until_ms))
 
-        await self._write(work)
+        await self.write(work)
 
     async def bot_held_until(self, bot_id: int) -> int:
-        return await self._read(lambda connection: reads.number(connection, _SQL["bot_held_until"], (bot_id,)))
+        return await self.read(lambda connection: reads.number(connection, _SQL["bot_held_until"], (bot_id,)))
 
     async def blobs(self) -> set[str]:
-        return await self._read(reads.blobs)
+        return await self.read(reads.blobs)
 
     # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
 
     async def keys(self) -> tuple[int, list[Key]]:
-        return await self._read(keys.read)
+        return await self.read(keys.read)
 
     async def keys_generation(self) -> int:
-        return await self._read(keys.generation)
+        return await self.read(keys.generation)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
         sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
-        return await self._write(lambda batch: keys.add(batch, key, sealed))
+        return await self.write(lambda batch: keys.add(batch, key, sealed))
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
-        return await self._write(lambda batch: keys.revoke(batch, key_id, at_ms))
+        return await self.write(lambda batch: keys.revoke(batch, key_id, at_ms))
 
     async def note_key_use(self, used: Mapping[int, int]) -> None:
-        await self._write(lambda batch: keys.note_use(batch, used))
+        await self.write(lambda batch: keys.note_use(batch, used))
 
     async def secret(self, name: str, candidate: str) -> str:
         place = place_of_secret(name)
         sealed = self.seals.seal(candidate, place=place)
-        return self.seals.open(await self._write(lambda batch: keys.secret(batch, name, sealed)), place=place)
+        return self.seals.open(await self.write(lambda batch: keys.secret(batch, name, sealed)), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await self._read(
+        return await self.read(
             lambda one: hooks.due_hooks(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
         )
 
     async def hook_content(self, hook: Hook) -> HookContent:
-        return await self._read(lambda connection: hooks.hook_content(connection, hook))
+        return await self.read(lambda connection: hooks.hook_content(connection, hook))
 
     async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
-        await self._write(lambda batch: hooks.settle_hooks(batch, over, deferred))
+        await self.write(lambda batch: hooks.settle_hooks(batch, over, deferred))

@@ -12,7 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import apsw
 
-from peik.storage.executor import Executor, Finished
+from peik.storage.executor import Executor, Finished, run_in
+from peik.storage.news import Listened, answer, fail
 from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.database import WalGuard, is_unavailable, translate
 
@@ -128,9 +129,9 @@ class SqliteWriter:
             answers: list[Finished[object]] = [Finished(None, ended.error) for _ in operations]
         else:
             answers = ended.value()
-        for operation, answer in zip(operations, answers, strict=True):
+        for operation, one in zip(operations, answers, strict=True):
             try:
-                operation.done(answer)
+                operation.done(one)
             except Exception as error:  # noqa: BLE001  one listener's surprise must not keep the others waiting
                 self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
 
@@ -184,3 +185,72 @@ def _write_over(connection: apsw.Connection) -> None:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+
+
+class SqliteWays(Listened):
+    """The ways in to a store that is open: its commits, and what it reads beside them. Its parts go by these too."""
+
+    _writer: SqliteWriter
+    _writing: Executor
+    _reading: Executor
+    _connection: apsw.Connection  # the writer's
+    _reader: apsw.Connection
+
+    async def write(self, work: Callable[[SqliteBatch], T], tell: Callable[[T], None] = lambda value: None) -> T:
+        """Run something in the next commit; its answer, once that is durable. `tell` hears it before the caller does."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def prepare(batch: SqliteBatch) -> Callable[[], tuple[T, SqliteBatch]]:
+            batch.flush()  # what was asked for before comes before, within one commit too
+            value = work(batch)
+            return lambda: (value, batch)
+
+        def done(ended: Finished[tuple[T, SqliteBatch]]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+                return
+            value, batch = ended.value()
+            answer(future, value)
+            tell(value)
+            self._tell(batch)
+
+        self._writer.submit(SqliteOperation(prepare, done))
+        return await future
+
+    async def collect(self, add: Callable[[SqliteBatch], Callable[[], T]], *, weight: int) -> T:
+        """Add something that is written together with all of its kind in the next commit; its answer after that."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(ended: Finished[T]) -> None:
+            if ended.error is not None:
+                fail(future, translate(ended.error))
+            else:
+                answer(future, ended.value())
+
+        self._writer.submit(SqliteOperation(add, done, weight=weight))
+        return await future
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            return await run_in(self._reading, lambda: work(self._reader))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def read_alone(self, work: Callable[[apsw.Connection], T]) -> T:
+        """On the writer's connection, between two commits."""
+        try:
+            return await run_in(self._writing, lambda: work(self._connection))
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def look(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Read something that takes several queries, all of one snapshot."""
+
+        def whole(connection: apsw.Connection) -> T:
+            connection.execute("BEGIN")
+            try:
+                return work(connection)
+            finally:
+                connection.execute("ROLLBACK")
+
+        return await self.read(whole)
