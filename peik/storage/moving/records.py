@@ -344,7 +344,7 @@ class StoredPaper(Record, frozen=True):
 
 
 class StoredContact(Record, frozen=True):
-    """A known chat, in the order of `peik.storage.sqlite.documents.COLUMNS`."""
+    """A known chat, in the order of `peik.storage.documents.COLUMNS`."""
 
     key = ("bot_id", "chat_id")
     bot_id: int

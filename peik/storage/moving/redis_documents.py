@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from peik.storage.documents import contact_from_row
 from peik.storage.moving.ends import RecordPage
 from peik.storage.moving.records import ContactPlace, Record, StoredContact, StoredPaper
 from peik.storage.moving.redis_rows import RedisBatch
 from peik.storage.redis.documents import contact_of, name_of, paper_of, record_of
 from peik.storage.redis.records import encode
-from peik.storage.sqlite.documents import contact_from_row
 
 OF_PAPERS = (StoredPaper, StoredContact, ContactPlace)
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Protocol
@@ -112,6 +112,13 @@ class PostgresSession:
         found = await self.rows(query, *placed, **named)
         self.changes += len(found)
         return found
+
+    async def read_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> list[Row]:
+        return await self.rows(query, *zip(*rows, strict=True)) if rows else []
+
+    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> None:
+        if rows:
+            await self.run(query, *zip(*rows, strict=True))
 
 
 def settings_of(address: PostgresAddress) -> dict[str, str]:

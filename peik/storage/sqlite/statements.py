@@ -10,8 +10,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import chain
+from typing import Any
 
 import apsw
+import msgspec
+
+from peik.storage.sql import NamedQuery
 
 Value = None | int | float | str | bytes
 Row = tuple[Value, ...]
@@ -80,3 +84,41 @@ def _blocks(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
     while start < len(rows):
         yield rows[start : start + _SMALL]
         start += _SMALL
+
+
+class SqliteSession:
+    """See `peik.storage.sql.SqlSession`. A list is bound as JSON."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.connection = connection
+
+    async def rows(self, query: NamedQuery, **named: object) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query.written, _bound(named)).fetchall()
+
+    async def number(self, query: NamedQuery, **named: object) -> int:
+        for row in self.connection.execute(query.written, _bound(named)):
+            return int(row[0] or 0)
+        return 0
+
+    async def text(self, query: NamedQuery, **named: object) -> str | None:
+        for row in self.connection.execute(query.written, _bound(named)):
+            return None if row[0] is None else str(row[0])
+        return None
+
+    async def run(self, query: NamedQuery, **named: object) -> int:
+        self.connection.execute(query.written, _bound(named))
+        return self.connection.changes()
+
+    async def read_many(self, query: NamedQuery, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        return run_many(self.connection, query.written, rows)
+
+    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[Any, ...]]) -> None:
+        run_many(self.connection, query.written, rows)
+
+
+def _bound(named: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: msgspec.json.encode(value).decode() if isinstance(value, list) else value for name, value in named.items()
+    }

@@ -38,11 +38,12 @@ from peik.outbox.store import (
 )
 from peik.secrets.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
 from peik.storage import rules
-from peik.storage.executor import Executor, Finished, ThreadExecutor, run_in
+from peik.storage.documents import forget_bot
+from peik.storage.executor import Executor, Finished, ThreadExecutor, at_once, run_in
 from peik.storage.moving import marker
 from peik.storage.news import LANE_COUNTED_MAX, answer, fail
 from peik.storage.spool import make_folder
-from peik.storage.sqlite import actions, documents, inbox, keys, reads, search
+from peik.storage.sqlite import actions, inbox, keys, reads, search
 from peik.storage.sqlite import keys as hooks
 from peik.storage.sqlite.commit import Slot, SqliteBatch
 from peik.storage.sqlite.database import (
@@ -55,12 +56,12 @@ from peik.storage.sqlite.database import (
     migrate,
     translate,
 )
-from peik.storage.sqlite.documents import SqliteContacts, SqliteDocuments
+from peik.storage.sqlite.documents import CONTACTS, SqliteContacts, SqliteDocuments
 from peik.storage.sqlite.erasure import SqliteForgetting, SqliteSealed
 from peik.storage.sqlite.inbox import SqliteInbox
 from peik.storage.sqlite.jobs import SqliteJobs
 from peik.storage.sqlite.reads import RecentTries
-from peik.storage.sqlite.statements import load
+from peik.storage.sqlite.statements import SqliteSession, load
 from peik.storage.sqlite.writer import SqliteOperation, SqliteWays, SqliteWriter
 
 # Letters on their way into a SQLite file: one caller's drafts in the next commit, and who hears of them after it.
@@ -497,7 +498,7 @@ class SqliteStore(SqliteWays):
                 )
             batch.connection.execute(_SQL["remove_bot"], (bot_id,))
             inbox.forget_bot(batch.connection, bot_id)
-            documents.forget_bot(batch.connection, bot_id)
+            at_once(forget_bot(SqliteSession(batch.connection), CONTACTS, bot_id))
 
         await self.write(work)
 

@@ -37,6 +37,24 @@ ON CONFLICT (bot_id, chat_id) DO UPDATE SET
     is_gone = excluded.is_gone,
     words = excluded.words
 
+-- name: with_types
+c.type = ANY (:types::text[])
+
+-- name: with_languages
+EXISTS (
+    SELECT 1 FROM unnest(:languages::text[]) AS l (value)
+    WHERE lower(coalesce(c.language, '')) = l.value OR starts_with(lower(c.language), l.value || '-')
+)
+
+-- name: with_is_gone
+c.is_gone = :is_gone
+
+-- name: with_text
+strpos(c.words, :text) > 0
+
+-- name: with_campaign
+coalesce(c.campaign, '') = :campaign
+
 -- name: page
 -- Along the primary key: the same at any depth, unless a filter finds few.
 SELECT {contact} FROM contacts AS c
@@ -61,8 +79,14 @@ SELECT coalesce(sum(c.contacts), 0) FROM contact_tallies AS c WHERE c.bot_id = :
 -- name: count
 SELECT count(*) FROM contacts AS c WHERE c.bot_id = :bot AND {where}
 
+-- name: campaigns_edge
+-- When the chat first wrote that is so many places behind.
+SELECT c.first_seen FROM contacts AS c WHERE c.bot_id = :bot AND c.first_seen >= :since
+ORDER BY c.first_seen LIMIT 1 OFFSET :step
+
 -- name: count_campaigns
-SELECT coalesce(c.campaign, ''), count(*) FROM contacts AS c WHERE c.bot_id = :bot AND c.first_seen >= :since GROUP BY 1
+SELECT coalesce(c.campaign, ''), count(*) FROM contacts AS c
+WHERE c.bot_id = :bot AND c.first_seen >= :since AND (:until::bigint IS NULL OR c.first_seen < :until) GROUP BY 1
 
 -- name: forget_contacts
 DELETE FROM contacts WHERE bot_id = :bot

@@ -2,14 +2,14 @@
 -- the columns of a chat, {where} for the conditions of a filter: every value is bound, none is pasted in.
 
 -- name: place
-SELECT place FROM contact_places WHERE bot_id = ?
+SELECT place FROM contact_places WHERE bot_id = :bot
 
 -- name: move_place
 INSERT INTO contact_places (bot_id, place) VALUES (:bot, :place)
 ON CONFLICT (bot_id) DO UPDATE SET place = excluded.place
 
 -- name: those
-SELECT {contact} FROM (VALUES {rows}) AS v CROSS JOIN contacts AS c ON c.bot_id = v.column1 AND c.chat_id = v.column2
+SELECT {contact} FROM contacts AS c WHERE c.bot_id = :bot AND c.chat_id IN (SELECT value FROM json_each(:chats))
 
 -- name: save
 INSERT INTO contacts
@@ -24,6 +24,24 @@ ON CONFLICT (bot_id, chat_id) DO UPDATE SET
     is_gone = excluded.is_gone,
     words = excluded.words
 
+-- name: with_types
+c.type IN (SELECT value FROM json_each(:types))
+
+-- name: with_languages
+EXISTS (
+    SELECT 1 FROM json_each(:languages) AS l
+    WHERE lower(coalesce(c.language, '')) = l.value OR substr(lower(c.language), 1, length(l.value) + 1) = l.value || '-'
+)
+
+-- name: with_is_gone
+c.is_gone = :is_gone
+
+-- name: with_text
+instr(c.words, :text) > 0
+
+-- name: with_campaign
+coalesce(c.campaign, '') = :campaign
+
 -- name: page
 -- Along the primary key: the same at any depth, unless a filter finds few.
 SELECT {contact} FROM contacts AS c
@@ -34,7 +52,7 @@ ORDER BY c.chat_id LIMIT :limit
 -- How far a page looks: the chat so many places behind where it begins. In the index alone.
 SELECT c.last_seen, c.chat_id FROM contacts AS c INDEXED BY contacts_seen
 WHERE c.bot_id = :bot AND {within}
-ORDER BY c.last_seen DESC, c.chat_id DESC LIMIT 1 OFFSET :looked - 1
+ORDER BY c.last_seen DESC, c.chat_id DESC LIMIT 1 OFFSET :behind
 
 -- name: newest
 SELECT {contact} FROM contacts AS c INDEXED BY contacts_seen
@@ -60,10 +78,10 @@ WHERE c.bot_id = :bot AND c.first_seen >= :since AND c.first_seen < coalesce(:un
 GROUP BY 1
 
 -- name: forget_contacts
-DELETE FROM contacts WHERE bot_id = ?
+DELETE FROM contacts WHERE bot_id = :bot
 
 -- name: forget_tallies
-DELETE FROM contact_tallies WHERE bot_id = ?
+DELETE FROM contact_tallies WHERE bot_id = :bot
 
 -- name: forget_place
-DELETE FROM contact_places WHERE bot_id = ?
+DELETE FROM contact_places WHERE bot_id = :bot

@@ -12,12 +12,9 @@ ON CONFLICT (shelf, key) DO UPDATE SET body = excluded.body, version = papers.ve
 -- name: take_away
 DELETE FROM papers WHERE (shelf, key) IN (VALUES {rows})
 
--- name: paper
-SELECT p.shelf, p.key, p.body, p.version FROM papers AS p WHERE p.shelf = ? AND p.key = ?
-
 -- name: those
-SELECT p.shelf, p.key, p.body, p.version
-FROM (VALUES {rows}) AS v CROSS JOIN papers AS p ON p.shelf = v.column1 AND p.key = v.column2
+SELECT p.shelf, p.key, p.body, p.version FROM papers AS p
+WHERE p.shelf = :shelf AND p.key IN (SELECT value FROM json_each(:keys))
 
 -- name: page
 -- {where} is a range of keys: a walk along the primary key, the same at any depth.
@@ -26,7 +23,7 @@ WHERE p.shelf = :shelf AND {where}
 ORDER BY p.key {order} LIMIT :limit
 
 -- name: count
-SELECT s.papers FROM paper_shelves AS s WHERE s.shelf = ?
+SELECT s.papers FROM paper_shelves AS s WHERE s.shelf = :shelf
 
 -- name: shelves
 SELECT s.shelf FROM paper_shelves AS s WHERE s.shelf >= :first AND s.shelf < :end ORDER BY s.shelf
