@@ -75,6 +75,9 @@ class SqlSession(Protocol):
     async def run(self, query: NamedQuery, **named: object) -> int:
         """How many rows it changed."""
 
+    async def returned(self, query: NamedQuery, **named: object) -> Sequence[Row]:
+        """What a query returns that writes."""
+
     async def read_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> Sequence[Row]:
         """What a query finds that takes all rows at once."""
 

@@ -1,10 +1,9 @@
 """The store on a PostgreSQL server: many nodes accept, one writer with group commit in each, and each bot is one node's."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from peik.admin.model import Key
 from peik.clock import Clock
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
@@ -17,9 +16,6 @@ from peik.outbox.store import (
     Counted,
     Express,
     FoundInFlight,
-    Hook,
-    HookContent,
-    HookDeferred,
     HooksDue,
     LaneView,
     LetterFilter,
@@ -32,13 +28,13 @@ from peik.outbox.store import (
     Sweep,
     Tally,
 )
-from peik.secrets.seals import PLAIN, Seals, place_of_key, place_of_secret
+from peik.secrets.seals import PLAIN, Seals
 from peik.storage import rules
 from peik.storage.executor import Finished
+from peik.storage.keys import SqlKeys
 from peik.storage.moving import marker
 from peik.storage.news import LANE_COUNTED_MAX, answer, fail, node_name
-from peik.storage.postgres import actions, keys, reads, search, session
-from peik.storage.postgres import keys as hooks
+from peik.storage.postgres import actions, reads, search, session
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import DocumentWriter, PostgresContacts, PostgresDocuments
 from peik.storage.postgres.erasure import PostgresForgetting, PostgresSealed
@@ -49,6 +45,7 @@ from peik.storage.postgres.nodes import LEASE_S, Neighbourhood, PostgresFiles, P
 from peik.storage.postgres.queries import load
 from peik.storage.postgres.session import PostgresSession, read_address
 from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
+from peik.storage.sql import SqlSession
 from peik.storage.sqlite.commit import Slot
 
 # A PostgreSQL store from open to close: its connections and writers, and the ways in to them. Nothing here knows
@@ -180,10 +177,11 @@ class OpenPostgres(PostgresWays):
 _SQL = load("letters.sql")
 
 
-class PostgresStore(OpenPostgres):
+class PostgresStore(OpenPostgres, SqlKeys):
     """See `peik.outbox.store.Store`."""
 
     marks_at_once = False
+    key_sql, hook_sql = load("keys.sql"), load("hooks.sql")
 
     # ---- letters in ----
 
@@ -389,43 +387,29 @@ class PostgresStore(OpenPostgres):
     async def blobs(self) -> set[str]:
         return await self.read(reads.blobs)
 
-    # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
+    # ---- keys and webhooks: see `SqlKeys` ----
 
-    async def keys(self) -> tuple[int, list[Key]]:
-        return await self.look(keys.read)
+    async def _in_read(self, work: Callable[[SqlSession], Awaitable[T]], *, is_whole: bool = False) -> T:
+        return await (self.look if is_whole else self.read)(work)
 
-    async def keys_generation(self) -> int:
-        return await self.read(keys.generation)
-
-    async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
-        return await self._change_key(lambda one: keys.add(one, key, sealed))
-
-    async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
-        return await self._change_key(lambda one: keys.revoke(one, key_id, at_ms))
-
-    async def _change_key(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+    async def _in_commit(self, work: Callable[[SqlSession], Awaitable[T]], *, is_record: bool = False) -> T:
         async def told(batch: PostgresBatch) -> T:
-            batch.telling.records()
+            if is_record:
+                batch.telling.records()
             return await work(batch.session)
 
         return await self.write(told)
 
-    async def note_key_use(self, used: Mapping[int, int]) -> None:
-        await self.write(lambda batch: keys.note_use(batch.session, used))
+    async def _view(self, one: SqlSession, letter_id: int, at_ms: int) -> LetterView | None:
+        assert isinstance(one, PostgresSession)
+        return await reads.view(one, letter_id, at_ms)
 
-    async def secret(self, name: str, candidate: str) -> str:
-        place = place_of_secret(name)
-        sealed = self.seals.seal(candidate, place=place)
-        return self.seals.open(await self.write(lambda batch: keys.secret(batch.session, name, sealed)), place=place)
-
-    async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await self.look(
-            lambda one: hooks.due_hooks(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+    async def _due_hooks(self, one: SqlSession, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+        bound = {"at": at_ms, "after": after, "endpoints": endpoints, "each": each}
+        rows = [tuple(row) for row in await one.rows(self.hook_sql["due"], **bound)]
+        is_full = bool(rows) and rows[-1][0] >= endpoints
+        return HooksDue(
+            hooks=[self._hook(row[1:]) for row in rows if row[1] is not None],
+            last=rows[-1][2] if is_full else None,
+            next_at_ms=await one.number(self.hook_sql["next_due"], at=at_ms) or None,
         )
-
-    async def hook_content(self, hook: Hook) -> HookContent:
-        return await self.look(lambda one: hooks.hook_content(one, hook))
-
-    async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
-        await self.write(lambda batch: hooks.settle_hooks(batch.session, over, deferred))

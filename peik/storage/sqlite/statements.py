@@ -111,6 +111,9 @@ class SqliteSession:
         self.connection.execute(query.written, _bound(named))
         return self.connection.changes()
 
+    async def returned(self, query: NamedQuery, **named: object) -> list[tuple[Any, ...]]:
+        return await self.rows(query, **named)
+
     async def read_many(self, query: NamedQuery, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         return run_many(self.connection, query.written, rows)
 

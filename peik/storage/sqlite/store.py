@@ -1,14 +1,13 @@
 """The store on one SQLite file: one writer with group commit, one reader beside it, one owner who may send."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 import msgspec
 
-from peik.admin.model import Key
 from peik.clock import Clock
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
@@ -22,8 +21,6 @@ from peik.outbox.store import (
     Express,
     FoundInFlight,
     Hook,
-    HookContent,
-    HookDeferred,
     HooksDue,
     LaneView,
     LetterFilter,
@@ -36,15 +33,16 @@ from peik.outbox.store import (
     Sweep,
     Tally,
 )
-from peik.secrets.seals import PLAIN, Seals, place_of_bot, place_of_key, place_of_secret
-from peik.storage import rules
+from peik.secrets.seals import PLAIN, Seals, place_of_bot
+from peik.storage import rules, sql
 from peik.storage.documents import forget_bot
 from peik.storage.executor import Executor, Finished, ThreadExecutor, at_once, run_in
+from peik.storage.keys import SqlKeys
 from peik.storage.moving import marker
 from peik.storage.news import LANE_COUNTED_MAX, answer, fail
 from peik.storage.spool import make_folder
-from peik.storage.sqlite import actions, inbox, keys, reads, search
-from peik.storage.sqlite import keys as hooks
+from peik.storage.sql import SqlSession
+from peik.storage.sqlite import actions, inbox, reads, search
 from peik.storage.sqlite.commit import Slot, SqliteBatch
 from peik.storage.sqlite.database import (
     BUSY_MS,
@@ -127,9 +125,10 @@ def _untold(answers: list[Slot | AcceptedLetter]) -> Sequence[Slot]:
 
 T = TypeVar("T")
 _SQL = load("sqlite.sql")
+_FOLDER = "peik.storage.sqlite"
 
 
-class SqliteStore(SqliteWays):
+class SqliteStore(SqliteWays, SqlKeys):
     """See `peik.outbox.store.Store`. Several processes may open one file; only one of them as owner."""
 
     inbox: SqliteInbox  # from `open` on
@@ -139,6 +138,7 @@ class SqliteStore(SqliteWays):
     documents: SqliteContacts
     forgetting: SqliteForgetting
     marks_at_once = True
+    key_sql, hook_sql = sql.load(_FOLDER, "sqlite_keys.sql"), sql.load(_FOLDER, "sqlite_hooks.sql")
     files = None  # they lie beside the database, where all processes on it can read them
 
     def __init__(
@@ -528,36 +528,27 @@ class SqliteStore(SqliteWays):
     async def blobs(self) -> set[str]:
         return await self.read(reads.blobs)
 
-    # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
+    # ---- keys and webhooks: see `SqlKeys` ----
 
-    async def keys(self) -> tuple[int, list[Key]]:
-        return await self.read(keys.read)
+    async def _in_read(self, work: Callable[[SqlSession], Awaitable[T]], *, is_whole: bool = False) -> T:
+        way = self.look if is_whole else self.read
+        return await way(lambda connection: at_once(work(SqliteSession(connection))))
 
-    async def keys_generation(self) -> int:
-        return await self.read(keys.generation)
+    async def _in_commit(self, work: Callable[[SqlSession], Awaitable[T]], *, is_record: bool = False) -> T:
+        return await self.write(lambda batch: at_once(work(SqliteSession(batch.connection))))
 
-    async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        sealed = self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest))
-        return await self.write(lambda batch: keys.add(batch, key, sealed))
+    async def _view(self, one: SqlSession, letter_id: int, at_ms: int) -> LetterView | None:
+        assert isinstance(one, SqliteSession)
+        return reads.view(one.connection, letter_id, at_ms)
 
-    async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
-        return await self.write(lambda batch: keys.revoke(batch, key_id, at_ms))
-
-    async def note_key_use(self, used: Mapping[int, int]) -> None:
-        await self.write(lambda batch: keys.note_use(batch, used))
-
-    async def secret(self, name: str, candidate: str) -> str:
-        place = place_of_secret(name)
-        sealed = self.seals.seal(candidate, place=place)
-        return self.seals.open(await self.write(lambda batch: keys.secret(batch, name, sealed)), place=place)
-
-    async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await self.read(
-            lambda one: hooks.due_hooks(one, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
-        )
-
-    async def hook_content(self, hook: Hook) -> HookContent:
-        return await self.read(lambda connection: hooks.hook_content(connection, hook))
-
-    async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
-        await self.write(lambda batch: hooks.settle_hooks(batch, over, deferred))
+    async def _due_hooks(self, one: SqlSession, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
+        found: list[Hook] = []
+        last: str | None = after
+        for _ in range(endpoints):
+            last = await one.text(self.hook_sql["next_endpoint"], after=last)
+            if last is None:
+                break
+            rows = await one.rows(self.hook_sql["due"], endpoint=last, at=at_ms, each=each)
+            found.extend(self._hook(row) for row in rows)
+        next_at = await one.number(self.hook_sql["next_due"], at=at_ms) or None
+        return HooksDue(hooks=found, last=last, next_at_ms=next_at)

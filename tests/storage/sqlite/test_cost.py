@@ -140,7 +140,9 @@ async def test_keys_and_hooks_are_found_by_an_index_but_for_keys_which_are_read_
             for name, sql in load(file).items():
                 one = f"({','.join('?' * widths.get(name, 1))})"
                 asked = sql.replace("{rows}", f"{one}, {one}")
-                rows = store._connection.execute(f"EXPLAIN QUERY PLAN {asked}", [None] * asked.count("?"))
+                names = set(re.findall(r":([a-z]\w*)", asked))
+                bound = [None] * (asked.count("?") + len(names))
+                rows = store._connection.execute(f"EXPLAIN QUERY PLAN {asked}", bound)
                 if any(_is_scan(row[3]) and "COVERING INDEX hooks_endpoint" not in row[3] for row in rows):
                     scanning.add(name)
     assert scanning == {"keys", "count"}

@@ -13,7 +13,7 @@ WITH RECURSIVE stop (endpoint, place) AS (
     WHERE stop.place < :endpoints::integer
 )
 SELECT
-    stop.endpoint, stop.place, d.id, coalesce(k.webhook_url, d.hook_url), k.webhook_secret, d.letter_id, d.phase, d.at,
+    stop.place, d.id, stop.endpoint, coalesce(k.webhook_url, d.hook_url), k.webhook_secret, d.letter_id, d.phase, d.at,
     d.tries, k.digest
 FROM stop
 LEFT JOIN LATERAL (

@@ -18,7 +18,10 @@ SELECT count(*) FROM keys WHERE revoked_at IS NULL
 -- name: add
 INSERT INTO keys
     (digest, name, scopes, bot_ids, created_at, expires_at, webhook_url, webhook_secret, generation)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, (SELECT coalesce(max(generation), 0) + 1 FROM keys))
+VALUES (
+    :digest, :name, :scopes, :bot_ids, :created_at, :expires_at, :webhook_url, :webhook_secret,
+    (SELECT coalesce(max(generation), 0) + 1 FROM keys)
+)
 RETURNING id
 
 -- name: revoke
