@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from peik.backups import container, files
-from peik.backups import files as folders
+from peik.backups import container
 from peik.backups.container import key_id_of, new_salt
 from peik.backups.model import (
     FORMAT,
@@ -115,17 +114,17 @@ def _put_files(place: Path, plain: Plain, watch: BackupWatch) -> None:
         assert plain.files is not None
         target = plain.files / blob.name
         if not target.is_file() or target.stat().st_size != blob.stat().st_size:
-            folders.put_file(blob, target, is_shared=True)  # other nodes may run as other users
+            container.put_file(blob, target, is_shared=True)  # other nodes may run as other users
         watch.step(1)
     if plain.sessions is not None and (place / "sessions").is_dir():
-        folders.put_sessions(place / "sessions", plain.sessions, watch)
+        container.put_sessions(place / "sessions", plain.sessions, watch)
     for name, path in plain.keys.items():
         kept = place / "keys" / name
         if kept.is_file():
             if path.is_file():
                 shutil.copyfile(path, before := path.with_name(path.name + BEFORE))
                 before.chmod(0o600)
-            folders.put_file(kept, path)
+            container.put_file(kept, path)
 
 
 NAME = re.compile(r"peik-\d{8}T\d{6}Z-[0-9a-f]{4}\.backup")
@@ -189,7 +188,7 @@ class Backups:
     async def create(self, watch: BackupWatch, *, sound: Collection[str] | None = ()) -> MadeBackup:
         """A backup as one file, durable when this returns; then older ones go, as `rotate` says, unless `sound` is None. Raises
         Problem or StartError, and leaves no half file behind; if it is killed, the next one tidies up."""
-        with told("The backup"), files.workplace(self.folder) as place:
+        with told("The backup"), container.workplace(self.folder) as place:
             root = place / "parts"
             root.mkdir(mode=0o700)
             parts, missing = await self._gather(root, watch)
@@ -209,7 +208,7 @@ class Backups:
             path = self.folder / _name(made_at_ms)
             size_bytes = unfinished.stat().st_size
             unfinished.rename(path)
-            files.sync_folder(self.folder)
+            container.sync_folder(self.folder)
         entry = BackupEntry(
             path=str(path), made_at_ms=made_at_ms, size_bytes=size_bytes, is_sealed=self.is_sealing, verified_at_ms=None
         )
@@ -224,16 +223,16 @@ class Backups:
             if name != "store" and await source.is_empty():
                 continue  # nobody has used an archive yet
             hold = hold_none
-            held: files.Letterfiles | None = None
+            held: container.Letterfiles | None = None
             if name == "store" and self._plain.files is not None:
-                held = files.Letterfiles(self._plain.files, root / "files", watch)
+                held = container.Letterfiles(self._plain.files, root / "files", watch)
                 hold = held.hold
             parts.append(await source.copy(root / name, name=name, hold=hold, watch=watch))
             if held is not None:
                 missing = held.missing
                 parts.append(_folder("files", self._plain.files, root))
         if self._plain.sessions is not None:
-            await on_thread(watch, files.copy_sessions, self._plain.sessions, root / "sessions", watch)
+            await on_thread(watch, container.copy_sessions, self._plain.sessions, root / "sessions", watch)
             parts.append(_folder("sessions", self._plain.sessions, root))
         await on_thread(watch, self._copy_keys, root)
         parts.append(_folder("keys", self.folder, root))
@@ -244,7 +243,7 @@ class Backups:
     def _copy_keys(self, root: Path) -> None:
         for name, path in self._plain.keys.items():
             if path.is_file():
-                files.put_file(path, root / "keys" / name)
+                container.put_file(path, root / "keys" / name)
 
     def _head(self, made_at_ms: int) -> BackupHead:
         return BackupHead(
@@ -309,7 +308,7 @@ class Backups:
 
     async def verify(self, path: Path, watch: BackupWatch) -> Verified:
         """A real restore in a temporary place, compared with what the backup says of itself. Raises Problem."""
-        with told("The trial"), files.workplace(self.folder) as place:
+        with told("The trial"), container.workplace(self.folder) as place:
             manifest = await on_thread(watch, container.unpack, path, place, self._keys, watch)
             for part in manifest.parts:
                 source = self._sources.get(part.name)
@@ -333,7 +332,7 @@ class Backups:
     async def restore(self, path: Path, watch: BackupWatch) -> Manifest:
         """In place of what is there. Raises Conflict while a Peik runs, or if the backup does not fit the settings, and has
         changed nothing then. The store comes last: until then nothing counts, and whoever stops here can begin anew."""
-        with told("The restore"), files.workplace(self.folder) as place:
+        with told("The restore"), container.workplace(self.folder) as place:
             return await put_back(
                 path, place, sources=self._sources, plain=self._plain, keys=self._keys, known=self._known, watch=watch
             )

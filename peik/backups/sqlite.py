@@ -11,7 +11,7 @@ from typing import IO
 import apsw
 import msgspec
 
-from peik.backups.files import sync_file, sync_folder
+from peik.backups.container import sync_file, sync_folder
 from peik.backups.model import SNAPSHOTS_MAX, BackupPart, BackupWatch, Hold, broken, on_thread
 from peik.errors import Conflict, NotFound, StoreUnavailable
 

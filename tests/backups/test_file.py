@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from peik.backups import container, files
+from peik.backups import container
 from peik.backups.container import CHUNK_BYTES, key_id_of, new_salt
 from peik.backups.model import FORMAT, MAGIC, MANIFEST, BackupHead, BackupMember, BackupWatch, Manifest, on_thread
 from peik.errors import Problem
@@ -168,9 +168,9 @@ def test_one_that_lacks_a_member_which_its_manifest_names_is_refused(tmp_path: P
 
 
 def test_where_somebody_works_nobody_tidies_up_and_what_the_dead_left_goes(tmp_path: Path) -> None:
-    with files.workplace(tmp_path) as first:
+    with container.workplace(tmp_path) as first:
         dead = first.with_name(f"{first.name}0")
         dead.mkdir()
-        with files.workplace(tmp_path) as second:
+        with container.workplace(tmp_path) as second:
             assert (first.is_dir(), second.is_dir(), dead.exists()) == (True, True, False)
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from peik.archive.sqlite.database import connect
-from peik.backups.files import put_file
+from peik.backups.container import put_file
 from peik.errors import NotFound, StoreUnavailable, TooLarge
 from peik.storage.moving.ends import FolderFiles
 from peik.storage.spool import FolderSpool

@@ -19,8 +19,7 @@ from peik.archive.mongo.documents import (
     record_of,
     version_document,
 )
-from peik.archive.mongo.feed import Logs, MongoFeed, log_document
-from peik.archive.mongo.messages import Messages
+from peik.archive.mongo.messages import Logs, Messages, MongoFeed, log_document
 from peik.archive.rules import (
     VersionFate,
     end_of,

@@ -13,8 +13,7 @@ from peik.storage.moving import ends as progresses
 from peik.storage.moving import redis_rows
 from peik.storage.moving import redis_rows as inbox_rows
 from peik.storage.moving import redis_rows as rows
-from peik.storage.moving.ends import MoveProgress, RecordPage
-from peik.storage.moving.marker import KEY, MOVED
+from peik.storage.moving.ends import KEY, MOVED, MoveProgress, RecordPage
 from peik.storage.moving.records import (
     KINDS,
     NUMBERED,
@@ -34,13 +33,11 @@ from peik.storage.moving.records import (
     Secret,
 )
 from peik.storage.moving.records import Sequence as LastId
-from peik.storage.moving.redis_documents import RedisPaperReading
-from peik.storage.moving.redis_jobs import RedisJobReading
 from peik.storage.moving.redis_rows import RedisBatch
-from peik.storage.moving.redis_writes import COUNTER_OF, Surroundings, write
+from peik.storage.moving.redis_writes import COUNTER_OF, RedisJobReading, RedisPaperReading, Surroundings, write
 from peik.storage.redis import letters
 from peik.storage.redis.client import RedisClient, translate
-from peik.storage.redis.files import RedisFiles
+from peik.storage.redis.nodes import RedisFiles
 from peik.storage.redis.records import chat_of
 
 # Records out of a Redis store, page by page.

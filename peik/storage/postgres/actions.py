@@ -11,7 +11,7 @@ from peik.errors import Conflict, NotFound
 from peik.outbox.store import BotRecord, ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
 from peik.secrets.seals import Seals, place_of_bot
 from peik.storage.documents import forget_bot
-from peik.storage.postgres import commit, inbox, queries, reads, search
+from peik.storage.postgres import commit, inbox, queries, reads
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import CONTACTS
 from peik.storage.postgres.queries import NamedQuery, filled, load
@@ -81,7 +81,7 @@ async def clear_dead(batch: PostgresBatch, wanted: LetterFilter, at_ms: int, lim
 
 async def _dead(batch: PostgresBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
     """Looked for twice: only what is still dead under its bot's lock counts."""
-    where, bound = search.where(wanted, at_ms)
+    where, bound = reads.where(wanted, at_ms)
     query = filled(_SQL["find_dead"], where=where)
     bots = {row[1] for row in await batch.session.rows(query, **bound, limit=limit)}
     await batch.lock(bots)
@@ -167,7 +167,7 @@ async def cancel_many(batch: PostgresBatch, letter_ids: Sequence[int], at_ms: in
         batch.telling.ended(bot_id, [row[0] for row in rows if row[1] == bot_id])
     await batch.free_blobs(ended)
     await batch.release(ended)
-    return await search.views(batch.session, ended, at_ms)
+    return await reads.sorted_views(batch.session, ended, at_ms)
 
 
 async def change(

@@ -14,7 +14,7 @@ from peik.storage.postgres.consumers import ARRIVAL, arrivals_of
 from peik.storage.postgres.queries import filled, load, made
 from peik.storage.postgres.session import PostgresSession
 from peik.storage.sqlite.arrivals import Ids, likes_of
-from peik.storage.sqlite.inbox_rows import PHASE_DEAD, PHASE_PUT_OFF, delivery_from_row
+from peik.storage.sqlite.rows import PHASE_DEAD, PHASE_PUT_OFF, delivery_from_row
 
 _SQL = load("arrivals.sql")
 _INBOX = load("inbox.sql")

@@ -10,7 +10,7 @@ from peik.storage.postgres import queries
 from peik.storage.postgres.queries import filled, load
 from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.sqlite.consumers import CLOCK_SLACK_MS, check_room, unknown
-from peik.storage.sqlite.inbox_rows import ARRIVAL_COLUMNS, consumer_from_row, encode_allowed, progress_of
+from peik.storage.sqlite.rows import ARRIVAL_COLUMNS, consumer_from_row, encode_allowed, progress_of
 
 ARRIVAL = ", ".join(f"a.{column}" for column in ARRIVAL_COLUMNS)
 

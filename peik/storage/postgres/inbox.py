@@ -29,8 +29,8 @@ from peik.storage.postgres.queries import filled, load
 from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.postgres.writer import PostgresWays
 from peik.storage.rules import opened, sealed
-from peik.storage.sqlite.inbox_rows import outage_from_row, state_from_row
 from peik.storage.sqlite.intake import DUPLICATES_MS, IntakeCall
+from peik.storage.sqlite.rows import outage_from_row, state_from_row
 
 # What sources and their watchers ask of the PostgreSQL store: where an inbox stands, outages, what MTProto clients
 # saw.

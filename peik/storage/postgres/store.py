@@ -32,9 +32,9 @@ from peik.secrets.seals import PLAIN, Seals
 from peik.storage import rules
 from peik.storage.executor import Finished
 from peik.storage.keys import SqlKeys
-from peik.storage.moving import marker
+from peik.storage.moving import ends
 from peik.storage.news import LANE_COUNTED_MAX, answer, fail, node_name
-from peik.storage.postgres import actions, reads, search, session
+from peik.storage.postgres import actions, reads, session
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import DocumentWriter, PostgresContacts, PostgresDocuments
 from peik.storage.postgres.erasure import PostgresForgetting, PostgresSealed
@@ -126,7 +126,7 @@ class OpenPostgres(PostgresWays):
         first = await self._connect()
         try:
             await session.migrate(first, self._address)
-            await marker.check_postgres(first.connection)
+            await ends.check_postgres(first.connection)
             await session.keep_rules(first)
         finally:
             await session.end(first)
@@ -295,21 +295,21 @@ class PostgresStore(OpenPostgres, SqlKeys):
 
     async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
         at_ms = self._clock.wall_ms()
-        return await self.look(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+        return await self.look(lambda one: reads.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
 
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
         at_ms = self._clock.wall_ms()
-        return await self.read(lambda one: search.views(one, letter_ids, at_ms))
+        return await self.read(lambda one: reads.sorted_views(one, letter_ids, at_ms))
 
     async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
         at_ms = self._clock.wall_ms()
-        return await self.look(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
+        return await self.look(lambda one: reads.count(one, wanted, most=most, at_ms=at_ms))
 
     async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
-        return await self.read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+        return await self.read(lambda one: reads.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
 
     async def oldest_waiting(self) -> dict[int, int]:
-        return await self.read(search.oldest_waiting)
+        return await self.read(reads.oldest_waiting)
 
     async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
         ids = [one.id for one in await rules.find_open(self.page, wanted, limit=limit)]

@@ -313,7 +313,7 @@ class RedisClient:
         return answers
 
     async def keep_part(self, blob: str, place: int, part: bytes) -> None:
-        """See files.py. It may be repeated."""
+        """See `RedisFiles`. It may be repeated."""
         try:
             await _run(self._execute, "EVALSHA", keep_part_script(), self.prefix, blob, str(place), part)
         except exceptions.RedisError as error:

@@ -14,7 +14,7 @@ import msgspec
 from peik.contacts import model
 from peik.core import documents
 from peik.core.documents import CONTACTS_LOOKED_MAX, Contact, ContactFilter, ContactPage, Filing, StoredDocument
-from peik.storage.redis.parts import DocumentWay
+from peik.storage.redis.commits import DocumentWay
 from peik.storage.redis.records import decode, pairs
 
 _CLEARED_AT_ONCE = (

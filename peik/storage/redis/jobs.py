@@ -42,9 +42,7 @@ from peik.jobs.store import (
 )
 from peik.storage.news import NodeNews
 from peik.storage.redis.client import RedisClient
-from peik.storage.redis.commits import Commits
-from peik.storage.redis.news import RedisNews
-from peik.storage.redis.parts import PartClient
+from peik.storage.redis.commits import Commits, PartClient, RedisNews
 from peik.storage.redis.records import encode, pairs
 from peik.storage.redis.search import PAGE, newest
 from peik.storage.redis.writer import CommitDone, RedisWriter

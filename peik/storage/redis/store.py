@@ -38,21 +38,18 @@ from peik.outbox.store import (
 from peik.secrets.seals import PLAIN, Seals, place_of_key, place_of_secret
 from peik.storage import rules
 from peik.storage.executor import Finished
-from peik.storage.moving import marker
+from peik.storage.moving import ends
 from peik.storage.news import LANE_COUNTED_MAX, NodeNews, node_name
 from peik.storage.redis import keys, search
 from peik.storage.redis import letters as outbox
 from peik.storage.redis import letters as remembering
 from peik.storage.redis.client import RedisClient
-from peik.storage.redis.commits import Commits
+from peik.storage.redis.commits import Commits, DocumentWay, RedisNews
 from peik.storage.redis.documents import RedisContacts, RedisDocuments
 from peik.storage.redis.erasure import RedisForgetting, RedisSealed
-from peik.storage.redis.files import RedisFiles
 from peik.storage.redis.inbox import RedisInbox
 from peik.storage.redis.jobs import RedisJobs
-from peik.storage.redis.news import RedisNews
-from peik.storage.redis.nodes import RedisNodes
-from peik.storage.redis.parts import DocumentWay
+from peik.storage.redis.nodes import RedisFiles, RedisNodes
 from peik.storage.redis.records import chat_key, lane_key, letter_numbered, stub_of
 from peik.storage.redis.writer import CommitDone, RedisWriter
 from peik.storage.rules import line_of
@@ -102,7 +99,7 @@ class OpenRedis:
         """Raises StartError with what to do if the server cannot be used."""
         await self._client.open()
         try:
-            await self._client.ask(marker.check_redis(self._client.redis, self._client.prefix))
+            await self._client.ask(ends.check_redis(self._client.redis, self._client.prefix))
         except BaseException:
             await self._client.close()
             raise

@@ -11,7 +11,7 @@ from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move, Try
 from peik.errors import Conflict, NotFound
 from peik.outbox.store import ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
 from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
-from peik.storage.sqlite import reads, search
+from peik.storage.sqlite import reads
 from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, letter_from_row
 from peik.storage.sqlite.statements import Row, Value, load, run_many
@@ -74,7 +74,7 @@ def clear_dead(batch: SqliteBatch, wanted: LetterFilter, at_ms: int, limit: int)
 
 
 def _dead(batch: SqliteBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
-    where, bound = search.where(wanted, at_ms)
+    where, bound = reads.where(wanted, at_ms)
     rows = batch.connection.execute(_SQL["find_dead"].replace("{where}", where), bound | {"limit": limit})
     return [(row[0], row[1]) for row in rows]
 
@@ -156,7 +156,7 @@ def cancel_many(batch: SqliteBatch, letter_ids: Sequence[int], at_ms: int) -> li
     ended = [letter_id for letter_id in cancelled if isinstance(letter_id, int)]
     batch.free_blobs([(letter_id,) for letter_id in ended])
     batch.release(ended)
-    return search.views(batch.connection, ended, at_ms)
+    return reads.views(batch.connection, ended, at_ms)
 
 
 def change(batch: SqliteBatch, letter_id: int, *, rank: int | None, due_at_ms: int | None, at_ms: int) -> Changed:

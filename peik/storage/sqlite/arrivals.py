@@ -10,8 +10,9 @@ from peik.core.arrival import DEFAULT_CONSUMER, Arrival
 from peik.core.letter import State
 from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView, Consumer, InboxTally
 from peik.storage.rules import ways_of
-from peik.storage.sqlite import consumers, inbox_rows
-from peik.storage.sqlite.inbox_rows import PHASE_DEAD, PHASE_PUT_OFF, delivery_from_row, encode_numbers, number
+from peik.storage.sqlite import consumers
+from peik.storage.sqlite import rows as inbox_rows
+from peik.storage.sqlite.rows import PHASE_DEAD, PHASE_PUT_OFF, delivery_from_row, encode_numbers, number
 from peik.storage.sqlite.statements import Row, Value, insert_many, load, run_many
 
 _SQL = load("sqlite_arrivals.sql")

@@ -8,8 +8,8 @@ from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span,
 from peik.core.letter import Chat
 from peik.errors import Conflict, NotFound
 from peik.inbox.store import Burial, Consumer, Deferral
-from peik.storage.sqlite import inbox_rows
-from peik.storage.sqlite.inbox_rows import (
+from peik.storage.sqlite import rows as inbox_rows
+from peik.storage.sqlite.rows import (
     ARRIVAL,
     arrivals_from_json,
     consumer_from_row,

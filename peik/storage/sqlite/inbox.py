@@ -24,11 +24,12 @@ from peik.inbox.store import (
 )
 from peik.secrets.seals import PLAIN, Seals
 from peik.storage.rules import opened, sealed
-from peik.storage.sqlite import arrivals, consumers, inbox_rows
+from peik.storage.sqlite import arrivals, consumers
+from peik.storage.sqlite import rows as inbox_rows
 from peik.storage.sqlite.arrivals import OVER_FOR
 from peik.storage.sqlite.commit import SqliteBatch
-from peik.storage.sqlite.inbox_rows import number, outage_from_row, state_from_row
 from peik.storage.sqlite.intake import DUPLICATES_MS, IntakeCall
+from peik.storage.sqlite.rows import number, outage_from_row, state_from_row
 from peik.storage.sqlite.statements import Row, load, run_many
 from peik.storage.sqlite.writer import SqliteWays
 

@@ -12,8 +12,9 @@ from peik.core.arrival import FORGOTTEN_LANE, Update, spans_of
 from peik.core.letter import Chat
 from peik.errors import NotFound
 from peik.inbox.store import TakenIn
-from peik.storage.sqlite import consumers, inbox_rows
-from peik.storage.sqlite.inbox_rows import number
+from peik.storage.sqlite import consumers
+from peik.storage.sqlite import rows as inbox_rows
+from peik.storage.sqlite.rows import number
 from peik.storage.sqlite.statements import Row, load, run_many
 
 _SQL = load("sqlite_inbox.sql")

@@ -38,11 +38,11 @@ from peik.storage import rules, sql
 from peik.storage.documents import forget_bot
 from peik.storage.executor import Executor, Finished, ThreadExecutor, at_once, run_in
 from peik.storage.keys import SqlKeys
-from peik.storage.moving import marker
+from peik.storage.moving import ends
 from peik.storage.news import LANE_COUNTED_MAX, answer, fail
 from peik.storage.spool import make_folder
 from peik.storage.sql import SqlSession
-from peik.storage.sqlite import actions, inbox, reads, search
+from peik.storage.sqlite import actions, inbox, reads
 from peik.storage.sqlite.commit import Slot, SqliteBatch
 from peik.storage.sqlite.database import (
     BUSY_MS,
@@ -202,7 +202,7 @@ class SqliteStore(SqliteWays, SqlKeys):
         connection = connect(self._path, busy_ms=self._busy_ms)
         self._opened.append(connection)
         migrate(connection, self._path)
-        marker.check_sqlite(connection)
+        ends.check_sqlite(connection)
         return connection, self._new_epoch(connection) if self._is_owner else 0
 
     def _new_epoch(self, connection: apsw.Connection) -> int:
@@ -395,21 +395,21 @@ class SqliteStore(SqliteWays, SqlKeys):
 
     async def page(self, wanted: LetterFilter, *, before: int | None, limit: int) -> LetterPage:
         at_ms = self._clock.wall_ms()
-        return await self.read(lambda one: search.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
+        return await self.read(lambda one: reads.page(one, wanted, before=before, limit=limit, at_ms=at_ms))
 
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
         at_ms = self._clock.wall_ms()
-        return await self.read(lambda one: search.views(one, letter_ids, at_ms))
+        return await self.read(lambda one: reads.views(one, letter_ids, at_ms))
 
     async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
         at_ms = self._clock.wall_ms()
-        return await self.read(lambda one: search.count(one, wanted, most=most, at_ms=at_ms))
+        return await self.read(lambda one: reads.count(one, wanted, most=most, at_ms=at_ms))
 
     async def causes(self, *, bot_ids: frozenset[int] | None, since_ms: int | None, limit: int) -> list[Cause]:
-        return await self.read(lambda one: search.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
+        return await self.read(lambda one: reads.causes(one, bot_ids=bot_ids, since_ms=since_ms, limit=limit))
 
     async def oldest_waiting(self) -> dict[int, int]:
-        return await self.read(search.oldest_waiting)
+        return await self.read(reads.oldest_waiting)
 
     async def cancel_all(self, wanted: LetterFilter, *, at_ms: int, limit: int) -> list[LetterView]:
         ids = [one.id for one in await rules.find_open(self.page, wanted, limit=limit)]

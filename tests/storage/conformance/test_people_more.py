@@ -12,7 +12,7 @@ from peik.errors import Conflict, NotFound
 from peik.outbox.store import NOW as AT_ONCE
 from peik.outbox.store import Followed, LetterFilter, Store, Stub
 from peik.storage import rules
-from peik.storage.postgres import search
+from peik.storage.postgres import reads as search
 from peik.storage.redis import search as finding
 from tests.storage.acts import (
     BROKE_OFF,

@@ -17,7 +17,7 @@ from peik.errors import StoreUnavailable
 from peik.inbox.store import ArrivalFilter, Burial, Consumer, InboxStore
 from peik.storage.sqlite import arrivals
 from peik.storage.sqlite import inbox as inbox_upkeep
-from peik.storage.sqlite.inbox_rows import ARRIVAL
+from peik.storage.sqlite.rows import ARRIVAL
 from peik.storage.sqlite.statements import load
 from peik.storage.sqlite.store import SqliteStore
 from tests.storage.inbox_acts import (
