@@ -20,6 +20,7 @@ from peik.core.documents import (
     Name,
     StoredDocument,
 )
+from peik.storage.consumers import check_bot
 from peik.storage.sql import NamedQuery, Row, SqlSession, filled
 
 T = TypeVar("T")
@@ -119,16 +120,13 @@ class SqlContacts(ABC):
     """See `peik.core.documents.ContactStore`. Made by the store when it is opened."""
 
     sql: ClassVar[dict[str, NamedQuery]]
+    known_bot: ClassVar[NamedQuery]
 
     @abstractmethod
     async def _read(self, work: Callable[[SqlSession], Awaitable[T]], *, is_walk: bool = False) -> T: ...
 
     @abstractmethod
     async def _change(self, work: Callable[[SqlSession], Awaitable[T]], *, bots: Collection[int], weight: int) -> T: ...
-
-    @abstractmethod
-    async def _check_bot(self, one: SqlSession, bot_id: int) -> None:
-        """Raises NotFound: a bot that was removed a moment ago must leave no chats behind."""
 
     async def contacts_place(self, bot_id: int) -> int:
         return await self._read(lambda one: one.number(self.sql["place"], bot=bot_id))
@@ -138,7 +136,7 @@ class SqlContacts(ABC):
         await self._change(lambda one: self._save(one, bot_id, fresh, place), bots=[bot_id], weight=len(fresh) + 1)
 
     async def _save(self, one: SqlSession, bot_id: int, fresh: Sequence[Contact], place: int) -> None:
-        await self._check_bot(one, bot_id)
+        await check_bot(one, self.known_bot, bot_id)
         if place < await one.number(self.sql["place"], bot=bot_id):
             return
         if fresh:

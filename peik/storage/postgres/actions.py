@@ -11,9 +11,11 @@ from peik.errors import Conflict, NotFound
 from peik.outbox.store import BotRecord, ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
 from peik.secrets.seals import Seals, place_of_bot
 from peik.storage.documents import forget_bot
-from peik.storage.postgres import commit, inbox, queries, reads
+from peik.storage.inbox import forget_inbox
+from peik.storage.postgres import commit, queries, reads
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import CONTACTS
+from peik.storage.postgres.inbox import PostgresInbox
 from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession, Row
 from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
@@ -304,7 +306,7 @@ async def remove(batch: PostgresBatch, bot_id: int) -> None:
             detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
         )
     await batch.session.run(_LETTERS_SQL["remove_bot"], bot=bot_id)
-    await inbox.forget_bot(batch.session, bot_id)
+    await forget_inbox(batch.session, PostgresInbox.sql, bot_id)
     await forget_bot(batch.session, CONTACTS, bot_id)
     batch.telling.records()
     batch.telling.consumers()

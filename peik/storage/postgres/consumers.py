@@ -1,21 +1,24 @@
-"""Rows of the inbox as values, where they differ from SQLite's: an arrival's lane is written as a chat is."""
+"""What readers take of arrivals in the PostgreSQL store, and how far each is. Functions on a session, no state."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from peik.core.arrival import DEFAULT_CONSUMER, Arrival, ConsumerProgress, Span, advanced
 from peik.core.letter import Chat
-from peik.errors import Conflict, NotFound
-from peik.inbox.store import Burial, Consumer, Deferral
+from peik.inbox.store import Burial, Deferral
+from peik.storage.consumers import consumer_named, unknown
 from peik.storage.postgres import queries
 from peik.storage.postgres.queries import filled, load
 from peik.storage.postgres.session import PostgresSession, Row
-from peik.storage.sqlite.consumers import CLOCK_SLACK_MS, check_room, unknown
-from peik.storage.sqlite.rows import ARRIVAL_COLUMNS, consumer_from_row, encode_allowed, progress_of
+from peik.storage.sqlite.rows import ARRIVAL, progress_of
 
-ARRIVAL = ", ".join(f"a.{column}" for column in ARRIVAL_COLUMNS)
+_SQL = load("inbox.sql")
+PAGE = filled(_SQL["page"], arrival=ARRIVAL)
+LANE_PAGE = filled(_SQL["lane_page"], arrival=ARRIVAL)
+PAGE_OF_BOT = filled(_SQL["page_of_bot"], arrival=ARRIVAL)
 
 
 def arrivals_of(rows: Iterable[Row]) -> list[Arrival]:
+    """An arrival's lane is written as a chat is."""
     return [
         Arrival(
             id=row["id"],
@@ -37,92 +40,6 @@ def arrivals_of(rows: Iterable[Row]) -> list[Arrival]:
     ]
 
 
-# Who reads arrivals in the PostgreSQL store, and how far each is. Functions on a session, no state.
-
-
-__all__ = ["CLOCK_SLACK_MS"]  # and all that is defined here
-
-_SQL = load("inbox.sql")
-PAGE = filled(_SQL["page"], arrival=ARRIVAL)
-LANE_PAGE = filled(_SQL["lane_page"], arrival=ARRIVAL)
-PAGE_OF_BOT = filled(_SQL["page_of_bot"], arrival=ARRIVAL)
-
-
-# ---- who ----
-
-
-async def consumers(session: PostgresSession, bot_id: int | None) -> list[Consumer]:
-    if bot_id is None:
-        return await _consumers(session, "true")
-    return await _consumers(session, "c.bot_id = :bot", bot=bot_id)
-
-
-async def consumer(session: PostgresSession, bot_id: int, name: str) -> Consumer | None:
-    return next(iter(await _consumers(session, "c.bot_id = :bot AND c.name = :name", bot=bot_id, name=name)), None)
-
-
-async def by_id(session: PostgresSession, consumer_id: int) -> Consumer:
-    for found in await _consumers(session, "c.id = :consumer", consumer=consumer_id):
-        return found
-    raise unknown(consumer_id)
-
-
-async def _consumers(session: PostgresSession, where: str, **bound: object) -> list[Consumer]:
-    rows = await session.rows(filled(_SQL["consumers"], where=where), **bound)
-    return [consumer_from_row(tuple(row)) for row in rows]
-
-
-async def ensure(session: PostgresSession, bot_id: int, name: str, at_ms: int, most: int | None = None) -> Consumer:
-    await check_bot(session, bot_id)
-    await session.rows(_SQL["lock_inboxes"], bots=[bot_id])  # where it begins must not move meanwhile
-    if most is not None:
-        check_room(await consumers(session, bot_id), name, most)
-    await session.run(_SQL["make_consumer"], bot=bot_id, name=name, at=at_ms)
-    found = await consumer(session, bot_id, name)
-    assert found is not None
-    return found
-
-
-async def check_bot(session: PostgresSession, bot_id: int) -> None:
-    """A bot that was removed a moment ago must not leave an inbox behind."""
-    if not await session.rows(_SQL["known_bot"], bot=bot_id):
-        raise NotFound(code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it with its token first.")
-
-
-async def save(session: PostgresSession, one: Consumer) -> None:
-    changed = await session.run(
-        _SQL["save_consumer"],
-        kind=str(one.kind),
-        url=one.url,
-        secret=one.secret,
-        allowed=encode_allowed(one.allowed),
-        connections_max=one.connections_max,
-        consumer=one.id,
-    )
-    if not changed:
-        raise unknown(one.id)
-
-
-async def touch(session: PostgresSession, seen: Mapping[int, int]) -> None:
-    await session.run(_SQL["touch_consumers"], consumers=list(seen), ats=list(seen.values()))
-
-
-async def remove(session: PostgresSession, consumer_id: int) -> None:
-    """It is forgotten with all that is only its own. Its replays, which nobody sees any more, go with the next upkeep."""
-    if (await by_id(session, consumer_id)).name == DEFAULT_CONSUMER:
-        raise Conflict(
-            code="default_consumer",
-            detail="The default consumer stays as long as its bot, so that nothing that comes is without a reader.",
-        )
-    await drop(session, consumer_id)
-
-
-async def drop(session: PostgresSession, consumer_id: int) -> None:
-    await session.rows(_SQL["lock_consumer"], consumer=consumer_id)
-    for name in ("drop_spans", "drop_watermarks", "drop_deliveries", "drop_consumer"):
-        await session.run(_SQL[name], consumer=consumer_id)
-
-
 # ---- what it reads ----
 
 
@@ -138,31 +55,6 @@ async def page(
 
 async def page_of_bot(session: PostgresSession, bot_id: int, after: int, *, limit: int) -> list[Arrival]:
     return arrivals_of(await session.rows(PAGE_OF_BOT, bot=bot_id, after=after, limit=limit))
-
-
-async def deferrals(session: PostgresSession, consumer_id: int) -> list[Deferral]:
-    return [
-        Deferral(number=number, tries=tries, due_at_ms=due_at, lane=None if lane is None else queries.decode(lane))
-        for number, tries, due_at, lane in await session.rows(_SQL["deferrals"], consumer=consumer_id)
-    ]
-
-
-async def id_at(session: PostgresSession, at_ms: int) -> int:
-    """The first id that was received then or later, found in twenty steps: ids rise with time.
-
-    They do so as far as the clocks do; who asks leaves CLOCK_SLACK_MS of room on the safe side.
-    """
-    ((low, high),) = await session.rows(_SQL["id_range"])
-    while low < high:
-        middle = (low + high) // 2
-        row = await session.row(_SQL["received_at"], id=middle)
-        if row is None:  # it went since: another node cleans up
-            high = middle
-        elif row[1] < at_ms:
-            low = row[0] + 1
-        else:
-            high = middle
-    return int(low)
 
 
 # ---- how far it is ----
@@ -222,7 +114,7 @@ async def _bury(session: PostgresSession, consumer_id: int, given_up: Sequence[B
 
 
 async def settle_default(session: PostgresSession, bot_id: int, over: Sequence[Span], *, at_ms: int) -> None:
-    found = await consumer(session, bot_id, DEFAULT_CONSUMER)
+    found = await consumer_named(session, _SQL, bot_id, DEFAULT_CONSUMER)
     if found is not None:
         await settle(session, found.id, over=over, deferred=(), dead=(), at_ms=at_ms)
 

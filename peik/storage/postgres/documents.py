@@ -8,7 +8,6 @@ from peik.errors import Problem
 from peik.storage.documents import SqlContacts, SqlDocuments
 from peik.storage.executor import Finished
 from peik.storage.news import answer, fail
-from peik.storage.postgres import consumers
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import translate
 from peik.storage.postgres.jobs import seek
@@ -126,7 +125,4 @@ class PostgresDocuments(_Ways, SqlDocuments):
 
 class PostgresContacts(_Ways, SqlContacts):
     sql = CONTACTS
-
-    async def _check_bot(self, one: SqlSession, bot_id: int) -> None:
-        assert isinstance(one, PostgresSession)
-        await consumers.check_bot(one, bot_id)
+    known_bot = load("inbox.sql")["known_bot"]

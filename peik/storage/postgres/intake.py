@@ -10,10 +10,12 @@ from peik.core.arrival import spans_of
 from peik.core.letter import Chat
 from peik.errors import NotFound
 from peik.inbox.store import TakenIn
+from peik.storage.consumers import id_at
 from peik.storage.news import NodeNews
 from peik.storage.postgres import consumers, queries
 from peik.storage.postgres.queries import load
 from peik.storage.postgres.session import PostgresSession
+from peik.storage.rules import CLOCK_SLACK_MS
 from peik.storage.sqlite.intake import (
     DUPLICATES_MS,
     InboxStanding,
@@ -136,7 +138,7 @@ class PostgresIntake:
             _SQL["find_digests"],
             bot=standing.bot_id,
             lanes=sorted({queries.encode(update.lane) for update in updates_of(standing)}),
-            first=await consumers.id_at(self._session, since_ms - consumers.CLOCK_SLACK_MS),
+            first=await id_at(self._session, _SQL, since_ms - CLOCK_SLACK_MS),
             epoch=standing.epoch,
             since=since_ms,
         )

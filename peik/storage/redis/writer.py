@@ -12,10 +12,10 @@ from redis import exceptions
 
 from peik.errors import BadInput, Conflict, NotFound, Problem, StoreUnavailable
 from peik.outbox.store import Followed, Stub
+from peik.storage.consumers import TOO_MANY
 from peik.storage.executor import Finished
 from peik.storage.redis.client import RedisClient, RedisGroup, refused, translate
 from peik.storage.redis.records import encode, followed_of, stub_of
-from peik.storage.sqlite.consumers import TOO_MANY
 
 _WEIGHT_PER_COMMIT_MAX = 1000  # how long one call keeps the server's other clients waiting: some milliseconds
 _ENOUGH_LEAST = 8  # operations: a commit of fewer is not worth its own sync while more of them come

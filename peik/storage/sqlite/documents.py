@@ -7,7 +7,6 @@ from peik.errors import Problem
 from peik.storage.documents import SqlContacts, SqlDocuments
 from peik.storage.executor import Finished, at_once
 from peik.storage.sql import SqlSession, load
-from peik.storage.sqlite import consumers
 from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.statements import SqliteSession
 from peik.storage.sqlite.writer import SqliteWays
@@ -48,7 +47,4 @@ class SqliteDocuments(_Ways, SqlDocuments):
 
 class SqliteContacts(_Ways, SqlContacts):
     sql = CONTACTS
-
-    async def _check_bot(self, one: SqlSession, bot_id: int) -> None:
-        assert isinstance(one, SqliteSession)
-        consumers.check_bot(one.connection, bot_id)
+    known_bot = load("peik.storage.sqlite", "sqlite_inbox.sql")["known_bot"]

@@ -12,6 +12,7 @@ from peik.core.arrival import FORGOTTEN_LANE, Update, spans_of
 from peik.core.letter import Chat
 from peik.errors import NotFound
 from peik.inbox.store import TakenIn
+from peik.storage.rules import CLOCK_SLACK_MS
 from peik.storage.sqlite import consumers
 from peik.storage.sqlite import rows as inbox_rows
 from peik.storage.sqlite.rows import number
@@ -168,7 +169,7 @@ class SqliteIntake:
         since_ms = at_ms - DUPLICATES_MS
         if standing.epoch == 1 or standing.epoch_at < since_ms:
             return set()
-        from_ms = since_ms - consumers.CLOCK_SLACK_MS
+        from_ms = since_ms - CLOCK_SLACK_MS
         place = inbox_rows.first_since(self._connection, standing.bot_id, from_ms, before_epoch=standing.epoch)
         if place is None:
             return set()

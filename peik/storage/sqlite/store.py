@@ -37,12 +37,13 @@ from peik.secrets.seals import PLAIN, Seals, place_of_bot
 from peik.storage import rules, sql
 from peik.storage.documents import forget_bot
 from peik.storage.executor import Executor, Finished, ThreadExecutor, at_once, run_in
+from peik.storage.inbox import forget_inbox
 from peik.storage.keys import SqlKeys
 from peik.storage.moving import ends
 from peik.storage.news import LANE_COUNTED_MAX, answer, fail
 from peik.storage.spool import make_folder
 from peik.storage.sql import SqlSession
-from peik.storage.sqlite import actions, inbox, reads
+from peik.storage.sqlite import actions, reads
 from peik.storage.sqlite.commit import Slot, SqliteBatch
 from peik.storage.sqlite.database import (
     BUSY_MS,
@@ -497,7 +498,7 @@ class SqliteStore(SqliteWays, SqlKeys):
                     detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
                 )
             batch.connection.execute(_SQL["remove_bot"], (bot_id,))
-            inbox.forget_bot(batch.connection, bot_id)
+            at_once(forget_inbox(SqliteSession(batch.connection), SqliteInbox.sql, bot_id))
             at_once(forget_bot(SqliteSession(batch.connection), CONTACTS, bot_id))
 
         await self.write(work)

@@ -14,8 +14,8 @@ import pytest
 from peik.core.arrival import ConsumerProgress
 from peik.core.letter import State
 from peik.errors import StoreUnavailable
-from peik.inbox.store import ArrivalFilter, Burial, Consumer, InboxStore
-from peik.storage.sqlite import arrivals
+from peik.inbox.store import ArrivalFilter, ArrivalRetention, Burial, Consumer, InboxStore
+from peik.storage.inbox import over_for
 from peik.storage.sqlite import inbox as inbox_upkeep
 from peik.storage.sqlite.rows import ARRIVAL
 from peik.storage.sqlite.statements import load
@@ -155,12 +155,8 @@ WIDTHS = {
     "keep_spans": 3,
     "defer": 5,
     "bury": 6,
-    "replay": 4,
-    "deliveries": 2,
-    "drop_stories": 2,
-    "drop_their_stories": 2,
 }
-PARTS = {"is_over", "ids", "count"}  # put into or around others
+PARTS = {"is_over", "ids", "count", "of_bot", "of_bots"}  # put into or around others
 SORTS = {"deliveries": "one page of arrivals, and the consumers of a bot"}
 
 
@@ -180,7 +176,7 @@ async def test_only_these_queries_of_the_inbox_look_at_every_row_or_sort(place: 
 def _plan(connection: apsw.Connection, name: str, sql: str) -> list[str]:
     one = f"({','.join('?' * WIDTHS.get(name, 1))})"
     fills = {
-        "{is_over}": arrivals.OVER_FOR,
+        "{is_over}": over_for(inbox_upkeep.SqliteInbox.sql),
         "{rows}": f"{one}, {one}, {one}",
         "{arrival}": ARRIVAL,
         "{where}": "true",
@@ -362,9 +358,7 @@ async def test_a_locked_database_stores_nothing_and_is_told_in_our_words(place: 
     refused = await asyncio.gather(
         *(take(store.inbox, message(one)) for one in range(1, 20)),
         store.inbox.settle_arrivals(default.id, dead=[Burial(number=1, tries=1, reason="", entry="{}")], at_ms=NOW),
-        store.inbox.clean_arrivals(
-            inbox_upkeep.ArrivalRetention(read_ms=1, unread_ms=1, idle_ms=1), at_ms=NOW, limit=9
-        ),
+        store.inbox.clean_arrivals(ArrivalRetention(read_ms=1, unread_ms=1, idle_ms=1), at_ms=NOW, limit=9),
         return_exceptions=True,
     )
     assert {getattr(one, "code", one) for one in refused} == {"store_locked"}

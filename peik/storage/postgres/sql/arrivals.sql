@@ -7,6 +7,13 @@ SELECT a.id, a.number FROM arrivals AS a
 WHERE {where}
 ORDER BY a.id {order} LIMIT :limit
 
+-- name: of_bot
+-- Plus nought keeps the planner from sorting all that a bot has: this walk ends when the page is full.
+a.bot_id + 0 = :bot_id
+
+-- name: of_bots
+a.bot_id + 0 = ANY (:bot_ids::bigint[])
+
 -- name: find_in_lane
 -- One chat of one bot, along its own index.
 SELECT a.id, a.number FROM arrivals AS a

@@ -98,7 +98,7 @@ WHERE inboxes.bot_id = v.bot_id
 
 -- name: note_handled
 INSERT INTO handled (bot_id, chat, message_id, at)
-SELECT :bot, v.chat, v.message_id, :at FROM unnest(:chats::bigint[], :messages::bigint[]) AS v (chat, message_id)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
 ON CONFLICT (bot_id, chat, message_id) DO UPDATE SET at = greatest(handled.at, excluded.at)
 
 -- name: handled_here
@@ -313,9 +313,9 @@ INSERT INTO arrivals (
     only_for
 )
 SELECT
-    a.bot_id, v.number, a.epoch, a.update_id, a.type, a.lane, a.user_id, a.message_id, a.sent_at, :at, a.digest, a.payload,
-    a.id, :consumer
-FROM unnest(:arrivals::bigint[], :numbers::bigint[]) AS v (id, number)
+    a.bot_id, :first::bigint + v.place - 1, a.epoch, a.update_id, a.type, a.lane, a.user_id, a.message_id, a.sent_at, :at,
+    a.digest, a.payload, a.id, :consumer
+FROM unnest(:arrivals::bigint[]) WITH ORDINALITY AS v (id, place)
 JOIN arrivals AS a ON a.id = v.id
-ORDER BY v.number
+ORDER BY v.place
 RETURNING id

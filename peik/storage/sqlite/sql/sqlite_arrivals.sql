@@ -7,6 +7,13 @@ SELECT a.id, a.number FROM arrivals AS a
 WHERE {where}
 ORDER BY a.id {order} LIMIT :limit
 
+-- name: of_bot
+-- A plus keeps the planner from sorting all that a bot has: this walk ends when the page is full.
++a.bot_id = :bot_id
+
+-- name: of_bots
++a.bot_id IN (SELECT value FROM json_each(:bot_ids))
+
 -- name: find_in_lane
 -- One chat of one bot in one stretch of its numbers, along its own index.
 SELECT a.id, a.number FROM arrivals AS a
@@ -49,11 +56,11 @@ SELECT json_group_array(json_array({arrival})) FROM arrivals AS a WHERE a.id IN 
 -- name: deliveries
 -- How each of these arrivals stands with the consumers that see it, or with one of them.
 SELECT a.id, c.name, {is_over}, d.phase, d.tries, d.due_at, d.failed_reason, d.settled_at, d.history
-FROM (VALUES {rows}) AS v
-CROSS JOIN arrivals AS a ON a.id = v.column1
+FROM json_each(:ids) AS v
+CROSS JOIN arrivals AS a ON a.id = v.value
 CROSS JOIN consumers AS c ON c.bot_id = a.bot_id
 LEFT JOIN deliveries AS d ON d.consumer_id = c.id AND d.number = a.number
-WHERE a.only_for IN (0, c.id) AND (v.column2 IS NULL OR c.name = v.column2)
+WHERE a.only_for IN (0, c.id) AND (:name IS NULL OR c.name = :name)
 ORDER BY a.id, c.id
 
 -- name: filtered_consumers
@@ -72,7 +79,7 @@ SELECT coalesce(max(id), 0) FROM arrivals
 SELECT a.id FROM arrivals AS a WHERE a.id IN (SELECT value FROM json_each(:ids)) AND +a.bot_id = :bot ORDER BY a.id
 
 -- name: drop_stories
-DELETE FROM deliveries WHERE (consumer_id, number) IN (VALUES {rows})
+DELETE FROM deliveries WHERE consumer_id = :consumer AND number IN (SELECT value FROM json_each(:numbers))
 
 -- name: tally
 -- One consumer's backlog, counted along the order of numbers without a look at the arrivals themselves.
@@ -148,34 +155,33 @@ WHERE a.bot_id = :bot AND a.only_for = :only_for AND a.id < :id_end AND a.receiv
 ORDER BY a.number LIMIT :limit
 
 -- name: drop_arrivals
-DELETE FROM arrivals WHERE id IN (VALUES {rows})
+DELETE FROM arrivals WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: drop_their_stories
-DELETE FROM deliveries WHERE (consumer_id, number) IN (
-    SELECT c.id, v.column2 FROM (VALUES {rows}) AS v CROSS JOIN consumers AS c ON c.bot_id = v.column1
-)
+DELETE FROM deliveries WHERE consumer_id IN (SELECT c.id FROM consumers AS c WHERE c.bot_id = :bot)
+    AND number IN (SELECT value FROM json_each(:numbers))
 
 -- name: idle_consumers
 SELECT c.id FROM consumers AS c
-WHERE c.name <> 'default' AND max(coalesce(c.seen_at, 0), c.created_at) < ?
-ORDER BY c.id LIMIT ?
+WHERE c.name <> 'default' AND max(coalesce(c.seen_at, 0), c.created_at) < :before
+ORDER BY c.id LIMIT :limit
 
 -- name: forget_handled
 DELETE FROM handled WHERE (bot_id, chat, message_id) IN (
-    SELECT h.bot_id, h.chat, h.message_id FROM handled AS h WHERE h.at < ? ORDER BY h.at LIMIT ?
+    SELECT h.bot_id, h.chat, h.message_id FROM handled AS h WHERE h.at < :before ORDER BY h.at LIMIT :limit
 )
 
 -- name: inboxes
 SELECT bot_id FROM inboxes
 
 -- name: forget_bot_arrivals
-DELETE FROM arrivals WHERE bot_id = ?
+DELETE FROM arrivals WHERE bot_id = :bot
 
 -- name: forget_bot_outages
-DELETE FROM outages WHERE bot_id = ?
+DELETE FROM outages WHERE bot_id = :bot
 
 -- name: forget_bot_handled
-DELETE FROM handled WHERE bot_id = ?
+DELETE FROM handled WHERE bot_id = :bot
 
 -- name: forget_bot_inbox
-DELETE FROM inboxes WHERE bot_id = ?
+DELETE FROM inboxes WHERE bot_id = :bot

@@ -4,7 +4,7 @@
 -- ---- sources ----
 
 -- name: known_bot
-SELECT 1 FROM bots WHERE bot_id = ?
+SELECT 1 FROM bots WHERE bot_id = :bot
 
 -- name: inbox
 SELECT
@@ -12,7 +12,7 @@ SELECT
     (SELECT max(a.update_id) FROM arrivals AS a
         WHERE a.bot_id = i.bot_id AND a.epoch = i.epoch AND a.replay_of IS NULL),
     i.started_at, i.seen_at, i.received_at, coalesce(i.next_number, 1) - 1, i.expired
-FROM inboxes AS i WHERE i.bot_id = ?
+FROM inboxes AS i WHERE i.bot_id = :bot
 
 -- name: open_inbox
 -- Another server numbers its updates by itself: another epoch, read from its head.
@@ -102,7 +102,7 @@ SELECT id, number, epoch, received_at FROM arrivals
 WHERE bot_id = ? AND only_for = 0 AND number >= ? ORDER BY number LIMIT 1
 
 -- name: open_outage
-INSERT INTO outages (bot_id, began_at, ended_at, last_number) VALUES (?, ?, ?, ?) RETURNING id
+INSERT INTO outages (bot_id, began_at, ended_at, last_number) VALUES (:bot, :began_at, :ended_at, :last) RETURNING id
 
 -- name: forget_outages
 -- The newest thousand tell enough.
@@ -111,13 +111,13 @@ DELETE FROM outages WHERE bot_id = :bot AND settled_at IS NOT NULL
 
 -- name: open_outages
 SELECT id, bot_id, began_at, ended_at, last_number, settled_at FROM outages
-WHERE bot_id = ? AND settled_at IS NULL ORDER BY id
+WHERE bot_id = :bot AND settled_at IS NULL ORDER BY id
 
 -- name: outages
-SELECT id, bot_id, began_at, ended_at, last_number, settled_at FROM outages WHERE bot_id = ? ORDER BY id DESC LIMIT 100
+SELECT id, bot_id, began_at, ended_at, last_number, settled_at FROM outages WHERE bot_id = :bot ORDER BY id DESC LIMIT 100
 
 -- name: settle_outage
-UPDATE outages SET settled_at = ? WHERE id = ? AND settled_at IS NULL
+UPDATE outages SET settled_at = :at WHERE id = :outage AND settled_at IS NULL
 
 -- ---- consumers ----
 
@@ -141,7 +141,9 @@ VALUES (:bot, :name, coalesce(
 ON CONFLICT (bot_id, name) DO NOTHING
 
 -- name: save_consumer
-UPDATE consumers SET kind = ?, url = ?, secret = ?, allowed = ?, connections_max = ? WHERE id = ?
+UPDATE consumers SET
+    kind = :kind, url = :url, secret = :secret, allowed = :allowed, connections_max = :connections_max
+WHERE id = :consumer
 
 -- name: touch_consumers
 UPDATE consumers SET seen_at = v.column2
@@ -149,16 +151,16 @@ FROM (VALUES {rows}) AS v
 WHERE consumers.id = v.column1 AND v.column2 > coalesce(consumers.seen_at, 0)
 
 -- name: drop_consumer
-DELETE FROM consumers WHERE id = ?
+DELETE FROM consumers WHERE id = :consumer
 
 -- name: drop_spans
-DELETE FROM spans WHERE consumer_id = ?
+DELETE FROM spans WHERE consumer_id = :consumer
 
 -- name: drop_watermarks
-DELETE FROM watermarks WHERE consumer_id = ?
+DELETE FROM watermarks WHERE consumer_id = :consumer
 
 -- name: drop_deliveries
-DELETE FROM deliveries WHERE consumer_id = ?
+DELETE FROM deliveries WHERE consumer_id = :consumer
 
 -- ---- handing on ----
 
@@ -208,7 +210,10 @@ SELECT json_group_array(json_array({arrival})) FROM (
 CROSS JOIN arrivals AS a ON a.id = p.id
 
 -- name: bot_of
-SELECT bot_id FROM consumers WHERE id = ?
+SELECT bot_id FROM consumers WHERE id = :consumer
+
+-- name: id_of
+SELECT id FROM consumers WHERE bot_id = ? AND name = ?
 
 -- name: deferrals
 SELECT d.number, d.tries, d.due_at, (
@@ -223,7 +228,7 @@ ORDER BY d.number
 SELECT coalesce((SELECT min(id) FROM arrivals), 1), coalesce((SELECT max(id) FROM arrivals), 0) + 1
 
 -- name: received_at
-SELECT id, received_at FROM arrivals WHERE id >= ? ORDER BY id LIMIT 1
+SELECT id, received_at FROM arrivals WHERE id >= :id ORDER BY id LIMIT 1
 
 -- name: progress
 -- How far a reader is, how far it can be, and whether anything is put off for it.
@@ -298,13 +303,15 @@ WHERE deliveries.consumer_id = :consumer AND deliveries.phase <> 2 AND deliverie
 UPDATE inboxes SET next_number = next_number + :count, updated_at = :at WHERE bot_id = :bot RETURNING next_number
 
 -- name: replay
--- A copy with a number of its own, at the end of its lane, for one reader.
+-- A copy with a number of its own, at the end of its lane, for one reader. json_each gives them in their order.
 INSERT INTO arrivals (
     bot_id, number, epoch, update_id, type, lane, user_id, message_id, sent_at, received_at, digest, payload, replay_of,
     only_for
 )
 SELECT
-    a.bot_id, v.column2, a.epoch, a.update_id, a.type, a.lane, a.user_id, a.message_id, a.sent_at, v.column4, a.digest,
-    a.payload, a.id, v.column3
-FROM (VALUES {rows}) AS v
-CROSS JOIN arrivals AS a ON a.id = v.column1
+    a.bot_id, :first + v.key, a.epoch, a.update_id, a.type, a.lane, a.user_id, a.message_id, a.sent_at, :at, a.digest,
+    a.payload, a.id, :consumer
+FROM json_each(:arrivals) AS v
+CROSS JOIN arrivals AS a ON a.id = v.value
+WHERE true
+RETURNING id
