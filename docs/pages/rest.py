@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from docs.pages.markdown import code, table
 from peik.app import rest
-from peik.app.openapi import DECLARED, OPERATIONS
+from peik.app.apis import API_CLASSES
+from peik.app.openapi import OPERATIONS
 from peik.web.operations import operations_of
 
 
@@ -21,7 +22,7 @@ def rest_parts() -> Iterator[str]:
         for maker in makers
         for verb, path, endpoint, name, tag in maker.table(maker.__new__(maker))  # type: ignore[call-overload]
     ]
-    routes += [(one.verb, one.path, one.text, one.name, one.tag) for api in DECLARED for one in operations_of(api)]
+    routes += [(one.verb, one.path, one.text, one.name, one.tag) for api in API_CLASSES for one in operations_of(api)]
     for tag in sorted({tag for *_, tag in routes}):
         rows = [_call(*route) for route in routes if route[4] == tag]
         yield f"## {tag[0].upper()}{tag[1:]}"
