@@ -23,7 +23,8 @@ from peik.core.units import rfc3339
 from peik.errors import Denied, Problem, Unavailable
 from peik.importing.api import ImportRoutes
 from peik.importing.service import import_desk_of
-from peik.inbox.api import PUSHES, ArrivalRoutes, ConsumerRoutes, WebhookDoor
+from peik.inbox.api import ArrivalRoutes, ConsumerRoutes
+from peik.inbox.webhook_endpoint import PUSHES, WebhookDoor
 from peik.monitoring.api import OverviewRoutes
 from peik.monitoring.metrics import MetricsRoutes
 from peik.monitoring.nodes import Nodes

@@ -24,7 +24,7 @@ from peik.app.runtime import Runtime
 from peik.core.events import CertificateRenewed, DoorsWeak, Events
 from peik.errors import StartError
 from peik.gateway.app import App, Gateway
-from peik.inbox.api import PUSHES
+from peik.inbox.webhook_endpoint import PUSHES
 from peik.monitoring.log import EventLog
 from peik.monitoring.log_file import LogFile, set_up
 from peik.settings.config import Config
