@@ -3,12 +3,13 @@
 from peik.alerts.api import AlertApi
 from peik.app.runtime import Runtime
 from peik.erasure.api import ErasureApi
+from peik.inbox.api import ArrivalApi, ConsumerApi
 from peik.jobs.api import HostApi, JobApi
 from peik.monitoring.nodes import NodeApi, Nodes
 from peik.outbox.api import BotApi, LetterApi
 from peik.secrets.api import SecretApi
 
-API_CLASSES = (LetterApi, BotApi, AlertApi, ErasureApi, NodeApi, SecretApi, JobApi, HostApi)
+API_CLASSES = (LetterApi, BotApi, ArrivalApi, ConsumerApi, JobApi, HostApi, AlertApi, ErasureApi, NodeApi, SecretApi)
 
 
 def nodes_of(peik: Runtime) -> Nodes:
@@ -27,6 +28,8 @@ def apis_of(peik: Runtime) -> tuple[object, ...]:
     return (
         LetterApi(peik.desk, peik.inbox, config=peik.config, spool=lambda: peik.spool),
         BotApi(peik.desk, nodes),
+        ArrivalApi(peik.desk, peik.inbox),
+        ConsumerApi(peik.desk, peik.inbox),
         AlertApi(peik.alerts, peik.overview),
         ErasureApi(peik.forgetter),
         NodeApi(nodes),

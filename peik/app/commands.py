@@ -24,7 +24,6 @@ from peik.erasure import cli as forget
 from peik.errors import StartError
 from peik.importing import cli as importing
 from peik.inbox import cli as arrivals
-from peik.inbox import cli_consumers
 from peik.jobs import cli as jobs
 from peik.load import cli as load
 from peik.monitoring import cli as doctor
@@ -105,9 +104,9 @@ app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
 app.add_typer(broadcast.app, name="broadcast", rich_help_panel="Letters")
 app.add_typer(jobs.app, name="jobs", rich_help_panel="Long jobs")
 app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
-app.add_typer(cli_consumers.app, name="consumers", rich_help_panel=_INBOX)
-asks(app, rich_help_panel=_INBOX)(cli_consumers.inbox)
-asks(app, rich_help_panel=_INBOX)(cli_consumers.recover)
+app.add_typer(arrivals.consumers, name="consumers", rich_help_panel=_INBOX)
+asks(app, rich_help_panel=_INBOX)(arrivals.inbox)
+asks(app, rich_help_panel=_INBOX)(arrivals.recover)
 app.add_typer(sessions.app, name="sessions", rich_help_panel=_ACCOUNTS)
 app.add_typer(messages.app, name="messages", rich_help_panel=_ACCOUNTS)
 app.add_typer(cli_events.app, name="events", rich_help_panel=_ACCOUNTS)

@@ -11,7 +11,6 @@ from peik.app.apis import API_CLASSES
 from peik.archive.api import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
 from peik.broadcasts.api import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
 from peik.importing.api import IMPORT_OPERATIONS, IMPORT_SCHEMAS
-from peik.inbox.api import INBOX_OPERATIONS, INBOX_SCHEMAS
 from peik.monitoring.api import OVERVIEW_OPERATIONS, OVERVIEW_SCHEMAS
 from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
 from peik.web.openapi import (
@@ -58,7 +57,6 @@ _SCHEMAS: Json = {
     "WebhookSecret": shape(webhook_secret={"type": "string"}),
     "Ready": shape(status={"type": "string"}, version={"type": "string"}),
     "Health": shape(status={"type": "string"}, version={"type": "string"}, parts={"type": "object"}),
-    **INBOX_SCHEMAS,
     **SESSION_SCHEMAS,
     **MESSAGE_SCHEMAS,
     **BROADCAST_SCHEMAS,
@@ -83,7 +81,6 @@ OPERATIONS: dict[str, OperationRow] = {
     "listRoutes": OperationRow(answers={200: "Routes"}),
     "getHealth": OperationRow(answers={200: "Health"}),
     "getReady": OperationRow(answers={200: "Ready"}, problems=(503,)),
-    **INBOX_OPERATIONS,
     **SESSION_OPERATIONS,
     **MESSAGE_OPERATIONS,
     **BROADCAST_OPERATIONS,

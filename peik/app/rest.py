@@ -23,7 +23,6 @@ from peik.core.units import rfc3339
 from peik.errors import Denied, Problem, Unavailable
 from peik.importing.api import ImportRoutes
 from peik.importing.service import import_desk_of
-from peik.inbox.api import ArrivalRoutes, ConsumerRoutes
 from peik.inbox.webhook_endpoint import PUSHES, WebhookDoor
 from peik.monitoring.api import OverviewRoutes
 from peik.monitoring.metrics import MetricsRoutes
@@ -100,8 +99,6 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
     return (
         *(route for routes in declared for route in routes),
         *_Routes(peik, access, nodes, pulse or pulse_of(peik), weakness=weakness_of(key)).table(),
-        *ArrivalRoutes(peik.desk, peik.inbox, access).table(),
-        *ConsumerRoutes(peik.desk, peik.inbox, access).table(),
         *KeyRoutes(peik.desk, access, keyring=peik.keyring, hooks=peik.hooks).table(),
         *SessionRoutes(peik.sessions, access).table(),
         *MessageRoutes(peik.sessions, access).table(),

@@ -6,51 +6,34 @@ It never sends anything and is no node: a command that owned a bot for a moment 
 import asyncio
 import mimetypes
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from peik.cli.client import Attached, Document, Filters, check_files, document_for
+from peik.cli.client import Attached, Document, check_files, document_for
 from peik.cli.in_process import InProcessClient
 from peik.clock import SystemClock
 from peik.core.events import Events
 from peik.core.letter import Chat, Draft, Enclosed, State
 from peik.errors import BadInput, Conflict, StartError, Unavailable
 from peik.gateway.guests import Guests
-from peik.inbox.answers import (
-    arrival_view,
-    consumer_view,
-    inbox_stats,
-    inbox_view,
-    recovery_view,
-    tally_view,
-    whole_arrival_view,
-)
-from peik.inbox.api import AckBody, ConsumerBody, ReplayBody, SeenBody, acknowledge, replay, seen_messages, set_consumer
+from peik.inbox.answers import ConsumersAnswer, RecoveryAnswer
+from peik.inbox.api import ArrivalApi, ConsumerApi, InboxQuery
 from peik.inbox.service import InboxService
-from peik.inbox.store import ArrivalView
 from peik.monitoring.nodes import Nodes
-from peik.outbox.answers import (
-    AcceptedAnswer,
-    AcceptedBatchAnswer,
-    ChangedChatAnswer,
-    LetterAnswer,
-    answers_to,
-    wanted_of,
-)
+from peik.outbox.answers import AcceptedAnswer, AcceptedBatchAnswer, ChangedChatAnswer, LetterAnswer
 from peik.outbox.api import BatchBody, BotApi, ChatBody, LetterApi, LetterBody
 from peik.outbox.service import Defaults, OutboxService, keep_files
 from peik.outbox.store import BotRecord, LetterView
 from peik.secrets import service
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
-from peik.storage.open import AnyStore, store_of
+from peik.storage.open import store_of
 from peik.web.access import Caller
-from peik.web.bodies import arrival_filter_of
 from peik.web.operations import CallHeaders, Told, TraceHeaders
-from peik.web.parse import WaitQuery, decode, id_of, parse_id
+from peik.web.parse import WaitQuery, decode, id_of
 
 if TYPE_CHECKING:
     # merged
@@ -83,7 +66,6 @@ class StoreClient(InProcessClient):
         self._config = config
         self._owner: str | None = None
         self._opened_spool: SpoolPort | None = None
-        self._inbox: FileInbox | None = None
         try:
             self._run(self._open())
         except BaseException as error:
@@ -164,30 +146,27 @@ class StoreClient(InProcessClient):
             case "HostApi":
                 detail = "Only a running Peik knows how hosts stand. Start it, or say where: --url."
                 raise Unavailable(code="not_running", detail=detail)
+            case "ArrivalApi":
+                return StoreArrivals(self._desk, self._inbox(), config=self._config, owner=self._owner)
+            case "ConsumerApi":
+                return StoreConsumers(self._desk, self._inbox())
         return None
 
-    def _letter_api(self) -> LetterApi:
-        inbox = InboxService(
+    def _inbox(self) -> InboxService:
+        """Nothing is handed on by it: the nodes of the store do that."""
+        return InboxService(
             store=self._store.inbox,
             clock=SystemClock(),
             events=Events(),
             missed_after_s=self._config.missed_after,
         )
-        api = StoreLetters(self._desk, inbox, config=self._config, spool=lambda: self._spool)
+
+    def _letter_api(self) -> LetterApi:
+        api = StoreLetters(self._desk, self._inbox(), config=self._config, spool=lambda: self._spool)
         api.know_chats = self._know_chats
         if self._owner is not None and self._config.store_kind is StoreKind.SQLITE:
             api.owner = f"A running Peik ({self._owner}) owns {self.place}"
         return api
-
-    @property
-    def inbox(self) -> "FileInbox":
-        if self._inbox is None:
-            # merged
-
-            self._inbox = FileInbox(
-                self._config, store=self._store, desk=self._desk, run=self._run, owner=lambda: self._owner
-            )
-        return self._inbox
 
     def _job_api(self) -> "JobApi":
         from peik.jobs.api import JobApi
@@ -366,6 +345,39 @@ class StoreLetters(LetterApi):
         return await super().change_chat(caller, bot_id, chat_id, body)
 
 
+class StoreArrivals(ArrivalApi):
+    """Arrivals of a store whose nodes fetch them."""
+
+    def __init__(self, letters: OutboxService, inbox: InboxService, *, config: Config, owner: str | None) -> None:
+        super().__init__(letters, inbox)
+        self._config = config
+        self._owner = owner
+
+    async def recover(self, caller: Caller, bot_id: int) -> RecoveryAnswer:
+        """Fetch in the place of a node, for this one pass. Nothing is sent and nothing is handed on meanwhile."""
+        from peik.app.lifetime import recover_once
+
+        bot = self._letters.bot(bot_id)
+        if self._owner is not None:
+            raise Conflict(
+                code="store_owned",
+                detail=f"{self._owner} has the store and fetches updates itself. Ask it, with --url, or end it first.",
+            )
+        return RecoveryAnswer.of(await recover_once(self._config, bot.bot_id))
+
+
+class StoreConsumers(ConsumerApi):
+    """Consumers of a store: a bot that is not there is named as such, though nothing is asked of it."""
+
+    async def list_consumers(self, caller: Caller, query: InboxQuery) -> ConsumersAnswer:
+        if query.bot_id is not None:
+            self._letters.bot(query.bot_id)
+        return await super().list_consumers(caller, query)
+
+    async def remove_consumer(self, caller: Caller, bot_id: int, name: str) -> None:
+        await super().remove_consumer(caller, self._letters.bot(bot_id).bot_id, name)
+
+
 class _NoEngine:
     """What the outbox service asks of a courier, where there is none."""
 
@@ -420,106 +432,3 @@ def _number(text: str, name: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")
-
-
-# What came in, read from the store itself. Nothing is handed on by it: the nodes of the store do that.
-
-
-class FileInbox:
-    def __init__(
-        self,
-        config: Config,
-        *,
-        store: AnyStore,
-        desk: OutboxService,
-        run: Callable[[Coroutine[object, object, Any]], Any],
-        owner: Callable[[], str | None],
-    ) -> None:
-        self._config = config
-        self._desk = desk
-        self._run = run
-        self._owner = owner
-        self._inbox = InboxService(
-            store=store.inbox, clock=SystemClock(), events=Events(), missed_after_s=config.missed_after
-        )
-
-    def arrivals(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
-        wanted = arrival_filter_of(dict(filters))
-        before = None if cursor is None else parse_id(cursor, "cursor")
-        views = self._run(self._inbox.arrivals(wanted, before=before, limit=limit))
-        more = str(views[-1].arrival.id) if len(views) == limit else None
-        return _plain_arrival(
-            {"arrivals": [arrival_view(view, consumer=wanted.consumer) for view in views], "next_cursor": more}
-        )
-
-    def arrival(self, arrival_id: str) -> Document:
-        return self._whole(self._run(self._inbox.arrival(parse_id(arrival_id, "arrival_id"))))
-
-    def _whole(self, view: ArrivalView) -> Document:
-        return _plain_arrival(whole_arrival_view(view, self._run(answers_to(self._desk, wanted_of(view.arrival)))))
-
-    def retry(self, arrival_id: str, consumer: str | None) -> Document:
-        return self._whole(self._run(self._inbox.retry(parse_id(arrival_id, "arrival_id"), consumer)))
-
-    def retry_dead(self, filters: Filters) -> Document:
-        return {"retried": self._run(self._inbox.retry_dead(arrival_filter_of(dict(filters))))}
-
-    def clear_dead(self, filters: Filters) -> Document:
-        return {"cleared": self._run(self._inbox.clear_dead(arrival_filter_of(dict(filters))))}
-
-    def replay(self, wanted: Document) -> Document:
-        body = decode(ReplayBody, msgspec.json.encode(wanted))
-        return dict(self._run(replay(self._inbox, self._bot_id(body.bot_id), body)))
-
-    def acknowledge(self, wanted: Document) -> Document:
-        body = decode(AckBody, msgspec.json.encode(wanted))
-        return dict(self._run(acknowledge(self._inbox, self._bot_id(body.bot_id), body)))
-
-    def note_seen(self, wanted: Document) -> Document:
-        messages = seen_messages(body := decode(SeenBody, msgspec.json.encode(wanted)))
-        matched = self._run(self._inbox.note_handled(self._bot_id(body.bot_id), messages))
-        return {"noted": len(messages), "matched": matched}
-
-    def inbox(self, bot_id: str | None) -> Document:
-        bots = self._desk.bots() if bot_id is None else [self._desk.bot(parse_id(bot_id, "bot_id"))]
-        return _plain_arrival({"bots": [inbox_view(bot, self._run(self._inbox.inbox(bot.bot_id))) for bot in bots]})
-
-    def stats(self) -> Document:
-        """The inbox's part of GET /v1/stats."""
-        return inbox_stats(self._run(self._inbox.tallies()))
-
-    # ---- consumers ----
-
-    def consumers(self, bot_id: str | None) -> Document:
-        tallies = self._run(self._inbox.tallies(None if bot_id is None else self._bot_id(bot_id)))
-        return _plain_arrival({"consumers": [tally_view(tally) for tally in tallies]})
-
-    def set_consumer(self, bot_id: str, name: str, wanted: Document) -> Document:
-        body = decode(ConsumerBody, msgspec.json.encode(wanted))
-        return _plain_arrival(consumer_view(self._run(set_consumer(self._inbox, self._bot_id(bot_id), name, body))))
-
-    def remove_consumer(self, bot_id: str, name: str) -> None:
-        self._run(self._inbox.remove_consumer(self._bot_id(bot_id), name))
-
-    # ---- recovery ----
-
-    def recover(self, bot_id: str) -> Document:
-        """Fetch in the place of a node, for this one pass. Nothing is sent and nothing is handed on meanwhile."""
-        bot = self._desk.bot(parse_id(bot_id, "bot_id"))
-        owner = self._owner()
-        if owner is not None:
-            raise Conflict(
-                code="store_owned",
-                detail=f"{owner} has the store and fetches updates itself. Ask it, with --url, or end it first.",
-            )
-        from peik.app.lifetime import recover_once
-
-        return recovery_view(self._run(recover_once(self._config, bot.bot_id)))
-
-    def _bot_id(self, asked: int | str | None) -> int:
-        return self._desk.bot(parse_id(asked, "bot_id") if isinstance(asked, str) else asked).bot_id
-
-
-def _plain_arrival(document: object) -> Document:
-    """With what stays as bytes as values, as they come over the wire."""
-    return dict(msgspec.json.decode(msgspec.json.encode(document)))

@@ -20,8 +20,6 @@ from peik.web.operations import Asked, declared, request_for
 
 T = TypeVar("T")
 
-# What came in, asked of a running Peik over REST.
-
 
 class RestCall(Protocol):
     """One request, and the document that it is answered with."""
@@ -35,55 +33,6 @@ class RestCall(Protocol):
         body: Document | None = None,
         timeout_s: float | None = 60.0,
     ) -> Document: ...
-
-
-class RestInbox:
-    def __init__(self, call: RestCall) -> None:
-        self._call = call
-
-    def arrivals(self, filters: Filters, *, cursor: str | None, limit: int) -> Document:
-        return self._call("GET", "/v1/arrivals", {**filters, **_some(cursor=cursor, limit=str(limit))})
-
-    def arrival(self, arrival_id: str) -> Document:
-        return self._call("GET", f"/v1/arrivals/{_quoted(arrival_id)}")
-
-    def retry(self, arrival_id: str, consumer: str | None) -> Document:
-        return self._call("POST", f"/v1/arrivals/{_quoted(arrival_id)}/retry", _some(consumer=consumer))
-
-    def retry_dead(self, filters: Filters) -> Document:
-        numbers = {name: int(value) for name, value in filters.items() if name in ("first_number", "last_number")}
-        return self._call("POST", "/v1/arrivals/dead/retry", body={**filters, **numbers}, timeout_s=None)
-
-    def clear_dead(self, filters: Filters) -> Document:
-        return self._call("DELETE", "/v1/arrivals/dead", filters, timeout_s=None)
-
-    def replay(self, wanted: Document) -> Document:
-        return self._call("POST", "/v1/arrivals/replay", body=wanted, timeout_s=None)
-
-    def acknowledge(self, wanted: Document) -> Document:
-        return self._call("POST", "/v1/arrivals/ack", body=wanted)
-
-    def note_seen(self, wanted: Document) -> Document:
-        return self._call("POST", "/v1/arrivals/seen", body=wanted)
-
-    def inbox(self, bot_id: str | None) -> Document:
-        return self._call("GET", "/v1/inbox", _some(bot_id=bot_id))
-
-    def consumers(self, bot_id: str | None) -> Document:
-        return self._call("GET", "/v1/consumers", _some(bot_id=bot_id))
-
-    def set_consumer(self, bot_id: str, name: str, wanted: Document) -> Document:
-        return self._call("PUT", f"/v1/consumers/{_quoted(bot_id)}/{_quoted(name)}", body=wanted)
-
-    def remove_consumer(self, bot_id: str, name: str) -> None:
-        self._call("DELETE", f"/v1/consumers/{_quoted(bot_id)}/{_quoted(name)}")
-
-    def recover(self, bot_id: str) -> Document:
-        return self._call("POST", f"/v1/bots/{_quoted(bot_id)}/recover", timeout_s=None)
-
-
-def _some(**query: str | None) -> dict[str, str]:
-    return {name: value for name, value in query.items() if value is not None}
 
 
 def _quoted(text: str) -> str:
@@ -116,7 +65,6 @@ class RestClient:
         self._context = context
         self._parts = urllib.parse.urlsplit(url)
         self._key = key
-        self.inbox = RestInbox(self.call)
 
     def is_there(self) -> bool:
         """Whether a Peik answers here. Asked without a key: who listens may be somebody else."""
@@ -334,7 +282,3 @@ def _part(boundary: str, field: str, path: Path) -> tuple[bytes, Path]:
     name = path.name.replace('"', "%22").replace("\r", " ").replace("\n", " ")
     head = f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\nContent-Type: {kind}\r\n\r\n'
     return head.encode(), path
-
-
-def _page(cursor: str | None, limit: int) -> dict[str, str]:
-    return _some(cursor=cursor, limit=str(limit))

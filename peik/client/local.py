@@ -494,9 +494,6 @@ class LocalTransport:
         answer: dict[str, Any] = msgspec.to_builtins(await forgotten(self._office.forgetter, wanted, who="library"))
         return answer
 
-    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
-        return await self._office.inbox.note_handled(bot_id, messages)
-
     async def ask(
         self,
         handler: Callable[..., Awaitable[object]],

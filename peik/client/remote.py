@@ -128,13 +128,6 @@ class RemoteTransport:
         body = msgspec.json.encode({name: value for name, value in asked.items() if value is not None})
         return read(_decode_object, await self.exchange("POST", "/v1/forget", body=body, timeout_s=FORGET_TIMEOUT_S))
 
-    # ---- what comes in ----
-
-    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
-        seen = [{"chat_id": chat_id, "message_id": message_id} for chat_id, message_id in messages]
-        reply = await self.exchange("POST", "/v1/arrivals/seen", body=encode({"bot_id": bot_id, "messages": seen}))
-        return read(_decode_seen, reply).matched
-
     @property
     def accounts(self) -> "RemoteAccounts":
         from peik.client.remote_accounts import RemoteAccounts
@@ -324,10 +317,6 @@ class _Ids(msgspec.Struct):
     ids: list[str]
 
 
-class _Seen(msgspec.Struct):
-    matched: int
-
-
 class _Retried(msgspec.Struct):
     retried: int
 
@@ -349,7 +338,6 @@ class _Told(msgspec.Struct):
 
 _decode_letter = msgspec.json.Decoder(Letter).decode
 _decode_ids = msgspec.json.Decoder(_Ids).decode
-_decode_seen = msgspec.json.Decoder(_Seen).decode
 _decode_retried = msgspec.json.Decoder(_Retried).decode
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 _decode_cleared = msgspec.json.Decoder(_Cleared).decode

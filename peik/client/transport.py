@@ -53,9 +53,6 @@ class Transport(Protocol):
     ) -> dict[str, Any]:
         """As `POST /v1/forget` answers."""
 
-    async def note_handled(self, bot_id: int, messages: Sequence[tuple[int, int]]) -> int:
-        """(chat id, message id) of what the program has handled itself, over MTProto. How many were here."""
-
     async def ask(
         self,
         handler: Callable[..., Awaitable[object]],

@@ -1,56 +1,60 @@
-"""`peik arrivals list|show|dead|retry|clear|replay|ack|seen`: updates that came in, and what became of them."""
+"""`peik arrivals`, `consumers`, `inbox` and `recover`: updates that came in, who reads them, and where they come from."""
 
 import enum
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from peik.cli.arguments import moment, unshielded
+from peik.cli.arguments import moment, secret, unshielded
 from peik.cli.bulk import PAGE, count_pages, counted, is_confirmed, refuse_both
-from peik.cli.client import Document
-from peik.cli.command import Visit, asks
+from peik.cli.client import Document, Filters, page_of, some
+from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import Bot, Cursor, Limit, Yes
+from peik.contacts.cli import only_bot
 from peik.core.letter import State
+from peik.outbox.cli_bots import known_bots
 
-# The filters that lists of arrivals share, as options.
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
+    from peik.inbox.api import ArrivalApi, ConsumerApi
+
+
+def _arrivals() -> "type[ArrivalApi]":
+    from peik.inbox.api import ArrivalApi  # with all that it needs: help is shown without
+
+    return ArrivalApi
+
+
+def _consumers() -> "type[ConsumerApi]":
+    from peik.inbox.api import ConsumerApi
+
+    return ConsumerApi
+
+
+# ---- the filters that lists of arrivals share, as options ----
 
 _PANEL = "Which arrivals"
 
-OfBot = Annotated[str | None, typer.Option("--bot", metavar="ID", help="Of this bot.", rich_help_panel=_PANEL)]
-OfConsumer = Annotated[
-    str | None,
-    typer.Option("--consumer", metavar="NAME", help="As this consumer sees them.", rich_help_panel=_PANEL),
-]
+
+def _filter(name: str, metavar: str, text: str, *, least: int | None = None) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, min=least, rich_help_panel=_PANEL)
+
+
+OfBot = Annotated[str | None, _filter("--bot", "ID", "Of this bot.")]
+OfConsumer = Annotated[str | None, _filter("--consumer", "NAME", "As this consumer sees them.")]
+OfType = Annotated[str | None, _filter("--type", "TYPE", "Of this type, such as message.")]
+OfChat = Annotated[str | None, _filter("--chat", "CHAT", "Of this chat, by its number.")]
+OfUser = Annotated[str | None, _filter("--user", "ID", "Of this user.")]
+Since = Annotated[str | None, _filter("--since", "TIME", "Received since: 1h (ago), 2026-11-15T08:30.")]
+Until = Annotated[str | None, _filter("--until", "TIME", "Received until: 10m (ago), 2026-11-15T08:30.")]
+WithText = Annotated[str | None, _filter("--text", "WORDS", "With these words in the update.")]
+OfFirst = Annotated[int | None, _filter("--first", "N", "From this number on.", least=0)]
+OfLast = Annotated[int | None, _filter("--last", "N", "Up to this number.", least=0)]
 ForConsumer = Annotated[str, typer.Option("--consumer", metavar="NAME", help="Who gets them.")]
-OfType = Annotated[
-    str | None,
-    typer.Option("--type", metavar="TYPE", help="Of this type, such as message.", rich_help_panel=_PANEL),
-]
-OfChat = Annotated[
-    str | None, typer.Option("--chat", metavar="CHAT", help="Of this chat, by its number.", rich_help_panel=_PANEL)
-]
-OfUser = Annotated[str | None, typer.Option("--user", metavar="ID", help="Of this user.", rich_help_panel=_PANEL)]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Received since: 1h (ago), 2026-11-15T08:30.", rich_help_panel=_PANEL),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        "--until", metavar="TIME", help="Received until: 10m (ago), 2026-11-15T08:30.", rich_help_panel=_PANEL
-    ),
-]
-OfFirst = Annotated[
-    int | None, typer.Option("--first", metavar="N", min=0, help="From this number on.", rich_help_panel=_PANEL)
-]
-OfLast = Annotated[
-    int | None, typer.Option("--last", metavar="N", min=0, help="Up to this number.", rich_help_panel=_PANEL)
-]
-WithText = Annotated[
-    str | None,
-    typer.Option("--text", metavar="WORDS", help="With these words in the update.", rich_help_panel=_PANEL),
-]
 
 
 def filters(
@@ -68,27 +72,24 @@ def filters(
     text: str | None,
 ) -> dict[str, str]:
     """As in the query of GET /v1/arrivals."""
-    given = {
-        "state": state,
-        "consumer": consumer,
-        "bot_id": bot,
-        "type": kind,
-        "chat_id": None if chat is None else unshielded(chat),
-        "user_id": user,
-        "since": moment(since, "--since", is_past=True),
-        "until": moment(until, "--until", is_past=True),
-        "first_number": None if first is None else str(first),
-        "last_number": None if last is None else str(last),
-        "text": text,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return some(
+        state=state,
+        consumer=consumer,
+        bot_id=bot,
+        type=kind,
+        chat_id=None if chat is None else unshielded(chat),
+        user_id=user,
+        since=moment(since, "--since", is_past=True),
+        until=moment(until, "--until", is_past=True),
+        first_number=None if first is None else str(first),
+        last_number=None if last is None else str(last),
+        text=text,
+    )
 
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _NOUN = "dead arrival"
 _REPLAY_PAGE = 500
+_WORDS_MAX = 60
 
 app = typer.Typer(no_args_is_help=True, help="Updates that came in: look, hand on again, acknowledge.")
 
@@ -105,8 +106,7 @@ class ArrivalState(enum.StrEnum):
 
 
 InState = Annotated[
-    ArrivalState | None,
-    typer.Option("--state", help="How it stands with the consumer.", rich_help_panel="Which arrivals"),
+    ArrivalState | None, typer.Option("--state", help="How it stands with the consumer.", rich_help_panel=_PANEL)
 ]
 
 
@@ -162,19 +162,17 @@ def dead(
     _show(visit, wanted, cursor=cursor, limit=limit, empty="There are no dead arrivals.", is_dead=True)
 
 
+def _page(visit: Visit, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
+    return visit.counter.document(_arrivals().list_arrivals, query={**wanted, **page_of(cursor, limit)})
+
+
 def _show(
     visit: Visit, wanted: dict[str, str], *, cursor: str | None, limit: int, empty: str, is_dead: bool = False
 ) -> None:
-    page = visit.counter.inbox.arrivals(wanted, cursor=cursor, limit=limit)
+    page = _page(visit, wanted, cursor=cursor, limit=limit)
     found = page["arrivals"]
     assert isinstance(found, list)
-
-    def draw() -> "RenderableType":
-        from peik.inbox.tables import arrivals_table
-
-        return arrivals_table(found, empty=empty, is_dead=is_dead)
-
-    visit.show(page, draw)
+    visit.show(page, lambda: _table(found, empty=empty, is_dead=is_dead))
     if page["next_cursor"] is not None:
         visit.note(f"There may be more: --cursor {page['next_cursor']}")
 
@@ -182,14 +180,8 @@ def _show(
 @asks(app)
 def show(visit: Visit, arrival_id: ArrivalId) -> None:
     """Show an arrival: the update itself, how it stands with each consumer, and every try."""
-    arrival = visit.counter.inbox.arrival(arrival_id)
-
-    def draw() -> "RenderableType":
-        from peik.inbox.tables import arrival_page
-
-        return arrival_page(arrival)
-
-    visit.show(arrival, draw)
+    arrival = visit.counter.document(_arrivals().get_arrival, arrival_id=arrival_id)
+    visit.show(arrival, lambda: _whole(arrival))
 
 
 # ---- dead ones ----
@@ -222,15 +214,16 @@ def retry(
     if arrival_id is not None:
         if is_all or set(wanted) - {"consumer"}:
             raise typer.BadParameter("Name one arrival, or say which ones by filters; not both.")
-        made = visit.counter.inbox.retry(arrival_id, consumer)
+        made = visit.counter.document(_arrivals().retry, arrival_id=arrival_id, query=some(consumer=consumer))
         visit.say(made, f"Arrival {arrival_id} is handed on once more, as arrival {made['id']}.")
         return
     refuse_both(wanted, is_all=is_all)
     if not is_confirmed(visit, "Hand {} on once more?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
         visit.say({"retried": 0}, "There are no such dead arrivals.")
         return
+    body: Document = {**wanted, **_numbers(first, last)}
     with visit.waiting("Handing dead arrivals on once more…"):
-        answer = visit.counter.inbox.retry_dead(wanted)
+        answer = visit.counter.document(_arrivals().retry_dead, body=body, timeout_s=None)
     visit.say(answer, f"{counted(answer['retried'], _NOUN)} handed on once more.")
 
 
@@ -260,13 +253,19 @@ def clear(
         visit.say({"cleared": 0}, "There are no such dead arrivals.")
         return
     with visit.waiting("Clearing dead arrivals away…"):
-        answer = visit.counter.inbox.clear_dead(wanted)
+        answer = visit.counter.document(_arrivals().clear_dead, query=wanted, timeout_s=None)
     visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
 def _count(visit: Visit, wanted: dict[str, str]) -> int:
     failed = {**wanted, "state": State.FAILED}
-    return count_pages(lambda cursor: visit.counter.inbox.arrivals(failed, cursor=cursor, limit=PAGE), "arrivals")
+    return count_pages(lambda cursor: _page(visit, failed, cursor=cursor, limit=PAGE), "arrivals")
+
+
+def _numbers(first: int | None, last: int | None) -> dict[str, int]:
+    """As a body has them."""
+    given = (("first_number", first), ("last_number", last))
+    return {name: value for name, value in given if value is not None}
 
 
 # ---- again, and done ----
@@ -295,32 +294,36 @@ def replay(
             state=state, bot=bot, kind=kind, chat=chat, user=user,
             since=since, until=until, text=text,
         ),
+        **_numbers(first, last),
         "consumer": consumer,
     }  # fmt: skip
-    wanted |= {name: value for name, value in (("first_number", first), ("last_number", last)) if value is not None}
+
+    def replayed(**how: object) -> Document:
+        return visit.counter.document(_arrivals().replay, body={**wanted, **how}, timeout_s=None)
+
     with visit.waiting("Counting…"):
-        counted = visit.counter.inbox.replay({**wanted, "dry_run": True})
+        counted = replayed(dry_run=True)
     count = counted["would_replay"]
     assert isinstance(count, int)
     if dry_run:
-        visit.say(counted, f"{_arrivals(count)} would be handed to {consumer} once more.")
+        visit.say(counted, f"{_many(count)} would be handed to {consumer} once more.")
         return
     if count:
-        visit.confirm(f"Hand {_arrivals(count)} to {consumer} once more?", is_sure=yes)
+        visit.confirm(f"Hand {_many(count)} to {consumer} once more?", is_sure=yes)
     done, cursor = 0, None
     with visit.progress("Replaying", count, is_bytes=False) as advance:
         while count:
-            page = visit.counter.inbox.replay({**wanted, "limit": _REPLAY_PAGE, "cursor": cursor})
-            replayed, cursor = page["replayed"], page["next_cursor"]
-            assert isinstance(replayed, int)
-            done += replayed
-            advance(replayed)
+            page = replayed(limit=_REPLAY_PAGE, cursor=cursor)
+            handed, cursor = page["replayed"], page["next_cursor"]
+            assert isinstance(handed, int)
+            done += handed
+            advance(handed)
             if cursor is None:
                 break
-    visit.say({"replayed": done}, f"{_arrivals(done)} handed to {consumer} once more.")
+    visit.say({"replayed": done}, f"{_many(done)} handed to {consumer} once more.")
 
 
-def _arrivals(count: int) -> str:
+def _many(count: int) -> str:
     return "1 arrival" if count == 1 else f"{count:,} arrivals"
 
 
@@ -338,8 +341,8 @@ def ack(
     if (number is None) == (update_id is None):
         raise typer.BadParameter("Say --number or --update-id.")
     named = {"number": number} if number is not None else {"update_id": update_id}
-    whose = {} if bot is None else {"bot_id": bot}
-    answer = visit.counter.inbox.acknowledge({"consumer": consumer, **named, **whose})
+    body: Document = {"consumer": consumer, **named, **some(bot_id=bot)}
+    answer = visit.counter.document(_arrivals().acknowledge, body=body)
     visit.say(answer, f"{consumer} is done with everything up to number {answer['acknowledged_up_to']}.")
 
 
@@ -352,5 +355,263 @@ def seen(
 ) -> None:
     """Note messages that a program has handled itself: they are not handed to the default consumer."""
     noted = [{"chat_id": unshielded(chat), "message_id": message} for message in messages]
-    answer = visit.counter.inbox.note_seen({"messages": noted, **({} if bot is None else {"bot_id": bot})})
+    answer = visit.counter.document(_arrivals().seen, body={"messages": noted, **some(bot_id=bot)})
     visit.say(answer, f"Noted {answer['noted']}; {answer['matched']} of them had arrived already.")
+
+
+# ---- arrivals as people look at them: a line in a list, or one with the update and its whole history ----
+
+
+def _table(arrivals: Sequence[Document], *, empty: str, is_dead: bool = False) -> "RenderableType":
+    """The last column is what one looks for first: why an arrival is dead, or what it says."""
+    from peik.cli.output import table
+
+    columns = ["id", "number", "age", "chat", "type", "says", "consumer", "tries", "reason"]
+    if not is_dead:
+        columns = ["id", "number", "state", "age", "chat", "user", "type", "says"]
+    if len({arrival["bot_id"] for arrival in arrivals}) > 1:
+        columns.insert(2, "bot")
+    rows = [[_cells(arrival)[column] for column in columns] for arrival in arrivals]
+    return table(columns, rows, right=("id", "number", "tries"), shrinking=("says", "type"), empty=empty)
+
+
+def _cells(arrival: Document) -> dict[str, object]:
+    from peik.cli.output import age, state
+
+    given_up = next((one for one in _deliveries(arrival) if one["state"] == "failed"), {})
+    text = str(arrival["text"] or "")
+    return {
+        "id": arrival["id"],
+        "number": arrival["number"],
+        "state": state(arrival["state"] or "not its"),
+        "age": age(arrival["received_at"]),
+        "bot": arrival["bot_id"],
+        "chat": arrival["chat_id"] or arrival["lane"],
+        "user": arrival["user_id"],
+        "type": arrival["type"],
+        "says": text if len(text) <= _WORDS_MAX else text[: _WORDS_MAX - 1] + "…",
+        "consumer": given_up.get("consumer"),
+        "tries": given_up.get("tries"),
+        "reason": given_up.get("failed_reason"),
+    }
+
+
+def _whole(arrival: Document) -> "RenderableType":
+    from rich.console import Group
+
+    from peik.cli.output import facts, plain, state, table, when
+
+    head = facts(
+        [
+            ("arrival", arrival["id"]),
+            ("number", arrival["number"]),
+            ("update id", f"{arrival['update_id']} here, {arrival['telegram_update_id']} at Telegram"),
+            ("bot", arrival["bot_id"]),
+            ("type", arrival["type"]),
+            ("chat", arrival["chat_id"] or arrival["lane"]),
+            ("user", arrival["user_id"]),
+            ("message", arrival["message_id"]),
+            ("says", arrival["text"]),
+            ("sent", when(arrival["sent_at"])),
+            ("received", when(arrival["received_at"])),
+            ("replay of", arrival["replay_of"]),
+            ("trace", arrival["trace"]),
+        ]
+    )
+    deliveries = _deliveries(arrival)
+    rows = [
+        (
+            one["consumer"],
+            state(one["state"]),
+            one["tries"],
+            when(one["due_at"]),
+            when(one["settled_at"]),
+            one["failed_reason"],
+        )
+        for one in deliveries
+    ]
+    columns = ("consumer", "state", "tries", "due", "settled", "reason")
+    parts: list[RenderableType] = [head, "", table(columns, rows, right=("tries",), empty="Nobody reads it.")]
+    tries = [(one["consumer"], line) for one in deliveries for line in _lines(one)]
+    if tries:
+        told = [(when(line.get("at")), name, _words(line)) for name, line in tries]
+        parts += ["", table(("tried", "consumer", "what happened"), told, empty="")]
+    parts += ["", _answers(arrival)]
+    return Group(*parts, "", plain(msgspec.json.encode(arrival["update"]).decode()))
+
+
+def _answers(arrival: Document) -> "RenderableType":
+    """The letters that answer it, with what Telegram calls them, and how long after the update."""
+    from peik.cli.output import state, table
+
+    found = arrival["answers"]
+    assert isinstance(found, list)
+    rows = [
+        (
+            one["letter_id"],
+            state(one["state"]),
+            one["method"],
+            ", ".join(one["message_ids"]),
+            _after(one["accepted_after_ms"]),
+            _after(one["finished_after_ms"]),
+            one["trace_certainty"],
+        )
+        for one in found
+    ]
+    columns = ("answer", "state", "method", "message", "accepted after", "ended after", "it is")
+    return table(columns, rows, right=("answer", "message"), empty="No letter answers it.")
+
+
+def _after(after_ms: object) -> str | None:
+    return f"{after_ms / 1000:.3f} s" if isinstance(after_ms, int) else None
+
+
+def _deliveries(arrival: Document) -> list[Document]:
+    found = arrival["deliveries"]
+    assert isinstance(found, list)
+    return found
+
+
+def _lines(delivery: Document) -> list[Document]:
+    history = delivery["history"]
+    return history if isinstance(history, list) else []
+
+
+def _words(line: Document) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in line.items() if name != "at" and value is not None)
+
+
+# ---- who reads updates, and where they come from ----
+
+consumers = typer.Typer(no_args_is_help=True, help="Who reads the updates of a bot, and how far each is.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name.")]
+
+
+@asks(consumers, "list")
+def show_consumers(visit: Visit, bot: Bot = None) -> None:
+    """List the consumers, how far each is and what waits for it."""
+    page = visit.counter.document(_consumers().list_consumers, query=some(bot_id=bot))
+    found = page["consumers"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import age, plain, table
+
+        rows = [
+            (
+                one["bot_id"],
+                one["name"],
+                one["kind"],
+                one["open"],
+                one["delayed"],
+                plain(one["failed"], "red" if one["failed"] else ""),
+                age(one["oldest_open_at"]),
+                age(one["seen_at"]) or "never",
+                one["url"],
+            )
+            for one in found
+        ]
+        columns = ("bot", "name", "kind", "open", "delayed", "dead", "oldest", "seen", "pushed to")
+        return table(columns, rows, right=("open", "delayed", "dead"), empty="Nobody reads updates yet.")
+
+    visit.show(page, draw)
+
+
+@asks(consumers, "set")
+def set_consumer(
+    visit: Visit,
+    name: Name,
+    push_to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Push its updates there.")] = None,
+    no_push: Annotated[bool, typer.Option("--no-push", help="Push nothing: it reads for itself.")] = False,
+    secret_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the secret that pushes show, as Telegram's do.")
+    ] = None,
+    types: Annotated[
+        str | None, typer.Option(metavar="TYPES", help="Only updates of these types, comma-separated.")
+    ] = None,
+    connections: Annotated[int | None, typer.Option(min=1, max=100, help="Pushes at once.")] = None,
+    bot: Bot = None,
+) -> None:
+    """Push a consumer's updates to an address, or let it read for itself again. Made if there is none."""
+    if (push_to is None) != no_push:
+        raise typer.BadParameter("Say --push-to with an address, or --no-push.")
+    wanted: Document = {"url": push_to, "max_connections": connections}
+    if types is not None:
+        wanted["allowed_updates"] = [kind.strip() for kind in types.split(",") if kind.strip()]
+    if secret_file is not None:
+        wanted["secret"] = secret(None, secret_file, "")
+    bot_id = only_bot(visit, bot)
+    answer = visit.counter.document(_consumers().set_consumer, bot_id=bot_id, name=name, body=wanted)
+    visit.say(answer, f"Updates of {name} are pushed." if push_to else f"{name} reads for itself.")
+
+
+@asks(consumers)
+def remove(visit: Visit, name: Name, bot: Bot = None, yes: Yes = False) -> None:
+    """Forget a consumer and how far it was."""
+    bot_id = only_bot(visit, bot)
+    visit.confirm(f"Forget the consumer {name} and how far it was?", is_sure=yes)
+    visit.counter.document(_consumers().remove_consumer, bot_id=bot_id, name=name)
+    visit.say({"bot_id": bot_id, "name": name, "removed": True}, f"The consumer {name} is forgotten.")
+
+
+def inbox(visit: Visit, bot: Bot = None) -> None:
+    """Show where each bot's updates come from, how far they are, and what waits to be read."""
+    page = visit.counter.document(_arrivals().get_inbox, query=some(bot_id=bot))
+    found = page["bots"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import age, table
+
+        rows = [
+            (
+                one["bot_id"],
+                one["source"],
+                age(one["seen_at"]) or "never",
+                age(one["received_at"]) or "never",
+                one["last_update_id"],
+                one["expired"],
+                sum(consumer["open"] + consumer["delayed"] for consumer in one["consumers"]),
+                sum(consumer["failed"] for consumer in one["consumers"]),
+            )
+            for one in found
+        ]
+        columns = ("bot", "updates", "asked", "last came", "last id", "expired", "unread", "dead")
+        return table(columns, rows, right=columns[4:], empty="No bot yet: peik bots add")
+
+    visit.show(page, draw)
+
+
+def recover(visit: Visit, bot: Bot = None) -> None:
+    """Fetch everything that Telegram has kept, once, store it, and say what it was."""
+    bot_ids = [bot] if bot is not None else _all_bots(visit)
+    reports = []
+    for bot_id in bot_ids:
+        with visit.waiting(f"Asking Telegram what it has kept for bot {bot_id}…"):
+            reports.append(visit.counter.document(_arrivals().recover, bot_id=bot_id, timeout_s=None))
+    visit.show({"bots": reports}, lambda: _reports(reports))
+    if not reports:
+        raise typer.Exit(Exit.NOT_FOUND)
+
+
+def _all_bots(visit: Visit) -> list[str]:
+    found = known_bots(visit)["bots"]
+    assert isinstance(found, list)
+    return [str(one["bot_id"]) for one in found]
+
+
+def _reports(reports: list[Document]) -> "RenderableType":
+    from rich.console import Group
+
+    from peik.cli.output import plain
+
+    return Group(*(plain(_sentence(report)) for report in reports)) if reports else plain("No bot is known yet.")
+
+
+def _sentence(report: Document) -> str:
+    expired = "not known how many" if report["expired"] is None else report["expired"]
+    return (
+        f"Bot {report['bot_id']}: found {report['found']}, stored {report['stored']}, "
+        f"duplicates {report['duplicates']}, expired {expired}, in {report['took_s']} s."
+    )

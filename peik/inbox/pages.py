@@ -11,15 +11,14 @@ from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival, wire_id
 from peik.core.letter import State
 from peik.core.trace import certainty, message_ids_in, trace_of
 from peik.errors import BadInput, Problem
-from peik.inbox.answers import text_of
-from peik.inbox.service import STATES
-from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView, InboxTally
-from peik.outbox.answers import after_ms, answers_to, ended_after_ms, wanted_of
+from peik.inbox.answers import after_ms, ended_after_ms, text_of
+from peik.inbox.api import ArrivalQuery
+from peik.inbox.store import STATES, ArrivalDelivery, ArrivalFilter, ArrivalView, InboxTally
+from peik.outbox.answers import answers_to, wanted_of
 from peik.outbox.store import LetterView
-from peik.web.bodies import arrival_filter_of
 from peik.web.dashboard.board import Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, in_utc, query_of
-from peik.web.parse import parse_id
+from peik.web.parse import parse_id, read_query
 
 FILTERS = ("bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "text")
 COUNTED_MAX = 1_000
@@ -216,7 +215,7 @@ class ArrivalPages:
 
 def wanted_in(told: Mapping[str, str], visitor: Visitor) -> ArrivalFilter:
     """The filter that fields name, over the bots that the visitor may see. Raises BadInput, Forbidden."""
-    return visitor.caller.narrow(arrival_filter_of(in_utc(told)))
+    return visitor.caller.narrow(read_query(ArrivalQuery, in_utc(told)).wanted())
 
 
 def _most(wanted: ArrivalFilter) -> int | None:

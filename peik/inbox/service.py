@@ -15,6 +15,7 @@ from peik.inbox.handed import LIKELY_S, Handed
 from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.readers import NoRunners, Readers, Runners, Stream, Waiting, types_of
 from peik.inbox.store import (
+    STATES,
     ArrivalDelivery,
     ArrivalFilter,
     ArrivalView,
@@ -23,6 +24,7 @@ from peik.inbox.store import (
     InboxState,
     InboxStore,
     InboxTally,
+    check_name,
 )
 
 REPLAY_PAGE = 500
@@ -31,8 +33,6 @@ SEEN_MAX = 10_000
 CONSUMERS_MAX = 100
 CONNECTIONS_LIMIT = 100  # as at Telegram
 SECRET_CHARS_MAX = 256
-STATES = (State.WAITING, State.DELAYED, State.COMPLETED, State.FAILED)  # that arrivals can be found by
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9]{1,18})", re.ASCII)
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
@@ -191,13 +191,13 @@ class InboxService:
         """Hand arrivals of a filter to one consumer once more, with new numbers; how many."""
         done, cursor = 0, None
         while True:
-            count, cursor = await self.replay_page(wanted, consumer, cursor=cursor, limit=REPLAY_PAGE)
+            count, cursor = await self.replay_page(wanted, consumer, cursor=cursor)
             done += count
             if cursor is None:
                 return done
 
     async def replay_page(
-        self, wanted: ArrivalFilter, consumer: str, *, cursor: str | None, limit: int
+        self, wanted: ArrivalFilter, consumer: str, *, cursor: str | None, limit: int | None = None
     ) -> tuple[int, str | None]:
         """One page of a replay, a commit of its own: how many, and the cursor of the next; None when it is done.
 
@@ -207,7 +207,12 @@ class InboxService:
         target = await self._named(_bot_of(wanted), consumer)
         after, up_to = (0, await self._store.last_arrival_id()) if cursor is None else _places(cursor)
         count, last = await self._store.replay(
-            _as_of(wanted, consumer), target.id, after=after, up_to=up_to, limit=limit, at_ms=self._clock.wall_ms()
+            _as_of(wanted, consumer),
+            target.id,
+            after=after,
+            up_to=up_to,
+            limit=REPLAY_PAGE if limit is None else limit,
+            at_ms=self._clock.wall_ms(),
         )
         if count:
             await self._tell_new([target.bot_id])
@@ -419,11 +424,6 @@ class InboxService:
             return [wanted.bot_id]
         known = {consumer.bot_id for consumer in await self._store.consumers()}
         return sorted(known if wanted.bot_ids is None else known & wanted.bot_ids)
-
-
-def check_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise BadInput(code="bad_consumer", detail="A consumer's name has 1 to 64 characters out of A-Z a-z 0-9 _ . -.")
 
 
 def _check_state(state: State | None) -> None:

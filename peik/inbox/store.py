@@ -1,6 +1,7 @@
 """What the inbox asks of its store, and the values that they exchange. The letters' side is in `peik.outbox.store`."""
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ import msgspec
 from peik.core.address import AddressReach
 from peik.core.arrival import Arrival, ConsumerProgress, Span, Update
 from peik.core.letter import Chat, State
+from peik.errors import BadInput
 
 
 class InboxState(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,16 @@ class TakenIn(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: int
     last_number: int
     epoch: int
+
+
+STATES = (State.WAITING, State.DELAYED, State.COMPLETED, State.FAILED)  # that arrivals can be found by
+NAME_PATTERN = "^[A-Za-z0-9_.-]{1,64}$"  # of consumers
+
+
+def check_name(name: str) -> None:
+    """Of a consumer."""
+    if re.fullmatch(NAME_PATTERN, name) is None:
+        raise BadInput(code="bad_consumer", detail="A consumer's name has 1 to 64 characters out of A-Z a-z 0-9 _ . -.")
 
 
 class ConsumerKind(enum.StrEnum):

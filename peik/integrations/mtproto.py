@@ -20,6 +20,8 @@ from peik.core.letter import State
 from peik.core.problem import BadInput
 from peik.core.token import Token
 from peik.errors import Conflict, Problem, Unavailable
+from peik.inbox.answers import NotedAnswer
+from peik.inbox.api import ArrivalApi, SeenBody, SeenMessage
 from peik.inbox.consumers import Handling
 from peik.inbox.store import ArrivalFilter
 from peik.integrations.tl import TRANSLATED, Json
@@ -294,7 +296,9 @@ class _Bridge:
         bot_id = self.bot_id or self.hands.bot_id
         if bot_id is None:
             raise BadInput(code="which_bot", detail="Whose messages are these? Give note_handled a bot_id.")
-        await _counter(await self.peik()).note_handled(bot_id, messages)
+        seen = [SeenMessage(chat_id=chat_id, message_id=message_id) for chat_id, message_id in messages]
+        body = SeenBody(bot_id=bot_id, messages=seen)
+        await _counter(await self.peik()).ask(ArrivalApi.seen, into=NotedAnswer, body=body)
 
     async def stop(self) -> None:
         """The client has stopped: the last notes, and the end of our own Peik."""

@@ -8,8 +8,9 @@ import msgspec
 
 from peik.core.arrival import Arrival
 from peik.core.letter import OnUncertain, Priority, State
-from peik.core.trace import Certainty, arrival_in, certainty, message_ids_in, plain, trace_of
+from peik.core.trace import Certainty, arrival_in, certainty, plain, trace_of
 from peik.core.units import rfc3339
+from peik.inbox.answers import InboxStatsAnswer
 from peik.outbox.store import BotRecord, Cause, ChatRecord, LaneView, LetterFilter, LetterPage, LetterView, Tally
 from peik.web.operations import Count, Id, Moment, Object
 
@@ -214,11 +215,11 @@ class LetterCountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class StatsAnswer(LetterCountsAnswer, frozen=True, kw_only=True):
     bots: dict[str, LetterCountsAnswer]
     inbox: Annotated[
-        dict[str, Any], msgspec.Meta(description="What waits for the consumers of arrivals, over all and per bot.")
+        InboxStatsAnswer, msgspec.Meta(description="What waits for the consumers of arrivals, over all and per bot.")
     ]
 
     @classmethod
-    def whole(cls, tallies: Mapping[int, Tally], inbox: dict[str, Any]) -> "StatsAnswer":
+    def whole(cls, tallies: Mapping[int, Tally], inbox: InboxStatsAnswer) -> "StatsAnswer":
         bots = {str(bot_id): LetterCountsAnswer.of(tally) for bot_id, tally in tallies.items()}
         names = LetterCountsAnswer.__struct_fields__
         total = {name: sum(getattr(counts, name) for counts in bots.values()) for name in names}
@@ -363,44 +364,3 @@ async def arrival_behind(inbox: "InboxService", letter: LetterView) -> "ArrivalV
         if found:
             return found[0]
     return None
-
-
-class ReplyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter that answers an arrival."""
-
-    letter_id: Id
-    method: str
-    chat_id: str
-    state: State
-    trace_certainty: Certainty | None
-    message_ids: list[str]
-    accepted_at: Moment
-    finished_at: Moment | None
-    accepted_after_ms: int
-    finished_after_ms: int | None
-
-    @classmethod
-    def of(cls, arrival: Arrival, letter: LetterView) -> "ReplyAnswer":
-        return cls(
-            letter_id=str(letter.id),
-            method=letter.method,
-            chat_id=str(letter.chat),
-            state=letter.state,
-            trace_certainty=None if letter.trace is None else certainty(letter.trace),
-            message_ids=[str(one) for one in message_ids_in(letter.result or "null")],
-            accepted_at=rfc3339(letter.created_at_ms),
-            finished_at=rfc3339(letter.settled_at_ms) if letter.state.is_final else None,
-            accepted_after_ms=after_ms(arrival, letter.created_at_ms),
-            finished_after_ms=ended_after_ms(arrival, letter),
-        )
-
-
-def after_ms(arrival: Arrival, at_ms: int) -> int:
-    """How long after the update had come; never less than nothing, whatever clocks say."""
-    return max(at_ms - arrival.received_at_ms, 0)
-
-
-def ended_after_ms(arrival: Arrival, letter: LetterView) -> int | None:
-    """The same for the end of a letter; None: it has not ended."""
-    is_over = letter.state.is_final and letter.settled_at_ms is not None
-    return after_ms(arrival, letter.settled_at_ms or 0) if is_over else None

@@ -9,7 +9,7 @@ from peik.core.letter import Backoff, Chat, Enclosed, LetterCall, OnUncertain, S
 from peik.core.token import Token
 from peik.core.trace import read_trace
 from peik.errors import BadInput
-from peik.inbox.answers import inbox_stats
+from peik.inbox.answers import InboxStatsAnswer
 from peik.outbox.answers import (
     AcceptedAnswer,
     AcceptedBatchAnswer,
@@ -412,7 +412,7 @@ class LetterApi:
         tallies = await self._letters.tallies()
         waiting = [tally for tally in await self._inbox.tallies() if caller.sees(tally.consumer.bot_id)]
         letters = {bot_id: tally for bot_id, tally in tallies.items() if caller.sees(bot_id)}
-        return StatsAnswer.whole(letters, inbox_stats(waiting))
+        return StatsAnswer.whole(letters, InboxStatsAnswer.of(waiting))
 
     # ---- changing ----
 

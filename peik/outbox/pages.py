@@ -17,8 +17,8 @@ from peik.core.letter import LetterCall, Priority, State
 from peik.core.lifecycle import UNCERTAIN
 from peik.core.trace import certainty, plain
 from peik.errors import BadInput, Problem
-from peik.inbox.answers import text_of
-from peik.outbox.answers import after_ms, arrival_behind, ended_after_ms
+from peik.inbox.answers import after_ms, ended_after_ms, text_of
+from peik.outbox.answers import arrival_behind
 from peik.outbox.store import NOW, Counted, LetterFilter, LetterView, Tally
 from peik.web.bodies import filter_of
 from peik.web.dashboard.board import Board, Page, Visitor

@@ -46,12 +46,9 @@ class Access:
         key = request.scope.get(_ADMITTED)
         if key is None:
             key = request.scope[_ADMITTED] = self._find_key(request)
-        if not key.allows(scope):
-            raise Forbidden(
-                code="wrong_scope",
-                detail=f"This needs a key with the scope {scope}; yours has {', '.join(key.scopes)}.",
-            )
-        return Caller(key)
+        caller = Caller(key)
+        caller.must_have(scope)
+        return caller
 
     def known(self, request: "Request") -> "Caller | None":
         """Who asks, where nobody has to say it. None for a stranger, and for a key that may not even read."""
@@ -124,6 +121,14 @@ class Caller:
 
     def __init__(self, key: Key) -> None:
         self.key = key
+
+    def must_have(self, scope: Scope) -> None:
+        """Raises Forbidden if the key does not reach so far."""
+        if not self.key.allows(scope):
+            raise Forbidden(
+                code="wrong_scope",
+                detail=f"This needs a key with the scope {scope}; yours has {', '.join(self.key.scopes)}.",
+            )
 
     def own(self, call: "LetterCall") -> "LetterCall":
         """A call as this caller may make it: for a bot of its key, told to its key's webhook. Raises Forbidden."""

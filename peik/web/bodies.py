@@ -16,8 +16,6 @@ from peik.core.call import chat_key
 from peik.core.letter import Chat, Enclosed
 from peik.core.trace import HEADER, PARENT_HEADER, plain, read_parent, read_trace
 from peik.errors import BadInput, Problem, TooLarge
-from peik.inbox.service import check_name
-from peik.inbox.store import ArrivalFilter
 from peik.outbox.store import LetterFilter
 from peik.storage.spool import SpoolPort
 from peik.web.access import header_in
@@ -365,19 +363,11 @@ _FILTERS = (
     "state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "until", "text", "error", "cause",
     "trace",
 )  # fmt: skip
-ARRIVAL_FILTERS = (
-    "bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "first_number", "last_number", "text",
-)  # fmt: skip
 
 
 def read_filter(request: Request, *, also: tuple[str, ...] = ("cursor", "limit")) -> LetterFilter:
     """The filter of a list. An unknown name is refused: a mistyped filter must not mean "everything"."""
     return filter_of(_given(request, _FILTERS, also))
-
-
-def read_arrival_filter(request: Request, *, also: tuple[str, ...] = ("cursor", "limit")) -> ArrivalFilter:
-    """The same for arrivals."""
-    return arrival_filter_of(_given(request, ARRIVAL_FILTERS, also))
 
 
 def _given(request: Request, filters: tuple[str, ...], also: tuple[str, ...]) -> dict[str, str]:
@@ -410,34 +400,6 @@ def filter_of(given: dict[str, str]) -> LetterFilter:
         cause=given.get("cause"),
         trace=None if "trace" not in given else read_trace(plain(given["trace"])),
     )
-
-
-def arrival_filter_of(given: dict[str, str]) -> ArrivalFilter:
-    """Which arrivals, from a query or a JSON body."""
-
-    def number(name: str) -> int | None:
-        return None if name not in given else parse_id(given[name], name)
-
-    if "consumer" in given:
-        check_name(given["consumer"])
-    return ArrivalFilter(
-        bot_id=number("bot_id"),
-        consumer=given.get("consumer"),
-        state=None if "state" not in given else state_of(given["state"], "state"),
-        type=given.get("type"),
-        chat=None if "chat_id" not in given else _lane(given["chat_id"]),
-        user_id=number("user_id"),
-        since_ms=None if "since" not in given else moment_ms(given["since"], "since"),
-        until_ms=None if "until" not in given else moment_ms(given["until"], "until"),
-        first_number=number("first_number"),
-        last_number=number("last_number"),
-        text=given.get("text"),
-    )
-
-
-def _lane(text: str) -> Chat:
-    """Updates name chats by number alone; what has no chat has a lane such as poll:7."""
-    return int(text) if re.fullmatch("-?[0-9]{1,15}", text) else text
 
 
 def read_limit(request: Request) -> int:

@@ -8,7 +8,8 @@
 The route, the OpenAPI document, the reference page, the name in the audit log and the call of every client come from it. What
 the method takes is what a request has: `caller`; a value for each {place} of the path, read as its annotation says; `query`,
 `body` and `headers`, Structs; `files`. What it returns is the answer: a Struct whose name ends in Answer (clients know it by
-its name without that), None, or one of `Told`, `Streamed` and `Written`.
+its name without that), None, or one of `Told`, `Streamed` and `Written`. Of the last two a class is made that says in its
+docstring what comes: `class EventsAnswer(Streamed)`.
 
 A client asks by the method: `await client.ask(JobApi.get_job, job_id=7, query=WaitQuery(wait=10))`.
 """
@@ -301,9 +302,10 @@ def _parameters(one: Operation) -> Iterator[Json]:
         for name, param in params_of(one.query).items():
             yield in_query(name, param.schema, param.text) | {"required": name in required}
     said = {} if one.headers is None else typing.get_type_hints(one.headers, include_extras=True)
-    key = param_in(said.get("idempotency_key"))
-    if key is not None:
-        yield in_header(HEADER_NAMES["idempotency_key"], key.schema, key.text)
+    for name, hint in said.items():
+        if (header := param_in(hint)) is not None:
+            yield in_header(HEADER_NAMES[name], header.schema, header.text)
+    if "idempotency_key" in said:
         yield in_header(HEADER, TRACE, "What it answers; `traceparent` is read, too.")
 
 
@@ -312,8 +314,12 @@ def schemas_of(*apis: type) -> Json:
     answers = [answer for api in apis for one in operations_of(api) for answer in one.answers.values()]
     single = [one for answer in answers for one in (typing.get_args(answer) or (answer,))]
     kinds = list(dict.fromkeys(one for one in single if isinstance(one, type) and issubclass(one, msgspec.Struct)))
+    texts = [one for one in kinds if issubclass(one, Streamed | Written)]
+    kinds = [one for one in kinds if one not in texts]
     _, made = msgspec.json.schema_components(kinds, ref_template=_SCHEMAS + "{name}")
-    return {name.removesuffix(_ANSWER): _renamed(schema) for name, schema in made.items()}
+    return {name.removesuffix(_ANSWER): _renamed(schema) for name, schema in made.items()} | {
+        schema_name(one): {"type": "string", "description": inspect.cleandoc(one.__doc__ or "")} for one in texts
+    }
 
 
 def schema_name(answer: Any) -> str:

@@ -148,6 +148,7 @@ class Param(msgspec.Struct, frozen=True):
     text: str = ""
     chars_max: int | None = None  # of a filter: with nothing in it, or with too much, it is refused before it is read
     write: Callable[[Any], str] = str
+    is_list: bool = False  # of a query: it may be said several times, and is read with commas between
 
     def saying(self, text: str) -> "Param":
         return msgspec.structs.replace(self, text=text)
@@ -222,14 +223,13 @@ def required_in(query: type[msgspec.Struct]) -> frozenset[str]:
 
 
 def read_query(query: type[Q], given: Mapping[str, str]) -> Q:
-    """A query that forbids unknown fields refuses an unknown name: a mistyped filter must not mean "everything"."""
+    """A query that forbids unknown fields refuses an unknown name: a mistyped filter must not mean "everything". It may have
+    words of its own for that, as `unknown_filter`."""
     params = params_of(query)
     required = required_in(query)
     if query.__struct_config__.forbid_unknown_fields and (unknown := set(given) - set(params)):
-        raise BadInput(
-            code="unknown_filter",
-            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(params)}.",
-        )
+        usual = f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(params)}."
+        raise BadInput(code="unknown_filter", detail=getattr(query, "unknown_filter", usual))
     said = ((name, param) for name, param in params.items() if name in given or name in required)
     return query(**{name: param.value_of(given.get(name, ""), name) for name, param in said})
 

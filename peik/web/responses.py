@@ -12,9 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from peik.core.arrival import Arrival
-from peik.errors import Conflict, Problem, StoreUnavailable, TooMany, Unavailable
-from peik.inbox.readers import Stream
+from peik.errors import Problem, TooMany, Unavailable
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Route = tuple[str, str, Endpoint, str, str]  # verb, path, endpoint, operation id, tag
@@ -141,13 +139,12 @@ def joined(pieces: Iterable[bytes]) -> Iterable[bytes]:
         yield b"".join(held)
 
 
-# Server-sent events: what all streams share, and arrivals as a stream that a browser or curl can follow.
+# Server-sent events: what all streams share.
 
 
 HEARTBEAT_S = 15.0  # what stands in between may cut off a silent connection
 HEARTBEAT = b": still here\n"
 RETRY_MS = 2000
-REPLACED_RETRY_MS = 30_000  # two programs that use one consumer must not take it from each other every two seconds
 
 
 class ServerSentEvents(Flow):
@@ -158,13 +155,6 @@ class ServerSentEvents(Flow):
         super().__init__(frames, media_type="text/event-stream", headers=headers)
 
 
-class EventStream(ServerSentEvents):
-    """Arrivals until the reader leaves, is replaced, or Peik ends."""
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(_arrivals(stream))
-
-
 def frame(event: bytes, data: bytes, *, id: bytes | None = None) -> bytes:  # noqa: A002  as the standard calls it
     """One event. A line break in JSON stands between its parts and never in a string, so that one data line can hold any."""
     head = b"" if id is None else b"id: %b\n" % id
@@ -172,23 +162,6 @@ def frame(event: bytes, data: bytes, *, id: bytes | None = None) -> bytes:  # no
 
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-
-
-async def _arrivals(stream: Stream) -> AsyncGenerator[bytes, None]:
-    yield b"retry: %d\n\n" % RETRY_MS
-    with stream.seated() as seat:
-        try:
-            while (page := await stream.next(seat, HEARTBEAT_S)) is not None:
-                for chunk in joined(map(_update, page)) if page else (HEARTBEAT + b"\n",):
-                    yield chunk
-        except Conflict as replaced:
-            yield b"retry: %d\n" % REPLACED_RETRY_MS + frame(b"end", b'{"code":"%b"}' % replaced.code.encode())
-        except StoreUnavailable:
-            return  # the reader comes back, and resumes where it was
-
-
-def _update(arrival: Arrival) -> bytes:
-    return frame(b"update", arrival.wire(), id=b"%d" % arrival.number)
 
 
 # QR codes as pictures for a browser. What is in one may be a secret: it is drawn, and never logged.

@@ -1,5 +1,7 @@
 """Declared operations as routes of the server: a request is admitted, read, handed to the method, and its answer is written."""
 
+from collections.abc import Mapping
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -7,7 +9,7 @@ from starlette.responses import Response
 from peik.web.access import Access, Caller, header_in
 from peik.web.bodies import read_body, read_traced
 from peik.web.operations import HEADER_NAMES, SMALL_BODY, Operation, Streamed, Told, Written, operations_of
-from peik.web.parse import decoded, read_query
+from peik.web.parse import decoded, params_of, read_query
 from peik.web.responses import Endpoint, Flow, Route
 
 _encode = msgspec.json.Encoder().encode
@@ -31,7 +33,7 @@ def _endpoint(api: object, one: Operation, access: Access, body_max: int) -> End
         for name, param in one.places.items():
             given[name] = param.value_of(request.path_params[name], name)
         if one.query is not None:
-            given["query"] = read_query(one.query, request.query_params if request.scope["query_string"] else {})
+            given["query"] = read_query(one.query, _words(request, one.query) if request.scope["query_string"] else {})
         if one.headers is not None:
             given["headers"] = _headers(request, one.headers)
         if one.read_files is not None:
@@ -53,6 +55,12 @@ def _caller(request: Request, one: Operation, access: Access) -> Caller | None:
     if one.is_for_all:
         caller.must_serve_all()
     return caller
+
+
+def _words(request: Request, query: type[msgspec.Struct]) -> Mapping[str, str]:
+    said = request.query_params
+    lists = [name for name, param in params_of(query).items() if param.is_list and name in said]
+    return {**said, **{name: ",".join(said.getlist(name)) for name in lists}} if lists else said
 
 
 def _headers(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:

@@ -6,18 +6,15 @@ from pathlib import Path
 from typer.main import get_command
 
 from peik.app.commands import app
-from peik.inbox.api import ArrivalRoutes, ConsumerRoutes
+from peik.inbox.api import ArrivalApi, ConsumerApi
 from peik.settings.table import SETTINGS
+from peik.web.operations import operations_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "inbox.md").read_text(encoding="utf-8")
 
 
 def test_every_call_on_the_page_is_a_route() -> None:
-    routes = {
-        f"{verb} {path}"
-        for maker in (ArrivalRoutes, ConsumerRoutes)
-        for verb, path, *_ in maker.table(maker.__new__(maker))
-    }
+    routes = {f"{one.verb} {one.path}" for api in (ArrivalApi, ConsumerApi) for one in operations_of(api)}
     named = set(re.findall(r"\b((?:GET|POST|PUT|DELETE) /v1/[a-z_/{}]+)", PAGE))
     assert len(named) > 8
     assert named <= routes

@@ -11,8 +11,9 @@ import pytest
 from starlette.types import Message
 
 from peik.errors import Conflict
+from peik.inbox.answers import frames
 from peik.inbox.readers import STREAM_PAGE, Stream
-from peik.web.responses import EventStream
+from peik.web.responses import ServerSentEvents
 from tests.inbox.test_desk import arrive, come, message
 from tests.outbox.story import Stage
 from tests.outbox.story import play as play_virtual
@@ -224,7 +225,7 @@ class Reader:
 
     @asynccontextmanager
     async def reads(self, stream: Stream) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
-        answering = asyncio.create_task(EventStream(stream)({"type": "http"}, self.receive, self.send))
+        answering = asyncio.create_task(ServerSentEvents(frames(stream))({"type": "http"}, self.receive, self.send))
         try:
             yield asyncio.sleep
         finally:
