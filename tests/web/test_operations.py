@@ -8,7 +8,17 @@ import pytest
 from peik.app.apis import API_CLASSES
 from peik.errors import BadInput
 from peik.web.access import Caller
-from peik.web.operations import CallHeaders, Id, declared, operation, operations_of, rows_of, schemas_of
+from peik.web.operations import (
+    CallHeaders,
+    Id,
+    Streamed,
+    StreamHeaders,
+    declared,
+    operation,
+    operations_of,
+    rows_of,
+    schemas_of,
+)
 from peik.web.parse import KEY, TEXT, WordInPath, read_query, write_query
 
 
@@ -49,6 +59,30 @@ def test_answers_are_known_by_their_names_without_answer() -> None:
     assert set(schemas) == {"Thing", "Part"}
     assert schemas["Thing"]["properties"]["parts"]["items"] == {"$ref": "#/components/schemas/Part"}
     assert schemas["Thing"]["required"] == ["label", "parts"]
+
+
+class WordsAnswer(Streamed, frozen=True, kw_only=True):
+    """One word after the other."""
+
+
+class LastWordHeaders(StreamHeaders, frozen=True, kw_only=True):
+    last_event_id: Annotated[str | None, TEXT.saying("The last word that was heard.")] = None
+
+
+class WordApi:
+    @operation("GET", "/v1/words", name="streamWords", tag="words", scope="read", media_type="text/event-stream")
+    async def stream(self, caller: Caller, headers: LastWordHeaders) -> WordsAnswer:
+        """Words as they come."""
+        raise NotImplementedError
+
+
+def test_a_stream_is_text_and_says_what_comes_and_a_header_what_it_is_for() -> None:
+    assert schemas_of(WordApi) == {"Words": {"type": "string", "description": "One word after the other."}}
+    row = rows_of(WordApi)["streamWords"]
+    assert row.answers == {200: "Words"}
+    (header,) = row.parameters
+    assert (header["name"], header["in"]) == ("Last-Event-ID", "header")
+    assert header["description"] == "The last word that was heard."
 
 
 def test_a_place_in_a_path_is_one_part_of_it_whatever_is_in_it() -> None:
