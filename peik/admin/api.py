@@ -1,25 +1,33 @@
-"""REST: keys of the API, and the secret that webhooks of single letters are signed with."""
+"""REST: keys of the API and the secret that webhooks of single letters are signed with; the audit log, and what makes REST
+itself write it."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
-from peik.admin.audit import Audit, AuditLine, Outcome
-from peik.admin.keys import Keyring
+from peik.admin.audit import AuditLine, Outcome
 from peik.admin.model import Key, Scope
 from peik.admin.sign_ins import who_of
 from peik.core.units import rfc3339
 from peik.errors import BadInput, Denied, Problem
-from peik.outbox.hooks import Hooks
-from peik.outbox.service import OutboxService
-from peik.web.access import Access
-from peik.web.bodies import read_body, read_limit
-from peik.web.openapi import LIMIT, TIME, WORD, WORD_CHARS_MAX, Json, OperationRow, in_query, nullable, shape
-from peik.web.parse import decode, instant_ms, parse_id
-from peik.web.responses import Endpoint, Route, json_response
+from peik.web.access import Caller
+from peik.web.openapi import LIMIT_DEFAULT, WORD, WORD_CHARS_MAX
+from peik.web.operations import Id, Moment, Told, declared, is_declared, operation
+from peik.web.parse import LIMIT, MOMENT, TEXT, NumberInPath, Param, Time, instant_ms, parse_id
 
-_SMALL_BODY = 64 * 1024
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from peik.admin.audit import Audit
+    from peik.admin.keys import Keyring
+    from peik.outbox.service import OutboxService
+    from peik.web.access import Access
+    from peik.web.responses import Endpoint
+
 BOT_IDS_MAX = 1000
+_SHOWN_ONCE = {"Cache-Control": "no-store"}
 
 
 class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,55 +36,110 @@ class KeyBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     scopes: list[Scope]
     bot_ids: list[int | str] | None = None
-    expires_at: int | float | str | None = None
+    expires_at: Time = None
     webhook_url: str | None = None
     rate: str | None = None
 
 
-class KeyRoutes:
-    def __init__(self, desk: OutboxService, access: Access, *, keyring: Keyring, hooks: Hooks) -> None:
-        self._desk = desk
-        self._access = access
-        self._keyring = keyring
-        self._hooks = hooks
+class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    id: Id
+    name: str
+    scopes: list[Scope]
+    bot_ids: list[Id] | None
+    created_at: Moment
+    expires_at: Moment | None
+    last_used_at: Moment | None
+    webhook_url: str | None
+    rate: Annotated[
+        str | None, msgspec.Meta(description="Its own limit, such as `20/s burst 100`; null: PEIK_RATE_KEY.")
+    ]
 
-    def table(self) -> tuple[Route, ...]:
-        return (
-            ("POST", "/v1/keys", self.post_key, "makeKey", "keys"),
-            ("GET", "/v1/keys", self.get_keys, "listKeys", "keys"),
-            ("DELETE", "/v1/keys/{key_id}", self.delete_key, "revokeKey", "keys"),
-            ("GET", "/v1/webhooks/secret", self.get_secret, "getWebhookSecret", "keys"),
+    @classmethod
+    def of(cls, key: Key) -> "KeyAnswer":
+        return cls(
+            id=str(key.id),
+            name=key.name,
+            scopes=list(key.scopes),
+            bot_ids=None if key.bot_ids is None else [str(bot_id) for bot_id in sorted(key.bot_ids)],
+            created_at=rfc3339(key.created_at_ms),
+            expires_at=rfc3339(key.expires_at_ms),
+            last_used_at=rfc3339(key.last_used_at_ms),
+            webhook_url=key.webhook_url,
+            rate=None if key.rate is None else str(key.rate),
         )
 
-    async def post_key(self, request: Request) -> Response:
+
+class NewKeyAnswer(KeyAnswer, frozen=True, kw_only=True):
+    key: Annotated[str, msgspec.Meta(description="Shown now and never again.")]
+    webhook_secret: Annotated[
+        str | msgspec.UnsetType, msgspec.Meta(description="If it has a webhook. Shown now and never again.")
+    ] = msgspec.UNSET
+
+
+class KeysAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    keys: list[KeyAnswer]
+
+
+class WebhookSecretAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    webhook_secret: str
+
+
+class KeyApi:
+    def __init__(
+        self, desk: "OutboxService", *, keyring: "Keyring", webhook_secret: Callable[[], Awaitable[str]]
+    ) -> None:
+        self._desk = desk
+        self._keyring = keyring
+        self._webhook_secret = webhook_secret
+
+    @operation(
+        "POST",
+        "/v1/keys",
+        name="makeKey",
+        tag="keys",
+        scope="admin",
+        is_for_all=True,
+        status=201,
+        problems=(404, 409, 413, 422, 503),
+        example={"name": "shop", "scopes": ["send"], "webhook_url": "https://shop.example/hooks/peik"},
+    )
+    async def make_key(self, caller: Caller, body: KeyBody) -> Told[NewKeyAnswer]:
         """Make a key. Its text, and the secret of its webhook, are shown now and never again."""
-        self._access.admit(request, "admin").must_serve_all()
-        body = decode(KeyBody, await read_body(request, bytes_max=_SMALL_BODY))
-        return _not_cached(json_response(await make_key(self._keyring, self._desk, body), 201))
+        return Told(await make_key(self._keyring, self._desk, body), 201, _SHOWN_ONCE)
 
-    async def get_keys(self, request: Request) -> Response:
+    @operation("GET", "/v1/keys", name="listKeys", tag="keys", scope="admin", is_for_all=True)
+    async def list_keys(self, caller: Caller) -> KeysAnswer:
         """Every key without its text, and when it was last used, to about a minute."""
-        self._access.admit(request, "admin").must_serve_all()
-        return json_response({"keys": [key_view(key) for key in self._keyring.known()]})
+        return KeysAnswer(keys=[KeyAnswer.of(key) for key in self._keyring.known()])
 
-    async def delete_key(self, request: Request) -> Response:
+    @operation(
+        "DELETE",
+        "/v1/keys/{key_id}",
+        name="revokeKey",
+        tag="keys",
+        scope="admin",
+        is_for_all=True,
+        problems=(404, 422, 503),
+    )
+    async def revoke_key(self, caller: Caller, key_id: NumberInPath) -> None:
         """Revoke a key. It opens nothing any more; its webhook still hears of the letters that it had brought."""
-        self._access.admit(request, "admin").must_serve_all()
-        await self._keyring.revoke(parse_id(request.path_params["key_id"], "key_id"))
-        return Response(status_code=204)
+        await self._keyring.revoke(key_id)
 
-    async def get_secret(self, request: Request) -> Response:
+    @operation(
+        "GET",
+        "/v1/webhooks/secret",
+        name="getWebhookSecret",
+        tag="keys",
+        scope="admin",
+        is_for_all=True,
+        problems=(503,),
+    )
+    async def get_webhook_secret(self, caller: Caller) -> Told[WebhookSecretAnswer]:
         """What webhooks of single letters (`webhook_url` in the letter) are signed with."""
-        self._access.admit(request, "admin").must_serve_all()
-        return _not_cached(json_response({"webhook_secret": await self._hooks.own_secret()}))
+        return Told(WebhookSecretAnswer(webhook_secret=await self._webhook_secret()), headers=_SHOWN_ONCE)
 
 
-def _not_cached(response: Response) -> Response:
-    response.headers["Cache-Control"] = "no-store"
-    return response
-
-
-async def make_key(keyring: Keyring, desk: OutboxService, body: KeyBody) -> dict[str, object]:
+async def make_key(keyring: "Keyring", desk: "OutboxService", body: KeyBody) -> NewKeyAnswer:
     """The new key with its secrets, which are shown once."""
     made = await keyring.make(
         body.name,
@@ -86,13 +149,14 @@ async def make_key(keyring: Keyring, desk: OutboxService, body: KeyBody) -> dict
         webhook_url=body.webhook_url,
         rate=body.rate,
     )
-    shown = {**key_view(made.key), "key": made.text}
-    if made.webhook_secret is not None:
-        shown["webhook_secret"] = made.webhook_secret
-    return shown
+    return NewKeyAnswer(
+        **msgspec.structs.asdict(KeyAnswer.of(made.key)),
+        key=made.text,
+        webhook_secret=msgspec.UNSET if made.webhook_secret is None else made.webhook_secret,
+    )
 
 
-def _bot_ids(desk: OutboxService, given: list[int | str] | None) -> frozenset[int] | None:
+def _bot_ids(desk: "OutboxService", given: list[int | str] | None) -> frozenset[int] | None:
     if given is None:
         return None
     if len(given) > BOT_IDS_MAX:
@@ -100,90 +164,112 @@ def _bot_ids(desk: OutboxService, given: list[int | str] | None) -> frozenset[in
     return frozenset(desk.bot(parse_id(str(one), "bot_id")).bot_id for one in given)
 
 
-def key_view(key: Key) -> dict[str, object]:
-    return {
-        "id": str(key.id),
-        "name": key.name,
-        "scopes": key.scopes,
-        "bot_ids": None if key.bot_ids is None else [str(bot_id) for bot_id in sorted(key.bot_ids)],
-        "created_at": rfc3339(key.created_at_ms),
-        "expires_at": rfc3339(key.expires_at_ms),
-        "last_used_at": rfc3339(key.last_used_at_ms),
-        "webhook_url": key.webhook_url,
-        "rate": None if key.rate is None else str(key.rate),
-    }
+# ---- the audit log ----
 
 
-# REST: the audit log, and what makes REST itself write it: every call that changes something, but for the traffic.
+def _cursor(text: str, name: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        raise BadInput(code="bad_cursor", detail="A cursor is the next_cursor of the page before.")
+    return text
+
+
+def _filter(param: Param, text: str) -> Param:
+    def read(word: str, name: str) -> object:
+        if not 0 < len(word) <= WORD_CHARS_MAX:
+            raise BadInput(code="bad_filter", detail=f"A filter has 1 to {WORD_CHARS_MAX} characters.")
+        return param.read(word, name)
+
+    return Param(read, param.schema, text, write=param.write)
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    who: Annotated[str | None, _filter(TEXT, "Only what they did.")] = None
+    action: Annotated[str | None, _filter(TEXT, "Only this one; `letters` also finds `letters.retry`.")] = None
+    since: Annotated[int | None, _filter(MOMENT, "RFC 3339, or Unix seconds.")] = None
+    until: Annotated[int | None, _filter(MOMENT, "The same, left out itself.")] = None
+    cursor: Annotated[str | None, _filter(Param(_cursor, WORD), "The next_cursor of the page before.")] = None
+    limit: Annotated[int, _filter(LIMIT, LIMIT.text)] = LIMIT_DEFAULT
+
+
+class AuditLineAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    at: Moment
+    who: Annotated[str, msgspec.Meta(description="A person, `key <name>`, `admin key` or `command line`.")]
+    action: Annotated[str, msgspec.Meta(description="The operation of REST, or what the dashboard calls it.")]
+    target: str
+    outcome: Annotated[
+        str,
+        msgspec.Meta(
+            description="begun: it is under way, or was cut off.",
+            extra_json_schema={"enum": [str(outcome) for outcome in Outcome]},
+        ),
+    ]
+    detail: str
+    address: str
+
+    @classmethod
+    def of(cls, line: AuditLine) -> "AuditLineAnswer":
+        return cls(
+            id=line.id,
+            at=rfc3339(line.at_ms),
+            who=line.who,
+            action=line.action,
+            target=line.target,
+            outcome=line.outcome,
+            detail=line.detail,
+            address=line.address,
+        )
+
+
+class AuditPageAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    audit: list[AuditLineAnswer]
+    next_cursor: str | None
+
+
+class AuditApi:
+    def __init__(self, audit: "Audit") -> None:
+        self._audit = audit
+
+    @operation(
+        "GET", "/v1/audit", name="listAudit", tag="audit", scope="admin", is_for_all=True, problems=(403, 422, 503)
+    )
+    async def list_audit(self, caller: Caller, query: AuditQuery) -> AuditPageAnswer:
+        """Who did what to Peik, by whichever door, the newest first."""
+        page = await self._audit.find(
+            who=query.who,
+            action=query.action,
+            since_ms=query.since,
+            until_ms=query.until,
+            cursor=query.cursor,
+            limit=query.limit,
+        )
+        return AuditPageAnswer(audit=[AuditLineAnswer.of(line) for line in page.lines], next_cursor=page.cursor)
 
 
 _ANSWER_BYTES_MAX = 64 * 1024
-_FILTERS = ("who", "action", "since", "until", "cursor", "limit")
-# What programs do all day. It is in the letters, arrivals and jobs themselves, with the key that did it.
+# What programs do all day is in the letters, arrivals and jobs themselves, with the key that did it. Most of it is declared as
+# traffic; here is what is not declared yet.
 TRAFFIC = frozenset(
     {
-        "acceptLetter", "acceptBatch", "notify", "notifyMany", "queueJob", "queueJobs", "noteSeen",
-        "acknowledgeArrivals", "linkUser", "setReader", "importContacts", "keepImport",
+        "notify", "notifyMany", "queueJob", "queueJobs", "noteSeen", "acknowledgeArrivals", "linkUser", "setReader",
     }
 )  # fmt: skip
 
 
-class AuditRoutes:
-    def __init__(self, audit: Audit, access: Access) -> None:
-        self._audit = audit
-        self._access = access
-
-    def table(self) -> tuple[Route, ...]:
-        return (("GET", "/v1/audit", self.get_audit, "listAudit", "audit"),)
-
-    async def get_audit(self, request: Request) -> Response:
-        """Who did what to Peik, by whichever door, the newest first."""
-        self._access.admit(request, "admin").must_serve_all()
-        query = request.query_params
-        unknown = set(query) - set(_FILTERS)
-        if unknown:
-            raise BadInput(
-                code="unknown_filter",
-                detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(_FILTERS)}.",
-            )
-        if any(not 0 < len(value) <= WORD_CHARS_MAX for value in query.values()):
-            raise BadInput(code="bad_filter", detail=f"A filter has 1 to {WORD_CHARS_MAX} characters.")
-        page = await self._audit.find(
-            who=query.get("who"),
-            action=query.get("action"),
-            since_ms=_moment(query.get("since"), "since"),
-            until_ms=_moment(query.get("until"), "until"),
-            cursor=_cursor(query.get("cursor")),
-            limit=read_limit(request),
-        )
-        return json_response({"audit": [audit_view(line) for line in page.lines], "next_cursor": page.cursor})
-
-
-def audit_view(line: AuditLine) -> dict[str, object]:
-    return {
-        "id": line.id,
-        "at": rfc3339(line.at_ms),
-        "who": line.who,
-        "action": line.action,
-        "target": line.target,
-        "outcome": line.outcome,
-        "detail": line.detail,
-        "address": line.address,
-    }
-
-
 class Audited:
-    """Wraps endpoints of REST, so that what they do is in the audit log: begun before, ended after."""
+    """Wraps endpoints of REST, so that what they do is in the audit log: begun before, ended after. Not those that only look,
+    and not the traffic."""
 
-    def __init__(self, audit: Audit, access: Access) -> None:
+    def __init__(self, audit: "Audit", access: "Access") -> None:
         self._audit = audit
         self._access = access
 
-    def wrap(self, verb: str, endpoint: Endpoint, operation_id: str) -> Endpoint:
-        if verb == "GET" or operation_id in TRAFFIC:
+    def wrap(self, verb: str, endpoint: "Endpoint", operation_id: str) -> "Endpoint":
+        is_traffic = declared(endpoint).is_traffic if is_declared(endpoint) else operation_id in TRAFFIC
+        if verb == "GET" or is_traffic:
             return endpoint
 
-        async def audited(request: Request) -> Response:
+        async def audited(request: "Request") -> "Response":
             try:
                 caller = self._access.admit(request, "read")
             except Denied:
@@ -210,7 +296,7 @@ class Audited:
         return audited
 
 
-def _outcome(response: Response) -> str:
+def _outcome(response: "Response") -> str:
     """What came to be, and how many: the rest of an answer is in Peik, and some of it is shown once."""
     if response.media_type != "application/json" or len(response.body) > _ANSWER_BYTES_MAX:
         return ""
@@ -226,59 +312,3 @@ class _Told(msgspec.Struct):
     id: str | None = None
     mark: str | None = None  # of a person who is forgotten
     count: int | None = None
-
-
-def _moment(text: str | None, name: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return instant_ms(float(text), name)
-    except ValueError:
-        return instant_ms(text, name)
-
-
-def _cursor(text: str | None) -> str | None:
-    if text is not None and not (text.isascii() and text.isprintable()):
-        raise BadInput(code="bad_cursor", detail="A cursor is the next_cursor of the page before.")
-    return text
-
-
-# The audit log's part of the OpenAPI document.
-
-
-_TEXT: Json = {"type": "string"}
-
-AUDIT_SCHEMAS: Json = {
-    "AuditLine": shape(
-        id=_TEXT,
-        at=TIME,
-        who=_TEXT | {"description": "A person, `key <name>`, `admin key` or `command line`."},
-        action=_TEXT | {"description": "The operation of REST, or what the dashboard calls it."},
-        target=_TEXT,
-        outcome={
-            "type": "string",
-            "enum": [str(outcome) for outcome in Outcome],
-            "description": "begun: it is under way, or was cut off.",
-        },
-        detail=_TEXT,
-        address=_TEXT,
-    ),
-    "AuditPage": shape(
-        audit={"type": "array", "items": {"$ref": "#/components/schemas/AuditLine"}}, next_cursor=nullable(_TEXT)
-    ),
-}
-
-AUDIT_OPERATIONS: dict[str, OperationRow] = {
-    "listAudit": OperationRow(
-        answers={200: "AuditPage"},
-        parameters=(
-            in_query("who", WORD, "Only what they did."),
-            in_query("action", WORD, "Only this one; `letters` also finds `letters.retry`."),
-            in_query("since", WORD, "RFC 3339, or Unix seconds."),
-            in_query("until", WORD, "The same, left out itself."),
-            in_query("cursor", WORD, "The next_cursor of the page before."),
-            LIMIT,
-        ),
-        problems=(403, 422, 503),
-    ),
-}

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from peik.admin.model import Role
-from peik.cli.client import Document
+from peik.cli.client import Document, document_for
 from peik.cli.command import Exit, Visit, tell
 from peik.errors import BadInput, Problem, StartError, Unavailable
 from peik.settings.config import Config, load
@@ -156,21 +156,16 @@ def audit(
 
 
 def _audit_page(visit: Visit, filters: dict[str, str], store: str | None) -> Document:
-    from peik.admin.api import audit_view
-    from peik.cli.remote import RestClient
-    from peik.web.parse import instant_ms
+    from peik.admin.api import AuditApi, AuditQuery
+    from peik.cli.in_process import COMMAND_LINE
+    from peik.web.parse import read_query
 
-    if store is None and isinstance(counter := visit.counter, RestClient):
-        return counter.call("GET", "/v1/audit", filters)
+    if store is None:
+        return visit.counter.document(AuditApi.list_audit, query=filters)
 
     async def work(opened: "AnyStore") -> Document:
-        page = await _audit(opened).find(
-            who=filters.get("who"),
-            action=filters.get("action"),
-            since_ms=None if "since" not in filters else instant_ms(filters["since"], "since"),
-            limit=int(filters["limit"]),
-        )
-        return {"audit": [audit_view(line) for line in page.lines], "next_cursor": page.cursor}
+        query = read_query(AuditQuery, filters)
+        return document_for(await AuditApi(_audit(opened)).list_audit(COMMAND_LINE, query))
 
     return _on_store(store, work)
 

@@ -13,6 +13,8 @@ from peik.cli.filters import Yes
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.admin.api import KeyApi
+
 app = typer.Typer(no_args_is_help=True, help="Keys of the REST API.")
 
 
@@ -22,10 +24,16 @@ class ScopeName(enum.StrEnum):
     ADMIN = "admin"
 
 
+def _api() -> "type[KeyApi]":
+    from peik.admin.api import KeyApi  # late: see tests/cli/test_shape.py
+
+    return KeyApi
+
+
 @asks(app, "list")
 def show_all(visit: Visit) -> None:
     """List the keys, without their texts."""
-    page = visit.counter.keys()
+    page = visit.counter.document(_api().list_keys)
     found = page["keys"]
     assert isinstance(found, list)
 
@@ -75,7 +83,7 @@ def create(
         "rate": rate,
     }
     wanted |= {field: value for field, value in optional.items() if value is not None}
-    made = visit.counter.create_key(wanted)
+    made = visit.counter.document(_api().make_key, body=wanted)
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
@@ -94,13 +102,15 @@ def remove(
 ) -> None:
     """Revoke a key: it opens nothing any more."""
     visit.confirm(f"Revoke key {key_id}?", is_sure=yes)
-    visit.counter.remove_key(key_id)
+    visit.counter.document(_api().revoke_key, key_id=key_id)
     visit.say({"id": key_id, "removed": True}, f"Key {key_id} is revoked.")
 
 
 def routes(visit: Visit) -> None:
     """Show every way to Telegram: how it stands, and which one letters take."""
-    page = visit.counter.routes()
+    from peik.monitoring.api import HealthApi
+
+    page = visit.counter.document(HealthApi.list_routes)
     found = page["routes"]
     assert isinstance(found, list)
 

@@ -5,7 +5,7 @@ from typing import get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.admin.api import KeyBody, make_key
+from peik.admin.api import KeyBody, NewKeyAnswer, make_key
 from peik.admin.model import Role, Scope
 from peik.errors import BadInput
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
@@ -115,7 +115,7 @@ class KeyPages:
             webhook_url=fields.text("webhook_url", chars_max=_URL_CHARS_MAX),
         )
         made = await make_key(self._keyring, self._desk, body)
-        self._board.note(request, target=str(made["id"]))
+        self._board.note(request, target=made.id)
         return self._page(request, visitor, made=made)
 
     async def revoke(self, request: Request, visitor: Visitor) -> Response:
@@ -124,7 +124,7 @@ class KeyPages:
         await self._keyring.revoke(key_id)
         return self._board.back(request, visitor, "/admin/keys", said="keys_revoked", id=key_id)
 
-    def _page(self, request: Request, visitor: Visitor, made: dict[str, object] | None = None) -> Response:
+    def _page(self, request: Request, visitor: Visitor, made: NewKeyAnswer | None = None) -> Response:
         return self._board.page(
             request,
             visitor,

@@ -7,12 +7,9 @@ import typer
 from typer.core import TyperGroup
 
 from peik.cli.command import Exit, Visit, asks
-from peik.errors import Unavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from peik.cli.remote import RestClient
 
 _LAST_SHOWN = 20
 
@@ -29,24 +26,12 @@ class _Listing(TyperGroup):
 app = typer.Typer(cls=_Listing, help="What is wrong with Peik, and who is told. Alone it lists what goes on.")
 
 
-def _running(visit: Visit) -> "RestClient":
-    """Only a running Peik knows what goes on. Raises Unavailable."""
-    from peik.cli.remote import RestClient
-
-    counter = visit.counter
-    if not isinstance(counter, RestClient):
-        raise Unavailable(
-            code="not_running", detail="Only a running Peik knows what goes on. Start it, or say where: --url."
-        )
-    return counter
-
-
 @asks(app, "list")
 def show_all(visit: Visit) -> None:
     """List what is wrong now and what to do about it, and what was told last."""
     from peik.alerts.api import AlertApi
 
-    page = _running(visit).ask(AlertApi.list_alerts)
+    page = visit.counter.ask(AlertApi.list_alerts)
 
     def draw() -> "RenderableType":
         from rich.console import Group
@@ -73,7 +58,7 @@ def test(visit: Visit) -> None:
     from peik.alerts.api import AlertApi
 
     with visit.waiting("Sending"):
-        page = _running(visit).ask(AlertApi.test_alerts)
+        page = visit.counter.ask(AlertApi.test_alerts)
 
     def draw() -> "RenderableType":
         from peik.cli.output import plain, table

@@ -1,29 +1,43 @@
 """All APIs of a running Peik: what its server answers over REST, and what the library asks in the same process."""
 
+from peik.admin.api import AuditApi, KeyApi
 from peik.alerts.api import AlertApi
 from peik.app.runtime import Runtime
+from peik.archive.api import ArchiveHealth
 from peik.erasure.api import ErasureApi
+from peik.importing.api import ImportApi
+from peik.importing.service import import_desk_of
 from peik.inbox.api import ArrivalApi, ConsumerApi
 from peik.jobs.api import HostApi, JobApi
-from peik.monitoring.nodes import NodeApi, Nodes
+from peik.monitoring.api import HealthApi, OverviewApi
+from peik.monitoring.metrics import MetricsApi
+from peik.monitoring.nodes import NodeApi, nodes_of
+from peik.monitoring.pulse import Pulse
 from peik.outbox.api import BotApi, LetterApi
 from peik.secrets.api import SecretApi
 
-API_CLASSES = (LetterApi, BotApi, ArrivalApi, ConsumerApi, JobApi, HostApi, AlertApi, ErasureApi, NodeApi, SecretApi)
+API_CLASSES = (
+    LetterApi,
+    BotApi,
+    ArrivalApi,
+    ConsumerApi,
+    JobApi,
+    HostApi,
+    AlertApi,
+    ErasureApi,
+    NodeApi,
+    SecretApi,
+    HealthApi,
+    OverviewApi,
+    MetricsApi,
+    KeyApi,
+    AuditApi,
+    ImportApi,
+)
 
 
-def nodes_of(peik: Runtime) -> Nodes:
-    return Nodes(
-        peik.config,
-        peik.store.nodes,
-        clock=peik.clock,
-        bot_ids=lambda: [bot.bot_id for bot in peik.desk.bots()],
-        is_whole=lambda: peik.leases.is_whole,
-    )
-
-
-def apis_of(peik: Runtime) -> tuple[object, ...]:
-    """One of each of `API_CLASSES`."""
+def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None = None) -> tuple[object, ...]:
+    """One of each of `API_CLASSES`. `weakness`: of the admin key, in words."""
     nodes = nodes_of(peik)
     return (
         LetterApi(peik.desk, peik.inbox, config=peik.config, spool=lambda: peik.spool),
@@ -36,4 +50,28 @@ def apis_of(peik: Runtime) -> tuple[object, ...]:
         SecretApi(peik.custodian, peik.sessions),
         JobApi(peik.jobs, peik.desk, config=peik.config),
         HostApi(peik.hosts, clock=peik.clock, node=peik.store.nodes.node),
+        HealthApi(
+            peik.courier.routes,
+            pulse or pulse_of(peik),
+            store_kind=peik.config.store_kind,
+            archive=None if peik.sessions is None else ArchiveHealth(peik.config, peik.sessions, peik.clock),
+            weakness=weakness,
+        ),
+        OverviewApi(peik.overview),
+        MetricsApi(
+            peik.overview,
+            peik.figures,
+            is_open=peik.config.metrics == "open",
+            store=str(peik.config.store_kind),
+            temp_bytes=lambda: peik.job_hands.folders.view().held_bytes,
+            answering=peik.answering,
+            papers=peik.store.papers,
+        ),
+        KeyApi(peik.desk, keyring=peik.keyring, webhook_secret=peik.hooks.own_secret),
+        AuditApi(peik.audit),
+        ImportApi(peik.desk, import_desk_of(peik.config, peik.store, clock=peik.clock)),
     )
+
+
+def pulse_of(peik: Runtime) -> Pulse:
+    return Pulse(store=peik.store.nodes, trouble=peik.store.trouble, clock=peik.clock, events=peik.events)

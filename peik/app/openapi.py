@@ -6,39 +6,15 @@ import msgspec
 
 from peik import __version__
 from peik.accounts.api import SESSION_OPERATIONS, SESSION_SCHEMAS
-from peik.admin.api import AUDIT_OPERATIONS, AUDIT_SCHEMAS, KeyBody
 from peik.app.apis import API_CLASSES
 from peik.archive.api import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
 from peik.broadcasts.api import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
-from peik.importing.api import IMPORT_OPERATIONS, IMPORT_SCHEMAS
-from peik.monitoring.api import OVERVIEW_OPERATIONS, OVERVIEW_SCHEMAS
 from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
-from peik.web.openapi import (
-    ID,
-    TIME,
-    Json,
-    OperationRow,
-    in_path,
-    nullable,
-    shape,
-)
+from peik.web.openapi import Json, OperationRow, shape
 from peik.web.operations import rows_of, schemas_of
 
 Described = tuple[str, str, str, str, str]  # verb, path, its sentences, operation id, tag
 
-_KEY: Json = {
-    "id": ID,
-    "name": {"type": "string"},
-    "scopes": {"type": "array", "items": {"type": "string", "enum": ["read", "send", "admin"]}},
-    "bot_ids": nullable({"type": "array", "items": ID}),
-    "created_at": TIME,
-    "expires_at": nullable(TIME),
-    "last_used_at": nullable(TIME),
-    "webhook_url": nullable({"type": "string"}),
-    "rate": nullable(
-        {"type": "string", "description": "Its own limit, such as `20/s burst 100`; null: PEIK_RATE_KEY."}
-    ),
-}
 _SCHEMAS: Json = {
     "Problem": shape(
         type={"type": "string"},
@@ -47,46 +23,18 @@ _SCHEMAS: Json = {
         code={"type": "string", "description": "Stable; for programs."},
         detail={"type": "string", "description": "What to do next; for people."},
     ),
-    "Routes": shape(routes={"type": "array", "items": {"type": "object"}}),
-    "Key": shape(**_KEY),
-    "NewKey": {
-        **shape(**_KEY, key={"type": "string", "description": "Shown now and never again."}),
-        "description": "With `webhook_secret` beside `key` if it has a webhook.",
-    },
-    "Keys": shape(keys={"type": "array", "items": {"$ref": "#/components/schemas/Key"}}),
-    "WebhookSecret": shape(webhook_secret={"type": "string"}),
-    "Ready": shape(status={"type": "string"}, version={"type": "string"}),
-    "Health": shape(status={"type": "string"}, version={"type": "string"}, parts={"type": "object"}),
     **SESSION_SCHEMAS,
     **MESSAGE_SCHEMAS,
     **BROADCAST_SCHEMAS,
-    **OVERVIEW_SCHEMAS,
-    **IMPORT_SCHEMAS,
-    **AUDIT_SCHEMAS,
     **OUTREACH_SCHEMAS,
 }
 
 
 OPERATIONS: dict[str, OperationRow] = {
     **rows_of(*API_CLASSES),
-    "makeKey": OperationRow(
-        answers={201: "NewKey"},
-        body=KeyBody,
-        example={"name": "shop", "scopes": ["send"], "webhook_url": "https://shop.example/hooks/peik"},
-        problems=(404, 409, 413, 422, 503),
-    ),
-    "listKeys": OperationRow(answers={200: "Keys"}),
-    "revokeKey": OperationRow(answers={204: ""}, parameters=(in_path("key_id"),), problems=(404, 422, 503)),
-    "getWebhookSecret": OperationRow(answers={200: "WebhookSecret"}, problems=(503,)),
-    "listRoutes": OperationRow(answers={200: "Routes"}),
-    "getHealth": OperationRow(answers={200: "Health"}),
-    "getReady": OperationRow(answers={200: "Ready"}, problems=(503,)),
     **SESSION_OPERATIONS,
     **MESSAGE_OPERATIONS,
     **BROADCAST_OPERATIONS,
-    **OVERVIEW_OPERATIONS,
-    **IMPORT_OPERATIONS,
-    **AUDIT_OPERATIONS,
     **OUTREACH_OPERATIONS,
 }
 
@@ -121,8 +69,7 @@ def document(routes: Iterable[Described]) -> Json:
 def _operation(operation_id: str, tag: str, text: str) -> Json:
     row = OPERATIONS[operation_id]
     responses: Json = {str(status): _answer(schema, row) for status, schema in row.answers.items()}
-    is_open = operation_id in ("getHealth", "getReady")
-    for status in (*(() if is_open else (401, 403)), *row.problems, 429):
+    for status in (*(() if row.is_open else (401, 403)), *row.problems, 429):
         responses[str(status)] = _problem()
     described: Json = {
         "operationId": operation_id,
@@ -131,7 +78,7 @@ def _operation(operation_id: str, tag: str, text: str) -> Json:
         "parameters": list(row.parameters),
         "responses": responses,
     }
-    if is_open:
+    if row.is_open:
         described["security"] = []
     if row.body is not None:
         described["requestBody"] = _request_body(row)

@@ -17,6 +17,7 @@ import uvloop
 
 from peik.admin.model import weakness_of
 from peik.app import rest
+from peik.app.apis import pulse_of
 from peik.app.dashboard import Dashboard
 from peik.app.lifetime import admin_key, only_server, running
 from peik.app.middleware import Middleware
@@ -146,7 +147,7 @@ async def _serve(config: Config) -> int:
     GuardedProtocol.address_connections_max = int(GuardedProtocol.connections_max * ADDRESS_SHARE)
     async with running(config, events=events, must_own=False, address=_address(config, port)) as peik:
         key, key_path = await admin_key(config, peik.store)
-        pulse = rest.pulse_of(peik)
+        pulse = pulse_of(peik)
         await pulse.weaknesses()  # told in the log, before anybody relies on us
         if (weakness := weakness_of(key)) is not None:
             events.tell(DoorsWeak(what=f"PEIK_ADMIN_KEY can be guessed: {weakness}"))

@@ -4,14 +4,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from peik.errors import BadInput
-
-if TYPE_CHECKING:
-    from peik.importing.transfer import ImportTarget
 
 T = TypeVar("T")
 ANSWER_S = 60.0
@@ -93,16 +90,3 @@ class PeikClient(Protocol):
     def close(self) -> None: ...
 
     def accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document: ...
-
-    def routes(self) -> Document: ...
-
-    def forget(self, wanted: Document) -> Document: ...
-
-    def keys(self) -> Document: ...
-
-    def create_key(self, wanted: Document) -> Document: ...
-
-    def remove_key(self, key_id: str) -> None: ...
-
-    def taker(self, bot_id: str) -> "ImportTarget":
-        """Peik as an import reaches it."""

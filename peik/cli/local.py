@@ -6,25 +6,33 @@ It never sends anything and is no node: a command that owned a bot for a moment 
 import asyncio
 import mimetypes
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from peik.admin.api import AuditApi, KeyApi, KeysAnswer
+from peik.admin.audit import Audit
+from peik.admin.keys import Keyring
 from peik.cli.client import Attached, Document, check_files, document_for
 from peik.cli.in_process import InProcessClient
 from peik.clock import SystemClock
 from peik.core.events import Events
 from peik.core.letter import Chat, Draft, Enclosed, State
-from peik.errors import BadInput, Conflict, StartError, Unavailable
+from peik.erasure.api import ErasureApi, ForgetEverywhereBody, ForgottenPersonAnswer
+from peik.errors import Conflict, StartError, Unavailable
 from peik.gateway.guests import Guests
+from peik.importing.api import ImportApi
+from peik.importing.service import import_desk_of
 from peik.inbox.answers import ConsumersAnswer, RecoveryAnswer
 from peik.inbox.api import ArrivalApi, ConsumerApi, InboxQuery
 from peik.inbox.service import InboxService
-from peik.monitoring.nodes import Nodes
+from peik.monitoring.nodes import NodeApi, Nodes
 from peik.outbox.answers import AcceptedAnswer, AcceptedBatchAnswer, ChangedChatAnswer, LetterAnswer
 from peik.outbox.api import BatchBody, BotApi, ChatBody, LetterApi, LetterBody
+from peik.outbox.hooks import own_secret
 from peik.outbox.service import Defaults, OutboxService, keep_files
 from peik.outbox.store import BotRecord, LetterView
 from peik.secrets import service
@@ -37,9 +45,8 @@ from peik.web.parse import WaitQuery, decode, id_of
 
 if TYPE_CHECKING:
     # merged
-    from peik.admin.keys import Keyring
     from peik.archive.store import Archive
-    from peik.importing.cli import ImportTaker
+    from peik.erasure.service import Eraser
     from peik.jobs.api import JobApi
     from peik.jobs.model import JobRecord
     from peik.storage.spool import SpoolPort
@@ -47,6 +54,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOOK_S = 0.1  # how often a letter that is waited for is looked at: the owner is another process
 _CHUNK = 256 * 1024
+
+
+# What a store does not know, in words.
+_ONLY_RUNNING = {"HostApi": "how hosts stand", "HealthApi": "how its routes stand", "AlertApi": "what goes on"}
 
 
 class StoreClient(InProcessClient):
@@ -136,21 +147,24 @@ class StoreClient(InProcessClient):
             await self._store.close()
 
     def _made(self, api: str) -> object | None:
-        match api:
-            case "LetterApi":
-                return self._letter_api()
-            case "BotApi":
-                return BotApi(self._desk, self._nodes)
-            case "JobApi":
-                return self._job_api()
-            case "HostApi":
-                detail = "Only a running Peik knows how hosts stand. Start it, or say where: --url."
-                raise Unavailable(code="not_running", detail=detail)
-            case "ArrivalApi":
-                return StoreArrivals(self._desk, self._inbox(), config=self._config, owner=self._owner)
-            case "ConsumerApi":
-                return StoreConsumers(self._desk, self._inbox())
-        return None
+        knows = _ONLY_RUNNING.get(api)
+        if knows is not None:
+            raise Unavailable(
+                code="not_running", detail=f"Only a running Peik knows {knows}. Start it, or say where: --url."
+            )
+        ways: dict[str, Callable[[], object]] = {
+            "LetterApi": self._letter_api,
+            "BotApi": lambda: BotApi(self._desk, self._nodes),
+            "ArrivalApi": lambda: StoreArrivals(self._desk, self._inbox(), config=self._config, owner=self._owner),
+            "ConsumerApi": lambda: StoreConsumers(self._desk, self._inbox()),
+            "JobApi": self._job_api,
+            "NodeApi": lambda: NodeApi(self._nodes),
+            "KeyApi": self._key_api,
+            "AuditApi": lambda: AuditApi(Audit(self._store.papers, SystemClock(), Events())),
+            "ImportApi": self._import_api,
+            "ErasureApi": lambda: StoreErasure(self._opened_eraser),
+        }
+        return ways[api]() if api in ways else None
 
     def _inbox(self) -> InboxService:
         """Nothing is handed on by it: the nodes of the store do that."""
@@ -178,18 +192,44 @@ class StoreClient(InProcessClient):
         )
         return JobApi(jobs, self._desk, config=self._config)
 
-    def taker(self, bot_id: str) -> "ImportTaker":
-        from peik.importing.cli import ImportTaker, asking_store
+    def _import_api(self) -> ImportApi:
+        imports = import_desk_of(self._config, self._store, clock=SystemClock())
+        return ImportApi(self._desk, imports, is_running=self.is_running)
 
-        ask = asking_store(
-            self._config,
+    def _key_api(self) -> KeyApi:
+        keyring = Keyring(
             store=self._store,
-            desk=self._desk,
-            run=self._run,
-            know_chats=self._know_chats,
-            is_running=self.is_running,
+            papers=self._store.papers,
+            clock=SystemClock(),
+            events=Events(),
+            hooks_may_be_private=self._config.hooks_allow_private,
         )
-        return ImportTaker(self, ask, bot_id)
+        return StoreKeys(self._desk, keyring=keyring, webhook_secret=lambda: own_secret(self._store))
+
+    @asynccontextmanager
+    async def _opened_eraser(self) -> "AsyncGenerator[Eraser, None]":
+        """If nodes have the store open as well, they go on with what is left."""
+        from peik.accounts.wiring import archive_named
+        from peik.erasure.wiring import forgetter_of
+
+        archive = archive_named(self._config) if self._config.has_sessions else None
+        if archive is not None:
+            await archive.open()
+        try:
+            yield forgetter_of(
+                self._config,
+                clock=SystemClock(),
+                settled=SystemClock(),  # the engine, which tidies up, does not run here
+                events=Events(),
+                letters=self._desk,
+                bots=lambda: [bot.bot_id for bot in self._desk.bots()],
+                store=self._store,
+                archive=None if archive is None else _opened(archive),
+                is_live=self.is_running,
+            )
+        finally:
+            if archive is not None:
+                await archive.close()
 
     # ---- letters ----
 
@@ -220,93 +260,6 @@ class StoreClient(InProcessClient):
         return kept.as_enclosed(
             field, filename=path.name, content_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         )
-
-    def _bot(self, bot_id: str | None) -> BotRecord:
-        return self._desk.bot(None if bot_id is None else _number(bot_id, "bot_id"))
-
-    # ---- people ----
-
-    def forget(self, wanted: Document) -> Document:
-        """If nodes have the store open as well, they go on with what is left."""
-        return self._run(self._forget(wanted))
-
-    async def _forget(self, wanted: Document) -> Document:
-        from peik.accounts.wiring import archive_named
-        from peik.erasure.api import ForgetEverywhereBody, forgotten
-        from peik.erasure.wiring import forgetter_of
-
-        archive = archive_named(self._config) if self._config.has_sessions else None
-        if archive is not None:
-            await archive.open()
-        try:
-            forgetter = forgetter_of(
-                self._config,
-                clock=SystemClock(),
-                settled=SystemClock(),  # the engine, which tidies up, does not run here
-                events=Events(),
-                letters=self._desk,
-                bots=lambda: [bot.bot_id for bot in self._desk.bots()],
-                store=self._store,
-                archive=None if archive is None else _opened(archive),
-                is_live=self.is_running,
-            )
-            body = msgspec.convert(wanted, ForgetEverywhereBody)
-            return document_for(await forgotten(forgetter, body, who="command line"))
-        finally:
-            if archive is not None:
-                await archive.close()
-
-    # ---- nodes, routes and keys ----
-
-    def nodes(self) -> Document:
-        return document_for(self._run(self._nodes.page()))
-
-    def drain_node(self, name: str, *, is_draining: bool) -> Document:
-        return document_for(self._nodes.view(self._run(self._nodes.drain(name, is_draining=is_draining))))
-
-    def routes(self) -> Document:
-        raise Unavailable(
-            code="not_running", detail="Only a running Peik knows how its routes stand. Start it, or say where: --url."
-        )
-
-    def keys(self) -> Document:
-        from peik.admin.api import key_view
-
-        return {"keys": [key_view(key) for key in self._keyring().known()]}
-
-    def create_key(self, wanted: Document) -> Document:
-        from peik.admin.api import KeyBody, key_view
-        from peik.web.parse import decode, instant_ms
-
-        body = decode(KeyBody, msgspec.json.encode(wanted))
-        bot_ids = None if body.bot_ids is None else frozenset(self._bot(str(one)).bot_id for one in body.bot_ids)
-        making = self._keyring().make(
-            body.name,
-            body.scopes,
-            bot_ids=bot_ids,
-            expires_at_ms=instant_ms(body.expires_at, "expires_at"),
-            webhook_url=body.webhook_url,
-            rate=body.rate,
-        )
-        made = self._run(making)
-        secret = {} if made.webhook_secret is None else {"webhook_secret": made.webhook_secret}
-        return {**key_view(made.key), "key": made.text, **secret}
-
-    def remove_key(self, key_id: str) -> None:
-        self._run(self._keyring().revoke(_number(key_id, "key_id")))
-
-    def _keyring(self) -> "Keyring":
-        from peik.admin.keys import Keyring
-
-        keyring = Keyring(
-            store=self._store,
-            papers=self._store.papers,
-            clock=SystemClock(),
-            events=Events(),
-            hooks_may_be_private=self._config.hooks_allow_private,
-        )
-        self._run(keyring.refresh())
-        return keyring
 
 
 class StoreLetters(LetterApi):
@@ -378,6 +331,29 @@ class StoreConsumers(ConsumerApi):
         await super().remove_consumer(caller, self._letters.bot(bot_id).bot_id, name)
 
 
+class StoreKeys(KeyApi):
+    """Keys of a store that others may change: they are read anew for each question."""
+
+    async def list_keys(self, caller: Caller) -> KeysAnswer:
+        await self._keyring.refresh()
+        return await super().list_keys(caller)
+
+    async def revoke_key(self, caller: Caller, key_id: int) -> None:
+        await self._keyring.refresh()
+        await super().revoke_key(caller, key_id)
+
+
+class StoreErasure(ErasureApi):
+    """Erases with an archive that is opened for it, and closed after."""
+
+    def __init__(self, opened: "Callable[[], AbstractAsyncContextManager[Eraser]]") -> None:
+        self._opened = opened
+
+    async def forget(self, caller: Caller, body: ForgetEverywhereBody) -> ForgottenPersonAnswer:
+        async with self._opened() as eraser:
+            return await ErasureApi(eraser).forget(caller, body)
+
+
 class _NoEngine:
     """What the outbox service asks of a courier, where there is none."""
 
@@ -426,9 +402,3 @@ def _opened(archive: "Archive") -> "Callable[[], Awaitable[Archive]]":
         return archive
 
     return ready
-
-
-def _number(text: str, name: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    raise BadInput(code=f"bad_{name}", detail=f"{name} must be a number.")

@@ -10,11 +10,11 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from peik.cli.client import ANSWER_S, Attached, Document, Filters, StreamedAnswer, check_files, document_for
+from peik.cli.client import ANSWER_S, Attached, Document, Filters, StreamedAnswer, check_files
 from peik.errors import Problem, Unavailable
 from peik.web.operations import Asked, declared, request_for
 
@@ -39,11 +39,7 @@ def _quoted(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
-if TYPE_CHECKING:
-    from peik.importing.cli import ImportTaker
-
 HEALTH_S = 2.0
-FORGET_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
 WAIT_S = 20.0  # one request of a longer wait: what stands in between may cut off a silent connection
 _CHUNK = 256 * 1024
 
@@ -107,31 +103,6 @@ class RestClient:
 
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": str(size)}
         return self.call("POST", "/v1/letters", raw=whole(), headers=headers)
-
-    # ---- routes and keys ----
-
-    def routes(self) -> Document:
-        return self.call("GET", "/v1/routes")
-
-    def forget(self, wanted: Document) -> Document:
-        from peik.erasure.api import ErasureApi, ForgetEverywhereBody
-
-        body = msgspec.convert(wanted, ForgetEverywhereBody)
-        return document_for(self.ask(ErasureApi.forget, body=body, timeout_s=FORGET_S))
-
-    def keys(self) -> Document:
-        return self.call("GET", "/v1/keys")
-
-    def create_key(self, wanted: Document) -> Document:
-        return self.call("POST", "/v1/keys", body=wanted)
-
-    def remove_key(self, key_id: str) -> None:
-        self.call("DELETE", f"/v1/keys/{_quoted(key_id)}")
-
-    def taker(self, bot_id: str) -> "ImportTaker":
-        from peik.importing.cli import ImportTaker
-
-        return ImportTaker(self, self.call, bot_id)
 
     # ---- accounts: see accounts_counter.Way ----
 

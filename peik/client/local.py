@@ -485,15 +485,6 @@ class LocalTransport:
 
     # ---- what comes in ----
 
-    async def forget(
-        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
-    ) -> dict[str, Any]:
-        from peik.erasure.api import ForgetEverywhereBody, forgotten
-
-        wanted = ForgetEverywhereBody(user_id=user_id, name=name, bot_id=bot_id, dry_run=dry_run)
-        answer: dict[str, Any] = msgspec.to_builtins(await forgotten(self._office.forgetter, wanted, who="library"))
-        return answer
-
     async def ask(
         self,
         handler: Callable[..., Awaitable[object]],

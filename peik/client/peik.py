@@ -145,7 +145,10 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
     ) -> dict[str, Any]:
         """Remove a person's data everywhere: what went, place by place, and which backups still hold it. By Telegram's user id,
         or by your own name of a linked user. See docs/forget.md."""
-        return await self._at_counter().forget(user_id=user_id, name=name, bot_id=bot_id, dry_run=dry_run)
+        from peik.erasure.api import FORGET_S, ErasureApi, ForgetEverywhereBody
+
+        body = ForgetEverywhereBody(user_id=user_id, name=name, bot_id=bot_id, dry_run=dry_run)
+        return await self._at_counter().ask(ErasureApi.forget, into=dict[str, Any], timeout_s=FORGET_S, body=body)
 
     # ---- accounts: see AccountCalls ----
 

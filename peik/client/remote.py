@@ -47,9 +47,6 @@ BACK_S = 0.5  # between two questions to a Peik that does not answer, while some
 BATCH_TIMEOUT_S = 120.0
 T = TypeVar("T")
 
-FORGET_TIMEOUT_S = 3600.0  # all that was ever sent to somebody is looked for; if we leave, Peik goes on with it
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-
 
 class RemoteTransport:
     def __init__(self, url: str, key: str, ssl_context: ssl.SSLContext | None) -> None:
@@ -120,13 +117,6 @@ class RemoteTransport:
                 timeout_s=BATCH_TIMEOUT_S,
             )
         return read(_decode_letter, reply)
-
-    async def forget(
-        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
-    ) -> dict[str, Any]:
-        asked = {"user_id": user_id, "name": name, "bot_id": bot_id, "dry_run": dry_run}
-        body = msgspec.json.encode({name: value for name, value in asked.items() if value is not None})
-        return read(_decode_object, await self.exchange("POST", "/v1/forget", body=body, timeout_s=FORGET_TIMEOUT_S))
 
     @property
     def accounts(self) -> "RemoteAccounts":

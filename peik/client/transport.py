@@ -48,11 +48,6 @@ class Transport(Protocol):
 
     async def accept_with_files(self, call: LetterCall, parcels: Sequence[FileParcel]) -> Letter: ...
 
-    async def forget(
-        self, *, user_id: int | None, name: str | None, bot_id: int | None, dry_run: bool
-    ) -> dict[str, Any]:
-        """As `POST /v1/forget` answers."""
-
     async def ask(
         self,
         handler: Callable[..., Awaitable[object]],

@@ -1,15 +1,20 @@
 """Erasing a person over the API. The answer says what went, place by place, and which backups still hold it."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from peik.admin.sign_ins import who_of
 from peik.core.units import rfc3339
-from peik.erasure.service import Eraser, Report
 from peik.web.access import Caller
 from peik.web.operations import Count, Moment, operation
 from peik.web.parse import whole_number
+
+if TYPE_CHECKING:
+    from peik.erasure.service import Eraser, Report
+
+
+FORGET_S = 3600.0  # all that was ever sent to somebody is looked for; if the caller leaves, Peik goes on with it
 
 
 class ForgetEverywhereBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +65,7 @@ class ForgottenPersonAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErasureApi:
-    def __init__(self, eraser: Eraser) -> None:
+    def __init__(self, eraser: "Eraser") -> None:
         self._eraser = eraser
 
     @operation(
@@ -76,20 +81,19 @@ class ErasureApi:
     )
     async def forget(self, caller: Caller, body: ForgetEverywhereBody) -> ForgottenPersonAnswer:
         """Remove a person's data everywhere; with dry_run, say what would go."""
-        return await forgotten(self._eraser, body, who=who_of(caller.key))
+        person = await self._eraser.person(
+            user_id=None if body.user_id is None else whole_number(str(body.user_id), "user_id"),
+            name=body.name,
+            bot_id=None if body.bot_id is None else whole_number(str(body.bot_id), "bot_id"),
+        )
+        if body.dry_run:
+            report = await self._eraser.look(person)
+        else:
+            report = await self._eraser.forget(person, who=who_of(caller.key))
+        return _answer(report, is_dry=body.dry_run)
 
 
-async def forgotten(eraser: Eraser, body: ForgetEverywhereBody, *, who: str) -> ForgottenPersonAnswer:
-    person = await eraser.person(
-        user_id=None if body.user_id is None else whole_number(str(body.user_id), "user_id"),
-        name=body.name,
-        bot_id=None if body.bot_id is None else whole_number(str(body.bot_id), "bot_id"),
-    )
-    report = await (eraser.look(person) if body.dry_run else eraser.forget(person, who=who))
-    return _answer(report, is_dry=body.dry_run)
-
-
-def _answer(report: Report, *, is_dry: bool) -> ForgottenPersonAnswer:
+def _answer(report: "Report", *, is_dry: bool) -> ForgottenPersonAnswer:
     return ForgottenPersonAnswer(
         id=report.id,
         mark=report.mark,

@@ -27,15 +27,17 @@ def forget(
     """Remove a person's data from letters, arrivals, jobs, notifications, the archive and the logs, for good. Asks first."""
     if (user is None) is (name is None):
         raise typer.BadParameter("Say who: --user with a number, or --name.")
+    from peik.erasure.api import FORGET_S, ErasureApi
+
     wanted: Document = {"user_id": user, "name": name, "bot_id": bot}
     with visit.waiting("Looking through everything"):
-        found = visit.counter.forget({**wanted, "dry_run": True})
+        found = visit.counter.document(ErasureApi.forget, body={**wanted, "dry_run": True}, timeout_s=FORGET_S)
     if dry_run:
         visit.show(found, lambda: _drawn(found))
         return
     visit.confirm(f"Remove or blank {found['count']} records of this person for good?", is_sure=yes)
     with visit.waiting("Forgetting"):
-        done = visit.counter.forget(wanted)
+        done = visit.counter.document(ErasureApi.forget, body=wanted, timeout_s=FORGET_S)
     visit.show(done, lambda: _drawn(done))
 
 

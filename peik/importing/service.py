@@ -5,6 +5,7 @@ Letters come by the outbox as all others do.
 
 import hashlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,9 +13,10 @@ from peik.clock import Clock
 from peik.core.documents import Contact, ContactStore, DocumentStore, Filing
 from peik.errors import BadInput, Conflict
 from peik.inbox.store import InboxStore
-from peik.inbox.wiring import numbering_of
-from peik.settings.config import Config
-from peik.storage.open import AnyStore
+
+if TYPE_CHECKING:
+    from peik.settings.config import Config
+    from peik.storage.open import AnyStore
 
 SHELF = "imports"
 NOTES_MAX = 1000  # of one bot: each is a table of a file
@@ -97,7 +99,9 @@ def _key(note: ImportNote) -> str:
 # Builds the service of imports, for a node and for a command on the store alike.
 
 
-def import_desk_of(config: Config, store: AnyStore, *, clock: Clock) -> ImportService:
+def import_desk_of(config: "Config", store: "AnyStore", *, clock: Clock) -> ImportService:
+    from peik.inbox.wiring import numbering_of  # with the engines of the inbox: who asks over HTTP needs none
+
     return ImportService(
         papers=store.papers,
         contacts=store.contacts,

@@ -1,12 +1,14 @@
 """Looks through a source: which tables are what, which rows can be brought, and which stay and why. It changes nothing."""
 
+import datetime
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from peik.errors import BadInput, Problem
+from peik.importing.api import ImportApi
 from peik.importing.rows import (
     BadRow,
     Document,
@@ -23,6 +25,10 @@ from peik.importing.rows import (
     standing_of,
 )
 from peik.importing.sources import ImportSource, SourceRow
+from peik.outbox.api import LetterApi
+
+if TYPE_CHECKING:
+    from peik.cli.client import PeikClient
 
 TROUBLES_MAX = 100  # that are told one by one; all are counted
 
@@ -180,30 +186,64 @@ def _letter(row: SourceRow, part: ImportPart, wanted: ImportWanted, name: str) -
 
 
 BATCH = 500
+BATCH_S = 300.0  # for one on a slow disk
 BATCH_BYTES = 4 << 20
 KEYS_KEPT_MS = 47 * 3600 * 1000  # a key is kept for 48 hours; an hour is for a clock that is wrong
 _REFUSED = frozenset({409, 413, 422})  # about one of the letters, not about Peik
 
 
-class ImportTarget(Protocol):
-    """Peik, as it is reached: over REST, or its store."""
+class ImportTarget:
+    """A bot of Peik, as an import reaches it."""
+
+    def __init__(self, client: "PeikClient", bot_id: str) -> None:
+        self._client = client
+        self._bot_id = bot_id
 
     def newest_id(self) -> int:
         """Of all letters: what is accepted from now on has a higher one."""
+        found = self._client.document(LetterApi.list_letters, query={"limit": "1"})["letters"]
+        assert isinstance(found, list)
+        return int(found[0]["id"]) if found else 0
 
     def accept(self, letters: Sequence[Document]) -> list[int]:
         """All in one commit, or none. Their ids."""
+        body = {"letters": [{**letter, "bot_id": self._bot_id} for letter in letters]}
+        ids = self._client.document(LetterApi.accept_batch, body=body, timeout_s=BATCH_S)["ids"]
+        assert isinstance(ids, list)
+        return [int(one) for one in ids]
 
     def add_people(self, people: Sequence[Document]) -> int:
         """How many were not known."""
+        body = {"bot_id": self._bot_id, "contacts": list(people)}
+        return self._client.ask(ImportApi.import_contacts, body=body, timeout_s=BATCH_S).new
 
     def set_last_update(self, last_update_id: int) -> str:
         """What became of it, in a sentence."""
+        body = {"bot_id": self._bot_id, "last_update_id": last_update_id}
+        try:
+            self._client.document(ImportApi.import_offset, body=body)
+        except Problem as problem:  # of the store, or told by REST
+            if problem.code != "inbox_begun":
+                raise
+            return problem.detail
+        return f"Peik goes on behind update {last_update_id}: what the bot has handled is not handed on again."
 
     def note(self, name: str, table: str) -> Document | None:
         """How far an import was."""
+        found = self._client.ask(ImportApi.list_imports, query={"bot_id": self._bot_id}).imports
+        note = next((one for one in found if (one.name, one.table) == (name, table)), None)
+        if note is None:
+            return None
+        begun_at = datetime.datetime.fromisoformat(note.begun_at)
+        return {**msgspec.structs.asdict(note), "begun_at_ms": int(begun_at.timestamp() * 1000)}
 
-    def keep_note(self, note: Document) -> None: ...
+    def keep_note(self, note: Document) -> None:
+        begun_at_ms = note["begun_at_ms"]
+        assert isinstance(begun_at_ms, int)
+        body = {name: note[name] for name in ("name", "table", "place", "letters")}
+        self._client.document(
+            ImportApi.keep_import, body={**body, "bot_id": self._bot_id, "begun_at": begun_at_ms / 1000}
+        )
 
 
 def bring(

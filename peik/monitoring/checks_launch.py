@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from peik.alerts.api import AlertApi
 from peik.alerts.looks import memory_of
 from peik.backups.model import BackupLedger
 from peik.cli.command import Visit
-from peik.cli.remote import HEALTH_S, RestClient
+from peik.cli.remote import HEALTH_S
 from peik.clock import SystemClock
 from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Events
@@ -176,21 +177,13 @@ async def of_alerts(scene: DoctorScene) -> list[Finding]:
     return found + (await asyncio.to_thread(_sent, scene) if scene.wanted.may_send else [])
 
 
-class _Way(msgspec.Struct, frozen=True):
-    way: str
-    is_done: bool
-    why: str | None = None
-
-
 def _sent(scene: DoctorScene) -> list[Finding]:
     """By the running Peik, with the settings that it has: they may not be those of this command."""
     if scene.health is None:
         return [doctor.of_alert_sent("anybody", "no Peik is running that could send it. Start it: peik serve")]
     counter = Visit({"url": scene.url}, is_json=True, may_create=False).counter
-    assert isinstance(counter, RestClient)
     try:
-        page = counter.call("POST", "/v1/alerts/test", timeout_s=SENT_S)
-        ways = msgspec.convert(page.get("ways"), list[_Way])
+        ways = counter.ask(AlertApi.test_alerts, timeout_s=SENT_S).ways
     except Problem as problem:
         return [doctor.of_alert_sent("anybody", str(problem))]
     if not ways:

@@ -17,6 +17,7 @@ from peik.clock import SystemClock
 from peik.core.outcome import Outcome, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.errors import Problem, StartError
+from peik.monitoring.api import HealthApi
 from peik.monitoring.doctor import ROOM_BYTES, Finding, Grade
 from peik.outbox.store import BotRecord
 from peik.secrets.seals import BAD_KEY
@@ -186,6 +187,6 @@ def _health(url: str, context: ssl.SSLContext | None) -> Document | None:
     if not counter.is_there():
         return None
     try:
-        return counter.call("GET", "/health", timeout_s=2 * HEALTH_S, with_key=False)
+        return counter.document(HealthApi.get_health, timeout_s=2 * HEALTH_S)
     except Problem:
         return None

@@ -6,12 +6,12 @@ unless `--send` says so; and opening a server's store brings its schema up to da
 
 import re
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from peik.cli.client import Document, document_for
+from peik.cli.client import Document
 from peik.cli.command import Exit, Visit, asks
 from peik.core.units import parse_size_bytes
 from peik.errors import Conflict
@@ -102,7 +102,8 @@ def _drawn(found: "list[Finding]") -> "RenderableType":
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from peik.cli.remote import RestClient
+    from peik.cli.client import PeikClient
+    from peik.monitoring.nodes import NodeApi
 
 _LOOK_S = 0.2  # how often a node that drains is looked at
 _BOTS_SHOWN = 3
@@ -122,45 +123,16 @@ app = typer.Typer(cls=_Listing, help="The nodes of the store: who serves which b
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `peik nodes` shows it.")]
 
 
-class NodeCounter(Protocol):
-    """Nodes in the documents of REST, wherever they are asked for."""
+def _api() -> "type[NodeApi]":
+    from peik.monitoring.nodes import NodeApi  # late: see tests/cli/test_shape.py
 
-    def nodes(self) -> Document: ...
-
-    def drain_node(self, name: str, *, is_draining: bool) -> Document: ...
-
-
-class RestNodes:
-    def __init__(self, running: "RestClient") -> None:
-        self._running = running
-
-    def nodes(self) -> Document:
-        from peik.monitoring.nodes import NodeApi
-
-        return document_for(self._running.ask(NodeApi.list_nodes))
-
-    def drain_node(self, name: str, *, is_draining: bool) -> Document:
-        from peik.monitoring.nodes import NodeApi
-
-        return document_for(self._running.ask(NodeApi.drain if is_draining else NodeApi.resume, name=name))
-
-
-def _counter(visit: Visit) -> NodeCounter:
-    from peik.cli.remote import RestClient
-
-    counter = visit.counter
-    if isinstance(counter, RestClient):
-        return RestNodes(counter)
-    from peik.cli.local import StoreClient
-
-    assert isinstance(counter, StoreClient)
-    return counter
+    return NodeApi
 
 
 @asks(app, "list")
 def show_all(visit: Visit) -> None:
     """List the nodes that live, and the bots that each of them serves."""
-    page = _counter(visit).nodes()
+    page = visit.counter.document(_api().list_nodes)
     found = page["nodes"]
     assert isinstance(found, list)
 
@@ -200,8 +172,8 @@ def drain(
     wait: Annotated[bool, typer.Option("--wait", help="Until it serves no bot any more.")] = False,
 ) -> None:
     """Have a node let its bots go to the others. It goes on accepting letters; stop it when it serves none."""
-    counter = _counter(visit)
-    node = counter.drain_node(name, is_draining=True)
+    counter = visit.counter
+    node = counter.document(_api().drain, name=name)
     if not _others(counter, name):
         visit.note("No other node takes bots: they wait until one is started, or this one is resumed.")
     if wait:
@@ -214,10 +186,10 @@ def drain(
 @asks(app)
 def resume(visit: Visit, name: Name) -> None:
     """Let a node that was drained take bots again."""
-    visit.say(_counter(visit).drain_node(name, is_draining=False), f"Node {name} takes bots again.")
+    visit.say(visit.counter.document(_api().resume, name=name), f"Node {name} takes bots again.")
 
 
-def _watched(visit: Visit, counter: NodeCounter, node: Document) -> Document:
+def _watched(visit: Visit, counter: "PeikClient", node: Document) -> Document:
     """The node once it holds nothing. One that has ended holds nothing either."""
     held = _held(node)
     with visit.progress(f"Draining {node['name']}", held, is_bytes=False) as grow:
@@ -233,19 +205,19 @@ def _watched(visit: Visit, counter: NodeCounter, node: Document) -> Document:
     return node
 
 
-def _found(counter: NodeCounter, before: Document) -> Document:
+def _found(counter: "PeikClient", before: Document) -> Document:
     for node in _all(counter):
         if node["name"] == before["name"]:
             return node
     return {**before, "state": "draining", "bots": [], "does_chores": False}
 
 
-def _others(counter: NodeCounter, name: str) -> bool:
+def _others(counter: "PeikClient", name: str) -> bool:
     return any(node["name"] != name and node["state"] == "active" for node in _all(counter))
 
 
-def _all(counter: NodeCounter) -> list[Document]:
-    found = counter.nodes()["nodes"]
+def _all(counter: "PeikClient") -> list[Document]:
+    found = counter.document(_api().list_nodes)["nodes"]
     assert isinstance(found, list)
     return found
 

@@ -15,8 +15,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
-from starlette.requests import Request
-from starlette.responses import Response
 
 from peik import __version__
 from peik.backups.model import Newest, newest
@@ -26,8 +24,8 @@ from peik.monitoring import values
 from peik.monitoring.counts import Answering, Counting
 from peik.monitoring.values import BOUNDS_S, Histogram, OverviewView
 from peik.outbox.store import Tally
-from peik.web.access import Access
-from peik.web.responses import Route
+from peik.web.access import Caller
+from peik.web.operations import AcceptHeaders, Written, operation
 
 Sample = tuple[tuple[str, ...], float]
 DAY_S = 24 * 3600.0
@@ -244,17 +242,18 @@ if TYPE_CHECKING:
     from peik.monitoring.figures import Figures
     from peik.monitoring.overview import Overview
 
-PATH = "/metrics"
+
+class MetricsAnswer(Written, frozen=True, kw_only=True):
+    """The text format of Prometheus, or OpenMetrics if it is asked for."""
 
 
-class MetricsRoutes:
+class MetricsApi:
     """`is_open`: whoever reaches the port may read them; else a key with the scope read, for all bots."""
 
     def __init__(
         self,
         overview: "Overview",
         figures: "Figures",
-        access: Access,
         *,
         is_open: bool,
         store: str,
@@ -262,22 +261,26 @@ class MetricsRoutes:
         answering: Answering | None = None,
         papers: DocumentStore | None = None,
     ) -> None:
+        self.is_open = is_open
         self._overview = overview
         self._figures = figures
-        self._access = access
-        self._is_open = is_open
         self._store = store
         self._temp_bytes = temp_bytes
         self._answering = answering
         self._papers = papers
 
-    def table(self) -> tuple[Route, ...]:
-        return (("GET", PATH, self.get_metrics, "getMetrics", "health"),)
-
-    async def get_metrics(self, request: Request) -> Response:
+    @operation(
+        "GET",
+        "/metrics",
+        name="getMetrics",
+        tag="health",
+        scope="read",
+        is_for_all=True,
+        media_type="text/plain",
+        other_media_types=("application/openmetrics-text",),
+    )
+    async def get_metrics(self, caller: Caller | None, headers: AcceptHeaders) -> MetricsAnswer:
         """What Prometheus collects: counts since the start of this node, and how everything stands now."""
-        if not self._is_open:
-            self._access.admit(request, "read").must_serve_all()
         backups = await self._newest_backup()
         measured = MetricsView(
             view=await self._overview.now(),
@@ -289,9 +292,9 @@ class MetricsRoutes:
             backup_verified_at_ms=backups.verified_at_ms,
             answers={} if self._answering is None else dict(self._answering.took.items()),
         )
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(
-            encode(registry_of(measured)), headers={"content-type": content_type, "cache-control": "no-store"}
+        encode, content_type = choose_encoder(headers.accept or "")
+        return MetricsAnswer(
+            body=encode(registry_of(measured)), media_type=content_type, headers={"Cache-Control": "no-store"}
         )
 
     async def _newest_backup(self) -> Newest:

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -20,6 +20,9 @@ from peik.settings.values import StoreKind
 from peik.web.access import Caller
 from peik.web.operations import Id, Moment, operation
 from peik.web.parse import NameInPath
+
+if TYPE_CHECKING:
+    from peik.app.runtime import Runtime
 
 SERVING_S = 1.0  # what else is known of bots is in memory, and need not wait for a store that hangs
 
@@ -135,6 +138,16 @@ class Nodes:
             lease_s=self._store.lease_s,
             store=self._config.store_kind,
         )
+
+
+def nodes_of(peik: "Runtime") -> Nodes:
+    return Nodes(
+        peik.config,
+        peik.store.nodes,
+        clock=peik.clock,
+        bot_ids=lambda: [bot.bot_id for bot in peik.desk.bots()],
+        is_whole=lambda: peik.leases.is_whole,
+    )
 
 
 # ---- the owner of a file ----

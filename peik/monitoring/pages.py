@@ -9,10 +9,9 @@ from starlette.responses import RedirectResponse, Response
 
 from peik.admin.model import Role
 from peik.alerts.rules import todo_of
-from peik.app.runtime import Runtime
 from peik.core.nodes import CHORES
 from peik.errors import StartError, StoreUnavailable
-from peik.monitoring.nodes import Nodes
+from peik.monitoring.nodes import nodes_of
 from peik.monitoring.overview import of_bots
 from peik.monitoring.values import BotLine, OverviewView, Point
 from peik.outbox.store import Cause
@@ -106,16 +105,6 @@ def _busiest(view: OverviewView) -> list[BotLine]:
 
 
 # Pages: nodes. Who serves which bots, and asking one to let its bots go.
-
-
-def nodes_of(peik: Runtime) -> Nodes:
-    return Nodes(
-        peik.config,
-        peik.store.nodes,
-        clock=peik.clock,
-        bot_ids=lambda: [bot.bot_id for bot in peik.desk.bots()],
-        is_whole=lambda: peik.leases.is_whole,
-    )
 
 
 class NodePages:

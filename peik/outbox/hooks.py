@@ -61,6 +61,11 @@ def secret_of(entropy: bytes) -> str:
     return SECRET_PREFIX + base64.b64encode(entropy).decode()
 
 
+async def own_secret(store: HookStore) -> str:
+    """What letters with an address of their own are signed with. Made at the first use, and kept."""
+    return await store.secret(OWN_SECRET, secret_of(secrets.token_bytes(SECRET_BYTES)))
+
+
 def signed_headers(*, secret: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
     """The three headers of Standard Webhooks. The time is that of the try, so that receivers can refuse old ones."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
@@ -142,9 +147,8 @@ class Hooks:
             self.look()
 
     async def own_secret(self) -> str:
-        """What letters with an address of their own are signed with. Made at the first use, and kept."""
         if self._secret is None:
-            self._secret = await self._store.secret(OWN_SECRET, secret_of(secrets.token_bytes(SECRET_BYTES)))
+            self._secret = await own_secret(self._store)
         return self._secret
 
     # ---- running ----

@@ -14,7 +14,7 @@ from peik.core.missed import Policy
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from peik.errors import BadInput, NotFound
-from peik.monitoring.pages import nodes_of
+from peik.monitoring.nodes import nodes_of
 from peik.outbox.api import PAUSED_BY_HAND
 from peik.outbox.store import BotRecord, ChatRecord, Tally
 from peik.web.bodies import read_chat

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from peik.secrets.service import Custodian, SealedCounts, SecretsStanding
 from peik.web.access import Caller
 from peik.web.operations import operation
 
 if TYPE_CHECKING:
     from peik.accounts.service import AccountService
+    from peik.secrets.service import Custodian, SealedCounts, SecretsStanding
 
 
 class SecretsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class SecretsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     advice: Annotated[str | None, msgspec.Meta(description="The next step; null: all is well.")]
 
     @classmethod
-    def of(cls, standing: SecretsStanding) -> "SecretsAnswer":
+    def of(cls, standing: "SecretsStanding") -> "SecretsAnswer":
         return cls(**msgspec.structs.asdict(standing), advice=standing.advice)
 
 
@@ -35,12 +35,12 @@ class SecretsSettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     @classmethod
-    def of(cls, settled: SealedCounts, accounts: dict[str, Any] | None = None) -> "SecretsSettledAnswer":
+    def of(cls, settled: "SealedCounts", accounts: dict[str, Any] | None = None) -> "SecretsSettledAnswer":
         return cls(sealed=settled.sealed, renewed=settled.renewed, left=settled.left, accounts=accounts)
 
 
 class SecretApi:
-    def __init__(self, custodian: Custodian, sessions: "AccountService | None") -> None:
+    def __init__(self, custodian: "Custodian", sessions: "AccountService | None") -> None:
         self._custodian = custodian
         self._sessions = sessions
 

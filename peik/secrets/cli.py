@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from peik.cli.arguments import secret
-from peik.cli.client import Document, document_for
+from peik.cli.client import ANSWER_S, Document, document_for
 from peik.cli.command import Visit, asks
 from peik.cli.filters import Yes
 from peik.errors import Conflict, Unavailable
@@ -17,6 +17,7 @@ from peik.settings.values import StoreKind
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.cli.remote import RestClient
     from peik.secrets.service import Custodian
     from peik.storage.open import AnyStore
 
@@ -29,8 +30,9 @@ T = TypeVar("T")
 @asks(app)
 def status(visit: Visit) -> None:
     """Show how many secrets are plain and how many sealed, and with which of the keys. Needs no key."""
-    remote = visit.remote
-    document = remote.call("GET", "/v1/secrets") if remote is not None else _on_store(visit, _status)
+    from peik.secrets.api import SecretApi
+
+    document = _asked(visit, visit.remote, SecretApi.get_secrets)
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
@@ -54,13 +56,13 @@ def status(visit: Visit) -> None:
 @asks(app, has_archive=True, has_keys=True)
 def rotate(visit: Visit) -> None:
     """Seal everything with the first key of PEIK_SECRET_KEY: what is plain, and what older keys have sealed."""
+    from peik.secrets.api import SecretApi
+
     remote = visit.remote
     with visit.waiting("Sealing"):
-        if remote is not None:
-            document = remote.call("POST", "/v1/secrets/rotate", timeout_s=None)
-        else:
-            document = _on_store(visit, _rotate)
-            document["accounts"] = visit.accounts.reseal() if visit.config.has_sessions else None
+        document = _asked(visit, remote, SecretApi.rotate, timeout_s=None)
+        if remote is None and visit.config.has_sessions:
+            document["accounts"] = visit.accounts.reseal()  # they are in the archive, not in the store
     visit.say(document, f"{document['sealed']} secrets sealed, {document['renewed']} sealed anew.{_accounts(document)}")
     if document["left"] is not None:
         visit.note(str(document["left"]))
@@ -112,18 +114,26 @@ def _accounts(document: Document) -> str:
 # ---- the store itself ----
 
 
-async def _status(config: Config, store: "AnyStore") -> Document:
-    from peik.secrets.api import SecretsAnswer
+def _asked(
+    visit: Visit,
+    remote: "RestClient | None",
+    handler: Callable[..., Awaitable[object]],
+    *,
+    timeout_s: float | None = ANSWER_S,
+) -> Document:
+    """Of a running Peik; else of the store by its raw texts, because the key that opens them may not be here."""
+    from peik.cli.in_process import COMMAND_LINE
+    from peik.secrets.api import SecretApi
+    from peik.web.operations import answer_here, declared
 
-    return document_for(SecretsAnswer.of(await _custodian(config, store).standing()))
+    if remote is not None:
+        return remote.document(handler, timeout_s=timeout_s)
 
+    async def work(config: Config, store: "AnyStore") -> Document:
+        api = SecretApi(_custodian(config, store), None)
+        return document_for(await answer_here(api, declared(handler), COMMAND_LINE, {}))
 
-async def _rotate(config: Config, store: "AnyStore") -> Document:
-    from peik.secrets.api import SecretsSettledAnswer
-
-    document = document_for(SecretsSettledAnswer.of(await _custodian(config, store).rotate()))
-    del document["accounts"]  # they are in the archive
-    return document
+    return _on_store(visit, work)
 
 
 async def _open(config: Config, store: "AnyStore") -> Document:

@@ -59,6 +59,7 @@ class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     is_body_optional: bool = False
     media_type: str = "application/json"  # of the answers
     other_media_types: tuple[str, ...] = ()  # that they also come in, if it is asked for
+    is_open: bool = False  # to everybody, without a key
 
 
 # `/docs`: the API on one page, made from the OpenAPI document on the server. No script, nothing from other hosts.

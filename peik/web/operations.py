@@ -186,7 +186,7 @@ def operation(
             other_media_types=other_media_types,
             problems=problems,
         )
-        setattr(handler, _MARK, declared)
+        mark(handler, declared)
         return handler
 
     return declare
@@ -209,15 +209,23 @@ def _without_none(hint: Any) -> Any:
 
 
 def declared(handler: object) -> Operation:
-    """What a method was declared to be."""
+    """What a method was declared to be; the endpoint of a route knows it, too."""
     found: Operation = getattr(handler, _MARK)
     return found
+
+
+def is_declared(handler: object) -> bool:
+    return hasattr(handler, _MARK)
+
+
+def mark(handler: object, one: Operation) -> None:
+    setattr(handler, _MARK, one)
 
 
 def operations_of(api: type) -> Iterator[Operation]:
     """All of an API's, in the order in which they stand there."""
     for one in vars(api).values():
-        if hasattr(one, _MARK):
+        if is_declared(one):
             yield declared(one)
 
 
@@ -288,6 +296,7 @@ def rows_of(*apis: type) -> dict[str, OperationRow]:
             problems=one.problems,
             media_type=one.media_type,
             other_media_types=one.other_media_types,
+            is_open=one.scope is None,
         )
         for api in apis
         for one in operations_of(api)
@@ -315,8 +324,8 @@ def schemas_of(*apis: type) -> Json:
     single = [one for answer in answers for one in (typing.get_args(answer) or (answer,))]
     kinds = list(dict.fromkeys(one for one in single if isinstance(one, type) and issubclass(one, msgspec.Struct)))
     texts = [one for one in kinds if issubclass(one, Streamed | Written)]
-    kinds = [one for one in kinds if one not in texts]
-    _, made = msgspec.json.schema_components(kinds, ref_template=_SCHEMAS + "{name}")
+    structs = [one for one in kinds if one not in texts]
+    _, made = msgspec.json.schema_components(structs, ref_template=_SCHEMAS + "{name}")
     return {name.removesuffix(_ANSWER): _renamed(schema) for name, schema in made.items()} | {
         schema_name(one): {"type": "string", "description": inspect.cleandoc(one.__doc__ or "")} for one in texts
     }

@@ -228,7 +228,8 @@ def read_query(query: type[Q], given: Mapping[str, str]) -> Q:
     params = params_of(query)
     required = required_in(query)
     if query.__struct_config__.forbid_unknown_fields and (unknown := set(given) - set(params)):
-        usual = f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(params)}."
+        known = f". There are: {', '.join(params)}" if len(params) > 1 else f"; only {', '.join(params)}"
+        usual = f"There is no filter {', '.join(sorted(unknown))}{known}."
         raise BadInput(code="unknown_filter", detail=getattr(query, "unknown_filter", usual))
     said = ((name, param) for name, param in params.items() if name in given or name in required)
     return query(**{name: param.value_of(given.get(name, ""), name) for name, param in said})

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from peik.web.access import Access, Caller, header_in
 from peik.web.bodies import read_body, read_traced
-from peik.web.operations import HEADER_NAMES, SMALL_BODY, Operation, Streamed, Told, Written, operations_of
+from peik.web.operations import HEADER_NAMES, SMALL_BODY, Operation, Streamed, Told, Written, mark, operations_of
 from peik.web.parse import decoded, params_of, read_query
 from peik.web.responses import Endpoint, Flow, Route
 
@@ -16,7 +16,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def routes_of(api: object, access: Access, *, body_max: int = SMALL_BODY) -> tuple[Route, ...]:
-    """`body_max`: of bodies that have no bound of their own."""
+    """`body_max`: of bodies that have no bound of their own. An API with `is_open` asks nobody for a key, whatever its
+    declarations say: a setting may be so."""
     return tuple(
         (one.verb, one.path, _endpoint(api, one, access, body_max), one.name, one.tag)
         for one in operations_of(type(api))
@@ -27,9 +28,10 @@ def _endpoint(api: object, one: Operation, access: Access, body_max: int) -> End
     handler = getattr(api, one.method)
     bytes_max = body_max if one.body_bytes_max is None else one.body_bytes_max
     decoder = None if one.body is None else msgspec.json.Decoder(one.body)
+    is_open = getattr(api, "is_open", False)
 
     async def endpoint(request: Request) -> Response:
-        given: dict[str, object] = {"caller": _caller(request, one, access)}
+        given: dict[str, object] = {"caller": None if is_open else _caller(request, one, access)}
         for name, param in one.places.items():
             given[name] = param.value_of(request.path_params[name], name)
         if one.query is not None:
@@ -45,6 +47,7 @@ def _endpoint(api: object, one: Operation, access: Access, body_max: int) -> End
         return _response(await handler(**given), one)
 
     endpoint.__doc__ = one.text
+    mark(endpoint, one)
     return endpoint
 
 

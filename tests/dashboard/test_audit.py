@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from starlette.applications import Starlette
 
-from peik.admin.api import Audited, AuditRoutes
+from peik.admin.api import AuditApi, Audited
 from peik.admin.audit import KEEP_S, AdminUpkeep, Audit, Outcome
 from peik.admin.events import ActionTaken
 from peik.admin.model import Key
@@ -22,6 +22,7 @@ from peik.core.events import Event, Events, StoreFailed, Surprise
 from peik.errors import Problem, StoreUnavailable
 from peik.web import responses
 from peik.web.access import Access
+from peik.web.routes import routes_of
 from tests.dashboard.papers import Failing, opened
 from tests.dashboard.visiting import BOT, KEY, House, listening, visit
 from tests.storage.places import ManualClock
@@ -37,7 +38,7 @@ async def rest_of(home: House) -> AsyncIterator[str]:
     app.add_exception_handler(Problem, responses.on_problem)
     for verb, path, endpoint, operation_id, _ in (
         *rest.all_routes(home.peik, KEY),
-        *AuditRoutes(audit, access).table(),
+        *routes_of(AuditApi(audit), access),
     ):
         app.add_route(path, audited.wrap(verb, endpoint, operation_id), methods=[verb])
     async with listening(app) as url:

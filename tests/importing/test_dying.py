@@ -16,14 +16,14 @@ from tests.patience import PATIENCE_S
 # It dies by SIGKILL at the worst moment: a batch is accepted, and the note that says so is not kept yet.
 DIES = """
 import os, signal, sys
-from peik.importing.cli import ImportTaker
-keep, kept = ImportTaker.keep_note, []
+from peik.importing.transfer import ImportTarget
+keep, kept = ImportTarget.keep_note, []
 def keep_note(self, note):
     if len(kept) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     kept.append(note)
     keep(self, note)
-ImportTaker.keep_note = keep_note
+ImportTarget.keep_note = keep_note
 from peik.app.cli import main
 sys.argv = ["peik", "import", "bot.db", "--yes"]
 main()
@@ -76,11 +76,12 @@ def note_an_import(shell: Shell, *, place: int, hours_ago: int) -> None:
     program = f"""
 from peik.settings.config import load
 from peik.cli.local import StoreClient
+from peik.importing.transfer import ImportTarget
 from peik.outbox.api import BotApi
 counter = StoreClient(load({{}}), may_create=True)
 counter.document(BotApi.add_bot, body={{"token": {TOKEN!r}}})
 note = {{"name": "bot", "table": "outbox", "place": {place}, "begun_at_ms": {at_ms}, "letters": {place}}}
-counter.taker({BOT!r}).keep_note(note)
+ImportTarget(counter, {BOT!r}).keep_note(note)
 counter.close()
 """
     subprocess.run(

@@ -12,13 +12,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 from starlette.applications import Starlette
 
+from peik.app.openapi import OPERATIONS
 from peik.app.runtime import Runtime
 from peik.core import events
 from peik.errors import Problem
-from peik.monitoring.api import OVERVIEW_OPERATIONS, OverviewRoutes
-from peik.monitoring.metrics import METRICS, MetricKind, MetricsRoutes
+from peik.monitoring.api import OverviewApi
+from peik.monitoring.metrics import METRICS, MetricKind, MetricsApi
 from peik.web import responses
 from peik.web.access import Access
+from peik.web.routes import routes_of
 from tests.monitoring.seeing import seen
 from tests.web.accounts import KEY, House, _served, house, until
 
@@ -64,11 +66,14 @@ class Watched:
 def _app(office: Runtime, *, is_open: bool) -> Starlette:
     figures, overview, _ = seen(office)
     access = Access(KEY, find=office.keyring.find, wall_ms=office.clock.wall_ms)
-    metrics = MetricsRoutes(overview, figures, access, is_open=is_open, store="sqlite", temp_bytes=lambda: 12345)
+    metrics = MetricsApi(overview, figures, is_open=is_open, store="sqlite", temp_bytes=lambda: 12345)
     app = Starlette()
     app.add_exception_handler(Problem, responses.on_problem)
-    for verb, path, endpoint, operation_id, _ in (*metrics.table(), *OverviewRoutes(overview, access).table()):
-        assert operation_id in OVERVIEW_OPERATIONS
+    for verb, path, endpoint, operation_id, _ in (
+        *routes_of(metrics, access),
+        *routes_of(OverviewApi(overview), access),
+    ):
+        assert operation_id in OPERATIONS
         app.add_route(path, endpoint, methods=[verb])
     return app
 
