@@ -13,13 +13,14 @@ from peik.web.operations import (
     Id,
     Streamed,
     StreamHeaders,
+    Written,
     declared,
     operation,
     operations_of,
     rows_of,
     schemas_of,
 )
-from peik.web.parse import KEY, TEXT, WordInPath, read_query, write_query
+from peik.web.parse import BOT, KEY, TEXT, Page, WordInPath, read_query, write_query
 
 
 class ThingBody(msgspec.Struct, frozen=True):
@@ -130,3 +131,38 @@ def test_a_field_of_a_query_without_a_default_is_required_and_refused_as_empty()
 def test_an_operation_says_what_a_key_means_to_it() -> None:
     asked = {one["name"]: one for one in rows_of(ThingsApi)["findThings"].parameters}
     assert asked["Idempotency-Key"]["description"] == "One thing a key."
+
+
+# ---- what is not JSON, and what is not known ----
+
+
+class NoteAnswer(Written, frozen=True, kw_only=True):
+    """Plain words."""
+
+
+class NoteQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    bot_id: Annotated[int | None, BOT] = None
+
+
+class StrictPage(Page, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class NoteApi:
+    @operation("GET", "/v1/note", name="getNote", tag="notes", scope=None, answers={200: NoteAnswer})
+    async def get_note(self, caller: Caller | None, query: NoteQuery) -> Written:
+        """A note, for everybody."""
+        raise NotImplementedError
+
+
+def test_an_answer_of_plain_text_is_described_by_its_docstring() -> None:
+    assert schemas_of(NoteApi) == {"Note": {"type": "string", "description": "Plain words."}}
+    row = rows_of(NoteApi)["getNote"]
+    assert (row.answers, row.is_open) == ({200: "Note"}, True)
+
+
+def test_a_filter_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(BadInput, match=r"There is no filter bot; only bot_id\."):
+        read_query(NoteQuery, {"bot": "7"})
+    with pytest.raises(BadInput, match=r"There is no filter last\. There are: cursor, limit\."):
+        read_query(StrictPage, {"last": "7"})
