@@ -343,7 +343,8 @@ def schema_name(answer: Any) -> str:
 def _renamed(schema: Any) -> Any:
     match schema:
         case dict():
-            return {key: _renamed(value) for key, value in schema.items() if key != "title"}
+            # A property may be called so, too; then it is a schema, and no text.
+            return {key: _renamed(value) for key, value in schema.items() if key != "title" or isinstance(value, dict)}
         case list():
             return [_renamed(value) for value in schema]
         case str() if schema.startswith(_SCHEMAS):

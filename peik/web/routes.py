@@ -1,6 +1,6 @@
 """Declared operations as routes of the server: a request is admitted, read, handed to the method, and its answer is written."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -26,12 +26,15 @@ def routes_of(api: object, access: Access, *, body_max: int = SMALL_BODY) -> tup
 
 def _endpoint(api: object, one: Operation, access: Access, body_max: int) -> Endpoint:
     handler = getattr(api, one.method)
+    must_be_ready: Callable[[], None] | None = getattr(api, "must_be_ready", None)
     bytes_max = body_max if one.body_bytes_max is None else one.body_bytes_max
     decoder = None if one.body is None else msgspec.json.Decoder(one.body)
     is_open = getattr(api, "is_open", False)
 
     async def endpoint(request: Request) -> Response:
         given: dict[str, object] = {"caller": None if is_open else _caller(request, one, access)}
+        if must_be_ready is not None:
+            must_be_ready()
         for name, param in one.places.items():
             given[name] = param.value_of(request.path_params[name], name)
         if one.query is not None:

@@ -1,13 +1,15 @@
 """An operation is declared once: what a request must have, what it answers, and what is said of it come from there."""
 
+import asyncio
 from typing import Annotated
 
 import msgspec
 import pytest
+from starlette.requests import Request
 
 from peik.app.apis import API_CLASSES
-from peik.errors import BadInput
-from peik.web.access import Caller
+from peik.errors import BadInput, Conflict, Problem
+from peik.web.access import Access, Caller
 from peik.web.operations import (
     CallHeaders,
     Id,
@@ -21,6 +23,7 @@ from peik.web.operations import (
     schemas_of,
 )
 from peik.web.parse import BOT, KEY, TEXT, Page, WordInPath, read_query, write_query
+from peik.web.routes import routes_of
 
 
 class ThingBody(msgspec.Struct, frozen=True):
@@ -166,3 +169,39 @@ def test_a_filter_that_there_is_not_is_told_with_those_that_there_are() -> None:
         read_query(NoteQuery, {"bot": "7"})
     with pytest.raises(BadInput, match=r"There is no filter last\. There are: cursor, limit\."):
         read_query(StrictPage, {"last": "7"})
+
+
+# ---- an API with nothing to answer with ----
+
+
+class TitledAnswer(msgspec.Struct, frozen=True):
+    title: str
+
+
+class ShelfApi:
+    """It has nothing to answer with."""
+
+    def must_be_ready(self) -> None:
+        raise Conflict(code="no_shelf", detail="There is no shelf.")
+
+    @operation("POST", "/v1/shelf", name="fillShelf", tag="shelf", scope="send")
+    async def fill(self, caller: Caller, body: ThingBody) -> TitledAnswer:
+        """Put something on it."""
+        raise NotImplementedError
+
+
+def test_a_property_may_be_called_title() -> None:
+    assert schemas_of(ShelfApi)["Titled"]["properties"] == {"title": {"type": "string"}}
+
+
+def test_an_api_that_cannot_answer_says_so_to_who_is_admitted_before_it_reads_more() -> None:
+    async def ask(key: str) -> str:
+        access = Access("a-key", find=lambda _: None, wall_ms=lambda: 0)
+        ((_, _, endpoint, *_),) = routes_of(ShelfApi(), access)
+        scope = {"type": "http", "query_string": b"", "headers": [(b"x-api-key", key.encode())]}
+        with pytest.raises(Problem) as raised:
+            await endpoint(Request(scope))  # nothing can be received: a body that is read is an error
+        return raised.value.code
+
+    assert asyncio.run(ask("a-key")) == "no_shelf"
+    assert asyncio.run(ask("another")) == "wrong_key"
