@@ -1,34 +1,145 @@
 """Sessions, messages and events as the world sees them: one shape for REST, streams and webhooks. Nothing secret is in it."""
 
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
 import msgspec
 
-from peik.archive.store import ChatState, Happening, Message, Session
+from peik.archive.store import ChatState, Direction, Happening, Message, Session, SessionState
 from peik.core.units import rfc3339
+from peik.web.operations import Moment, Object
+
+SESSION_ID_PATTERN = "^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"  # as the registry gives and takes them
+
+SessionId = Annotated[str, msgspec.Meta(pattern=SESSION_ID_PATTERN)]
 
 
-def session_view(session: Session) -> dict[str, object]:
+class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: SessionId
+    agent_id: str
+    phone: str | None
+    user_id: Annotated[
+        str | None, msgspec.Meta(description="The account at Telegram, and the bot_id of letters that go out as it.")
+    ]
+    username: str | None
+    state: SessionState
+    state_reason: Annotated[str | None, msgspec.Meta(description="Why, as a sentence.")]
+    state_until: Annotated[Moment | None, msgspec.Meta(description="The end of a flood wait, or of a code's time.")]
+    is_connected: bool
+    is_active: Annotated[bool, msgspec.Meta(description="False: deactivated by its owner; kept, and not run.")]
+    runs_from: Literal["key", "file"] | None
+    has_proxy: bool
+    metadata: Object
+    created_at: Moment
+    updated_at: Moment
+    active_at: Moment | None
+
+    @classmethod
+    def of(cls, session: Session) -> "SessionAnswer":
+        return cls(
+            session_id=session.session_id,
+            agent_id=session.agent_id,
+            phone=session.phone,
+            user_id=_id(session.user_id),
+            username=session.username,
+            state=session.state,
+            state_reason=session.state_reason,
+            state_until=rfc3339(session.state_until_ms),
+            is_connected=session.is_connected,
+            is_active=session.is_active,
+            runs_from="file" if session.file is not None else "key" if session.secret is not None else None,
+            has_proxy=session.proxy is not None,
+            metadata=msgspec.Raw(session.metadata.encode()),
+            created_at=rfc3339(session.created_at_ms),
+            updated_at=rfc3339(session.updated_at_ms),
+            active_at=rfc3339(session.active_at_ms),
+        )
+
+
+class CrawlAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    state: Literal["none", "running", "stopped", "whole"]
+    crawled: int
+    down_to: str | None
+    until: Moment | None
+
+
+class SessionChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a session knows a chat."""
+
+    chat_id: str
+    title: str
+    newest_id: str | None
+    crawl: CrawlAnswer
+    updated_at: Moment | None
+
+    @classmethod
+    def of(cls, state: ChatState) -> "SessionChatAnswer":
+        return cls(
+            chat_id=str(state.chat_id),
+            title=state.title,
+            newest_id=_id(max(state.newest_id, 0)),
+            crawl=CrawlAnswer(
+                state=_crawl_state(state),
+                crawled=state.crawled,
+                down_to=_id(state.crawled_to) if state.crawled else None,
+                until=rfc3339(state.crawl_until_ms or None),
+            ),
+            updated_at=rfc3339(state.updated_at_ms or None),
+        )
+
+
+def _crawl_state(state: ChatState) -> Literal["none", "running", "stopped", "whole"]:
+    if state.crawled_to is None:
+        return "none"
+    if state.crawled_to == 0:
+        return "whole"
+    return "stopped" if state.crawl_until_ms is None else "running"
+
+
+class ArchivedMessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: str
+    agent_id: str
+    chat_id: Annotated[
+        str, msgspec.Meta(description="As the Bot API writes it: groups negative, channels and supergroups -100…")
+    ]
+    message_id: str
+    direction: Direction
+    sender_id: str | None
+    date: Moment
+    edited_at: Moment | None
+    deleted_at: Moment | None
+    kind: Annotated[str, msgspec.Meta(description="text, photo, video, voice, document, service, …")]
+    text: str
+    reply_to: str | None
+    grouped_id: str | None
+    media: Object | None
+    letter_id: Annotated[str | None, msgspec.Meta(description="The letter that sent it.")]
+    created_at: Annotated[Moment, msgspec.Meta(description="When it was archived.")]
+
+    @classmethod
+    def of(cls, message: Message) -> "ArchivedMessageAnswer":
+        return cls(**_seen(message))
+
+
+class MessageVersionAnswer(ArchivedMessageAnswer, frozen=True, kw_only=True):
+    raw: Annotated[Any, msgspec.Meta(description="The whole of it as Telegram told it.")]
+
+    @classmethod
+    def of(cls, message: Message) -> "MessageVersionAnswer":
+        return cls(**_seen(message), raw=_json(message.raw))
+
+
+class MessageAnswer(MessageVersionAnswer, frozen=True, kw_only=True):
+    versions: Annotated[list[MessageVersionAnswer], msgspec.Meta(description="The oldest first.")]
+
+    @classmethod
+    def of_versions(cls, messages: Sequence[Message]) -> "MessageAnswer":
+        versions = [MessageVersionAnswer.of(one) for one in messages]
+        return cls(**msgspec.structs.asdict(versions[-1]), versions=versions)
+
+
+def _seen(message: Message) -> dict[str, Any]:
     return {
-        "session_id": session.session_id,
-        "agent_id": session.agent_id,
-        "phone": session.phone,
-        "user_id": _id(session.user_id),
-        "username": session.username,
-        "state": session.state,
-        "state_reason": session.state_reason,
-        "state_until": rfc3339(session.state_until_ms),
-        "is_connected": session.is_connected,
-        "is_active": session.is_active,
-        "runs_from": "file" if session.file is not None else "key" if session.secret is not None else None,
-        "has_proxy": session.proxy is not None,
-        "metadata": msgspec.Raw(session.metadata.encode()),
-        "created_at": rfc3339(session.created_at_ms),
-        "updated_at": rfc3339(session.updated_at_ms),
-        "active_at": rfc3339(session.active_at_ms),
-    }
-
-
-def message_view(message: Message, *, has_raw: bool = False) -> dict[str, object]:
-    view: dict[str, object] = {
         "session_id": message.session_id,
         "agent_id": message.agent_id,
         "chat_id": str(message.chat_id),
@@ -46,44 +157,30 @@ def message_view(message: Message, *, has_raw: bool = False) -> dict[str, object
         "letter_id": _id(message.letter_id),
         "created_at": rfc3339(message.created_at_ms),
     }
-    return {**view, "raw": _json(message.raw)} if has_raw else view
 
 
-def event_view(event: Happening) -> dict[str, object]:
-    return {
-        "event_id": event.event_id,
-        "session_id": event.session_id,
-        "agent_id": event.agent_id,
-        "event_type": event.event_type,
-        "chat_id": _id(event.chat_id),
-        "user_id": _id(event.user_id),
-        "payload": _json(event.payload),
-        "created_at": rfc3339(event.created_at_ms),
-    }
+class HappeningAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    event_id: str
+    session_id: str
+    agent_id: str
+    event_type: Annotated[str, msgspec.Meta(description="joined, left, read, reaction, online, state, …")]
+    chat_id: str | None
+    user_id: str | None
+    payload: Object
+    created_at: Moment
 
-
-def chat_view(state: ChatState) -> dict[str, object]:
-    """How far a chat is known: see `peik.accounts.history`."""
-    return {
-        "chat_id": str(state.chat_id),
-        "title": state.title,
-        "newest_id": _id(max(state.newest_id, 0)),
-        "crawl": {
-            "state": _crawl_state(state),
-            "crawled": state.crawled,
-            "down_to": _id(state.crawled_to) if state.crawled else None,
-            "until": rfc3339(state.crawl_until_ms or None),
-        },
-        "updated_at": rfc3339(state.updated_at_ms or None),
-    }
-
-
-def _crawl_state(state: ChatState) -> str:
-    if state.crawled_to is None:
-        return "none"
-    if state.crawled_to == 0:
-        return "whole"
-    return "stopped" if state.crawl_until_ms is None else "running"
+    @classmethod
+    def of(cls, event: Happening) -> "HappeningAnswer":
+        return cls(
+            event_id=event.event_id,
+            session_id=event.session_id,
+            agent_id=event.agent_id,
+            event_type=event.event_type,
+            chat_id=_id(event.chat_id),
+            user_id=_id(event.user_id),
+            payload=msgspec.Raw(event.payload.encode()),
+            created_at=rfc3339(event.created_at_ms),
+        )
 
 
 def _id(number: int | None) -> str | None:

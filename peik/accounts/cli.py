@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from peik.cli.accounts import LOOK_S
 from peik.cli.arguments import moment, pair, unshielded
 from peik.cli.bulk import counted
-from peik.cli.client import Document
+from peik.cli.client import Document, page_of, some
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import Cursor, Limit, Yes
 from peik.errors import BadInput, Conflict, Problem
@@ -25,6 +24,7 @@ from peik.errors import BadInput, Conflict, Problem
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.accounts.api import SessionApi
     from peik.accounts.session_files import Looked
 
 # What leaves nothing to be done. The rest makes the exit code 1.
@@ -50,7 +50,7 @@ def take_in(
 ) -> None:
     """Take in session files of Telethon: each is looked at, told of, and registered once. The files stay as they are."""
     paths = _paths(files)
-    way = visit.archive_itself()
+    client = visit.archive_itself()
     reports: list[Looked] = []
     try:
         with visit.progress("Taking in", len(paths), is_bytes=False) as advance:
@@ -60,13 +60,13 @@ def take_in(
                 advance(1)
 
             try:
-                way.take_in(paths, agent_id=agent, check=check, keep_files=keep_files, on_each=note)
+                client.take_in(paths, agent_id=agent, check=check, keep_files=keep_files, on_each=note)
             except KeyboardInterrupt:
                 visit.note(
                     f"Interrupted after {len(reports)} of {len(paths)}. What was taken in stays; start again to go on."
                 )
     finally:
-        way.close()
+        client.close()
     counts: dict[str, int] = {}
     for looked in reports:
         counts[looked.verdict] = counts.get(looked.verdict, 0) + 1
@@ -117,7 +117,18 @@ def _table(reports: "list[Looked]") -> "RenderableType":
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+LOOK_S = 1.0  # how often a sign-in or a crawl is looked at
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="Its id, from `peik sessions list`.")]
+
+
+def _api() -> "type[SessionApi]":
+    from peik.accounts.api import SessionApi  # with all that it needs: help is shown without
+
+    return SessionApi
+
+
+def _session(visit: Visit, session: str) -> Document:
+    return visit.accounts.document(_api().get_session, session_id=session)
 
 
 def shown_session(session: Document) -> "RenderableType":
@@ -185,6 +196,7 @@ if TYPE_CHECKING:
 # What is worth another try of the same step.
 _AGAIN = frozenset({"bad_code", "malformed_code", "bad_password", "malformed_password"})
 _READ = "- reads it from standard input; else you are asked."
+_OVER = frozenset({"active", "password_needed", "flood_wait", "failed"})
 _CLEAR = "\x1b[{}A\x1b[J"  # up so many lines, and empty from there on
 
 
@@ -210,14 +222,15 @@ def sign_in(
         raise typer.BadParameter("Say --qr, --code and --password, or --cancel; not all at once.")
     number = None if phone is None else unshielded(phone)
     if cancel:
-        visit.say(visit.accounts.cancel_sign_in(session), f"Session {session} is not being signed in any more.")
+        left = visit.accounts.document(_api().cancel_sign_in, session_id=session)
+        visit.say(left, f"Session {session} is not being signed in any more.")
         return
     if qr:
         found = _by_qr(visit, session)
     elif has_code or has_password:
         found = _by_stdin(visit, session, has_code=has_code, has_password=has_password)
     elif visit.is_json or not sys.stdin.isatty():
-        found = visit.accounts.send_code(session, number, by_sms=sms)
+        found = _send_code(visit, session, number, by_sms=sms)
     else:
         found = _by_code(visit, session, number, by_sms=sms)
     visit.show(found, lambda: shown_session(found))
@@ -241,38 +254,51 @@ def _by_stdin(visit: Visit, session: str, *, has_code: bool, has_password: bool)
     """A line for each that is asked for. An account without a password leaves its line unread."""
     found: Document = {}
     if has_code:
-        found = visit.accounts.give_code(session, hidden("Code"))
+        found = _give_code(visit, session, hidden("Code"))
     if has_password and found.get("state", "password_needed") == "password_needed":
-        found = visit.accounts.give_password(session, hidden("Password"))
+        found = _give_password(visit, session, hidden("Password"))
     return found
 
 
+def _send_code(visit: Visit, session: str, phone: str | None, *, by_sms: bool) -> Document:
+    body = {"by_sms": by_sms, **some(phone=phone)}
+    return visit.accounts.document(_api().send_code, session_id=session, body=body)
+
+
+def _give_code(visit: Visit, session: str, code: str) -> Document:
+    return visit.accounts.document(_api().sign_in, session_id=session, body={"code": code})
+
+
+def _give_password(visit: Visit, session: str, password: str) -> Document:
+    return visit.accounts.document(_api().give_password, session_id=session, body={"password": password})
+
+
 def _by_code(visit: Visit, session: str, phone: str | None, *, by_sms: bool) -> Document:
-    found = visit.accounts.session(session)
+    found = _session(visit, session)
     if found["state"] == "active":
         raise Conflict(code="signed_in", detail="Somebody is signed in already. Sign out first: peik sessions log-out")
     is_begun = phone is None and not by_sms and found["state"] in ("code_sent", "password_needed")
     if not is_begun:
         if phone is None and found["phone"] is None:
             phone = str(typer.prompt("Phone number", err=True))
-        found = visit.accounts.send_code(session, phone, by_sms=by_sms)
+        found = _send_code(visit, session, phone, by_sms=by_sms)
     if found["state"] == "code_sent":
         visit.note(str(found["state_reason"]))
     while found["state"] == "code_sent":
-        found = _tried(visit, found, visit.accounts.give_code, hidden("Code"))
+        found = _tried(visit, found, _give_code, hidden("Code"))
     return _with_password(visit, found)
 
 
 def _with_password(visit: Visit, found: Document) -> Document:
     while found["state"] == "password_needed":
-        found = _tried(visit, found, visit.accounts.give_password, hidden("Password (two-step verification)"))
+        found = _tried(visit, found, _give_password, hidden("Password (two-step verification)"))
     return found
 
 
-def _tried(visit: Visit, before: Document, step: "Callable[[str, str], Document]", given: str) -> Document:
+def _tried(visit: Visit, before: Document, step: "Callable[[Visit, str, str], Document]", given: str) -> Document:
     """What came of a step; as before, if it was a slip of the finger. Peik counts these, and ends it after a few."""
     try:
-        return step(str(before["session_id"]), given)
+        return step(visit, str(before["session_id"]), given)
     except Problem as problem:
         if problem.code not in _AGAIN:
             raise
@@ -286,14 +312,14 @@ def _tried(visit: Visit, before: Document, step: "Callable[[str, str], Document]
 def _by_qr(visit: Visit, session: str) -> Document:
     if visit.is_json or not sys.stderr.isatty():
         raise BadInput(code="no_terminal", detail="A QR code needs a terminal to be drawn in. REST has it: GET …/qr.")
-    if visit.accounts.session(session)["state"] == "active":
+    if _session(visit, session)["state"] == "active":
         raise Conflict(code="signed_in", detail="Somebody is signed in already. Sign out first: peik sessions log-out")
     visit.note("Scan it in Telegram: Settings, Devices, Link Desktop Device. Ctrl-C ends it.")
     try:
         found = _scanned(visit, session)
     except KeyboardInterrupt:
         with contextlib.suppress(Problem):
-            visit.accounts.cancel_sign_in(session)
+            visit.accounts.document(_api().cancel_sign_in, session_id=session)
         raise
     return _with_password(visit, found)
 
@@ -302,15 +328,25 @@ def _scanned(visit: Visit, session: str) -> Document:
     """Draws a fresh one over the last when that is over, for as long as it takes."""
     lines = 0
     while True:
-        qr = visit.accounts.qr(session)
+        qr = visit.accounts.document(_api().get_qr, session_id=session)
         drawn = _drawn(str(qr["url"]))
         sys.stderr.write((_CLEAR.format(lines) if lines else "") + drawn)
         sys.stderr.flush()
         lines = drawn.count("\n")
-        found = visit.accounts.scanned(session, looks=_looks(str(qr["expires_at"])))
+        found = _outcome(visit, session, looks=_looks(str(qr["expires_at"])))
         if found is not None:
             sys.stderr.write(_CLEAR.format(lines))
             return found
+
+
+def _outcome(visit: Visit, session: str, *, looks: int) -> Document | None:
+    """The session once somebody scanned its QR code, or something else came of it; None after so many looks."""
+    for _ in range(looks):
+        visit.accounts.pause(LOOK_S)
+        found = _session(visit, session)
+        if found["state"] in _OVER:
+            return found
+    return None
 
 
 def _looks(expires_at: str) -> int:
@@ -375,14 +411,13 @@ def show_all(
     cursor: Cursor = None,
 ) -> None:
     """List the accounts."""
-    asked = {
-        "agent_id": agent,
-        "state": ",".join(state) if state else None,
-        "active": None if active is None else str(active).lower(),
-        "phone": None if phone is None else unshielded(phone),
-    }
-    wanted = {name: value for name, value in asked.items() if value is not None}
-    page = visit.accounts.sessions(wanted, cursor=cursor, limit=limit)
+    wanted = some(
+        agent_id=agent,
+        state=",".join(state) if state else None,
+        active=None if active is None else str(active).lower(),
+        phone=None if phone is None else unshielded(phone),
+    )
+    page = visit.accounts.document(_api().list_sessions, query={**wanted, **page_of(cursor, limit)})
     found = page["sessions"]
     assert isinstance(found, list)
 
@@ -413,14 +448,14 @@ def show_all(
 @asks(app, has_archive=True)
 def show(visit: Visit, session: SessionId) -> None:
     """Show an account: how it stands, and why."""
-    found = visit.accounts.session(session)
+    found = _session(visit, session)
     visit.show(found, lambda: shown_session(found))
 
 
 @asks(app, has_archive=True)
 def chats(visit: Visit, session: SessionId) -> None:
     """List the chats that something is known of, and how far their histories were read."""
-    page = visit.accounts.chats(session)
+    page = visit.accounts.document(_api().list_chats, session_id=session)
     found = page["chats"]
     assert isinstance(found, list)
 
@@ -470,7 +505,7 @@ def create(
         "session_id": session_id,
     }
     wanted |= {name: value for name, value in optional.items() if value is not None}
-    made = visit.accounts.create(wanted)
+    made = visit.accounts.document(_api().make_session, body=wanted)
     visit.say(made, f"Session {made['session_id']} is registered.")
     if made["state"] == StateName.NEW:
         visit.note(f"Sign it in: peik sessions sign-in {made['session_id']}")
@@ -499,27 +534,31 @@ def change(
         wanted["proxy"] = proxy_of(proxy)
     if not wanted:
         raise typer.BadParameter("Say what is to change: --phone, --meta, --unset, --proxy or --no-proxy.")
-    visit.say(visit.accounts.change(session, wanted), f"Session {session} is changed.")
+    visit.say(_change(visit, session, wanted), f"Session {session} is changed.")
+
+
+def _change(visit: Visit, session: str, body: Document) -> Document:
+    return visit.accounts.document(_api().change_session, session_id=session, body=body)
 
 
 @asks(app, has_archive=True, has_keys=True)
 def deactivate(visit: Visit, session: SessionId) -> None:
     """Keep an account, and do not run it any more."""
-    visit.say(visit.accounts.change(session, {"is_active": False}), f"Session {session} is deactivated.")
+    visit.say(_change(visit, session, {"is_active": False}), f"Session {session} is deactivated.")
 
 
 @asks(app, has_archive=True, has_keys=True)
 def activate(visit: Visit, session: SessionId) -> None:
     """Let a deactivated account run again."""
-    visit.say(visit.accounts.change(session, {"is_active": True}), f"Session {session} is active.")
+    visit.say(_change(visit, session, {"is_active": True}), f"Session {session} is active.")
 
 
 @asks(app, has_archive=True, has_keys=True)
 def delete(visit: Visit, session: SessionId, yes: Yes = False) -> None:
     """Forget an account and its key. What it saw stays in the archive; Telegram is not told (that is `log-out`)."""
-    visit.accounts.session(session)
+    _session(visit, session)
     visit.confirm(f"Forget session {session} and its key?", is_sure=yes)
-    visit.accounts.delete(session)
+    visit.accounts.document(_api().remove_session, session_id=session)
     visit.say({"session_id": session, "removed": True}, f"Session {session} is forgotten.")
 
 
@@ -531,7 +570,7 @@ def cleanup(
 ) -> None:
     """Forget accounts that are revoked, failed or deactivated, and that nobody used for a while."""
     visit.confirm(f"Forget accounts that are over and unused for {days:g} days?", is_sure=yes)
-    answer = visit.accounts.cleanup(days)
+    answer = visit.accounts.document(_api().clean_up, body={"days": days}, timeout_s=None)
     visit.say(answer, f"{counted(answer['removed'], 'session')} forgotten.")
 
 
@@ -539,7 +578,7 @@ def cleanup(
 def reseal(visit: Visit) -> None:
     """Seal every account's key with the first key of PEIK_SECRET_KEY, after it was changed."""
     with visit.waiting("Sealing anew"):
-        answer = visit.accounts.reseal()
+        answer = visit.accounts.document(_api().reseal, timeout_s=None)
     lost = answer["lost"]
     assert isinstance(lost, list)
     words = f"{counted(answer['renewed'], 'session')} sealed anew."
@@ -556,27 +595,27 @@ def reseal(visit: Visit) -> None:
 @asks(app, has_archive=True, has_keys=True)
 def start(visit: Visit, session: SessionId) -> None:
     """Let a paused or failed account run again."""
-    visit.say(visit.accounts.act(session, "start"), f"Session {session} is to run.")
+    visit.say(visit.accounts.document(_api().start, session_id=session), f"Session {session} is to run.")
     _note_nobody(visit)
 
 
 @asks(app, has_archive=True, has_keys=True)
 def stop(visit: Visit, session: SessionId) -> None:
     """Pause an account: it is disconnected, and stays signed in."""
-    visit.say(visit.accounts.act(session, "stop"), f"Session {session} is paused.")
+    visit.say(visit.accounts.document(_api().stop, session_id=session), f"Session {session} is paused.")
 
 
 @asks(app, has_archive=True, has_keys=True)
 def restart(visit: Visit, session: SessionId) -> None:
     """Connect an account anew."""
-    visit.say(visit.accounts.act(session, "restart"), f"Session {session} connects anew.")
+    visit.say(visit.accounts.document(_api().restart, session_id=session), f"Session {session} connects anew.")
 
 
 @asks(app, "log-out", has_archive=True, has_keys=True)
 def log_out(visit: Visit, session: SessionId, yes: Yes = False) -> None:
     """Sign an account out at Telegram: its key is worth nothing from then on."""
     visit.confirm(f"Sign session {session} out at Telegram?", is_sure=yes)
-    visit.say(visit.accounts.act(session, "log-out"), f"Session {session} is signed out.")
+    visit.say(visit.accounts.document(_api().log_out, session_id=session), f"Session {session} is signed out.")
 
 
 def _note_nobody(visit: Visit) -> None:
@@ -601,9 +640,11 @@ def crawl(
     """Read a chat's history into the archive, backwards, and show how far it is. Ctrl-C leaves it going on in Peik."""
     chat = unshielded(chat)
     if is_stopped:
-        visit.say(visit.accounts.stop_crawl(session, chat), f"Chat {chat} is read no further.")
+        stopped = visit.accounts.document(_api().stop_crawl, session_id=session, chat_id=chat)
+        visit.say(stopped, f"Chat {chat} is read no further.")
         return
-    state = visit.accounts.crawl(session, chat, moment(until, "--until", is_past=True))
+    body = some(until=moment(until, "--until", is_past=True))
+    state = visit.accounts.document(_api().crawl, session_id=session, chat_id=chat, body=body)
     why_not = None if detach else _why_not_now(visit, session)
     if why_not is not None:
         visit.note(why_not)
@@ -619,7 +660,7 @@ def crawl(
 def _why_not_now(visit: Visit, session: str) -> str | None:
     if not visit.accounts.is_running:
         return "It is noted, and goes on where the account runs. If no Peik runs, start `peik serve`."
-    found = visit.accounts.session(session)
+    found = _session(visit, session)
     if found["is_connected"]:
         return None
     return f"It is noted, and begins when session {session} is connected; now it is {found['state']}."
@@ -628,8 +669,8 @@ def _why_not_now(visit: Visit, session: str) -> str | None:
 def _crawled(visit: Visit, session: str, chat: str, state: Document) -> Document:
     with visit.watching(_read_so_far(state)) as update:
         while _crawl(state)["state"] == "running":
-            visit.accounts.pause()
-            found = visit.accounts.chats(session)["chats"]
+            visit.accounts.pause(LOOK_S)
+            found = visit.accounts.document(_api().list_chats, session_id=session)["chats"]
             assert isinstance(found, list)
             state = next((one for one in found if one["chat_id"] == chat), state)
             update(_read_so_far(state))

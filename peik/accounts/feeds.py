@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from peik.accounts.answers import event_view, message_view
+from peik.accounts.answers import ArchivedMessageAnswer, HappeningAnswer
 from peik.accounts.events import PushBack, PushFailed, PushRefused, SessionFed
 from peik.archive.store import Archive, FeedRecord, Happening, LineKind, Message
 from peik.clock import Clock
@@ -29,7 +29,7 @@ def lines_of_messages(messages: Sequence[Message], *, at_ms: int) -> list[FeedRe
             kind=LineKind.EDITED if one.edited_at_ms else LineKind.MESSAGE,
             chat_id=one.chat_id,
             user_id=one.sender_id,
-            body=_written(message_view(one)),
+            body=_written(ArchivedMessageAnswer.of(one)),
             at_ms=at_ms,
         )
         for one in messages
@@ -71,15 +71,15 @@ def lines_of_events(events: Sequence[Happening], *, at_ms: int) -> list[FeedReco
             kind=LineKind.EVENT,
             chat_id=one.chat_id,
             user_id=one.user_id,
-            body=_written(event_view(one)),
+            body=_written(HappeningAnswer.of(one)),
             at_ms=at_ms,
         )
         for one in events
     ]
 
 
-def _written(view: dict[str, object]) -> str:
-    return msgspec.json.encode(view).decode()
+def _written(told: object) -> str:
+    return msgspec.json.encode(told).decode()
 
 
 # Readers of feeds: each hears what was archived, in order for each session, from the place where it was.
@@ -90,6 +90,7 @@ def _written(view: dict[str, object]) -> str:
 FOLLOW_LOOK_S = 1.0
 PAGE = 200
 READER_CHARS_MAX = 64
+NUMBER_MAX = 10**18  # of a line
 
 
 class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from peik.accounts.answers import chat_view, session_view
+from peik.accounts.answers import SessionAnswer, SessionChatAnswer
 from peik.admin.model import Role
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.errors import BadInput, Conflict, NotFound
@@ -94,9 +94,9 @@ class SessionPages:
             visitor,
             "session.html",
             session=session,
-            view=session_view(session),
+            view=SessionAnswer.of(session),
             metadata=msgspec.json.decode(session.metadata),
-            chats=[chat_view(chat) for chat in (await desk.chats(session.session_id))[:CHATS_MAX]],
+            chats=[SessionChatAnswer.of(chat) for chat in (await desk.chats(session.session_id))[:CHATS_MAX]],
             is_running=session.session_id in desk.running(),
         )
 

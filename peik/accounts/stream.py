@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from peik.accounts.feeds import FeedFilter, Follower
+from peik.accounts.feeds import NUMBER_MAX, FeedFilter, Follower
 from peik.archive.store import FeedRecord
 from peik.errors import BadInput, Unavailable
-from peik.web.responses import HEARTBEAT, HEARTBEAT_S, RETRY_MS, ServerSentEvents, frame, joined
+from peik.web.responses import HEARTBEAT, HEARTBEAT_S, RETRY_MS, frame, joined
 
 if TYPE_CHECKING:
     from peik.accounts.service import AccountService
 
 ID_SESSIONS_MAX = 32  # an id that names more places stands only at the end of a page: it is longer than most lines
 RENEW_AFTER = 240  # quiet heartbeats, an hour of them: the archive forgets readers that do not move for days
-NUMBER_MAX = 10**18
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a session id that may stand in an id as it is
 _decode_places = msgspec.json.Decoder(dict[str, int]).decode
 
 
 async def session_stream(
     sessions: "AccountService", wanted: FeedFilter, *, last_id: str | None, reader: str | None
-) -> ServerSentEvents:
-    """Raises BadInput for an id that is none of ours, and Unavailable while the archive is away."""
+) -> AsyncGenerator[bytes, None]:
+    """Frames, until Peik ends. Raises BadInput for an id that is none of ours, and Unavailable while the archive is away."""
     had = None if last_id is None else places_of(last_id, wanted.session_id)
     if reader is None and had is None:
-        return ServerSentEvents(_frames(await sessions.follow(wanted), wanted.session_id, None))
+        return _frames(await sessions.follow(wanted), wanted.session_id, None)
     named = None if reader is None else await sessions.follow(wanted, reader=reader)
     begin = _furthest({} if named is None else named.places, had or {})
     # A place behind the end of a feed was never given, or is of an archive that was put back: from there on nothing would
@@ -39,7 +38,7 @@ async def session_stream(
     bookmark = None if named is None else Bookmark(named)
     if bookmark is not None:
         await bookmark.keep(begin)
-    return ServerSentEvents(_frames(await sessions.follow(wanted, after=begin), wanted.session_id, bookmark))
+    return _frames(await sessions.follow(wanted, after=begin), wanted.session_id, bookmark)
 
 
 def _furthest(places: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:

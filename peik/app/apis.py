@@ -1,9 +1,10 @@
 """All APIs of a running Peik: what its server answers over REST, and what the library asks in the same process."""
 
+from peik.accounts.api import SessionApi
 from peik.admin.api import AuditApi, KeyApi
 from peik.alerts.api import AlertApi
 from peik.app.runtime import Runtime
-from peik.archive.api import ArchiveHealth
+from peik.archive.api import ArchiveHealth, MessageApi
 from peik.erasure.api import ErasureApi
 from peik.importing.api import ImportApi
 from peik.importing.service import import_desk_of
@@ -23,6 +24,8 @@ API_CLASSES = (
     ConsumerApi,
     JobApi,
     HostApi,
+    SessionApi,
+    MessageApi,
     AlertApi,
     ErasureApi,
     NodeApi,
@@ -46,6 +49,7 @@ def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None =
         ConsumerApi(peik.desk, peik.inbox),
         AlertApi(peik.alerts, peik.overview),
         ErasureApi(peik.forgetter),
+        MessageApi(peik.sessions),
         NodeApi(nodes),
         SecretApi(peik.custodian, peik.sessions),
         JobApi(peik.jobs, peik.desk, config=peik.config),
@@ -70,6 +74,7 @@ def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None =
         KeyApi(peik.desk, keyring=peik.keyring, webhook_secret=peik.hooks.own_secret),
         AuditApi(peik.audit),
         ImportApi(peik.desk, import_desk_of(peik.config, peik.store, clock=peik.clock)),
+        SessionApi(peik.sessions),
     )
 
 

@@ -5,9 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from peik import __version__
-from peik.accounts.api import SESSION_OPERATIONS, SESSION_SCHEMAS
 from peik.app.apis import API_CLASSES
-from peik.archive.api import MESSAGE_OPERATIONS, MESSAGE_SCHEMAS
 from peik.broadcasts.api import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
 from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
 from peik.web.openapi import Json, OperationRow, shape
@@ -23,8 +21,6 @@ _SCHEMAS: Json = {
         code={"type": "string", "description": "Stable; for programs."},
         detail={"type": "string", "description": "What to do next; for people."},
     ),
-    **SESSION_SCHEMAS,
-    **MESSAGE_SCHEMAS,
     **BROADCAST_SCHEMAS,
     **OUTREACH_SCHEMAS,
 }
@@ -32,8 +28,6 @@ _SCHEMAS: Json = {
 
 OPERATIONS: dict[str, OperationRow] = {
     **rows_of(*API_CLASSES),
-    **SESSION_OPERATIONS,
-    **MESSAGE_OPERATIONS,
     **BROADCAST_OPERATIONS,
     **OUTREACH_OPERATIONS,
 }

@@ -9,13 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from peik.accounts.api import SessionRoutes
 from peik.admin.api import Audited
 from peik.admin.model import weakness_of
 from peik.app.apis import apis_of
 from peik.app.openapi import Described, document
 from peik.app.runtime import Runtime
-from peik.archive.api import MessageRoutes
 from peik.broadcasts.api import BroadcastRoutes
 from peik.contacts.api import ContactRoutes
 from peik.errors import Problem
@@ -89,8 +87,6 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
     declared = (routes_of(api, access, body_max=peik.config.body_max) for api in apis)
     return (
         *(route for routes in declared for route in routes),
-        *SessionRoutes(peik.sessions, access).table(),
-        *MessageRoutes(peik.sessions, access).table(),
         *BroadcastRoutes(peik, access).table(),
         *UserRoutes(peik.notifications.links, access).table(),
         *NotificationRoutes(peik.notifications, access).table(),

@@ -3,18 +3,26 @@
 import enum
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
 from peik.cli.arguments import moment, unshielded
 from peik.cli.bulk import counted
-from peik.cli.client import Document
+from peik.cli.client import Document, Filters, page_of, some
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import Cursor, Limit, Yes
+from peik.errors import Unavailable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.archive.api import MessageApi
+    from peik.cli.archive import ArchiveClient
+    from peik.cli.remote import RestClient
 
 # The filters that lists of messages, events and lines of the log share, as options.
 
@@ -94,32 +102,46 @@ def given(
     reader: str | None = None,
 ) -> dict[str, str]:
     """As in the queries of REST."""
-    asked = {
-        "session_id": session,
-        "agent_id": agent,
-        "chat_id": None if chat is None else unshielded(chat),
-        "direction": direction,
-        "sender_id": None if sender is None else unshielded(sender),
-        "kind": kind,
-        "event_type": event_type,
-        "since": moment(since, "--since", is_past=True),
-        "until": moment(until, "--until", is_past=True),
-        "text": text,
-        "deleted": None if deleted is None else str(deleted).lower(),
-        "reader": reader,
-    }
-    return {name: value for name, value in asked.items() if value is not None}
+    return some(
+        session_id=session,
+        agent_id=agent,
+        chat_id=None if chat is None else unshielded(chat),
+        direction=direction,
+        sender_id=None if sender is None else unshielded(sender),
+        kind=kind,
+        event_type=event_type,
+        since=moment(since, "--since", is_past=True),
+        until=moment(until, "--until", is_past=True),
+        text=text,
+        deleted=None if deleted is None else str(deleted).lower(),
+        reader=reader,
+    )
+
+
+def api() -> "type[MessageApi]":
+    from peik.archive.api import MessageApi  # with all that it needs: help is shown without
+
+    return MessageApi
 
 
 # Lines of a feed as they come, until Ctrl-C.
 
 
-def follow_lines(visit: Visit, what: str, wanted: Mapping[str, str], words: Callable[[str, Document], str]) -> None:
-    """`what`: messages or events. A line is asked for only after the one before was written."""
+RETRY_S = 2.0
+
+
+def follow_lines(
+    visit: Visit, handler: Callable[..., Awaitable[object]], wanted: Filters, words: Callable[[str, Document], str]
+) -> None:
+    """A line is asked for only after the one before was written."""
     try:
-        for kind, body in visit.accounts.follow(what, wanted, on_lost=visit.note):
-            line: Document = msgspec.json.decode(body, type=dict[str, object])
-            shown = msgspec.json.encode({"line": kind, **line}).decode() if visit.is_json else words(kind, line)
+        for frame in followed(visit.accounts, handler, wanted, on_lost=visit.note):
+            line: Document = msgspec.json.decode(frame.data, type=dict[str, object])
+            shown = (
+                msgspec.json.encode({"line": frame.event, **line}).decode()
+                if visit.is_json
+                else words(frame.event, line)
+            )
             sys.stdout.write(shown + "\n")
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -129,13 +151,64 @@ def follow_lines(visit: Visit, what: str, wanted: Mapping[str, str], words: Call
         raise typer.Exit(Exit.SUCCESS) from None
 
 
+class SseFrame(NamedTuple):
+    """Of a stream of server-sent events."""
+
+    event: str
+    id: str
+    data: bytes
+
+
+def followed(
+    client: "RestClient | ArchiveClient",
+    handler: Callable[..., Awaitable[object]],
+    wanted: Filters,
+    *,
+    on_lost: Callable[[str], None],
+) -> Iterator[SseFrame]:
+    """Lines as they come, for ever. A connection that breaks is made anew, from the last line on."""
+    from peik.archive.api import FeedHeaders
+
+    last: str | None = None
+    has_begun = False
+    while True:
+        # A reader with a name has its place in the archive.
+        headers = FeedHeaders(last_event_id=None if "reader" in wanted else last)
+        try:
+            with client.stream(handler, query=wanted, headers=headers) as answer:
+                has_begun = True
+                for frame in frames(answer.chunks):
+                    if frame.data:
+                        yield frame
+                    last = frame.id or last
+            on_lost("Peik ended the stream; trying again.")
+        except Unavailable as error:
+            if not has_begun:
+                raise
+            on_lost(f"{error.detail} Trying again.")
+        client.pause(RETRY_S)
+
+
+def frames(chunks: Iterator[bytes]) -> Iterator[SseFrame]:
+    """Whole ones only: what comes after the last blank line is nothing yet."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n\n")
+        for text in whole:
+            fields = dict(_field(line) for line in text.split(b"\n") if line and not line.startswith(b":"))
+            event, name = (fields.get(one, b"").decode() for one in (b"event", b"id"))
+            yield SseFrame(event, name, fields.get(b"data", b""))
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(b":")
+    return name, value.removeprefix(b" ")
+
+
 def leave_stdout() -> None:
     """Whoever read it has seen enough: what Python still wants to write at its end goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 app = typer.Typer(no_args_is_help=True, help="Messages that accounts received and sent: find, export, follow, forget.")
 
@@ -169,7 +242,7 @@ def show_all(
         session=session, agent=agent, chat=chat, direction=direction, sender=sender, kind=kind,
         since=since, until=until, text=text, deleted=deleted,
     )  # fmt: skip
-    page = visit.accounts.messages(wanted, cursor=cursor, limit=limit)
+    page = visit.accounts.document(api().list_messages, query={**wanted, **page_of(cursor, limit)})
     found = page["messages"]
     assert isinstance(found, list)
 
@@ -191,7 +264,7 @@ def show(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's number in it.")],
 ) -> None:
     """Show a message: all that Telegram told of it, and every version."""
-    found = visit.accounts.message(session, unshielded(chat), message)
+    found = visit.accounts.document(api().get_message, session_id=session, chat_id=unshielded(chat), message_id=message)
 
     def draw() -> "RenderableType":
         from peik.archive.tables import message_page
@@ -221,14 +294,14 @@ def count(
         since=since, until=until, text=text, deleted=deleted,
     )  # fmt: skip
     with visit.waiting("Counting"):
-        answer = visit.accounts.count(wanted)
+        answer = visit.accounts.document(api().count_messages, query=wanted, timeout_s=None)
     visit.say(answer, str(answer["count"]))
 
 
 @asks(app, has_archive=True)
 def stats(visit: Visit, agent: OfAgent = None) -> None:
     """Show how much is in the archive."""
-    answer = visit.accounts.stats(agent)
+    answer = visit.accounts.document(api().get_stats, query=some(agent_id=agent))
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
@@ -292,7 +365,7 @@ def follow(
 
         return message_line(kind, line)
 
-    follow_lines(visit, "messages", given(session=session, agent=agent, chat=chat, reader=reader), words)
+    follow_lines(visit, api().stream_messages, given(session=session, agent=agent, chat=chat, reader=reader), words)
 
 
 @asks(app, has_archive=True)
@@ -304,7 +377,7 @@ def forget(
     """Remove for good what a person wrote and did, in the archives of all accounts. Asks first."""
     visit.confirm(f"Remove everything that {user} wrote and did, for good?", is_sure=yes)
     with visit.waiting("Removing"):
-        answer = visit.accounts.forget(unshielded(user))
+        answer = visit.accounts.document(api().forget, body={"user_id": unshielded(user)}, timeout_s=None)
     removed = answer["removed"]
     assert isinstance(removed, dict)
     parts = [counted(number, kind.removesuffix("s").replace("_", " ")) for kind, number in removed.items() if number]

@@ -4,8 +4,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peik.archive.cli import LevelName, OfAgent, OfChat, OfEvent, OfSession, Reader, Since, Until, follow_lines, given
-from peik.cli.client import Document
+from peik.archive.cli import (
+    LevelName,
+    OfAgent,
+    OfChat,
+    OfEvent,
+    OfSession,
+    Reader,
+    Since,
+    Until,
+    api,
+    follow_lines,
+    given,
+)
+from peik.cli.client import Document, page_of, some
 from peik.cli.command import Visit, asks
 from peik.cli.filters import Cursor, Limit
 
@@ -29,7 +41,7 @@ def show_all(
 ) -> None:
     """List events, the newest first."""
     wanted = given(session=session, agent=agent, event_type=event_type, chat=chat, since=since, until=until)
-    page = visit.accounts.events(wanted, cursor=cursor, limit=limit)
+    page = visit.accounts.document(api().list_events, query={**wanted, **page_of(cursor, limit)})
     found = page["events"]
     assert isinstance(found, list)
 
@@ -54,7 +66,7 @@ def follow(
 
         return event_line(line)
 
-    follow_lines(visit, "events", given(session=session, agent=agent, chat=chat, reader=reader), words)
+    follow_lines(visit, api().stream_events, given(session=session, agent=agent, chat=chat, reader=reader), words)
 
 
 # `peik logs`: Peik's own log, where PEIK_LOG_IN_ARCHIVE keeps it.
@@ -78,10 +90,8 @@ def logs(
 ) -> None:
     """Show Peik's log, the newest first, where PEIK_LOG_IN_ARCHIVE keeps it."""
     wanted = given(session=session, since=since, until=until, text=text)
-    wanted |= {
-        name: value for name, value in (("level", level), ("event", event), ("bot_id", bot)) if value is not None
-    }
-    page = visit.accounts.logs(wanted, cursor=cursor, limit=limit)
+    wanted |= some(level=level, event=event, bot_id=bot) | page_of(cursor, limit)
+    page = visit.accounts.document(api().list_logs, query=wanted)
     found = page["logs"]
     assert isinstance(found, list)
 

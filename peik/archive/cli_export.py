@@ -9,15 +9,31 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import typer
 
-from peik.archive.cli import leave_stdout
-from peik.cli.accounts import ExportPage
+from peik.archive.cli import api, leave_stdout
 from peik.cli.bulk import counted
+from peik.cli.client import Filters, page_of
 from peik.cli.command import Exit, Visit
 from peik.errors import BadInput, Conflict, Problem
+
+PAGE = 1000
+
+
+class ExportPage(NamedTuple):
+    data: bytes
+    cursor: str | None  # where the next one begins; None: this was the last
+
+
+def page_at(visit: Visit, wanted: Filters, form: str, cursor: str | None) -> ExportPage:
+    from peik.archive.api import NEXT_CURSOR
+
+    query = {**wanted, "format": form, **page_of(cursor, PAGE)}
+    with visit.accounts.stream(api().export, query=query) as answer:
+        return ExportPage(b"".join(answer.chunks), answer.headers.get(NEXT_CURSOR.lower()))
 
 
 class ExportPlace(msgspec.Struct, kw_only=True):
@@ -36,7 +52,7 @@ def export_to_stdout(visit: Visit, wanted: dict[str, str], form: str) -> None:
     try:
         with visit.progress("Exporting", _total(visit, wanted), is_bytes=False) as advance:
             while True:
-                page = visit.accounts.export(wanted, form, cursor)
+                page = page_at(visit, wanted, form, cursor)
                 out.write(page.data)
                 out.flush()
                 advance(_records(page, form, is_first=cursor is None))
@@ -118,7 +134,7 @@ def _export(visit: Visit, part: Path, kept: Path, place: ExportPlace) -> None:
         advance(place.count)
         while True:
             is_first = place.cursor is None
-            page = visit.accounts.export(place.filters, place.form, place.cursor)
+            page = page_at(visit, place.filters, place.form, place.cursor)
             out.write(page.data)
             out.flush()
             os.fsync(out.fileno())
@@ -145,7 +161,7 @@ def _total(visit: Visit, wanted: dict[str, str]) -> int:
     """For the bar only: where nobody sees one, nothing is counted."""
     if visit.is_json or not sys.stderr.isatty():
         return 0
-    count = visit.accounts.count(wanted)["count"]
+    count = visit.accounts.document(api().count_messages, query=wanted, timeout_s=None)["count"]
     assert isinstance(count, int)
     return count
 

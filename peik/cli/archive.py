@@ -1,37 +1,29 @@
-"""The archive itself, without a running Peik: the routes of REST, asked in this process. No session runs here; a Peik on the
-same archive sees at its next look what was changed."""
+"""The archive itself, without a running Peik: its APIs, asked in this process. No session runs here; a Peik on the same archive
+sees at its next look what was changed."""
 
-import asyncio
 import contextlib
 import logging
-import secrets
-import urllib.parse
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
-from starlette.routing import Route, Router
 
-from peik.accounts.api import SessionRoutes
+from peik.accounts.answers import SessionAnswer
+from peik.accounts.api import SessionApi
 from peik.accounts.wiring import desk_alone
-from peik.archive.api import MessageRoutes
+from peik.archive.api import MessageApi
 from peik.archive.wiring import beside
-from peik.cli.accounts import document_of
-from peik.cli.client import Document, Filters, StreamedAnswer
-from peik.clock import SystemClock
+from peik.cli.in_process import InProcessClient
 from peik.errors import Conflict, StartError, Unavailable
 from peik.settings.config import Config, shown_address
-from peik.web.access import Access
+from peik.web.access import Caller
 
 if TYPE_CHECKING:
     from peik.accounts.session_files import Looked
 
-T = TypeVar("T")
-_NEEDS_NODE = ("/restart", "/log-out")
 
-
-class ArchiveWay:
+class ArchiveClient(InProcessClient):
     is_running = False
 
     def __init__(
@@ -40,9 +32,8 @@ class ArchiveWay:
         """Opens the archive. `has_keys` False: nothing sealed is opened or made, so that no key is needed. Raises Unavailable
         if there is none or it cannot be used, and Conflict if nothing in the settings asks for accounts."""
         self.place = place_of(config, may_create=may_create)
-        self._key = secrets.token_urlsafe()
+        super().__init__()
         self._stack = contextlib.AsyncExitStack()
-        self._runner = asyncio.Runner()
         # What a library says beside its answers is for logs, and a command has none.
         logging.getLogger("telethon").addHandler(logging.NullHandler())
         try:
@@ -58,9 +49,6 @@ class ArchiveWay:
 
     async def _open(self, config: Config, note: Callable[[str], None]) -> None:
         self._desk = await self._stack.enter_async_context(desk_alone(config, on_notice=note))
-        access = Access(self._key, find=lambda digest: None, wall_ms=SystemClock().wall_ms)
-        table = (*SessionRoutes(self._desk, access).table(), *MessageRoutes(self._desk, access).table())
-        self._routes = Router([Route(path, endpoint, methods=[verb]) for verb, path, endpoint, _, _ in table])
 
     def close(self) -> None:
         try:
@@ -68,60 +56,13 @@ class ArchiveWay:
         finally:
             self._runner.close()
 
-    def pause(self, seconds: float) -> None:
-        self._run(asyncio.sleep(seconds))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
-    # ---- asking ----
-
-    def call(
-        self,
-        verb: str,
-        path: str,
-        query: Filters | None = None,
-        *,
-        body: Document | None = None,
-        timeout_s: float | None = None,
-    ) -> Document:
-        if path.endswith(_NEEDS_NODE):
-            raise Unavailable(
-                code="not_running",
-                detail="Only the Peik that runs the account can do that. Start it, or say where: --url.",
-            )
-        return self._run(self._call(verb, path, query or {}, body))
-
-    async def _call(self, verb: str, path: str, query: Filters, body: Document | None) -> Document:
-        answer = _Answer()
-        payload = b"" if body is None else msgspec.json.encode(body)
-        await self._routes(self._scope(verb, path, query, {}), _receiving(payload), answer.keep)
-        return document_of(answer.body)
-
-    @contextlib.contextmanager
-    def stream_of(
-        self, path: str, query: Filters, *, headers: Mapping[str, str] | None = None
-    ) -> Iterator[StreamedAnswer]:
-        pieces = self._run(_begun(self._routes, self._scope("GET", path, query, headers or {})))
-        try:
-            yield StreamedAnswer(pieces.headers, iter(lambda: self._run(pieces.next()), b""))
-        finally:
-            self._run(pieces.close())
-
-    def _scope(self, verb: str, path: str, query: Filters, headers: Mapping[str, str]) -> dict[str, Any]:
-        sent = {**headers, "Authorization": f"Bearer {self._key}"}
-        return {
-            "type": "http",
-            "http_version": "1.1",
-            "method": verb,
-            "path": urllib.parse.unquote(path),
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": urllib.parse.urlencode(query).encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items()],
-        }
-
-    # ---- files ----
+    def _made(self, api: str) -> object | None:
+        match api:
+            case "SessionApi":
+                return ArchiveSessions(self._desk)
+            case "MessageApi":
+                return MessageApi(self._desk)
+        return None
 
     def take_in(
         self,
@@ -139,87 +80,20 @@ class ArchiveWay:
         self._run(work())
 
 
-class _Answer:
-    """A whole answer of a route."""
+class ArchiveSessions(SessionApi):
+    """Without what only the node can do that runs the account."""
 
-    def __init__(self) -> None:
-        self.body = b""
+    async def restart(self, caller: Caller, session_id: str) -> SessionAnswer:
+        raise _needs_node()
 
-    async def keep(self, message: Any) -> None:
-        self.body += message.get("body", b"")
-
-
-def _receiving(payload: bytes) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
-    """The request, and then nothing: who asks does not go away."""
-    asked = iter([{"type": "http.request", "body": payload, "more_body": False}])
-
-    async def receive() -> dict[str, Any]:
-        for message in asked:
-            return message
-        await asyncio.Event().wait()
-        raise AssertionError("nobody leaves")
-
-    return receive
+    async def log_out(self, caller: Caller, session_id: str) -> SessionAnswer:
+        raise _needs_node()
 
 
-class _Pieces:
-    """An answer that is taken piece by piece. The next one is made only after the last was done with."""
-
-    def __init__(self) -> None:
-        self.headers: dict[str, str] = {}
-        self.task: asyncio.Task[None] | None = None
-        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
-        self._is_in_hand = False
-
-    async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
-        elif message.get("body"):
-            await self._queue.put(message["body"])
-            await self._queue.join()
-
-    async def next(self) -> bytes:
-        """Empty at the end. Raises what the route raised."""
-        if self._is_in_hand:
-            self._queue.task_done()
-        self._is_in_hand = False
-        assert self.task is not None, "it was begun"
-        getting = asyncio.create_task(self._queue.get())
-        try:
-            await asyncio.wait([getting, self.task], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not getting.done():
-                getting.cancel()
-        if not getting.done():
-            self.task.result()
-            return b""
-        self._is_in_hand = True
-        return getting.result()
-
-    async def close(self) -> None:
-        assert self.task is not None, "it was begun"
-        self.task.cancel()
-        await asyncio.wait([self.task])
-        if not self.task.cancelled():
-            self.task.exception()  # it was told by `next`, or nobody asked for it
-
-
-async def _begun(routes: Router, scope: dict[str, Any]) -> _Pieces:
-    """Raises what a route raises before it answers."""
-    pieces = _Pieces()
-    has_head = asyncio.Event()
-
-    async def send(message: Any) -> None:
-        has_head.set()
-        await pieces.send(message)
-
-    pieces.task = asyncio.create_task(routes(scope, _receiving(b""), send))
-    head = asyncio.create_task(has_head.wait())
-    await asyncio.wait([head, pieces.task], return_when=asyncio.FIRST_COMPLETED)
-    head.cancel()
-    if pieces.task.done():
-        pieces.task.result()
-    return pieces
+def _needs_node() -> Unavailable:
+    return Unavailable(
+        code="not_running", detail="Only the Peik that runs the account can do that. Start it, or say where: --url."
+    )
 
 
 def place_of(config: Config, *, may_create: bool) -> str:

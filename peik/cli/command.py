@@ -66,8 +66,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from peik.cli.accounts import AccountsClient
-    from peik.cli.archive import ArchiveWay
+    from peik.cli.archive import ArchiveClient
     from peik.cli.remote import RestClient
 
 _WHERE = "Where"
@@ -86,7 +85,7 @@ class Visit:
         self._may_create = may_create
         self._has_keys = has_keys
         self._counter: PeikClient | None = None
-        self._accounts: AccountsClient | None = None
+        self._accounts: RestClient | ArchiveClient | None = None
 
     @property
     def counter(self) -> PeikClient:
@@ -149,30 +148,27 @@ class Visit:
         return StoreClient(config, may_create=self._may_create)
 
     @property
-    def accounts(self) -> "AccountsClient":
+    def accounts(self) -> "RestClient | ArchiveClient":
         """The same for accounts and their archive; `--archive` insists on the archive itself, as `--store` does."""
         if self._accounts is None:
-            from peik.cli.accounts import AccountsClient
-
             config = load(self._flags)
-            remote = self._running(config)
-            self._accounts = AccountsClient(remote or self._archive(config))
+            self._accounts = self._running(config) or self._archive(config)
         return self._accounts
 
-    def _archive(self, config: Config) -> "ArchiveWay":
+    def _archive(self, config: Config) -> "ArchiveClient":
         with self._instead_of_running(config):
-            way = self.archive_itself(config)
-        self._note_place(config, way.place)
-        return way
+            client = self.archive_itself(config)
+        self._note_place(config, client.place)
+        return client
 
-    def archive_itself(self, config: Config | None = None) -> "ArchiveWay":
+    def archive_itself(self, config: Config | None = None) -> "ArchiveClient":
         """Even if a Peik is running. Whoever asks for it closes it."""
         if self._flags.get("url") is not None:
             raise BadInput(code="not_remote", detail="This works on the archive itself. Leave --url out.")
         config = config or load(self._flags)
-        from peik.cli.archive import ArchiveWay
+        from peik.cli.archive import ArchiveClient
 
-        return ArchiveWay(config, may_create=self._may_create, has_keys=self._has_keys, note=self.note)
+        return ArchiveClient(config, may_create=self._may_create, has_keys=self._has_keys, note=self.note)
 
     def close(self) -> None:
         if self._counter is not None:

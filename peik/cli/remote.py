@@ -104,7 +104,7 @@ class RestClient:
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": str(size)}
         return self.call("POST", "/v1/letters", raw=whole(), headers=headers)
 
-    # ---- accounts: see accounts_counter.Way ----
+    # ---- streams ----
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -1,31 +1,40 @@
 """The part of the library that is about accounts: the registry of sessions, signing in, and what they saw and see."""
 
 import enum
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from peik.accounts.feeds import READER_CHARS_MAX, FeedFilter
-from peik.archive.store import Direction, EventFilter, LineKind, MessageFilter
+import msgspec
+
+from peik.accounts.api import SessionApi, SessionsQuery
+from peik.accounts.feeds import FeedFilter
+from peik.archive.api import READER_CHARS_MAX, EventsQuery, MessageApi, MessageQuery, MessagesQuery
+from peik.archive.store import Direction, LineKind
 from peik.client.calls import When, instant_ms
 from peik.client.transport import (
     AccountSession,
     ArchivedEvent,
     ArchivedMessage,
-    Changes,
+    EventPage,
     FeedLine,
     ImportedFile,
-    New,
+    MessagePage,
+    MessageVersions,
     QrLogin,
     SessionChat,
+    SessionPage,
 )
-from peik.errors import BadInput
+from peik.core.units import rfc3339
+from peik.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
-    from peik.client.transport import AccountsTransport
+    from peik.client.transport import Transport
 
 PAGE = 500
-NAME_CHARS_MAX = READER_CHARS_MAX - len("/events")  # REST keeps a second place under some names
+STEP_S = 90.0  # Telegram is asked, perhaps by way of a proxy
+_NO_SESSION = frozenset({"no_such_session", "malformed_session_id"})
 
 SessionId = AccountSession | str
 After = Mapping[str, int] | int
@@ -66,8 +75,23 @@ class AccountCalls:
     settings asks for accounts, all of these raise Conflict "no_sessions" with what to set.
     """
 
-    def _accounts(self) -> "AccountsTransport":
+    def _at_counter(self) -> "Transport":
         raise NotImplementedError
+
+    async def _step(
+        self,
+        handler: Callable[..., Awaitable[object]],
+        session_id: SessionId,
+        body: Mapping[str, object] | None = None,
+    ) -> AccountSession:
+        return await self._at_counter().ask(
+            handler, into=AccountSession, session_id=_id(session_id), body=body, timeout_s=STEP_S
+        )
+
+    async def _change(self, session_id: SessionId, **changes: object) -> AccountSession:
+        return await self._at_counter().ask(
+            SessionApi.change_session, into=AccountSession, session_id=_id(session_id), body=changes
+        )
 
     # ---- the registry ----
 
@@ -86,56 +110,90 @@ class AccountCalls:
         `proxy` is socks5://, socks4:// or http://user:password@host:port. With `file` it runs from this Telethon file in
         the folder `sessions_dir`, which is signed in already.
         """
-        new = New(agent_id=agent_id, phone=phone, metadata=metadata, proxy=proxy, file=file, session_id=session_id)
-        return await self._accounts().create(new)
+        body = {
+            "agent_id": agent_id,
+            "phone": phone,
+            "metadata": None if metadata is None else _written(metadata),
+            "proxy": proxy,
+            "file": file,
+            "session_id": session_id,
+        }
+        return await self._at_counter().ask(SessionApi.make_session, into=AccountSession, body=body)
 
     async def get_session_by_id(self, session_id: str) -> AccountSession | None:
-        return await self._accounts().by_id(session_id)
+        try:
+            return await self._at_counter().ask(SessionApi.get_session, into=AccountSession, session_id=session_id)
+        except (NotFound, BadInput) as error:
+            if error.code not in _NO_SESSION:
+                raise
+            return None
 
     async def get_session_by_phone(self, phone: str) -> AccountSession | None:
         """The one that was made last, if there are several."""
-        return await self._accounts().by_phone(phone)
+        found = await self._at_counter().ask(
+            SessionApi.list_sessions, into=SessionPage, query=SessionsQuery(phone=phone)
+        )
+        return next(iter(found.sessions), None)
 
     async def get_sessions_by_agent(self, agent_id: str) -> list[AccountSession]:
-        return await self._accounts().sessions(agent_id=agent_id, is_active=None)
+        return await self._sessions(agent_id=agent_id)
 
     async def get_all_active_sessions(self) -> list[AccountSession]:
         """Those that were not deactivated, whatever state they are in."""
-        return await self._accounts().sessions(agent_id=None, is_active=True)
+        return await self._sessions(is_active=True)
+
+    async def _sessions(self, *, agent_id: str | None = None, is_active: bool | None = None) -> list[AccountSession]:
+        """All of them, in the order of their ids."""
+        found: list[AccountSession] = []
+        cursor: str | None = None
+        while True:
+            query = SessionsQuery(agent_id=agent_id, active=is_active, cursor=cursor, limit=PAGE)
+            page = await self._at_counter().ask(SessionApi.list_sessions, into=SessionPage, query=query)
+            found.extend(page.sessions)
+            cursor = page.next
+            if cursor is None:
+                return found
 
     async def update_session_phone(self, session_id: SessionId, phone: str) -> AccountSession:
-        return await self._accounts().change(_id(session_id), Changes(phone=phone))
+        return await self._change(session_id, phone=phone)
 
     async def update_session_connected(self, session_id: SessionId, is_connected: bool) -> AccountSession:
         """For programs that run the account themselves. Peik notes this by itself for sessions that it runs."""
-        return await self._accounts().change(_id(session_id), Changes(is_connected=is_connected))
+        return await self._change(session_id, is_connected=is_connected)
 
     async def update_session_activity(self, session_id: SessionId) -> None:
         """Note that it did or heard something now; not more often than every few seconds."""
-        await self._accounts().note_activity(_id(session_id))
+        await self._at_counter().ask(SessionApi.note_activity, into=AccountSession, session_id=_id(session_id))
 
     async def update_session_metadata(self, session_id: SessionId, metadata: Mapping[str, object]) -> AccountSession:
         """These keys take these values, and None removes one; others stay."""
-        return await self._accounts().change(_id(session_id), Changes(metadata=metadata))
+        return await self._change(session_id, metadata=_written(metadata))
 
     async def deactivate_session(self, session_id: SessionId) -> AccountSession:
         """It is kept, and does not run any more, until `activate_session`."""
-        return await self._accounts().change(_id(session_id), Changes(is_active=False))
+        return await self._change(session_id, is_active=False)
 
     async def activate_session(self, session_id: SessionId) -> AccountSession:
-        return await self._accounts().change(_id(session_id), Changes(is_active=True))
+        return await self._change(session_id, is_active=True)
 
     async def delete_session(self, session_id: SessionId) -> bool:
         """Whether there was one. What it saw stays in the archive. Raises Conflict while it has letters to send."""
-        return await self._accounts().delete(_id(session_id))
+        try:
+            await self._at_counter().ask(SessionApi.remove_session, into=NoneType, session_id=_id(session_id))
+        except (NotFound, BadInput) as error:
+            if error.code not in _NO_SESSION:
+                raise
+            return False
+        return True
 
     async def cleanup_old_sessions(self, days: float | None = None) -> int:
         """Remove those that are revoked, failed or deactivated, and that nobody used for so long (30 days): how many."""
-        return await self._accounts().cleanup(days)
+        body = {} if days is None else {"days": days}
+        return (await self._at_counter().ask(SessionApi.clean_up, into=dict[str, int], body=body))["removed"]
 
     async def set_session_proxy(self, session_id: SessionId, proxy: str | None) -> AccountSession:
         """From the next connect on. None: straight."""
-        return await self._accounts().change(_id(session_id), Changes(proxy=proxy))
+        return await self._change(session_id, proxy=proxy)
 
     # ---- signing in ----
 
@@ -143,21 +201,23 @@ class AccountCalls:
         self, session_id: SessionId, phone: str | None = None, *, by_sms: bool = False
     ) -> AccountSession:
         """Have Telegram send a code to the account. It is durable: `give_code` may come from another process."""
-        return await self._accounts().send_code(_id(session_id), phone, by_sms=by_sms)
+        return await self._step(SessionApi.send_code, session_id, {"phone": phone, "by_sms": by_sms})
 
     async def give_code(self, session_id: SessionId, code: str) -> AccountSession:
         """Its state is "active" then, or "password_needed"."""
-        return await self._accounts().give_code(_id(session_id), code)
+        return await self._step(SessionApi.sign_in, session_id, {"code": code})
 
     async def give_password(self, session_id: SessionId, password: str) -> AccountSession:
-        return await self._accounts().give_password(_id(session_id), password)
+        return await self._step(SessionApi.give_password, session_id, {"password": password})
 
     async def qr_login(self, session_id: SessionId) -> QrLogin:
         """What to show as a QR code. Whether somebody scanned it is seen in the session's state."""
-        return await self._accounts().qr(_id(session_id))
+        return await self._at_counter().ask(
+            SessionApi.get_qr, into=QrLogin, session_id=_id(session_id), timeout_s=STEP_S
+        )
 
     async def cancel_sign_in(self, session_id: SessionId) -> AccountSession:
-        return await self._accounts().cancel_sign_in(_id(session_id))
+        return await self._step(SessionApi.cancel_sign_in, session_id)
 
     def import_sessions(
         self,
@@ -173,7 +233,7 @@ class AccountCalls:
         run from copies in the folder `sessions_dir`, and else from sealed keys.
         """
         given = [paths] if isinstance(paths, (str, Path)) else paths
-        return self._accounts().import_files(
+        return self._at_counter().import_files(
             [Path(one) for one in given], agent_id=agent_id, check=check, keep_files=keep_files
         )
 
@@ -181,32 +241,40 @@ class AccountCalls:
 
     async def start_session(self, session_id: SessionId) -> AccountSession:
         """Run it again after `stop_session`."""
-        return await self._accounts().start(_id(session_id))
+        return await self._step(SessionApi.start, session_id)
 
     async def stop_session(self, session_id: SessionId) -> AccountSession:
         """Disconnect it, until `start_session`. Its letters wait."""
-        return await self._accounts().stop(_id(session_id))
+        return await self._step(SessionApi.stop, session_id)
 
     async def restart_session(self, session_id: SessionId) -> AccountSession:
         """Connect anew."""
-        return await self._accounts().restart(_id(session_id))
+        return await self._step(SessionApi.restart, session_id)
 
     async def log_out_session(self, session_id: SessionId) -> AccountSession:
         """At Telegram, too: to run again it has to sign in again."""
-        return await self._accounts().log_out(_id(session_id))
+        return await self._step(SessionApi.log_out, session_id)
 
     # ---- chats and their history ----
 
     async def chats_of_session(self, session_id: SessionId) -> list[SessionChat]:
         """Chats of which something is known, in the order of their ids."""
-        return await self._accounts().chats(_id(session_id))
+        answer = await self._at_counter().ask(
+            SessionApi.list_chats, into=dict[str, list[SessionChat]], session_id=_id(session_id)
+        )
+        return answer["chats"]
 
     async def crawl_chat(self, session_id: SessionId, chat_id: int, *, until: When | None = None) -> SessionChat:
         """Archive the chat's history backwards, down to a time or to its first message. It goes on after restarts."""
-        return await self._accounts().crawl(_id(session_id), chat_id, until_ms=instant_ms(until, "until"))
+        body = {} if until is None else {"until": rfc3339(instant_ms(until, "until"))}
+        return await self._at_counter().ask(
+            SessionApi.crawl, into=SessionChat, session_id=_id(session_id), chat_id=chat_id, body=body
+        )
 
     async def stop_crawl(self, session_id: SessionId, chat_id: int) -> SessionChat:
-        return await self._accounts().stop_crawl(_id(session_id), chat_id)
+        return await self._at_counter().ask(
+            SessionApi.stop_crawl, into=SessionChat, session_id=_id(session_id), chat_id=chat_id
+        )
 
     # ---- what they saw ----
 
@@ -215,7 +283,8 @@ class AccountCalls:
         wanted = _messages(which)
         cursor: str | None = None
         while True:
-            page = await self._accounts().messages(wanted, cursor=cursor, limit=PAGE)
+            query = MessagesQuery(**wanted, cursor=cursor, limit=PAGE)
+            page = await self._at_counter().ask(MessageApi.list_messages, into=MessagePage, query=query)
             for message in page.messages:
                 yield message
             cursor = page.next
@@ -223,18 +292,27 @@ class AccountCalls:
                 return
 
     async def count_messages(self, **which: Unpack[MessageSearch]) -> int:
-        return await self._accounts().count_messages(_messages(which))
+        query = MessageQuery(**_messages(which))
+        return (await self._at_counter().ask(MessageApi.count_messages, into=dict[str, int], query=query))["count"]
 
     async def message_versions(self, session_id: SessionId, *, chat_id: int, message_id: int) -> list[ArchivedMessage]:
         """All that the message ever said, the oldest first, the one in force last, each with its `raw`. Raises NotFound."""
-        return await self._accounts().versions(_id(session_id), chat_id, message_id)
+        found = await self._at_counter().ask(
+            MessageApi.get_message,
+            into=MessageVersions,
+            session_id=_id(session_id),
+            chat_id=chat_id,
+            message_id=message_id,
+        )
+        return found.versions
 
     async def find_events(self, **which: Unpack[EventSearch]) -> AsyncIterator[ArchivedEvent]:
         """All events of a filter, the newest first, read page by page."""
-        wanted = _events(which)
+        wanted = _times(_known(which, EventSearch.__optional_keys__))
         cursor: str | None = None
         while True:
-            page = await self._accounts().events(wanted, cursor=cursor, limit=PAGE)
+            query = EventsQuery(**wanted, cursor=cursor, limit=PAGE)
+            page = await self._at_counter().ask(MessageApi.list_events, into=EventPage, query=query)
             for event in page.events:
                 yield event
             cursor = page.next
@@ -243,7 +321,8 @@ class AccountCalls:
 
     async def forget_person(self, user_id: int) -> dict[str, int]:
         """Remove all that a person wrote and did from the archive: how many rows went, by kind."""
-        return await self._accounts().forget_person(user_id)
+        body = {"user_id": user_id}
+        return (await self._at_counter().ask(MessageApi.forget, into=dict[str, dict[str, int]], body=body))["removed"]
 
     # ---- what they see ----
 
@@ -266,20 +345,33 @@ class AccountCalls:
         It goes on through restarts of a server and of the archive, and ends when this Peik is closed.
         """
         if reader is not None and not (
-            0 < len(reader) <= NAME_CHARS_MAX and reader.isprintable() and "/" not in reader
+            0 < len(reader) <= READER_CHARS_MAX and reader.isprintable() and "/" not in reader
         ):
             raise BadInput(
-                code="bad_reader", detail=f"A reader has a name of 1 to {NAME_CHARS_MAX} characters, without a slash."
+                code="bad_reader", detail=f"A reader has a name of 1 to {READER_CHARS_MAX} characters, without a slash."
             )
         if reader is not None and after is not None:
             raise BadInput(code="two_places", detail="Give a place, or the name of a reader; not both.")
         named = None if session_id is None else _id(session_id)
         wanted = FeedFilter(session_id=named, agent_id=agent_id, chat_id=chat_id, kinds=_kinds(kinds))
-        return self._accounts().listen(wanted, after=_places(after, named), reader=reader)
+        return self._at_counter().listen(wanted, after=_places(after, named), reader=reader)
 
     async def forget_reader(self, reader: str) -> bool:
         """Where this reader was is forgotten. Whether it was known."""
-        return await self._accounts().forget_reader(reader)
+        try:
+            await self._at_counter().ask(MessageApi.forget_reader, into=NoneType, name=reader)
+        except NotFound as error:
+            if error.code != "unknown_reader":
+                raise
+            return False
+        return True
+
+
+def _written(metadata: Mapping[str, object]) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(msgspec.json.encode(dict(metadata)))
+    except (TypeError, ValueError):
+        raise BadInput(code="malformed_metadata", detail="Metadata should be what JSON can hold.") from None
 
 
 def _id(session: SessionId) -> str:
@@ -302,33 +394,16 @@ def _places(after: After | None, session_id: str | None) -> Mapping[str, int] | 
     return {session_id: after}
 
 
-def _messages(given: Mapping[str, Any]) -> MessageFilter:
-    wanted = _known(given, MessageSearch.__optional_keys__)
-    direction = wanted.get("direction")
-    return MessageFilter(
-        session_id=_id(wanted["session_id"]) if "session_id" in wanted else None,
-        agent_id=wanted.get("agent_id"),
-        chat_id=wanted.get("chat_id"),
-        direction=None if direction is None else _one_of(Direction, direction, "direction"),
-        sender_id=wanted.get("sender_id"),
-        kind=wanted.get("kind"),
-        since_ms=instant_ms(wanted.get("since"), "since"),
-        until_ms=instant_ms(wanted.get("until"), "until"),
-        text=wanted.get("text"),
-        is_deleted=wanted.get("deleted"),
-    )
+def _messages(given: Mapping[str, Any]) -> dict[str, Any]:
+    """As fields of a query."""
+    wanted = _times(_known(given, MessageSearch.__optional_keys__))
+    if "direction" in wanted:
+        wanted["direction"] = _one_of(Direction, wanted["direction"], "direction")
+    return wanted
 
 
-def _events(given: Mapping[str, Any]) -> EventFilter:
-    wanted = _known(given, EventSearch.__optional_keys__)
-    return EventFilter(
-        session_id=_id(wanted["session_id"]) if "session_id" in wanted else None,
-        agent_id=wanted.get("agent_id"),
-        event_type=wanted.get("event_type"),
-        chat_id=wanted.get("chat_id"),
-        since_ms=instant_ms(wanted.get("since"), "since"),
-        until_ms=instant_ms(wanted.get("until"), "until"),
-    )
+def _times(wanted: dict[str, Any]) -> dict[str, Any]:
+    return {name: instant_ms(value, name) if name in ("since", "until") else value for name, value in wanted.items()}
 
 
 def _known(given: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
@@ -339,7 +414,7 @@ def _known(given: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
             code="unknown_filter",
             detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(sorted(names))}.",
         )
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: _id(value) if name == "session_id" else value for name, value in given.items() if value is not None}
 
 
 def _one_of(kind: type[Word], given: str, name: str) -> Word:

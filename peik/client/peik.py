@@ -15,7 +15,7 @@ from peik.client.people import OutreachCalls, OutreachCounter
 from peik.errors import Unavailable
 
 if TYPE_CHECKING:
-    from peik.client.transport import AccountsTransport, WholeJobsTransport
+    from peik.client.transport import WholeJobsTransport
 
 _ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
@@ -149,11 +149,6 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
 
         body = ForgetEverywhereBody(user_id=user_id, name=name, bot_id=bot_id, dry_run=dry_run)
         return await self._at_counter().ask(ErasureApi.forget, into=dict[str, Any], timeout_s=FORGET_S, body=body)
-
-    # ---- accounts: see AccountCalls ----
-
-    def _accounts(self) -> "AccountsTransport":
-        return self._at_counter().accounts
 
     # ---- jobs: see JobCalls ----
 

@@ -6,10 +6,15 @@ import secrets
 import ssl
 import urllib.parse
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from peik.accounts.feeds import FeedFilter
+from peik.archive.api import FeedQuery, MessageApi
+from peik.archive.store import LineKind
 from peik.client.calls import (
     FileParcel,
     Letter,
@@ -17,8 +22,8 @@ from peik.client.calls import (
 )
 from peik.client.handlers import Handlers
 from peik.client.jobs import GivenKind, QueuedJob
-from peik.client.transport import decoder_of, until_stopped
-from peik.client.wire import ANSWER_TIMEOUT_S, HttpWire
+from peik.client.transport import FeedLine, ImportedFile, decoder_of, line_of, until_stopped
+from peik.client.wire import ANSWER_TIMEOUT_S, NOT_PEIK, HttpWire, StreamFrame, frames, id_of, places_of
 from peik.core.letter import Backoff, LetterCall, Priority, State
 from peik.core.outcome import Reply
 from peik.core.problem import Problem
@@ -39,11 +44,12 @@ from peik.web.operations import declared, request_for
 
 if TYPE_CHECKING:
     from peik.client.people import RemoteOutreach
-    from peik.client.remote_accounts import RemoteAccounts
     from peik.client.transports import RemoteBroadcasts
 
 WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxies on the way put up with
 BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
+BACK_S_MAX = 8.0  # while somebody listens
+_LINES = frozenset(LineKind)
 BATCH_TIMEOUT_S = 120.0
 T = TypeVar("T")
 
@@ -119,12 +125,6 @@ class RemoteTransport:
         return read(_decode_letter, reply)
 
     @property
-    def accounts(self) -> "RemoteAccounts":
-        from peik.client.remote_accounts import RemoteAccounts
-
-        return RemoteAccounts(self)
-
-    @property
     def broadcasts(self) -> "RemoteBroadcasts":
         from peik.client.transports import RemoteBroadcasts
 
@@ -135,6 +135,66 @@ class RemoteTransport:
         from peik.client.people import RemoteOutreach
 
         return RemoteOutreach(self)
+
+    # ---- accounts ----
+
+    def import_files(
+        self, paths: Sequence[Path], *, agent_id: str, check: bool, keep_files: bool
+    ) -> AsyncGenerator[ImportedFile, None]:
+        raise BadInput(
+            code="import_needs_open",
+            detail="Session files are taken in where Peik runs: with Peik.open, or with `peik sessions import` over there.",
+        )
+
+    async def listen(
+        self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None
+    ) -> AsyncGenerator[FeedLine, None]:
+        """A stream that is taken up again after a break."""
+        if reader is not None:
+            after = (await self.ask(MessageApi.get_reader, into=_Reader, name=reader)).places
+        query = FeedQuery(
+            session_id=wanted.session_id,
+            agent_id=wanted.agent_id,
+            chat_id=wanted.chat_id,
+            kinds=_LINES if wanted.kinds is None else wanted.kinds,
+        )
+        path = request_for(declared(MessageApi.stream_messages), {"query": query}).target
+        places = None if after is None else dict(after)  # up to where everything was told; None: from now on
+        is_begun = False
+        pause_s = BACK_S
+        while self.is_open:
+            last_id = None if places is None else id_of(places, wanted.session_id)
+            try:
+                async with aclosing(frames(self.stream(path, last_id=last_id))) as found:
+                    async for frame in found:
+                        is_begun, pause_s = True, BACK_S
+                        line = _line(frame)
+                        if line is not None:
+                            yield line
+                        # Whoever asks for the next one is done with this one.
+                        passed = _passed(frame, line, places or {})
+                        if reader is not None and passed:
+                            await self._confirm(reader, passed)
+                        places = {**(places or {}), **passed}
+            except Unavailable as error:
+                # Once it has begun, a Peik that goes away is waited for; one that cannot be understood is not.
+                if self.is_open and (not is_begun or error.code == NOT_PEIK):
+                    raise
+            if self.is_open:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, BACK_S_MAX)
+
+    async def _confirm(self, reader: str, places: Mapping[str, int]) -> None:
+        pause_s = BACK_S
+        while True:
+            try:
+                await self.ask(MessageApi.set_reader, into=_Reader, name=reader, body={"places": places})
+                return
+            except Unavailable:
+                if not self.is_open:
+                    return  # closed: it is told again
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, BACK_S_MAX)
 
     # ---- asking ----
 
@@ -319,6 +379,10 @@ class _Cleared(msgspec.Struct):
     cleared: int
 
 
+class _Reader(msgspec.Struct):
+    places: dict[str, int]
+
+
 class _Told(msgspec.Struct):
     """RFC 9457, as `peik.web.responses` writes it."""
 
@@ -336,9 +400,26 @@ _decode_problem = msgspec.json.Decoder(_Told).decode
 
 def read(decode: Callable[[bytes], T], reply: Reply) -> T:
     try:
-        return decode(reply.body)
+        return decode(reply.body or b"null")  # there is no body where nothing is to be said
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(code="not_peik", detail=f"What answers at this address is no Peik: {error}.") from None
+        raise Unavailable(code=NOT_PEIK, detail=f"What answers at this address is no Peik: {error}.") from None
+
+
+def _line(frame: StreamFrame) -> FeedLine | None:
+    """None: it tells only a place."""
+    if frame.event not in _LINES:
+        return None
+    try:
+        return line_of(LineKind(frame.event), frame.data, number=frame.number)
+    except msgspec.DecodeError as error:
+        raise Unavailable(code=NOT_PEIK, detail=f"What answers at this address is no Peik: {error}.") from None
+
+
+def _passed(frame: StreamFrame, line: FeedLine | None, places: Mapping[str, int]) -> dict[str, int]:
+    """Which places are others behind this frame. Its id names all of them, but not every line has one."""
+    if frame.id is not None:
+        return {name: number for name, number in places_of(frame.id).items() if places.get(name) != number}
+    return {line.session_id: line.number} if line is not None and line.number else {}
 
 
 _KINDS: dict[int, type[Problem]] = {

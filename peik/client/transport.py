@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from peik.accounts.feeds import FeedFilter
-from peik.archive.store import Direction, EventFilter, LineKind, MessageFilter, SessionState
+from peik.archive.store import Direction, LineKind, SessionState
 from peik.client.broadcasts import BroadcastsCounter
 from peik.client.calls import FileParcel, Letter
 from peik.client.handlers import Handlers
@@ -71,22 +71,32 @@ class Transport(Protocol):
         """The same of something that ends, once it has ended, or as it stands when the time is over. The operation must take
         `?wait=`."""
 
+    def import_files(
+        self, paths: Sequence[Path], *, agent_id: str, check: bool, keep_files: bool
+    ) -> AsyncGenerator["ImportedFile", None]:
+        """Take in session files of accounts."""
+
+    def listen(
+        self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None
+    ) -> AsyncGenerator["FeedLine", None]:
+        """What accounts see, until this Peik is closed. A line is confirmed for its reader when the next one is asked for."""
+
 
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
-def decoder_of(into: type[T]) -> Callable[[bytes], T]:
+def decoder_of(into: type[T]) -> Callable[[bytes | str], T]:
     """Lax, because REST writes ids as strings."""
     if into not in _decoders:
         _decoders[into] = msgspec.json.Decoder(into, strict=False)
-    decode: Callable[[bytes], T] = _decoders[into].decode
+    decode: Callable[[bytes | str], T] = _decoders[into].decode
     return decode
 
 
 # What the library answers with about accounts: sessions, what they saw, and lines of their feeds. Nothing secret is
 # in it.
 #
-# All of it is read from the words of REST, also in this process, so that both counters cannot but say the same.
+# All of it is read from the words of REST, also in this process, so that both transports cannot but say the same.
 
 
 class AccountSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +214,10 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class MessageVersions(msgspec.Struct, frozen=True, kw_only=True):
+    versions: list[ArchivedMessage]
+
+
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[ArchivedEvent, ...]
     next: str | None = None
@@ -222,23 +236,11 @@ class _Deleted(msgspec.Struct):
     deleted_at: datetime.datetime
 
 
-# Lax, because REST writes ids as strings.
-decode_session = msgspec.json.Decoder(AccountSession, strict=False).decode
-decode_sessions = msgspec.json.Decoder(SessionPage, strict=False).decode
-decode_qr = msgspec.json.Decoder(QrLogin, strict=False).decode
-decode_chat = msgspec.json.Decoder(SessionChat, strict=False).decode
-decode_message = msgspec.json.Decoder(ArchivedMessage, strict=False).decode
-decode_messages = msgspec.json.Decoder(MessagePage, strict=False).decode
-decode_event = msgspec.json.Decoder(ArchivedEvent, strict=False).decode
-decode_events = msgspec.json.Decoder(EventPage, strict=False).decode
-_decode_deleted = msgspec.json.Decoder(_Deleted, strict=False).decode
-
-
 def line_of(kind: LineKind, body: str, *, number: int) -> FeedLine:
     """A line from what it tells. Raises msgspec.DecodeError."""
     match kind:
         case LineKind.EVENT:
-            event = decode_event(body)
+            event = decoder_of(ArchivedEvent)(body)
             return FeedLine(
                 session_id=event.session_id,
                 agent_id=event.agent_id,
@@ -249,7 +251,7 @@ def line_of(kind: LineKind, body: str, *, number: int) -> FeedLine:
                 event=event,
             )
         case LineKind.DELETED:
-            gone = _decode_deleted(body)
+            gone = decoder_of(_Deleted)(body)
             return FeedLine(
                 session_id=gone.session_id,
                 agent_id=gone.agent_id,
@@ -260,7 +262,7 @@ def line_of(kind: LineKind, body: str, *, number: int) -> FeedLine:
                 message_id=gone.message_id,
             )
         case LineKind.MESSAGE | LineKind.EDITED:
-            message = decode_message(body)
+            message = decoder_of(ArchivedMessage)(body)
             return FeedLine(
                 session_id=message.session_id,
                 agent_id=message.agent_id,
@@ -273,103 +275,7 @@ def line_of(kind: LineKind, body: str, *, number: int) -> FeedLine:
             )
 
 
-# Where the library asks about accounts: at a Peik in this process, or at one far away. One protocol for both.
-
-
-class Changes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is to become different about a session: the body of a PATCH."""
-
-    phone: str | msgspec.UnsetType = msgspec.UNSET
-    metadata: Mapping[str, object] | msgspec.UnsetType = msgspec.UNSET
-    proxy: str | msgspec.UnsetType | None = msgspec.UNSET
-    is_active: bool | msgspec.UnsetType = msgspec.UNSET
-    is_connected: bool | msgspec.UnsetType = msgspec.UNSET
-
-
-class New(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session to be made: the body of a POST."""
-
-    agent_id: str
-    phone: str | None = None
-    metadata: Mapping[str, object] | None = None
-    proxy: str | None = None
-    file: str | None = None
-    session_id: str | None = None
-
-
-class AccountsTransport(Protocol):
-    """Raises what `peik.errors` draws, the same on both sides; without accounts, Conflict "no_sessions"."""
-
-    async def create(self, new: New) -> AccountSession: ...
-
-    async def by_id(self, session_id: str) -> AccountSession | None: ...
-
-    async def by_phone(self, phone: str) -> AccountSession | None: ...
-
-    async def sessions(self, *, agent_id: str | None, is_active: bool | None) -> list[AccountSession]:
-        """All of them, in the order of their ids."""
-
-    async def change(self, session_id: str, changes: Changes) -> AccountSession:
-        """Exactly one thing at a time."""
-
-    async def note_activity(self, session_id: str) -> None: ...
-
-    async def delete(self, session_id: str) -> bool: ...
-
-    async def cleanup(self, days: float | None) -> int: ...
-
-    async def send_code(self, session_id: str, phone: str | None, *, by_sms: bool) -> AccountSession: ...
-
-    async def give_code(self, session_id: str, code: str) -> AccountSession: ...
-
-    async def give_password(self, session_id: str, password: str) -> AccountSession: ...
-
-    async def qr(self, session_id: str) -> QrLogin: ...
-
-    async def cancel_sign_in(self, session_id: str) -> AccountSession: ...
-
-    async def start(self, session_id: str) -> AccountSession: ...
-
-    async def stop(self, session_id: str) -> AccountSession: ...
-
-    async def restart(self, session_id: str) -> AccountSession: ...
-
-    async def log_out(self, session_id: str) -> AccountSession: ...
-
-    def import_files(
-        self, paths: Sequence[Path], *, agent_id: str, check: bool, keep_files: bool
-    ) -> AsyncGenerator[ImportedFile, None]: ...
-
-    async def chats(self, session_id: str) -> list[SessionChat]: ...
-
-    async def crawl(self, session_id: str, chat_id: int, *, until_ms: int | None) -> SessionChat: ...
-
-    async def stop_crawl(self, session_id: str, chat_id: int) -> SessionChat: ...
-
-    async def messages(self, wanted: MessageFilter, *, cursor: str | None, limit: int) -> MessagePage: ...
-
-    async def count_messages(self, wanted: MessageFilter) -> int: ...
-
-    async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[ArchivedMessage]: ...
-
-    async def events(self, wanted: EventFilter, *, cursor: str | None, limit: int) -> EventPage: ...
-
-    async def forget_person(self, user_id: int) -> dict[str, int]: ...
-
-    async def forget_reader(self, reader: str) -> bool: ...
-
-    def listen(
-        self, wanted: FeedFilter, *, after: Mapping[str, int] | None, reader: str | None
-    ) -> AsyncGenerator[FeedLine, None]:
-        """Until this Peik is closed. A line is confirmed for its reader when the next one is asked for."""
-
-
-class WholeAccountsTransport(Transport, Protocol):
-    @property
-    def accounts(self) -> AccountsTransport: ...
-
-
-class WholeJobsTransport(WholeAccountsTransport, Protocol):
+class WholeJobsTransport(Transport, Protocol):
     @property
     def broadcasts(self) -> BroadcastsCounter: ...
 

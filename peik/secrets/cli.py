@@ -62,7 +62,7 @@ def rotate(visit: Visit) -> None:
     with visit.waiting("Sealing"):
         document = _asked(visit, remote, SecretApi.rotate, timeout_s=None)
         if remote is None and visit.config.has_sessions:
-            document["accounts"] = visit.accounts.reseal()  # they are in the archive, not in the store
+            document["accounts"] = _reseal_accounts(visit)  # they are in the archive, not in the store
     visit.say(document, f"{document['sealed']} secrets sealed, {document['renewed']} sealed anew.{_accounts(document)}")
     if document["left"] is not None:
         visit.note(str(document["left"]))
@@ -100,6 +100,12 @@ def mend(
         return {"bot_id": str(token.bot_id), "mended": True}
 
     visit.say(_on_store(visit, work), f"Bot {token.bot_id} has its token again.")
+
+
+def _reseal_accounts(visit: Visit) -> Document:
+    from peik.accounts.api import SessionApi
+
+    return visit.accounts.document(SessionApi.reseal, timeout_s=None)
 
 
 def _accounts(document: Document) -> str:

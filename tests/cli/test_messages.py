@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from peik.accounts.feeds import lines_of_events
+from peik.archive.api import MessageApi
+from peik.archive.cli import followed, frames
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.store import Direction, Happening, LogLine, Message
-from peik.cli import accounts
-from peik.cli.accounts import frames
 from peik.cli.client import StreamedAnswer
 from peik.errors import Unavailable
 from peik.testing.accounts import Person
+from peik.web.operations import declared, request_for
 from tests.cli.served_accounts import Place, play_place
 from tests.cli.shell import Shell
 from tests.patience import PATIENCE_S
@@ -149,12 +150,12 @@ def kill_when(shell: Shell, is_time: Callable[[], bool], *arguments: str) -> Non
     """A pause after each page gives the time to be killed in: the archive is a slow one."""
     program = (
         "import sys, time\n"
-        "from peik.cli.accounts import AccountsClient as Counter\n"
-        "export = Counter.export\n"
-        "def slow(self, filters, form, cursor):\n"
+        "from peik.archive import cli_export\n"
+        "export = cli_export.page_at\n"
+        "def slow(visit, filters, form, cursor):\n"
         "    if cursor is not None: time.sleep(3600)\n"
-        "    return export(self, filters, form, cursor)\n"
-        "Counter.export = slow\n"
+        "    return export(visit, filters, form, cursor)\n"
+        "cli_export.page_at = slow\n"
         "from peik.app.cli import main\n"
         "main()\n"
     )
@@ -311,24 +312,18 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_line() -> None:
         [b'id: s:2\nevent: message\ndata: {"n": 2}\n\n'],
     ]
 
-    class Way:
-        place, is_running = "here", True
-
-        def call(self, *given: object, **more: object) -> dict[str, object]:
-            raise AssertionError
-
+    class Client:
         @contextlib.contextmanager
-        def stream_of(self, path: str, query: Any, *, headers: Any = None) -> Iterator[StreamedAnswer]:
-            asked.append(dict(headers))
+        def stream(self, handler: Any, *, query: Any, headers: Any) -> Iterator[StreamedAnswer]:
+            asked.append(request_for(declared(handler), {"query": query, "headers": headers}).headers)
             yield StreamedAnswer({}, iter(answers.pop(0)))
             raise Unavailable(code="cut_off", detail="It broke off.")
 
         def pause(self, seconds: float) -> None: ...
 
-        def close(self) -> None: ...
-
     lost: list[str] = []
-    lines = accounts.AccountsClient(Way()).follow("messages", {}, on_lost=lost.append)
-    assert [next(lines).body for _ in range(2)] == [b'{"n": 1}', b'{"n": 2}']
+    client: Any = Client()
+    lines = followed(client, MessageApi.stream_messages, {}, on_lost=lost.append)
+    assert [next(lines).data for _ in range(2)] == [b'{"n": 1}', b'{"n": 2}']
     assert asked == [{}, {"Last-Event-ID": "s:1"}]
     assert lost == ["It broke off. Trying again."]

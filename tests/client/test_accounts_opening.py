@@ -22,7 +22,7 @@ ALI, SARA = "+998900000001", "+998900000002"
 def test_the_library_itself_needs_nothing_of_telethon() -> None:
     program = (
         "import sys; from peik import Peik, AccountSession, FeedLine; Peik.open('sqlite:///x.db');"
-        "Peik.connect('http://h', key='k'); import peik.client.remote_accounts;"
+        "Peik.connect('http://h', key='k'); import peik.client.remote;"
         "print([name for name in sys.modules if name.partition('.')[0] in ('telethon', 'cryptography', 'starlette')])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

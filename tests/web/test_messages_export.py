@@ -12,12 +12,13 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.archive.api import EXPORT_PAGE, EXPORT_STALL_S, MessageRoutes
+from peik.archive.api import EXPORT_PAGE, EXPORT_STALL_S, MessageApi
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.store import Message, MessageFilter
 from peik.errors import StoreUnavailable
 from peik.testing.virtual import VirtualClock, run_virtual
 from peik.web.access import Access
+from peik.web.routes import routes_of
 from tests.archive.samples import message
 from tests.web.accounts import KEY, House
 from tests.web.test_messages import play
@@ -131,7 +132,8 @@ class Endless:
 async def export_of(desk: Any) -> Response:
     access = Access(KEY, find=lambda digest: None, wall_ms=lambda: 0)
     scope = {"type": "http", "query_string": b"", "headers": [(b"x-api-key", KEY.encode())]}
-    return await MessageRoutes(desk, access).export(Request(scope))
+    (endpoint,) = (endpoint for _, path, endpoint, *_ in routes_of(MessageApi(desk), access) if path == EXPORT)
+    return await endpoint(Request(scope))
 
 
 def test_nothing_is_read_ahead_of_a_slow_reader_and_nothing_for_one_who_left() -> None:

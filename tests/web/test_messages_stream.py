@@ -18,6 +18,7 @@ from peik.accounts.stream import ID_SESSIONS_MAX, id_of, places_of, session_stre
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.store import Fed, FeedRecord, LineKind, RecordKind
 from peik.errors import BadInput, StoreUnavailable
+from peik.web.responses import Flow
 from tests.accounts.house import House as Virtual
 from tests.accounts.house import play as play_virtual
 from tests.archive.samples import line
@@ -354,7 +355,8 @@ async def reading(
     house: Virtual, wanted: FeedFilter, reader: str | None = None, last: str | None = None
 ) -> AsyncIterator[Reader]:
     other_end = Reader()
-    stream = await session_stream(house.desk, wanted, last_id=last, reader=reader)
+    frames = await session_stream(house.desk, wanted, last_id=last, reader=reader)
+    stream = Flow(frames, media_type="text/event-stream", headers={})
     answering = asyncio.create_task(stream({"type": "http"}, other_end.receive, other_end.send))
     try:
         yield other_end

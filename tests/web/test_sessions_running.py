@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from peik.accounts.api import SessionRoutes
-from peik.web.access import Access
-from tests.web.accounts import KEY, House, play_house, until
+from peik.accounts.api import SessionApi
+from peik.web.operations import operations_of
+from tests.web.accounts import House, play_house, until
 from tests.web.test_sessions import ALI, ali_of
 
 
@@ -116,8 +116,7 @@ def test_a_letter_sent_as_an_account_arrives(tmp_path: Path) -> None:
 
 
 def every_route() -> list[tuple[str, str]]:
-    table = SessionRoutes(None, Access(KEY, find=lambda _: None, wall_ms=lambda: 0)).table()
-    return [(verb, path.format(session_id="known", chat_id="5")) for verb, path, *_ in table]
+    return [(one.verb, one.path_of(session_id="known", chat_id="5")) for one in operations_of(SessionApi)]
 
 
 def test_only_keys_of_all_bots_come_in_and_only_admin_keys_change(tmp_path: Path) -> None:
