@@ -101,20 +101,17 @@ def _request_body(row: OperationRow) -> Json:
     content: Json = {
         "application/json": {"schema": {"$ref": f"#/components/schemas/{row.body.__name__}"}, "example": row.example}
     }
-    if row.takes_files:
+    if row.form is not None:
+        field, file = row.form.field, row.form.file
         content["multipart/form-data"] = {
             "schema": {
                 "type": "object",
                 "properties": {
-                    "letter": {"type": "string", "description": "The same JSON object, as a field."},
-                    "document": {
-                        "type": "string",
-                        "format": "binary",
-                        "description": "A file, under its parameter's name.",
-                    },
+                    field: {"type": "string", "description": "The same JSON object, as a field."},
+                    file: {"type": "string", "format": "binary", "description": row.form.text},
                 },
-                "required": ["letter"],
+                "required": [field],
             },
-            "encoding": {"letter": {"contentType": "application/json"}},
+            "encoding": {field: {"contentType": "application/json"}},
         }
     return {"required": not row.is_body_optional, "content": content}

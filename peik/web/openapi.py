@@ -47,6 +47,17 @@ WORD: Json = {"type": "string", "minLength": 1, "maxLength": WORD_CHARS_MAX}
 CURSOR = in_query("cursor", ID, "The next_cursor of the page before.")
 
 
+class FormRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A form in place of a JSON body: the same object in a field, and a file beside it."""
+
+    field: str
+    file: str
+    text: str  # of the file
+
+
+LETTER_FORM = FormRow(field="letter", file="document", text="A file, under its parameter's name.")
+
+
 class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a client must know of one operation."""
 
@@ -55,7 +66,7 @@ class OperationRow(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
     example: object = None
     problems: tuple[int, ...] = ()
-    takes_files: bool = False
+    form: FormRow | None = None
     is_body_optional: bool = False
     media_type: str = "application/json"  # of the answers
     other_media_types: tuple[str, ...] = ()  # that they also come in, if it is asked for

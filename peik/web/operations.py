@@ -26,8 +26,8 @@ import msgspec
 
 from peik.admin.model import Scope
 from peik.core.trace import HEADER
-from peik.web.openapi import ID, TRACE, Json, OperationRow, in_header, in_path, in_query
-from peik.web.parse import KEY, Param, decode, param_in, params_of, read_query, required_in, write_query
+from peik.web.openapi import ID, LETTER_FORM, FormRow, Json, OperationRow, in_header, in_path, in_query
+from peik.web.parse import KEY, TRACED, Param, decode, param_in, params_of, read_query, required_in, write_query
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -57,8 +57,9 @@ class TraceHeaders(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None  # what it answers
 
 
-class CallHeaders(TraceHeaders, frozen=True, kw_only=True):
+class CallHeaders(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: Annotated[str | None, KEY] = None
+    trace: Annotated[str | None, TRACED.saying("What it answers; `traceparent` is read, too.")] = None
 
 
 class AcceptHeaders(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +123,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_body_optional: bool
     body_bytes_max: int | None  # None: as PEIK_BODY_MAX says
     read_files: "Callable[[Any, Request], Awaitable[tuple[object, object]]] | None"
+    form: FormRow | None
     example: object
     answers: dict[int, Any]  # by status: a type, the name of a schema, or None for nothing
     media_type: str
@@ -150,11 +152,12 @@ def operation(
     example: object = None,
     body_bytes_max: int | None = SMALL_BODY,
     read_files: "Callable[[Any, Request], Awaitable[tuple[object, object]]] | None" = None,
+    form: FormRow = LETTER_FORM,
 ) -> Callable[[F], F]:
     """Declare what the method under it is.
 
     `answers`: what it answers by status, where that is more than one thing; `read_files`: how a body is read that may
-    have files, given the API and the request; the method takes them as `files`."""
+    have files, given the API and the request; the method takes them as `files`. `form`: what such a body has in it."""
 
     def declare(handler: F) -> F:
         hints = typing.get_type_hints(handler, include_extras=True)
@@ -180,6 +183,7 @@ def operation(
             is_body_optional="body" in taken and parameters["body"].default is not inspect.Parameter.empty,
             body_bytes_max=body_bytes_max,
             read_files=read_files,
+            form=None if read_files is None else form,
             example=example,
             answers=dict(answers or {status or (204 if answer is None else 200): answer}),
             media_type=media_type,
@@ -291,7 +295,7 @@ def rows_of(*apis: type) -> dict[str, OperationRow]:
             parameters=(*_parameters(one),),
             body=one.body,
             is_body_optional=one.is_body_optional,
-            takes_files=one.read_files is not None,
+            form=one.form,
             example=one.example,
             problems=one.problems,
             media_type=one.media_type,
@@ -312,10 +316,8 @@ def _parameters(one: Operation) -> Iterator[Json]:
             yield in_query(name, param.schema, param.text) | {"required": name in required}
     said = {} if one.headers is None else typing.get_type_hints(one.headers, include_extras=True)
     for name, hint in said.items():
-        if (header := param_in(hint)) is not None:
+        if (header := param_in(hint)) is not None:  # the others are usual ones of HTTP
             yield in_header(HEADER_NAMES[name], header.schema, header.text)
-    if "idempotency_key" in said:
-        yield in_header(HEADER, TRACE, "What it answers; `traceparent` is read, too.")
 
 
 def schemas_of(*apis: type) -> Json:

@@ -156,6 +156,10 @@ class Param(msgspec.Struct, frozen=True):
     def as_filter(self) -> "Param":
         return msgspec.structs.replace(self, chars_max=WORD_CHARS_MAX)
 
+    def as_text(self) -> "Param":
+        """Handed on as it is: for what counts only at times, and is read then."""
+        return msgspec.structs.replace(self, read=_word, write=str)
+
     def value_of(self, text: str, name: str) -> object:
         if self.chars_max is not None and not 0 < len(text) <= self.chars_max:
             raise BadInput(code="bad_filter", detail=f"{name} has 1 to {self.chars_max} characters.")
@@ -182,6 +186,17 @@ KEY = Param(
     {"type": "string", "minLength": 1, "maxLength": 255},
     "A repeat with the same key within 48 hours is the same one.",
 )
+
+
+def word_like(pattern: str, text: str = "") -> Param:
+    """A word of this pattern. Only the document says so: it is checked by who knows what it names."""
+    return Param(_word, {"type": "string", "pattern": pattern}, text)
+
+
+def key_up_to(chars_max: int, text: str) -> Param:
+    """An idempotency key, of a header."""
+    return Param(_word, {"type": "string", "minLength": 1, "maxLength": chars_max}, text)
+
 
 NumberInPath = Annotated[int, Param(parse_id, ID)]
 ChatInPath = Annotated[Chat, Param(_chat_in_path, {"type": "string", "pattern": CHAT_PATTERN})]
