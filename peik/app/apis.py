@@ -5,6 +5,8 @@ from peik.admin.api import AuditApi, KeyApi
 from peik.alerts.api import AlertApi
 from peik.app.runtime import Runtime
 from peik.archive.api import ArchiveHealth, MessageApi
+from peik.broadcasts.api import BroadcastApi
+from peik.contacts.api import ContactApi
 from peik.erasure.api import ErasureApi
 from peik.importing.api import ImportApi
 from peik.importing.service import import_desk_of
@@ -14,6 +16,7 @@ from peik.monitoring.api import HealthApi, OverviewApi
 from peik.monitoring.metrics import MetricsApi
 from peik.monitoring.nodes import NodeApi, nodes_of
 from peik.monitoring.pulse import Pulse
+from peik.notifications.api import NotificationApi, UserApi
 from peik.outbox.api import BotApi, LetterApi
 from peik.secrets.api import SecretApi
 
@@ -24,6 +27,10 @@ API_CLASSES = (
     ConsumerApi,
     JobApi,
     HostApi,
+    BroadcastApi,
+    UserApi,
+    NotificationApi,
+    ContactApi,
     SessionApi,
     MessageApi,
     AlertApi,
@@ -47,6 +54,10 @@ def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None =
         BotApi(peik.desk, nodes),
         ArrivalApi(peik.desk, peik.inbox),
         ConsumerApi(peik.desk, peik.inbox),
+        BroadcastApi(peik.broadcasts, config=peik.config, clock=peik.clock),
+        UserApi(peik.notifications.links),
+        NotificationApi(peik.notifications),
+        ContactApi(peik.desk, peik.store.contacts),
         AlertApi(peik.alerts, peik.overview),
         ErasureApi(peik.forgetter),
         MessageApi(peik.sessions),

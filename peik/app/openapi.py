@@ -6,8 +6,6 @@ import msgspec
 
 from peik import __version__
 from peik.app.apis import API_CLASSES
-from peik.broadcasts.api import BROADCAST_OPERATIONS, BROADCAST_SCHEMAS
-from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS
 from peik.web.openapi import Json, OperationRow, shape
 from peik.web.operations import rows_of, schemas_of
 
@@ -21,15 +19,11 @@ _SCHEMAS: Json = {
         code={"type": "string", "description": "Stable; for programs."},
         detail={"type": "string", "description": "What to do next; for people."},
     ),
-    **BROADCAST_SCHEMAS,
-    **OUTREACH_SCHEMAS,
 }
 
 
 OPERATIONS: dict[str, OperationRow] = {
     **rows_of(*API_CLASSES),
-    **BROADCAST_OPERATIONS,
-    **OUTREACH_OPERATIONS,
 }
 
 

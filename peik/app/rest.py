@@ -14,12 +14,9 @@ from peik.admin.model import weakness_of
 from peik.app.apis import apis_of
 from peik.app.openapi import Described, document
 from peik.app.runtime import Runtime
-from peik.broadcasts.api import BroadcastRoutes
-from peik.contacts.api import ContactRoutes
 from peik.errors import Problem
 from peik.inbox.webhook_endpoint import PUSHES, WebhookDoor
 from peik.monitoring.pulse import Pulse
-from peik.notifications.api import NotificationRoutes, UserRoutes
 from peik.web import responses
 from peik.web.access import Access
 from peik.web.fast_routes import FastRoutes, Receive, Scope, Send
@@ -85,13 +82,7 @@ def all_routes(peik: Runtime, key: str, pulse: Pulse | None = None) -> tuple[Rou
     access = access_of(peik, key)
     apis = apis_of(peik, pulse=pulse, weakness=weakness_of(key))
     declared = (routes_of(api, access, body_max=peik.config.body_max) for api in apis)
-    return (
-        *(route for routes in declared for route in routes),
-        *BroadcastRoutes(peik, access).table(),
-        *UserRoutes(peik.notifications.links, access).table(),
-        *NotificationRoutes(peik.notifications, access).table(),
-        *ContactRoutes(peik.desk, peik.store.contacts, access).table(),
-    )
+    return (*(route for routes in declared for route in routes),)
 
 
 def sections(app: Starlette) -> frozenset[str]:

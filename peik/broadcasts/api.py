@@ -1,36 +1,74 @@
-"""REST: broadcasts. Making, starting, halting, ending and recalling them; how they stand; and the ledger, also as a file."""
+"""REST: broadcasts. Making, starting, halting, ending and recalling them; how they stand; and the ledger, also as a file.
+
+Ids are strings, times are RFC 3339; commands and the dashboard show the same answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+import csv
+import io
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import Request
-from starlette.responses import Response
 
-from peik.admin.model import Scope
-from peik.broadcasts.answers import broadcast_view, estimate_view, ledger_csv, ledger_head, ledger_jsonl, recipient_view
 from peik.broadcasts.audience import Audience, ContactAudience, ListAudience, listed, read_csv
-from peik.broadcasts.model import ASKED, Broadcast, Canary, Paid, Phase, RecipientState, read_recipient_state
+from peik.broadcasts.model import (
+    ASKED,
+    Broadcast,
+    Canary,
+    Estimate,
+    Paid,
+    Phase,
+    Recipient,
+    RecipientState,
+    read_recipient_state,
+    stars_most,
+    steps_from,
+    work_ms,
+)
 from peik.broadcasts.service import KEY_CHARS_MAX, BroadcastRequest
+from peik.clock import Clock, zone_of
 from peik.core.call import chat_key
 from peik.core.documents import ContactFilter
 from peik.core.letter import OnUncertain
-from peik.core.quiet import Quiet
+from peik.core.quiet import Quiet, done_at
+from peik.core.units import rfc3339
 from peik.errors import BadInput, NotFound
-from peik.web.access import Access, Caller
-from peik.web.bodies import read_body, read_cursor, read_limit
-from peik.web.openapi import CURSOR, ID, LIMIT, SECONDS, TIME, Json, OperationRow, in_path, in_query, nullable, shape
-from peik.web.parse import decode, instant_ms, parse_id
-from peik.web.responses import Flow, Route, json_response
+from peik.web.access import Caller, header_in
+from peik.web.openapi import ID, LIMIT_DEFAULT, FormRow
+from peik.web.operations import Id, Moment, Object, Streamed, operation
+from peik.web.parse import (
+    BOT,
+    CURSOR,
+    LIMIT,
+    Page,
+    Param,
+    Time,
+    decode,
+    id_of,
+    instant_ms,
+    key_up_to,
+    parse_id,
+    read_query,
+)
 
-# Bodies of the broadcasts' part of the REST door: JSON, or a form with a CSV.
+if TYPE_CHECKING:
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
 
+    from peik.broadcasts.service import BroadcastService
+    from peik.settings.config import Config
 
-_Time = int | float | str | None
 TYPES = frozenset({"private", "group", "supergroup", "channel"})
+STALL_S = 60.0  # a reader of an export who takes nothing for so long has gone
+FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+COLUMNS = (
+    "number", "chat_id", "state", "letter_id", "message_id", "error", "queued_at", "ended_at", "uncertain_tries",
+)  # fmt: skip
+_ETA = (Phase.SNAPSHOTTING, Phase.CANARY, Phase.RUNNING, Phase.QUIET)
+_encode = msgspec.json.Encoder().encode
+
+# ---- what is asked for ----
 
 
 class ContactsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,8 +76,8 @@ class ContactsBody(msgspec.Struct, forbid_unknown_fields=True):
 
     types: list[str] | None = None
     languages: list[str] | None = None
-    seen_since: _Time = None
-    seen_before: _Time = None
+    seen_since: Time = None
+    seen_before: Time = None
     gone: bool | None = None
     text: str | None = None
     campaign: str | None = None
@@ -82,53 +120,60 @@ class BroadcastBody(msgspec.Struct, forbid_unknown_fields=True):
     paid: PaidBody | None = None
     on_uncertain: OnUncertain | None = None
     start: bool = False
-    send_at: _Time = None
+    send_at: Time = None
     idempotency_key: str | None = None
 
 
 class StartBody(msgspec.Struct, forbid_unknown_fields=True):
-    send_at: _Time = None
+    send_at: Time = None
 
 
 class PreviewBody(msgspec.Struct, forbid_unknown_fields=True):
     chat_id: int | str
 
 
-async def read_broadcast_body(request: Request, *, bytes_max: int) -> tuple[BroadcastBody, Audience]:
-    """The body, and who is to be written to. Raises BadInput, TooLarge."""
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        body = decode(BroadcastBody, await read_body(request, bytes_max=bytes_max))
-        return body, await asyncio.to_thread(audience_of, body.audience)  # a million lines take seconds
-    form = await _form(request, await read_body(request, bytes_max=bytes_max))
-    try:
-        whole, file = form.get("broadcast"), form.get("csv")
-        if not isinstance(whole, str) or not isinstance(file, UploadFile):
-            raise BadInput(
-                code="bad_multipart",
-                detail="A form has the field broadcast, as JSON, and the file csv with the recipients.",
-            )
-        body = decode(BroadcastBody, whole.encode())
-        if body.audience is not None:
-            raise BadInput(
-                code="bad_audience", detail="The recipients come either in the CSV or in audience, not in both."
-            )
-        return body, await asyncio.to_thread(read_csv, await file.read())
-    finally:
-        await form.close()
+class BroadcastHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    idempotency_key: Annotated[
+        str | None,
+        key_up_to(KEY_CHARS_MAX, "A repeat with the same key is the same broadcast, as long as that is kept."),
+    ] = None
 
 
-async def _form(request: Request, raw: bytes) -> FormData:
-    async def whole() -> AsyncGenerator[bytes, None]:
-        yield raw
+def _digits(text: str, name: str) -> str:
+    parse_id(text, name)
+    return text  # ids are compared as text
 
-    try:
-        if not raw.rstrip().endswith(b"--"):  # half of a list must not be taken for the whole
-            raise MultiPartException("it breaks off before its last boundary")
-        return await MultiPartParser(
-            request.headers, whole(), max_files=1, max_fields=10, max_part_size=1024 * 1024
-        ).parse()
-    except MultiPartException as error:
-        raise BadInput(code="bad_multipart", detail=f"The form cannot be read: {error.message}.") from None
+
+def _state(text: str, name: str) -> RecipientState:
+    return read_recipient_state(text)
+
+
+def _format(text: str, name: str) -> str:
+    if text not in FORMATS:
+        raise BadInput(code="bad_format", detail=f"format is one of {', '.join(FORMATS)}.")
+    return text
+
+
+_END = {"type": "string", "enum": [str(state) for state in RecipientState]}
+_FORMAT = {"type": "string", "enum": list(FORMATS)}
+
+
+class BroadcastsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    bot_id: Annotated[int | None, BOT.saying("Of this bot.")] = None
+    cursor: Annotated[str | None, Param(_digits, ID, CURSOR.text)] = None
+    limit: Annotated[int, LIMIT] = LIMIT_DEFAULT
+
+
+class RecipientsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    state: Annotated[RecipientState | None, Param(_state, _END, "How they stand.")] = None
+    cursor: Annotated[str | None, CURSOR.as_text()] = None
+    limit: Annotated[str | None, LIMIT.as_text()] = None
+    format: Annotated[str | None, Param(_format, _FORMAT, "All of them, as a file.")] = None
+
+    def page(self) -> Page:
+        """Read where it counts: a file has all of them, whatever is said of pages."""
+        given = {"cursor": self.cursor, "limit": self.limit}
+        return read_query(Page, {name: text for name, text in given.items() if text is not None})
 
 
 def audience_of(body: AudienceBody | None) -> Audience:
@@ -157,15 +202,13 @@ def _wanted(body: ContactsBody) -> ContactFilter:
     )
 
 
-def request_of(
-    body: BroadcastBody, audience: Audience, *, bot_id: int | None, key: str | None, created_by: str | None
-) -> BroadcastRequest:
+def request_of(body: BroadcastBody, audience: Audience, caller: Caller, key: str | None) -> BroadcastRequest:
     """The service's request. A key in the body wins over the header."""
     return BroadcastRequest(
         method=body.method,
         params=body.params,
         audience=audience,
-        bot_id=bot_id,
+        bot_id=caller.bot_id_of(id_of(body.bot_id, "bot_id")),
         name=body.name,
         canary=None if body.canary is None else Canary(**msgspec.structs.asdict(body.canary)),
         quiet=None if body.quiet is None else Quiet(**msgspec.structs.asdict(body.quiet)),
@@ -174,339 +217,485 @@ def request_of(
         start=body.start,
         start_at_ms=instant_ms(body.send_at, "send_at"),
         key=body.idempotency_key or key,
-        created_by=created_by,
+        created_by=caller.key.name if caller.has_key else None,
     )
 
 
-def bot_id_in(body: BroadcastBody) -> int | None:
-    return parse_id(body.bot_id, "bot_id") if isinstance(body.bot_id, str) else body.bot_id
+# ---- what is answered ----
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
-def duplicates_of(audience: Audience) -> int:
-    return audience.duplicates if isinstance(audience, ListAudience) else 0
+class BroadcastAudienceAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Chats that were given, with the columns of their values; or known chats, with what was asked of them."""
+
+    kind: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["list", "contacts"]})]
+    columns: list[str] | msgspec.UnsetType = msgspec.UNSET
+    types: list[str] | msgspec.UnsetType = msgspec.UNSET
+    languages: list[str] | msgspec.UnsetType = msgspec.UNSET
+    seen_since: Moment | msgspec.UnsetType = msgspec.UNSET
+    seen_before: Moment | msgspec.UnsetType = msgspec.UNSET
+    gone: bool | msgspec.UnsetType = msgspec.UNSET
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    campaign: str | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(cls, broadcast: Broadcast) -> "BroadcastAudienceAnswer":
+        if broadcast.wanted is None:
+            return cls(kind="list", columns=list(broadcast.columns))
+        asked = contacts_body(broadcast.wanted)
+        given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+        return cls(kind="contacts", **given)
 
 
-if TYPE_CHECKING:
-    from peik.app.runtime import Runtime
+def contacts_body(wanted: ContactFilter) -> ContactsBody:
+    """A filter of known chats as it is asked for."""
+    return ContactsBody(
+        types=None if wanted.types is None else sorted(wanted.types),
+        languages=None if wanted.languages is None else sorted(wanted.languages),
+        seen_since=rfc3339(wanted.seen_since_ms),
+        seen_before=rfc3339(wanted.seen_before_ms),
+        gone=wanted.is_gone,
+        text=wanted.text,
+        campaign=wanted.campaign,
+    )
 
-_SMALL_BODY = 64 * 1024
-STALL_S = 60.0  # a reader of an export who takes nothing for so long has gone
-FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
+
+class BroadcastCountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Recipients, by where they stand."""
+
+    pending: int
+    queued: int
+    delivered: int
+    failed: int
+    blocked: int
+    suppressed: int
+    cancelled: int
+    recalled: int
 
 
-class BroadcastRoutes:
-    def __init__(self, peik: "Runtime", access: Access) -> None:
-        self._broadcasts = peik.broadcasts
-        self._config = peik.config
-        self._clock = peik.clock
-        self._access = access
+class PaidAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    stars_max: float
+    stars_most: Annotated[float, msgspec.Meta(description="What it has cost so far at the very most.")]
 
-    def table(self) -> tuple[Route, ...]:
-        one = "/v1/broadcasts/{broadcast_id}"
-        return (
-            ("POST", "/v1/broadcasts", self.create, "createBroadcast", "broadcasts"),
-            ("GET", "/v1/broadcasts", self.list_broadcasts, "listBroadcasts", "broadcasts"),
-            ("GET", one, self.show, "getBroadcast", "broadcasts"),
-            ("DELETE", one, self.delete, "deleteBroadcast", "broadcasts"),
-            ("POST", f"{one}/start", self.start, "startBroadcast", "broadcasts"),
-            ("POST", f"{one}/pause", self.pause, "pauseBroadcast", "broadcasts"),
-            ("POST", f"{one}/resume", self.resume, "resumeBroadcast", "broadcasts"),
-            ("POST", f"{one}/cancel", self.cancel, "cancelBroadcast", "broadcasts"),
-            ("POST", f"{one}/recall", self.recall, "recallBroadcast", "broadcasts"),
-            ("POST", f"{one}/preview", self.preview, "previewBroadcast", "broadcasts"),
-            ("POST", f"{one}/estimate", self.estimate, "estimateBroadcast", "broadcasts"),
-            ("GET", f"{one}/recipients", self.recipients, "listRecipients", "broadcasts"),
+
+class BroadcastAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    id: Id
+    bot_id: Id
+    name: str | None
+    method: str
+    params: Object
+    state: Phase
+    reason: Annotated[str | None, msgspec.Meta(description="Why it stopped or rests, if it did by itself.")]
+    steps: list[Annotated[str, msgspec.Meta(extra_json_schema={"enum": [str(step) for step in ASKED]})]]
+    audience: BroadcastAudienceAnswer
+    total: Annotated[int, msgspec.Meta(description="Recipients that are written down. Known chats are when it starts.")]
+    counts: BroadcastCountsAnswer
+    unrecalled: Annotated[int, msgspec.Meta(description="Messages that could not be deleted in a recall.")]
+    progress: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    eta_s: Annotated[
+        _Seconds | None, msgspec.Meta(description="About so long until its end; null: nobody knows, or it is halted.")
+    ]
+    canary: Canary | None
+    quiet: Quiet | None
+    paid: PaidAnswer | None
+    created_by: str | None
+    created_at: Moment
+    start_at: Moment | None
+    started_at: Moment | None
+    quiet_until: Moment | None
+    ended_at: Moment | None
+
+    @classmethod
+    def of(cls, broadcast: Broadcast, *, per_s: float | None, now_ms: int) -> "BroadcastAnswer":
+        """`per_s` is the pace of its bot."""
+        counts, total = broadcast.counts, broadcast.total
+        return cls(
+            id=broadcast.id,
+            bot_id=str(broadcast.bot_id),
+            name=broadcast.name,
+            method=broadcast.method,
+            params=msgspec.Raw(broadcast.params.encode()),
+            state=broadcast.phase,
+            reason=broadcast.reason,
+            steps=[str(step) for step in steps_from(broadcast.phase)],
+            audience=BroadcastAudienceAnswer.of(broadcast),
+            total=total,
+            counts=BroadcastCountsAnswer(
+                pending=broadcast.pending, queued=broadcast.queued, **msgspec.structs.asdict(counts)
+            ),
+            unrecalled=broadcast.unrecalled,
+            progress=round(counts.done / total, 4) if total else float(broadcast.phase.is_final),
+            eta_s=_eta_s(broadcast, per_s, now_ms),
+            canary=broadcast.canary,
+            quiet=broadcast.quiet,
+            paid=_paid(broadcast),
+            created_by=broadcast.created_by,
+            created_at=rfc3339(broadcast.created_at_ms),
+            start_at=rfc3339(broadcast.start_at_ms),
+            started_at=rfc3339(broadcast.started_at_ms),
+            quiet_until=rfc3339(broadcast.quiet_until_ms),
+            ended_at=rfc3339(broadcast.ended_at_ms),
         )
+
+
+def _paid(broadcast: Broadcast) -> PaidAnswer | None:
+    if broadcast.paid is None:
+        return None
+    most = stars_most(broadcast.handed * broadcast.weight)
+    return PaidAnswer(stars_max=broadcast.paid.stars_max, stars_most=most)
+
+
+def _eta_s(broadcast: Broadcast, per_s: float | None, now_ms: int) -> float | None:
+    """About so long until its end; None: nobody knows, or it is halted or over."""
+    if broadcast.phase not in _ETA or per_s is None:
+        return None
+    left_ms = work_ms((broadcast.pending + broadcast.queued) * broadcast.weight, per_s)
+    zone = zone_of("UTC" if broadcast.quiet is None else broadcast.quiet.tz)
+    return round((done_at(now_ms, left_ms, broadcast.quiet, zone) - now_ms) / 1000, 1)
+
+
+class CreatedBroadcastAnswer(BroadcastAnswer, frozen=True, kw_only=True):
+    duplicates: Annotated[int, msgspec.Meta(description="Recipients that were named more than once.")]
+
+
+class BroadcastsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    broadcasts: list[BroadcastAnswer]
+    next_cursor: Id | None
+
+
+class EstimateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    recipients: int
+    suppressed: int
+    is_least: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Of a long list not all were looked at: suppressed are at least so many, recipients at most."
+        ),
+    ]
+    messages: int
+    per_s: float | None
+    duration_s: _Seconds
+    done_at: Moment
+    stars: Annotated[float, msgspec.Meta(description="Likely, at the bot's pace.")]
+    stars_most: Annotated[float, msgspec.Meta(description="If none of the messages were free.")]
+    stars_max: float | None
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> "EstimateAnswer":
+        return cls(
+            recipients=estimate.recipients,
+            suppressed=estimate.suppressed,
+            is_least=estimate.is_least,
+            messages=estimate.messages,
+            per_s=estimate.per_s,
+            duration_s=round(estimate.duration_ms / 1000, 1),
+            done_at=rfc3339(estimate.done_at_ms),
+            stars=estimate.stars,
+            stars_most=estimate.stars_most,
+            stars_max=estimate.stars_max,
+        )
+
+
+class PreviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    letter_id: Id
+
+
+class RecipientAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the ledger."""
+
+    number: Id
+    chat_id: str
+    state: RecipientState
+    letter_id: Id | None
+    message_id: Id | None
+    message_ids: list[Id]
+    error: str | None
+    values: dict[str, str] | None
+    uncertain_tries: int
+    recall_letter_id: Id | None
+    queued_at: Moment | None
+    ended_at: Moment | None
+
+    @classmethod
+    def of(cls, number: int, line: Recipient) -> "RecipientAnswer":
+        return cls(
+            number=str(number),
+            chat_id=str(line.chat),
+            state=line.state,
+            letter_id=None if line.letter_id is None else str(line.letter_id),
+            message_id=str(line.messages[0]) if line.messages else None,
+            message_ids=[str(one) for one in line.messages],
+            error=line.error,
+            values=line.values,
+            uncertain_tries=line.uncertain_tries,
+            recall_letter_id=None if line.recall_letter_id is None else str(line.recall_letter_id),
+            queued_at=rfc3339(line.queued_at_ms),
+            ended_at=rfc3339(None if line.state is RecipientState.PENDING else line.ended_at_ms),
+        )
+
+
+class RecipientsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    recipients: list[RecipientAnswer]
+    next_cursor: Id | None
+
+
+# ---- the ledger as a file ----
+
+
+def ledger_jsonl(lines: Iterable[tuple[int, Recipient]]) -> bytes:
+    return b"".join(_encode(RecipientAnswer.of(number, line)) + b"\n" for number, line in lines)
+
+
+def ledger_head() -> bytes:
+    return (",".join(COLUMNS) + "\r\n").encode()
+
+
+def ledger_csv(lines: Iterable[tuple[int, Recipient]]) -> bytes:
+    return csv_of(msgspec.structs.asdict(RecipientAnswer.of(number, line)) for number, line in lines).encode()
+
+
+def csv_of(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Of lines as they are answered, here or over REST. An album's ids are all in one cell."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    for line in lines:
+        shown = {**line, "message_id": " ".join(line["message_ids"])}
+        writer.writerow([cell(shown[name]) for name in COLUMNS])
+    return text.getvalue()
+
+
+def cell(value: object) -> str:
+    """A spreadsheet takes what begins so for a formula; Telegram's words and names of chats are others' text."""
+    text = "" if value is None else str(value)
+    is_number = text.removeprefix("-").isdigit()
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not is_number else text
+
+
+# ---- the operations ----
+
+_step = partial(operation, "POST", tag="broadcasts", scope="send", problems=(404, 409, 503))
+_FORM = FormRow(field="broadcast", file="csv", text="The recipients: a CSV with a column chat_id. It must be there.")
+
+
+class BroadcastApi:
+    def __init__(self, broadcasts: "BroadcastService", *, config: "Config", clock: Clock) -> None:
+        self._broadcasts = broadcasts
+        self._config = config
+        self._clock = clock
 
     # ---- making ----
 
-    async def create(self, request: Request) -> Response:
+    async def _read(self, request: "Request") -> tuple[BroadcastBody, Audience | None]:
+        """JSON; or a form with it and a CSV, which is who is written to then. Raises BadInput, TooLarge."""
+        from starlette.datastructures import UploadFile
+
+        from peik.web.bodies import read_body
+
+        raw = await read_body(request, bytes_max=self._config.body_max)
+        if not (header_in(request.scope, b"content-type") or "").startswith("multipart/form-data"):
+            return decode(BroadcastBody, raw), None
+        form = await _form(request, raw)
+        try:
+            whole, file = form.get("broadcast"), form.get("csv")
+            if not isinstance(whole, str) or not isinstance(file, UploadFile):
+                raise BadInput(
+                    code="bad_multipart",
+                    detail="A form has the field broadcast, as JSON, and the file csv with the recipients.",
+                )
+            body = decode(BroadcastBody, whole.encode())
+            if body.audience is not None:
+                raise BadInput(
+                    code="bad_audience", detail="The recipients come either in the CSV or in audience, not in both."
+                )
+            return body, await asyncio.to_thread(read_csv, await file.read())
+        finally:
+            await form.close()
+
+    @operation(
+        "POST",
+        "/v1/broadcasts",
+        name="createBroadcast",
+        tag="broadcasts",
+        scope="send",
+        status=201,
+        problems=(404, 409, 413, 422, 503),
+        example={"method": "sendMessage", "params": {"text": "Salam"}, "audience": {"chat_ids": [42]}, "start": True},
+        read_files=_read,
+        form=_FORM,
+    )
+    async def create(
+        self, caller: Caller, body: BroadcastBody, headers: BroadcastHeaders, files: Audience | None = None
+    ) -> CreatedBroadcastAnswer:
         """Make a broadcast, and start it with `start: true`, or at `send_at`. Recipients are a list, a CSV or known chats."""
-        caller = self._access.admit(request, "send")
-        body, audience = await read_broadcast_body(request, bytes_max=self._config.body_max)
-        wanted = request_of(
-            body,
-            audience,
-            bot_id=caller.bot_id_of(bot_id_in(body)),
-            key=request.headers.get("idempotency-key"),
-            created_by=caller.key.name,
-        )
-        made = await self._broadcasts.create(wanted)
-        return json_response({**self._view(made), "duplicates": duplicates_of(audience)}, 201)
+        # A million lines take seconds.
+        audience = await asyncio.to_thread(audience_of, body.audience) if files is None else files
+        made = await self._broadcasts.create(request_of(body, audience, caller, headers.idempotency_key))
+        duplicates = audience.duplicates if isinstance(audience, ListAudience) else 0
+        return CreatedBroadcastAnswer(**msgspec.structs.asdict(self._shown(made)), duplicates=duplicates)
 
     # ---- looking ----
 
-    async def list_broadcasts(self, request: Request) -> Response:
+    @operation("GET", "/v1/broadcasts", name="listBroadcasts", tag="broadcasts", scope="read", problems=(422, 503))
+    async def list_broadcasts(self, caller: Caller, query: BroadcastsQuery) -> BroadcastsAnswer:
         """Broadcasts, the newest first."""
-        caller = self._access.admit(request, "read")
-        given = _given(request, ("bot_id", "cursor", "limit"))
         bot_ids = caller.key.bot_ids
-        if "bot_id" in given:
-            bot_id = parse_id(given["bot_id"], "bot_id")
-            caller.must_serve(bot_id)
-            bot_ids = frozenset({bot_id})
-        limit, cursor = read_limit(request), read_cursor(request)
-        before = None if cursor is None else given["cursor"]
-        found = await self._broadcasts.find(bot_ids=bot_ids, before=before, limit=limit)
-        next_cursor = found[-1].id if len(found) == limit else None
-        return json_response({"broadcasts": [self._view(one) for one in found], "next_cursor": next_cursor})
+        if query.bot_id is not None:
+            caller.must_serve(query.bot_id)
+            bot_ids = frozenset({query.bot_id})
+        found = await self._broadcasts.find(bot_ids=bot_ids, before=query.cursor, limit=query.limit)
+        next_cursor = found[-1].id if len(found) == query.limit else None
+        return BroadcastsAnswer(broadcasts=[self._shown(one) for one in found], next_cursor=next_cursor)
 
-    async def show(self, request: Request) -> Response:
+    @operation(
+        "GET", "/v1/broadcasts/{broadcast_id}", name="getBroadcast", tag="broadcasts", scope="read", problems=(404, 503)
+    )
+    async def get(self, caller: Caller, broadcast_id: str) -> BroadcastAnswer:
         """One broadcast: how far it is, and when it will be done."""
-        return json_response(self._view((await self._asked(request, "read"))[1]))
+        return self._shown(await self._seen(caller, broadcast_id))
 
-    async def estimate(self, request: Request) -> Response:
+    @operation(
+        "POST",
+        "/v1/broadcasts/{broadcast_id}/estimate",
+        name="estimateBroadcast",
+        tag="broadcasts",
+        scope="read",
+        problems=(404, 503),
+    )
+    async def estimate(self, caller: Caller, broadcast_id: str) -> EstimateAnswer:
         """A dry run: how many would get it, who is suppressed, how long it takes and what it may cost. Nothing is sent."""
-        _, found = await self._asked(request, "read")
-        return json_response(estimate_view(await self._broadcasts.estimate(found.id)))
+        await self._seen(caller, broadcast_id)
+        return EstimateAnswer.of(await self._broadcasts.estimate(broadcast_id))
 
-    async def recipients(self, request: Request) -> Response:
+    @operation(
+        "GET",
+        "/v1/broadcasts/{broadcast_id}/recipients",
+        name="listRecipients",
+        tag="broadcasts",
+        scope="read",
+        answers={200: RecipientsAnswer},
+        problems=(404, 422, 503),
+        other_media_types=tuple(kind.partition(";")[0] for kind in FORMATS.values()),
+    )
+    async def recipients(
+        self, caller: Caller, broadcast_id: str, query: RecipientsQuery
+    ) -> RecipientsAnswer | Streamed:
         """The ledger, line by line; with `format=csv` or `format=jsonl` all of it, as a file."""
-        _, found = await self._asked(request, "read")
-        given = _given(request, ("state", "cursor", "limit", "format"))
-        state = _state(given.get("state"))
-        if "format" in given:
-            return self._export(found, state, given["format"])
+        await self._seen(caller, broadcast_id)
+        if query.format is not None:
+            return Streamed(
+                chunks=self._written(broadcast_id, query.state, query.format),
+                media_type=FORMATS[query.format],
+                headers={"content-disposition": f'attachment; filename="broadcast-{broadcast_id}.{query.format}"'},
+                stall_s=STALL_S,
+            )
+        page = query.page()
         lines, place = await self._broadcasts.recipients(
-            found.id, state=state, after=read_cursor(request), limit=read_limit(request)
+            broadcast_id, state=query.state, after=page.cursor, limit=page.limit
         )
-        return json_response(
-            {
-                "recipients": [recipient_view(number, line) for number, line in lines],
-                "next_cursor": None if place is None else str(place),
-            }
-        )
+        shown = [RecipientAnswer.of(number, line) for number, line in lines]
+        return RecipientsAnswer(recipients=shown, next_cursor=None if place is None else str(place))
 
-    def _export(self, found: Broadcast, state: RecipientState | None, kind: str) -> Response:
-        if kind not in FORMATS:
-            raise BadInput(code="bad_format", detail=f"format is one of {', '.join(FORMATS)}.")
-        headers = {"content-disposition": f'attachment; filename="broadcast-{found.id}.{kind}"'}
-        return Flow(self._written(found, state, kind), media_type=FORMATS[kind], headers=headers, stall_s=STALL_S)
-
-    async def _written(self, found: Broadcast, state: RecipientState | None, kind: str) -> AsyncGenerator[bytes, None]:
+    async def _written(self, broadcast_id: str, state: RecipientState | None, kind: str) -> AsyncGenerator[bytes, None]:
         if kind == "csv":
             yield ledger_head()
-        async for lines in self._broadcasts.ledger(found.id, state=state):
+        async for lines in self._broadcasts.ledger(broadcast_id, state=state):
             if lines:
                 yield ledger_csv(lines) if kind == "csv" else ledger_jsonl(lines)
 
     # ---- changing ----
 
-    async def start(self, request: Request) -> Response:
+    @operation(
+        "POST",
+        "/v1/broadcasts/{broadcast_id}/start",
+        name="startBroadcast",
+        tag="broadcasts",
+        scope="send",
+        problems=(404, 409, 413, 422, 503),
+        example={"send_at": "2026-12-01T09:00:00Z"},
+    )
+    async def start(self, caller: Caller, broadcast_id: str, body: StartBody | None = None) -> BroadcastAnswer:
         """Start a broadcast that was made, now or at `send_at`."""
-        _, found = await self._asked(request, "send")
-        raw = await read_body(request, bytes_max=_SMALL_BODY)
-        body = decode(StartBody, raw) if raw else StartBody()
-        return json_response(
-            self._view(await self._broadcasts.start(found.id, at_ms=instant_ms(body.send_at, "send_at")))
-        )
+        await self._seen(caller, broadcast_id)
+        at_ms = None if body is None else instant_ms(body.send_at, "send_at")
+        return self._shown(await self._broadcasts.start(broadcast_id, at_ms=at_ms))
 
-    async def pause(self, request: Request) -> Response:
+    @_step("/v1/broadcasts/{broadcast_id}/pause", name="pauseBroadcast")
+    async def pause(self, caller: Caller, broadcast_id: str) -> BroadcastAnswer:
         """Halt a broadcast. What waits in the outbox is taken back; what is in flight ends."""
-        _, found = await self._asked(request, "send")
-        return json_response(self._view(await self._broadcasts.pause(found.id)))
+        await self._seen(caller, broadcast_id)
+        return self._shown(await self._broadcasts.pause(broadcast_id))
 
-    async def resume(self, request: Request) -> Response:
+    @_step("/v1/broadcasts/{broadcast_id}/resume", name="resumeBroadcast")
+    async def resume(self, caller: Caller, broadcast_id: str) -> BroadcastAnswer:
         """Let a broadcast go on that was paused, or that stopped itself."""
-        _, found = await self._asked(request, "send")
-        return json_response(self._view(await self._broadcasts.resume(found.id)))
+        await self._seen(caller, broadcast_id)
+        return self._shown(await self._broadcasts.resume(broadcast_id))
 
-    async def cancel(self, request: Request) -> Response:
+    @_step("/v1/broadcasts/{broadcast_id}/cancel", name="cancelBroadcast")
+    async def cancel(self, caller: Caller, broadcast_id: str) -> BroadcastAnswer:
         """End a broadcast: nobody else gets it."""
-        _, found = await self._asked(request, "send")
-        return json_response(self._view(await self._broadcasts.cancel(found.id)))
+        await self._seen(caller, broadcast_id)
+        return self._shown(await self._broadcasts.cancel(broadcast_id))
 
-    async def recall(self, request: Request) -> Response:
+    @_step("/v1/broadcasts/{broadcast_id}/recall", name="recallBroadcast")
+    async def recall(self, caller: Caller, broadcast_id: str) -> BroadcastAnswer:
         """End a broadcast and delete what it has sent. Telegram deletes only what is younger than 48 hours."""
-        _, found = await self._asked(request, "send")
-        return json_response(self._view(await self._broadcasts.recall(found.id)))
+        await self._seen(caller, broadcast_id)
+        return self._shown(await self._broadcasts.recall(broadcast_id))
 
-    async def preview(self, request: Request) -> Response:
+    @operation(
+        "POST",
+        "/v1/broadcasts/{broadcast_id}/preview",
+        name="previewBroadcast",
+        tag="broadcasts",
+        scope="send",
+        status=202,
+        problems=(404, 409, 413, 422, 503),
+        example={"chat_id": 42},
+    )
+    async def preview(self, caller: Caller, broadcast_id: str, body: PreviewBody) -> PreviewAnswer:
         """Send a broadcast to one chat, ahead of other letters, to see what it looks like."""
-        _, found = await self._asked(request, "send")
-        body = decode(PreviewBody, await read_body(request, bytes_max=_SMALL_BODY))
-        letter_id = await self._broadcasts.preview(found.id, chat_key(body.chat_id))
-        return json_response({"letter_id": str(letter_id)}, 202)
+        await self._seen(caller, broadcast_id)
+        return PreviewAnswer(letter_id=str(await self._broadcasts.preview(broadcast_id, chat_key(body.chat_id))))
 
-    async def delete(self, request: Request) -> Response:
+    @operation(
+        "DELETE",
+        "/v1/broadcasts/{broadcast_id}",
+        name="deleteBroadcast",
+        tag="broadcasts",
+        scope="send",
+        problems=(404, 409, 503),
+    )
+    async def delete(self, caller: Caller, broadcast_id: str) -> None:
         """Forget a broadcast that was never started, or that is over, with its ledger."""
-        _, found = await self._asked(request, "send")
-        await self._broadcasts.delete(found.id)
-        return Response(status_code=204)
+        await self._seen(caller, broadcast_id)
+        await self._broadcasts.delete(broadcast_id)
 
     # ---- ----
 
-    async def _asked(self, request: Request, scope: Scope) -> tuple[Caller, Broadcast]:
-        """The broadcast of the path. Raises NotFound for another bot's, in the words for one that is not there."""
-        caller = self._access.admit(request, scope)
-        broadcast_id = request.path_params["broadcast_id"]
+    async def _seen(self, caller: Caller, broadcast_id: str) -> Broadcast:
+        """Raises NotFound for another bot's, in the words for one that is not there."""
         found = await self._broadcasts.get(broadcast_id)
         if not caller.sees(found.bot_id):
             raise NotFound(code="unknown_broadcast", detail=f"There is no broadcast {broadcast_id} here (any more).")
-        return caller, found
+        return found
 
-    def _view(self, found: Broadcast) -> dict[str, object]:
-        return broadcast_view(found, per_s=self._broadcasts.per_s(found.bot_id), now_ms=self._clock.wall_ms())
-
-
-def _given(request: Request, names: tuple[str, ...]) -> dict[str, str]:
-    """An unknown name is refused: a mistyped filter must not mean "everything"."""
-    unknown = set(request.query_params) - set(names)
-    if unknown:
-        raise BadInput(
-            code="unknown_filter",
-            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join(names)}.",
-        )
-    return dict(request.query_params)
+    def _shown(self, found: Broadcast) -> BroadcastAnswer:
+        return BroadcastAnswer.of(found, per_s=self._broadcasts.per_s(found.bot_id), now_ms=self._clock.wall_ms())
 
 
-def _state(text: str | None) -> RecipientState | None:
-    return None if text is None else read_recipient_state(text)
+async def _form(request: "Request", raw: bytes) -> "FormData":
+    from starlette.formparsers import MultiPartException, MultiPartParser
 
+    async def whole() -> AsyncGenerator[bytes, None]:
+        yield raw
 
-# The broadcasts' part of the OpenAPI document: one row per operation, and what the answers look like.
-
-
-_TEXT: Json = {"type": "string"}
-_WHOLE: Json = {"type": "integer"}
-_NUMBER: Json = {"type": "number"}
-_STATE: Json = {"type": "string", "enum": [str(phase) for phase in Phase]}
-_END: Json = {"type": "string", "enum": [str(state) for state in RecipientState]}
-
-_BROADCAST = shape(
-    id=ID,
-    bot_id=ID,
-    name=nullable(_TEXT),
-    method=_TEXT,
-    params={"type": "object"},
-    state=_STATE,
-    reason=nullable(_TEXT) | {"description": "Why it stopped or rests, if it did by itself."},
-    steps={"type": "array", "items": {"type": "string", "enum": [str(step) for step in ASKED]}},
-    audience={"type": "object"},
-    total=_WHOLE | {"description": "Recipients that are written down. Known chats are when it starts."},
-    counts=shape(**{str(state): _WHOLE for state in RecipientState}),
-    unrecalled=_WHOLE | {"description": "Messages that could not be deleted in a recall."},
-    progress={"type": "number", "minimum": 0, "maximum": 1},
-    eta_s=nullable(SECONDS) | {"description": "About so long until its end; null: nobody knows, or it is halted."},
-    canary=nullable({"type": "object"}),
-    quiet=nullable({"type": "object"}),
-    paid=nullable(
-        shape(stars_max=_NUMBER, stars_most=_NUMBER | {"description": "What it has cost so far at the very most."})
-    ),
-    created_by=nullable(_TEXT),
-    created_at=TIME,
-    start_at=nullable(TIME),
-    started_at=nullable(TIME),
-    quiet_until=nullable(TIME),
-    ended_at=nullable(TIME),
-)
-_CREATED: Json = {
-    "allOf": [
-        {"$ref": "#/components/schemas/Broadcast"},
-        shape(duplicates=_WHOLE | {"description": "Recipients that were named more than once."}),
-    ]
-}
-
-BROADCAST_SCHEMAS: Json = {
-    "Broadcast": _BROADCAST,
-    "CreatedBroadcast": _CREATED,
-    "Broadcasts": shape(
-        broadcasts={"type": "array", "items": {"$ref": "#/components/schemas/Broadcast"}},
-        next_cursor=nullable(ID),
-    ),
-    "Estimate": shape(
-        recipients=_WHOLE,
-        suppressed=_WHOLE,
-        is_least={
-            "type": "boolean",
-            "description": "Of a long list not all were looked at: suppressed are at least so many, recipients at most.",
-        },
-        messages=_WHOLE,
-        per_s=nullable(_NUMBER),
-        duration_s=SECONDS,
-        done_at=TIME,
-        stars=_NUMBER | {"description": "Likely, at the bot's pace."},
-        stars_most=_NUMBER | {"description": "If none of the messages were free."},
-        stars_max=nullable(_NUMBER),
-    ),
-    "Preview": shape(letter_id=ID),
-    "Recipients": shape(
-        recipients={
-            "type": "array",
-            "items": shape(
-                number=ID,
-                chat_id=_TEXT,
-                state=_END,
-                letter_id=nullable(ID),
-                message_id=nullable(ID),
-                message_ids={"type": "array", "items": ID},
-                error=nullable(_TEXT),
-                values=nullable({"type": "object", "additionalProperties": _TEXT}),
-                uncertain_tries=_WHOLE,
-                recall_letter_id=nullable(ID),
-                queued_at=nullable(TIME),
-                ended_at=nullable(TIME),
-            ),
-        },
-        next_cursor=nullable(ID),
-    ),
-}
-
-_OF = (in_path("broadcast_id"),)
-_KEY: Json = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX, "pattern": "^[!-~]+$"},
-    "description": "A repeat with the same key is the same broadcast, as long as that is kept.",
-}
-_STEP = OperationRow(answers={200: "Broadcast"}, parameters=_OF, problems=(404, 409, 503))
-
-BROADCAST_OPERATIONS: dict[str, OperationRow] = {
-    "createBroadcast": OperationRow(
-        answers={201: "CreatedBroadcast"},
-        parameters=(_KEY,),
-        body=BroadcastBody,
-        example={"method": "sendMessage", "params": {"text": "Salam"}, "audience": {"chat_ids": [42]}, "start": True},
-        problems=(404, 409, 413, 422, 503),
-    ),
-    "listBroadcasts": OperationRow(
-        answers={200: "Broadcasts"},
-        parameters=(in_query("bot_id", ID, "Of this bot."), CURSOR, LIMIT),
-        problems=(422, 503),
-    ),
-    "getBroadcast": OperationRow(answers={200: "Broadcast"}, parameters=_OF, problems=(404, 503)),
-    "deleteBroadcast": OperationRow(answers={204: ""}, parameters=_OF, problems=(404, 409, 503)),
-    "startBroadcast": OperationRow(
-        answers={200: "Broadcast"},
-        parameters=_OF,
-        body=StartBody,
-        example={"send_at": "2026-12-01T09:00:00Z"},
-        is_body_optional=True,
-        problems=(404, 409, 413, 422, 503),
-    ),
-    "pauseBroadcast": _STEP,
-    "resumeBroadcast": _STEP,
-    "cancelBroadcast": _STEP,
-    "recallBroadcast": _STEP,
-    "previewBroadcast": OperationRow(
-        answers={202: "Preview"},
-        parameters=_OF,
-        body=PreviewBody,
-        example={"chat_id": 42},
-        problems=(404, 409, 413, 422, 503),
-    ),
-    "estimateBroadcast": OperationRow(answers={200: "Estimate"}, parameters=_OF, problems=(404, 503)),
-    "listRecipients": OperationRow(
-        answers={200: "Recipients"},
-        parameters=(
-            *_OF,
-            in_query("state", _END, "How they stand."),
-            in_query("format", {"type": "string", "enum": list(FORMATS)}, "All of them, as a file."),
-            CURSOR,
-            LIMIT,
-        ),
-        problems=(404, 422, 503),
-        other_media_types=tuple(kind.partition(";")[0] for kind in FORMATS.values()),
-    ),
-}
+    try:
+        if not raw.rstrip().endswith(b"--"):  # half of a list must not be taken for the whole
+            raise MultiPartException("it breaks off before its last boundary")
+        return await MultiPartParser(
+            request.headers, whole(), max_files=1, max_fields=10, max_part_size=1024 * 1024
+        ).parse()
+    except MultiPartException as error:
+        raise BadInput(code="bad_multipart", detail=f"The form cannot be read: {error.message}.") from None

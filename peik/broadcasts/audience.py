@@ -47,16 +47,21 @@ def listed(chats: Iterable[int | str]) -> ListAudience:
 
 def read_csv(raw: bytes) -> ListAudience:
     """Rows with a column chat_id; the others can be named in {placeholders}. Raises BadInput, with the line."""
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput(code="bad_csv", detail="The CSV is not text in UTF-8.") from None
+    text = text_of(raw)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
     try:
         head = [name.strip() for name in next(rows, [])]
         return _gathered(_read_rows(rows, _checked_head(head)), tuple(name for name in head if name != "chat_id"))
     except csv.Error as error:
         raise BadInput(code="bad_csv", detail=f"Line {rows.line_num} of the CSV cannot be read: {error}.") from None
+
+
+def text_of(raw: bytes) -> str:
+    """Raises BadInput."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(code="bad_csv", detail="The CSV is not text in UTF-8.") from None
 
 
 def _delimiter(text: str) -> str:

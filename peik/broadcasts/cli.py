@@ -4,7 +4,6 @@ import contextlib
 import enum
 import sys
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -12,11 +11,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from peik.broadcasts.answers import COLUMNS, csv_of
 from peik.broadcasts.model import Phase, RecipientState
-from peik.broadcasts.tables import broadcast_page, broadcasts_table, estimate_page, ledger_table
 from peik.cli.arguments import moment, pair, seconds, unshielded
-from peik.cli.client import Document
+from peik.cli.client import Document, page_of, some
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import Cursor, Limit, Yes
 from peik.core.letter import OnUncertain
@@ -42,19 +39,21 @@ def write_ledger(
     on_lines: Callable[[int], None],
 ) -> None:
     """`ask` gives one page. Without a format the name of the file decides."""
+    from peik.broadcasts.api import csv_of, ledger_head
+
     kind = wanted or (Format.CSV if output is not None and output.suffix == ".csv" else Format.JSONL)
     with _opened(output) as file:
         if kind is Format.CSV:
-            file.write(",".join(COLUMNS) + "\r\n")
-        cursor: object = None
+            file.write(ledger_head().decode())
+        cursor: str | None = None
         while True:
-            page = ask({"limit": str(PAGE)} if cursor is None else {"limit": str(PAGE), "cursor": str(cursor)})
+            page = ask(page_of(cursor, PAGE))
             lines: Any = page["recipients"]
             file.write(csv_of(lines) if kind is Format.CSV else _jsonl(lines))
             on_lines(len(lines))
-            cursor = page["next_cursor"]
-            if cursor is None:
+            if page["next_cursor"] is None:
                 return
+            cursor = str(page["next_cursor"])
 
 
 @contextlib.contextmanager
@@ -113,6 +112,9 @@ def _done(found: Document) -> int:
 
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.broadcasts.api import BroadcastApi
     from peik.cli.remote import RestClient
 
 app = typer.Typer(no_args_is_help=True, help="Broadcasts: one message to many chats, in the pace of the bot.")
@@ -132,8 +134,14 @@ def _option(panel: str, words: str, metavar: str | None = None) -> Any:
     return typer.Option(metavar=metavar, help=words, rich_help_panel=panel)
 
 
-def rest(visit: Visit) -> "RestClient":
-    """The running Peik. Broadcasts are made and run by one."""
+def _api() -> "type[BroadcastApi]":
+    from peik.broadcasts.api import BroadcastApi  # with all that it needs: help is shown without
+
+    return BroadcastApi
+
+
+def _running(visit: Visit) -> "RestClient":
+    """Broadcasts are made and run by a running Peik."""
     from peik.cli.remote import RestClient
 
     counter = visit.counter
@@ -142,10 +150,6 @@ def rest(visit: Visit) -> "RestClient":
             code="not_running", detail="Broadcasts need a running Peik: start `peik serve`, or say --url."
         )
     return counter
-
-
-def _path(broadcast_id: str, what: str = "") -> str:
-    return f"/v1/broadcasts/{urllib.parse.quote(broadcast_id, safe='')}{what}"
 
 
 # ---- making ----
@@ -201,7 +205,7 @@ def create(
         "idempotency_key": idempotency_key,
     }
     body: Document = {name: value for name, value in given.items() if value is not None}
-    made = rest(visit).call("POST", "/v1/broadcasts", body=body)
+    made = _running(visit).document(_api().create, body=body)
     visit.say(made, f"Broadcast {made['id']} is {made['state']}, with {made['total']} recipients written down.")
 
 
@@ -261,8 +265,8 @@ def show_all(
     cursor: Cursor = None,
 ) -> None:
     """List broadcasts, the newest first."""
-    asked = {"bot_id": bot, "limit": str(limit), "cursor": cursor}
-    page = rest(visit).call("GET", "/v1/broadcasts", {name: one for name, one in asked.items() if one is not None})
+    query = some(bot_id=bot, **page_of(cursor, limit))
+    page = _running(visit).document(_api().list_broadcasts, query=query)
     visit.show(page, lambda: broadcasts_table(page["broadcasts"]))
     if page["next_cursor"] is not None:
         visit.note(f"There may be more: --cursor {page['next_cursor']}")
@@ -271,20 +275,20 @@ def show_all(
 @asks(app)
 def show(visit: Visit, broadcast_id: BroadcastId, wait: Wait = None) -> None:
     """Show a broadcast: how far it is, who got it and who did not; with --wait, once it has ended."""
-    _shown(visit, rest(visit).call("GET", _path(broadcast_id)), wait)
+    _shown(visit, _running(visit).document(_api().get, broadcast_id=broadcast_id), wait)
 
 
 def _shown(visit: Visit, found: Document, wait: str | None) -> None:
     wait_s = seconds(wait, "--wait")
     if wait_s is not None:
-        found = see_through(visit, lambda: rest(visit).call("GET", _path(str(found["id"]))), wait_s)
+        found = see_through(visit, lambda: _running(visit).document(_api().get, broadcast_id=found["id"]), wait_s)
     visit.show(found, lambda: broadcast_page(found))
 
 
 @asks(app)
 def estimate(visit: Visit, broadcast_id: BroadcastId) -> None:
     """A dry run: how many would get it, how long it takes and what it may cost. Nothing is sent."""
-    found = rest(visit).call("POST", _path(broadcast_id, "/estimate"), timeout_s=None)
+    found = _running(visit).document(_api().estimate, broadcast_id=broadcast_id, timeout_s=None)
     visit.show(found, lambda: estimate_page(found))
 
 
@@ -301,17 +305,18 @@ def ledger(
     cursor: Cursor = None,
 ) -> None:
     """Show what became of each recipient; with --format, all of them as CSV or JSON Lines."""
-    path = _path(broadcast_id, "/recipients")
-    asked = {} if state is None else {"state": str(state)}
+    running = _running(visit)
+
+    def asked(pages: Mapping[str, str]) -> Document:
+        query = {**some(state=state), **pages}
+        return running.document(_api().recipients, broadcast_id=broadcast_id, query=query)
+
     if output_format is not None or output is not None:
-        total = rest(visit).call("GET", _path(broadcast_id))["total"]
+        total = running.document(_api().get, broadcast_id=broadcast_id)["total"]
         with visit.progress("Recipients", total if isinstance(total, int) else 0, is_bytes=False) as grow:
-            write_ledger(
-                lambda query: rest(visit).call("GET", path, {**asked, **query}), output_format, output, on_lines=grow
-            )
+            write_ledger(asked, output_format, output, on_lines=grow)
         return
-    asked |= {"limit": str(limit)} if cursor is None else {"limit": str(limit), "cursor": cursor}
-    page = rest(visit).call("GET", path, asked)
+    page = asked(page_of(cursor, limit))
     visit.show(page, lambda: ledger_table(page["recipients"]))
     if page["next_cursor"] is not None:
         visit.note(f"There may be more: --cursor {page['next_cursor']}")
@@ -327,7 +332,8 @@ def preview(
     chat: Annotated[str, typer.Argument(metavar="CHAT", help="Yours: a number or @name.")],
 ) -> None:
     """Send it to one chat, to see what it looks like."""
-    sent = rest(visit).call("POST", _path(broadcast_id, "/preview"), body={"chat_id": unshielded(chat)})
+    body = {"chat_id": unshielded(chat)}
+    sent = _running(visit).document(_api().preview, broadcast_id=broadcast_id, body=body)
     visit.say(sent, f"On its way as letter {sent['letter_id']}.")
 
 
@@ -342,44 +348,141 @@ def start(
 ) -> None:
     """Start a broadcast that was made."""
     at = moment(send_at, "--send-at")
-    _shown(
-        visit, rest(visit).call("POST", _path(broadcast_id, "/start"), body={} if at is None else {"send_at": at}), wait
-    )
+    body = {} if at is None else {"send_at": at}
+    _shown(visit, _running(visit).document(_api().start, broadcast_id=broadcast_id, body=body), wait)
 
 
 @asks(app)
 def pause(visit: Visit, broadcast_id: BroadcastId) -> None:
     """Halt a broadcast. What waits in the outbox is taken back."""
-    _step(visit, broadcast_id, "pause")
+    found = _running(visit).document(_api().pause, broadcast_id=broadcast_id)
+    visit.say(found, f"Broadcast {broadcast_id} is {found['state']}.")
 
 
 @asks(app)
 def resume(visit: Visit, broadcast_id: BroadcastId, wait: Wait = None) -> None:
     """Let a broadcast go on that was paused, or that stopped itself."""
-    _shown(visit, rest(visit).call("POST", _path(broadcast_id, "/resume")), wait)
+    _shown(visit, _running(visit).document(_api().resume, broadcast_id=broadcast_id), wait)
 
 
 @asks(app)
 def cancel(visit: Visit, broadcast_id: BroadcastId) -> None:
     """End a broadcast: nobody else gets it."""
-    _step(visit, broadcast_id, "cancel")
+    found = _running(visit).document(_api().cancel, broadcast_id=broadcast_id)
+    visit.say(found, f"Broadcast {broadcast_id} is {found['state']}.")
 
 
 @asks(app)
 def recall(visit: Visit, broadcast_id: BroadcastId, yes: Yes = False, wait: Wait = None) -> None:
     """End a broadcast and delete what it has sent. Telegram deletes only what is younger than 48 hours."""
     visit.confirm(f"Delete all that broadcast {broadcast_id} has sent?", is_sure=yes)
-    _shown(visit, rest(visit).call("POST", _path(broadcast_id, "/recall")), wait)
+    _shown(visit, _running(visit).document(_api().recall, broadcast_id=broadcast_id), wait)
 
 
 @asks(app)
 def delete(visit: Visit, broadcast_id: BroadcastId, yes: Yes = False) -> None:
     """Forget a broadcast that was never started, or that is over, with its ledger."""
     visit.confirm(f"Forget broadcast {broadcast_id} and its ledger?", is_sure=yes)
-    rest(visit).call("DELETE", _path(broadcast_id))
+    _running(visit).document(_api().delete, broadcast_id=broadcast_id)
     visit.say({"id": broadcast_id}, f"Broadcast {broadcast_id} is forgotten.")
 
 
-def _step(visit: Visit, broadcast_id: str, step: str) -> None:
-    found = rest(visit).call("POST", _path(broadcast_id, f"/{step}"))
-    visit.say(found, f"Broadcast {broadcast_id} is {found['state']}.")
+# ---- as people look at them ----
+
+_STYLES = {
+    "completed": "green", "recalled": "green", "running": "cyan", "canary": "cyan", "snapshotting": "cyan",
+    "recalling": "cyan", "stopped": "red", "paused": "yellow", "quiet": "yellow", "cancelled": "dim",
+}  # fmt: skip
+_ENDS = {"delivered": "green", "recalled": "green", "failed": "red", "blocked": "red", "queued": "cyan"}
+
+
+def broadcasts_table(found: Any) -> "RenderableType":
+    from peik.cli.output import age, plain, table
+
+    rows = [
+        (
+            one["id"],
+            plain(one["state"], _STYLES.get(one["state"], "")),
+            age(one["created_at"]),
+            one["name"] or one["method"],
+            one["total"],
+            one["counts"]["delivered"],
+            f"{one['progress']:.0%}",
+            one["reason"],
+        )
+        for one in found
+    ]
+    columns = ("id", "state", "age", "name", "total", "delivered", "done", "words")
+    return table(
+        columns, rows, right=("id", "total", "delivered", "done"), shrinking=("name",), empty="There are no broadcasts."
+    )
+
+
+def broadcast_page(one: Document) -> "RenderableType":
+    from peik.cli.output import facts, plain, when
+
+    counts: Any = one["counts"]
+    state, eta_s, progress = str(one["state"]), one["eta_s"], one["progress"]
+    return facts(
+        [
+            ("broadcast", one["id"]),
+            ("state", plain(state, _STYLES.get(state, ""))),
+            ("why", one["reason"]),
+            ("name", one["name"]),
+            ("method", one["method"]),
+            ("bot", one["bot_id"]),
+            ("done", f"{progress:.1%}" if isinstance(progress, int | float) else None),
+            ("about to take", f"{eta_s:.0f} s" if isinstance(eta_s, int | float) else None),
+            ("recipients", one["total"]),
+            *((name, number or None) for name, number in counts.items()),
+            ("not recalled", one["unrecalled"] or None),
+            ("quiet until", when(one["quiet_until"])),
+            ("made", when(one["created_at"])),
+            ("starts", when(one["start_at"])),
+            ("started", when(one["started_at"])),
+            ("ended", when(one["ended_at"])),
+        ]
+    )
+
+
+def estimate_page(one: Document) -> "RenderableType":
+    from peik.cli.output import facts, when
+
+    per_s, is_paid = one["per_s"], one["stars_max"] is not None
+    return facts(
+        [
+            ("recipients", one["recipients"]),
+            ("suppressed", f"at least {one['suppressed']}" if one["is_least"] else one["suppressed"]),
+            ("messages", one["messages"]),
+            ("a second", per_s if per_s is not None else "as many as can be"),
+            ("takes", f"{one['duration_s']} s"),
+            ("done", when(one["done_at"])),
+            ("Stars", f"about {one['stars']}, at most {one['stars_most']}" if is_paid else None),
+            ("stops at", f"{one['stars_max']} Stars" if is_paid else None),
+        ]
+    )
+
+
+def ledger_table(lines: Any) -> "RenderableType":
+    from peik.cli.output import plain, table, when
+
+    rows = [
+        (
+            one["number"],
+            one["chat_id"],
+            plain(one["state"], _ENDS.get(one["state"], "")),
+            one["letter_id"],
+            one["message_id"],
+            when(one["ended_at"]),
+            one["error"],
+        )
+        for one in lines
+    ]
+    columns = ("number", "chat", "state", "letter", "message", "ended", "words")
+    return table(
+        columns,
+        rows,
+        right=("number", "chat", "letter", "message"),
+        shrinking=(),
+        empty="There are no such recipients.",
+    )

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from peik.admin.model import Role
 from peik.archive.export import ExportFormat
 from peik.archive.pages import download, form_of
-from peik.broadcasts.answers import broadcast_view, ledger_csv, ledger_head, ledger_jsonl
+from peik.broadcasts.api import BroadcastAnswer, ledger_csv, ledger_head, ledger_jsonl
 from peik.broadcasts.audience import Audience, ContactAudience, ListAudience, listed, read_csv
 from peik.broadcasts.model import Canary, Paid, Phase, RecipientState, read_recipient_state, steps_from
 from peik.broadcasts.service import BroadcastRequest
@@ -277,8 +277,8 @@ class BroadcastPages:
             raise NotFound(code="unknown_broadcast", detail=f"There is no broadcast {broadcast_id} here (any more).")
         return one
 
-    def _view(self, one: "Broadcast") -> dict[str, object]:
-        return broadcast_view(one, per_s=self._desk.per_s(one.bot_id), now_ms=self._board.peik.clock.wall_ms())
+    def _view(self, one: "Broadcast") -> BroadcastAnswer:
+        return BroadcastAnswer.of(one, per_s=self._desk.per_s(one.bot_id), now_ms=self._board.peik.clock.wall_ms())
 
     def _back(self, request: Request, visitor: Visitor, one: "Broadcast", said: str) -> Response:
         return self._board.back(request, visitor, f"/admin/broadcasts/{one.id}", said=said, id=one.id)

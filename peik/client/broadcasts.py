@@ -2,21 +2,35 @@
 
 import asyncio
 import datetime
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from peik.broadcasts.audience import Audience, ContactAudience, listed, read_csv
-from peik.broadcasts.model import Canary, Paid, PhaseStep, RecipientState, read_recipient_state
-from peik.broadcasts.service import BroadcastRequest
+from peik.broadcasts.api import (
+    AudienceBody,
+    BroadcastApi,
+    BroadcastsQuery,
+    PreviewBody,
+    RecipientsQuery,
+    StartBody,
+    contacts_body,
+)
+from peik.broadcasts.audience import text_of
+from peik.broadcasts.model import Canary, RecipientState, read_recipient_state
 from peik.client.calls import When, instant_ms
 from peik.core.call import chat_key
 from peik.core.documents import ContactFilter
-from peik.core.letter import Chat, OnUncertain
+from peik.core.letter import OnUncertain
 from peik.core.quiet import Quiet
+from peik.core.units import rfc3339
 from peik.errors import BadInput
 
+if TYPE_CHECKING:
+    from peik.client.transport import Transport
+
+CREATE_S = 120.0  # a list may be long
 PAGE = 200
 
 
@@ -89,33 +103,24 @@ class RecipientInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime.datetime | None = None
 
 
-class BroadcastsCounter(Protocol):
-    """Where the library asks. Raises what `peik.errors` draws, the same on both sides."""
+class _Page(msgspec.Struct):
+    broadcasts: list[BroadcastInfo]
 
-    async def create(self, request: BroadcastRequest) -> BroadcastInfo: ...
 
-    async def get(self, broadcast_id: str) -> BroadcastInfo: ...
+class _Ledger(msgspec.Struct):
+    recipients: list[RecipientInfo]
+    next_cursor: str | None = None
 
-    async def find(self, *, bot_id: int | None, before: str | None, limit: int) -> list[BroadcastInfo]: ...
 
-    async def step(self, broadcast_id: str, step: PhaseStep, *, at_ms: int | None) -> BroadcastInfo: ...
-
-    async def estimate(self, broadcast_id: str) -> BroadcastEstimate: ...
-
-    async def preview(self, broadcast_id: str, chat: Chat) -> str: ...
-
-    async def recipients(
-        self, broadcast_id: str, *, state: RecipientState | None, after: int | None, limit: int
-    ) -> tuple[list[RecipientInfo], int | None]: ...
-
-    async def delete(self, broadcast_id: str) -> None: ...
+class _Preview(msgspec.Struct):
+    letter_id: str
 
 
 class Broadcasts:
     """One call to many chats. See docs/broadcasts.md. A broadcast is named by its id, or by what was answered for it."""
 
-    def __init__(self, counter: Callable[[], BroadcastsCounter]) -> None:
-        self._counter = counter
+    def __init__(self, transport: "Callable[[], Transport]") -> None:
+        self._transport = transport
 
     async def create(
         self,
@@ -138,78 +143,96 @@ class Broadcasts:
         """Make one, durably: for a list of chats, the rows of a CSV with a column chat_id, or known chats. `params` has no
         chat_id; other columns fill {placeholders} in text and caption. With `start` it begins at once, with `send_at` then."""
         chats = None if chat_ids is None else list(chat_ids)  # in the thread of whoever gives them
-        audience = await asyncio.to_thread(_audience, chats, csv, contacts)  # a million rows take seconds
-        return await self._counter().create(
-            BroadcastRequest(
-                method=method,
-                params=_plain(params),
-                audience=audience,
-                bot_id=bot_id,
-                name=name,
-                start=start,
-                start_at_ms=instant_ms(send_at, "send_at"),
-                canary=canary,
-                quiet=quiet,
-                paid=None if stars_max is None else Paid(stars_max=stars_max),
-                on_uncertain=None if on_uncertain is None else _on_uncertain(on_uncertain),
-                key=idempotency_key,
-            )
-        )
+        given = {
+            "method": method,
+            "params": _plain(params),
+            "audience": await asyncio.to_thread(_audience, chats, csv, contacts),  # a million rows take a while
+            "bot_id": bot_id,
+            "name": name,
+            "start": start,
+            "send_at": rfc3339(instant_ms(send_at, "send_at")),
+            "canary": canary,
+            "quiet": quiet,
+            "paid": None if stars_max is None else {"stars_max": stars_max},
+            "on_uncertain": None if on_uncertain is None else _on_uncertain(on_uncertain),
+            "idempotency_key": idempotency_key,
+        }
+        body = {name: value for name, value in given.items() if value is not None}
+        return await self._transport().ask(BroadcastApi.create, into=BroadcastInfo, body=body, timeout_s=CREATE_S)
 
     async def get(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """As it stands."""
-        return await self._counter().get(_id(broadcast))
+        return await self._asked(BroadcastApi.get, broadcast)
 
     async def find(self, *, bot_id: int | None = None) -> AsyncIterator[BroadcastInfo]:
         """All of them, the newest first, read page by page."""
         before: str | None = None
-        while page := await self._counter().find(bot_id=bot_id, before=before, limit=PAGE):
-            for one in page:
+        while True:
+            query = BroadcastsQuery(bot_id=bot_id, cursor=before, limit=PAGE)
+            page = await self._transport().ask(BroadcastApi.list_broadcasts, into=_Page, query=query)
+            for one in page.broadcasts:
                 yield one
-            before = page[-1].id
+            if not page.broadcasts:
+                return
+            before = page.broadcasts[-1].id
 
     async def start(self, broadcast: BroadcastInfo | str, *, send_at: When | None = None) -> BroadcastInfo:
         """Begin, now or then. Raises Conflict if it has begun."""
-        return await self._counter().step(_id(broadcast), PhaseStep.START, at_ms=instant_ms(send_at, "send_at"))
+        body = StartBody(send_at=rfc3339(instant_ms(send_at, "send_at")))
+        return await self._asked(BroadcastApi.start, broadcast, body=body)
 
     async def pause(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """Halt. What waits is taken back; what is in flight ends."""
-        return await self._counter().step(_id(broadcast), PhaseStep.PAUSE, at_ms=None)
+        return await self._asked(BroadcastApi.pause, broadcast)
 
     async def resume(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """Go on, also after it stopped itself."""
-        return await self._counter().step(_id(broadcast), PhaseStep.RESUME, at_ms=None)
+        return await self._asked(BroadcastApi.resume, broadcast)
 
     async def cancel(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """End it: nobody else gets it."""
-        return await self._counter().step(_id(broadcast), PhaseStep.CANCEL, at_ms=None)
+        return await self._asked(BroadcastApi.cancel, broadcast)
 
     async def recall(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
         """End it, and delete what was sent. Telegram deletes only what is younger than 48 hours."""
-        return await self._counter().step(_id(broadcast), PhaseStep.RECALL, at_ms=None)
+        return await self._asked(BroadcastApi.recall, broadcast)
 
     async def estimate(self, broadcast: BroadcastInfo | str) -> BroadcastEstimate:
         """How many would get it, how long it takes, what it may cost. Nothing is sent."""
-        return await self._counter().estimate(_id(broadcast))
+        transport, broadcast_id = self._transport(), _id(broadcast)
+        return await transport.ask(BroadcastApi.estimate, into=BroadcastEstimate, broadcast_id=broadcast_id)
 
     async def preview(self, broadcast: BroadcastInfo | str, chat_id: int | str) -> str:
         """Send it to one chat, ahead of other letters. The letter's id."""
-        return await self._counter().preview(_id(broadcast), chat_key(str(chat_id)))
+        transport, broadcast_id = self._transport(), _id(broadcast)
+        body = PreviewBody(chat_id=chat_key(str(chat_id)))
+        sent = await transport.ask(BroadcastApi.preview, into=_Preview, broadcast_id=broadcast_id, body=body)
+        return sent.letter_id
 
     async def ledger(
         self, broadcast: BroadcastInfo | str, *, state: RecipientState | str | None = None
     ) -> AsyncIterator[RecipientInfo]:
         """Its recipients in their order, read page by page: `async for line in peik.broadcasts.ledger(id, state="failed")`."""
         wanted = None if state is None else read_recipient_state(state)
-        after: int | None = 0
-        while after is not None:
-            lines, after = await self._counter().recipients(_id(broadcast), state=wanted, after=after, limit=PAGE)
-            for line in lines:
+        broadcast_id, query = _id(broadcast), RecipientsQuery(state=wanted, limit=str(PAGE))
+        while True:
+            page = await self._transport().ask(
+                BroadcastApi.recipients, into=_Ledger, broadcast_id=broadcast_id, query=query
+            )
+            for line in page.recipients:
                 yield line
+            if page.next_cursor is None:
+                return
+            query = msgspec.structs.replace(query, cursor=page.next_cursor)
 
     async def delete(self, broadcast: BroadcastInfo | str) -> None:
         """Forget one that was never begun, or that is over, with its ledger."""
-        await self._counter().delete(_id(broadcast))
+        await self._transport().ask(BroadcastApi.delete, into=NoneType, broadcast_id=_id(broadcast))
+
+    async def _asked(
+        self, handler: Callable[..., Awaitable[object]], broadcast: BroadcastInfo | str, **given: Any
+    ) -> BroadcastInfo:
+        return await self._transport().ask(handler, into=BroadcastInfo, broadcast_id=_id(broadcast), **given)
 
 
 def _id(broadcast: BroadcastInfo | str) -> str:
@@ -219,23 +242,22 @@ def _id(broadcast: BroadcastInfo | str) -> str:
     return name
 
 
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON reads them again, so that both ways say the same."""
+def _plain(params: Mapping[str, Any]) -> msgspec.Raw:
     try:
-        return msgspec.json.decode(msgspec.json.encode(dict(params)), type=dict[str, Any])
+        return msgspec.Raw(msgspec.json.encode(dict(params)))
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(code="bad_params", detail=f"params cannot be written as JSON: {error}.") from None
 
 
-def _audience(chat_ids: list[int | str] | None, csv: str | bytes | None, contacts: ContactFilter | None) -> Audience:
+def _audience(chat_ids: list[int | str] | None, csv: str | bytes | None, contacts: ContactFilter | None) -> msgspec.Raw:
     if sum(one is not None for one in (chat_ids, csv, contacts)) != 1:
         raise BadInput(code="bad_audience", detail="Say to whom: one of chat_ids, csv and contacts.")
-    if chat_ids is not None:
-        return listed(chat_ids)
-    if csv is not None:
-        return read_csv(csv.encode() if isinstance(csv, str) else csv)
-    assert contacts is not None
-    return ContactAudience(wanted=contacts)
+    body = AudienceBody(
+        chat_ids=None if chat_ids is None else [str(chat) for chat in chat_ids],
+        csv=None if csv is None else text_of(csv.encode() if isinstance(csv, str) else csv),
+        contacts=None if contacts is None else contacts_body(contacts),
+    )
+    return msgspec.Raw(msgspec.json.encode(body))
 
 
 def _on_uncertain(text: str) -> OnUncertain:

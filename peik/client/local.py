@@ -17,7 +17,6 @@ from peik.app.runtime import Runtime
 from peik.client.calls import FileParcel, Letter, chunks
 from peik.client.handlers import Handlers, types_of
 from peik.client.jobs import GivenKind, QueuedJob
-from peik.client.people import LocalOutreach
 from peik.client.transport import (
     ANSWER_S,
     FeedLine,
@@ -26,7 +25,6 @@ from peik.client.transport import (
     line_of,
     until_stopped,
 )
-from peik.client.transports import LocalBroadcasts
 from peik.core.events import Events, Surprise
 from peik.core.letter import Enclosed, LetterCall
 from peik.errors import BadInput, Conflict, StartError, StoreUnavailable, Unavailable
@@ -173,8 +171,6 @@ class LocalTransport:
         self._make_clients = make_clients
         self._apis: dict[str, object] | None = None
         self._kinds = GivenKinds()
-        self.outreach = LocalOutreach(lambda: self._office)
-        self.broadcasts = LocalBroadcasts(lambda: self._office)
 
     async def open(self) -> None:
         """Raises StartError with what to do."""

@@ -11,11 +11,11 @@ from peik.client.broadcasts import Broadcasts
 from peik.client.handlers import AnyHandler, Handlers
 from peik.client.jobs import GivenKind, JobCalls
 from peik.client.letters import LetterCalls, SendCalls
-from peik.client.people import OutreachCalls, OutreachCounter
+from peik.client.people import OutreachCalls
 from peik.errors import Unavailable
 
 if TYPE_CHECKING:
-    from peik.client.transport import WholeJobsTransport
+    from peik.client.transport import Transport
 
 _ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
@@ -31,11 +31,11 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
     Raised are the problems of `peik.errors`: BadInput, NotFound, Conflict, TooLarge, Unavailable; over REST also Denied.
     """
 
-    def __init__(self, counter: "WholeJobsTransport") -> None:
+    def __init__(self, counter: "Transport") -> None:
         self._counter = counter
         self._is_open = False
         self._handlers = Handlers(self)
-        self.broadcasts = Broadcasts(lambda: self._at_counter().broadcasts)
+        self.broadcasts = Broadcasts(self._at_counter)
 
     @classmethod
     def open(
@@ -155,12 +155,7 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
     def _works(self, kind: GivenKind) -> None:
         self._counter.work(kind)
 
-    # ---- links and notifications: see OutreachCalls ----
-
-    def _outreach(self) -> OutreachCounter:
-        return self._at_counter().outreach
-
-    def _at_counter(self) -> "WholeJobsTransport":
+    def _at_counter(self) -> "Transport":
         if not self._is_open:
             raise Unavailable(code="closed", detail="This Peik is not open: use it within `async with`.")
         return self._counter

@@ -43,8 +43,7 @@ from peik.jobs.model import JobRequest
 from peik.web.operations import declared, request_for
 
 if TYPE_CHECKING:
-    from peik.client.people import RemoteOutreach
-    from peik.client.transports import RemoteBroadcasts
+    pass
 
 WAIT_TURN_S = 20.0  # one request's share of a long wait: well below what proxies on the way put up with
 BACK_S = 0.5  # between two questions to a Peik that does not answer, while somebody waits
@@ -124,18 +123,6 @@ class RemoteTransport:
             )
         return read(_decode_letter, reply)
 
-    @property
-    def broadcasts(self) -> "RemoteBroadcasts":
-        from peik.client.transports import RemoteBroadcasts
-
-        return RemoteBroadcasts(self)
-
-    @property
-    def outreach(self) -> "RemoteOutreach":
-        from peik.client.people import RemoteOutreach
-
-        return RemoteOutreach(self)
-
     # ---- accounts ----
 
     def import_files(
@@ -213,7 +200,7 @@ class RemoteTransport:
         """What an operation of an API answers, asked by the method that does it there, as a value of the library."""
         asked = request_for(declared(handler), given)
         reply = await self.exchange(asked.verb, asked.target, body=asked.body or b"", timeout_s=timeout_s)
-        return read(decoder_of(into), reply)
+        return decoder_of(into)(b"null") if reply.status == 204 else read(decoder_of(into), reply)
 
     async def ask_ended(
         self,

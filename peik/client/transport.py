@@ -12,11 +12,9 @@ import msgspec
 
 from peik.accounts.feeds import FeedFilter
 from peik.archive.store import Direction, LineKind, SessionState
-from peik.client.broadcasts import BroadcastsCounter
 from peik.client.calls import FileParcel, Letter
 from peik.client.handlers import Handlers
 from peik.client.jobs import GivenKind, QueuedJob
-from peik.client.people import OutreachCounter
 from peik.core.letter import LetterCall
 from peik.jobs.model import JobRequest
 
@@ -273,14 +271,6 @@ def line_of(kind: LineKind, body: str, *, number: int) -> FeedLine:
                 message_id=message.message_id,
                 message=message,
             )
-
-
-class WholeJobsTransport(Transport, Protocol):
-    @property
-    def broadcasts(self) -> BroadcastsCounter: ...
-
-    @property
-    def outreach(self) -> OutreachCounter: ...
 
 
 # Waiting for the end of a program: a signal, or something that ends by itself. It ends nothing.

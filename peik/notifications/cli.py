@@ -1,6 +1,5 @@
 """`peik users link|show|unlink|list` and `peik notify`: users of a company, their chats, and what they are notified of."""
 
-import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,7 @@ import msgspec
 import typer
 
 from peik.cli.arguments import moment, pair, unshielded
-from peik.cli.client import Document
+from peik.cli.client import Document, page_of
 from peik.cli.command import Visit, asks
 from peik.cli.filters import Cursor, Limit
 from peik.errors import Unavailable
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from peik.cli.remote import RestClient
+    from peik.notifications.api import UserApi
 
 app = typer.Typer(no_args_is_help=True, help="Users of your own, and the chats that they linked.")
 
@@ -36,8 +36,10 @@ def _rest(visit: Visit) -> "RestClient":
     return counter
 
 
-def _path(user: str) -> str:
-    return f"/v1/users/{urllib.parse.quote(unshielded(user), safe='')}/link"
+def _users() -> "type[UserApi]":
+    from peik.notifications.api import UserApi  # with all that it needs: help is shown without
+
+    return UserApi
 
 
 @asks(app)
@@ -50,7 +52,7 @@ def link(
 ) -> None:
     """Make a code that links one chat to a user, once. It is shown this once; an older one is over."""
     given = {"bot_id": bot, "expires_in": expires_in, "language": language}
-    made = _rest(visit).call("POST", _path(user), body=_said(given))
+    made = _rest(visit).document(_users().link, user_id=unshielded(user), body=_said(given))
     way = made["url"] or f"/start {made['code']}"
     visit.say(made, f"{way}\nGood until {made['expires_at']}, for whoever opens it first.")
 
@@ -58,21 +60,21 @@ def link(
 @asks(app)
 def show(visit: Visit, user: UserId) -> None:
     """Show whether a user has linked a chat: which one, and since when."""
-    found = _rest(visit).call("GET", _path(user))
+    found = _rest(visit).document(_users().get_link, user_id=unshielded(user))
     visit.show(found, lambda: _facts(found))
 
 
 @asks(app)
 def unlink(visit: Visit, user: UserId) -> None:
     """Undo the link of a user; a code that was given out is over, too."""
-    visit.say(_rest(visit).call("DELETE", _path(user)), f"{user} is linked to no chat any more.")
+    answer = _rest(visit).document(_users().unlink, user_id=unshielded(user))
+    visit.say(answer, f"{user} is linked to no chat any more.")
 
 
 @asks(app, "list")
 def show_all(visit: Visit, limit: Limit = 20, cursor: Cursor = None) -> None:
     """List users that were ever given a code, in the order of their ids."""
-    query = {"limit": str(limit)} if cursor is None else {"limit": str(limit), "cursor": cursor}
-    page = _rest(visit).call("GET", "/v1/users", query)
+    page = _rest(visit).document(_users().list_users, query=page_of(cursor, limit))
     found = page["users"]
     assert isinstance(found, list)
 
@@ -112,6 +114,8 @@ def notify(
     idempotency_key: Annotated[str | None, typer.Option(metavar="KEY", help="Sent once, however often asked.")] = None,
 ) -> None:
     """Notify a user in the chat that he linked: now, or when quiet hours, a digest or his rate allow it."""
+    from peik.notifications.api import NotificationApi
+
     given = {
         "user_id": unshielded(user) if chat is None else None,
         "chat_id": None if chat is None else unshielded(chat),
@@ -128,7 +132,7 @@ def notify(
         "send_at": moment(send_at, "--send-at"),
         "idempotency_key": idempotency_key,
     }
-    accepted = _rest(visit).call("POST", "/v1/notifications", body=_said(given))
+    accepted = _rest(visit).document(NotificationApi.notify, body=_said(given))
     goes = f"as letter {accepted['letter_id']}" if accepted["due_at"] is None else f"at {accepted['due_at']}"
     visit.say(accepted, f"Accepted as notification {accepted['id']}; it goes out {goes}.")
 

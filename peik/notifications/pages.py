@@ -10,7 +10,7 @@ from starlette.responses import Response
 from peik.admin.model import Role
 from peik.core.letter import Priority
 from peik.errors import NotFound
-from peik.notifications.answers import notification_view
+from peik.notifications.answers import NotificationAnswer
 from peik.notifications.model import NoticeView, NotifyRequest, Template
 from peik.web.dashboard.board import Board, Page, Visitor, must_see, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields, bots_seen
@@ -55,7 +55,7 @@ class NotificationPages:
             request,
             visitor,
             "notifications.html",
-            rows=[(one.notice, notification_view(one)) for one in found if _sees_notice(visitor, one)],
+            rows=[(one.notice, NotificationAnswer.of(one)) for one in found if _sees_notice(visitor, one)],
             asked={"user_id": user_id or ""},
             priorities=[int(priority) for priority in Priority],
             key=secrets.token_hex(16),  # a form that is sent twice sends one

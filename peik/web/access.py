@@ -130,6 +130,11 @@ class Caller:
                 detail=f"This needs a key with the scope {scope}; yours has {', '.join(self.key.scopes)}.",
             )
 
+    @property
+    def has_key(self) -> bool:
+        """Not a program or a command that asks Peik in its own process."""
+        return self.key.id >= 0
+
     def own(self, call: "LetterCall") -> "LetterCall":
         """A call as this caller may make it: for a bot of its key, told to its key's webhook. Raises Forbidden."""
         bot_id = self.bot_id_of(call.bot_id)

@@ -6,7 +6,7 @@ import zoneinfo
 import msgspec
 import pytest
 
-from peik.broadcasts.answers import cell
+from peik.broadcasts.api import cell
 from peik.broadcasts.audience import listed, read_csv
 from peik.broadcasts.dispatch import check_placeholders, deletion_of, letter_to, params_for
 from peik.broadcasts.model import (

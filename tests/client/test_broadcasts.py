@@ -10,12 +10,10 @@ import msgspec
 import pytest
 
 from peik import Peik
-from peik.broadcasts.api import BroadcastBody, audience_of
+from peik.broadcasts.api import AudienceBody, audience_of
 from peik.broadcasts.audience import ContactAudience
 from peik.broadcasts.model import Canary
-from peik.broadcasts.service import BroadcastRequest
-from peik.client.broadcasts import BroadcastInfo
-from peik.client.transports import _broadcast_body
+from peik.client.broadcasts import BroadcastInfo, _audience
 from peik.core.documents import ContactFilter
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, NotFound
@@ -124,9 +122,8 @@ def test_a_filter_of_known_chats_means_the_same_there() -> None:
         campaign="promo",
     )
     assert None not in msgspec.structs.astuple(wanted), "one of every field"
-    asked = BroadcastRequest(method="sendMessage", params={"text": "a"}, audience=ContactAudience(wanted=wanted))
-    body = msgspec.json.decode(msgspec.json.encode(_broadcast_body(asked)), type=BroadcastBody)
-    assert audience_of(body.audience) == asked.audience
+    body = msgspec.json.decode(_audience(None, None, wanted), type=AudienceBody)
+    assert audience_of(body) == ContactAudience(wanted=wanted)
 
 
 @pytest.mark.parametrize("audience", ["chat_ids", "csv"])

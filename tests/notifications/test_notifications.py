@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from peik.cli.client import document_for
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
-from peik.notifications.answers import notification_view
+from peik.notifications.answers import NotificationAnswer
 from peik.notifications.events import Notified
 from peik.notifications.model import NOTICES, PARCELS, WAITING, Attachment, NotifyRequest
 from peik.notifications.service import NotificationTerms
@@ -35,7 +36,7 @@ def request(message: str, **more: Any) -> NotifyRequest:
 
 
 async def shown(house: House, notice_id: str) -> dict[str, Any]:
-    return notification_view(await house.desk.notification(notice_id))
+    return document_for(NotificationAnswer.of(await house.desk.notification(notice_id)))
 
 
 def test_a_notification_goes_to_the_users_chat_at_once_with_priority() -> None:
@@ -267,7 +268,7 @@ def test_a_store_that_fails_between_two_commits_loses_and_doubles_nothing(commit
         await house.stage.quiet()
         assert house.got(LENA) == ["Task\n\nonce"]
         (view,) = await house.desk.recent(limit=5)
-        assert notification_view(view)["state"] == "completed"
+        assert NotificationAnswer.of(view).state == "completed"
 
     tell(story)
 

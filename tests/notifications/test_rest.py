@@ -9,12 +9,14 @@ from starlette.applications import Starlette
 
 from peik.admin.model import Key, digest_of
 from peik.app.rest import _by_verb
-from peik.contacts.api import ContactRoutes
+from peik.contacts.api import ContactApi
 from peik.errors import Problem
-from peik.notifications.api import OUTREACH_OPERATIONS, OUTREACH_SCHEMAS, NotificationRoutes, UserRoutes
+from peik.notifications.api import NotificationApi, UserApi
 from peik.web import responses
 from peik.web.access import Access
+from peik.web.operations import rows_of, schemas_of
 from peik.web.responses import Route
+from peik.web.routes import routes_of
 from tests.notifications.outreach import LENA, POLLED, THIEF, House, notifying
 from tests.outbox.story import BOT, Stage, play
 
@@ -29,9 +31,9 @@ class Client:
         other = Key(id=9, name="other", digest=digest_of(OTHER), scopes=("send",), bot_ids=frozenset({1, 2}))
         access = Access(ADMIN, find={other.digest: other}.get, wall_ms=office.clock.wall_ms)
         self.routes: tuple[Route, ...] = (
-            *UserRoutes(house.links, access).table(),
-            *NotificationRoutes(house.desk, access).table(),
-            *ContactRoutes(office.desk, office.store.contacts, access).table(),
+            *routes_of(UserApi(house.links), access),
+            *routes_of(NotificationApi(house.desk), access),
+            *routes_of(ContactApi(office.desk, office.store.contacts), access),
         )
         app = Starlette()
         app.add_exception_handler(Problem, responses.on_problem)
@@ -224,9 +226,11 @@ async def _are(client: Client, count: int) -> bool:
 
 def test_every_route_is_described() -> None:
     async def story(house: House, client: Client) -> None:
-        assert {operation_id for _, _, _, operation_id, _ in client.routes} == set(OUTREACH_OPERATIONS)
+        apis = (UserApi, NotificationApi, ContactApi)
+        rows = rows_of(*apis)
+        assert {operation_id for _, _, _, operation_id, _ in client.routes} == set(rows)
         assert all(endpoint.__doc__ for _, _, endpoint, _, _ in client.routes)
-        named = {name for one in OUTREACH_OPERATIONS.values() for name in one.answers.values() if name}
-        assert named <= set(OUTREACH_SCHEMAS)
+        named = {name for one in rows.values() for name in one.answers.values() if name}
+        assert named <= set(schemas_of(*apis))
 
     tell(story)

@@ -25,7 +25,7 @@ def _alert() -> tuple[str, str]:
 
 _WORDS, _ROW = _alert()
 _HEAD = "def noticed(event: Noticed, _: int) -> str:\n    return event.words\n\n\n"
-_BODY = "    send_at: _Time = None\n    idempotency_key: str | None = None\n"
+_BODY = "    send_at: Time = None\n    idempotency_key: str | None = None\n"
 _CHECKED = """    if request.label == "":
         raise BadInput(code="bad_label", detail="A label has at least one character.")
 """
@@ -51,15 +51,14 @@ EDITS = (
     Edit("field", "peik/broadcasts/service.py", "    check_start(request.start_at_ms, at_ms)\n", _CHECKED),
     Edit("field", "peik/broadcasts/service.py", "created_by=request.created_by,\n", "        label=request.label,\n"),
     Edit("field", "peik/broadcasts/api.py", _BODY, "    label: str | None = None\n"),
-    Edit("field", "peik/broadcasts/api.py", "        created_by=created_by,\n", "        label=body.label,\n"),
-    Edit("field", "peik/broadcasts/api.py", "    created_by=nullable(_TEXT),\n", "    label=nullable(_TEXT),\n"),
-    Edit("field", "peik/broadcasts/answers.py", "broadcast.created_by,\n", '        "label": broadcast.label,\n'),
+    Edit("field", "peik/broadcasts/api.py", "        key=body.idempotency_key or key,\n", "        label=body.label,\n"),
+    Edit("field", "peik/broadcasts/api.py", "    paid: PaidAnswer | None\n", "    label: str | None\n"),
+    Edit("field", "peik/broadcasts/api.py", "paid=_paid(broadcast),\n", "            label=broadcast.label,\n"),
     Edit("field", "peik/broadcasts/cli.py", '"What it is called.", "WORDS")] = None,\n', _OPTION),
     Edit("field", "peik/broadcasts/cli.py", '        "name": name,\n', '        "label": label,\n'),
     Edit("field", "peik/client/broadcasts.py", "    reason: str | None = None\n", "    label: str | None = None\n"),
     Edit("field", "peik/client/broadcasts.py", "        name: str | None = None,\n", "        label: str | None = None,\n"),
-    Edit("field", "peik/client/broadcasts.py", "                name=name,\n", "                label=label,\n"),
-    Edit("field", "peik/client/transports.py", '"name": request.name,\n', '        "label": request.label,\n'),
+    Edit("field", "peik/client/broadcasts.py", '            "name": name,\n', '            "label": label,\n'),
     Edit("setting", "peik/settings/table.py", "SETTINGS: tuple[Setting, ...] = (\n", _SETTING),
     Edit("setting", "peik/settings/config.py", "    home: Path\n", "    toys: int\n"),
     Edit("operation", "peik/app/build.py", IMPORTS, "from peik.toys.wiring import toys_of\n"),
