@@ -55,9 +55,10 @@ def _without_comments(text: str) -> str:
 
 
 class Row(Protocol):
-    """What a query answers: values by place. What they are, the query says; it is narrowed where it is read."""
+    """What a query answers: values by place, and on PostgreSQL by name. What they are, the query says; it is narrowed where it
+    is read."""
 
-    def __getitem__(self, place: int, /) -> Any: ...
+    def __getitem__(self, place: Any, /) -> Any: ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -81,4 +82,5 @@ class SqlSession(Protocol):
     async def read_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> Sequence[Row]:
         """What a query finds that takes all rows at once."""
 
-    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> None: ...
+    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> int:
+        """How many rows it changed."""

@@ -17,8 +17,9 @@ from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import CONTACTS
 from peik.storage.postgres.inbox import PostgresInbox
 from peik.storage.postgres.queries import NamedQuery, filled, load
-from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.session import PostgresSession
 from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
+from peik.storage.sql import Row
 from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
 
 _SQL = load("people.sql")

@@ -18,7 +18,8 @@ from peik.storage.news import NodeNews
 from peik.storage.postgres import queries, reads
 from peik.storage.postgres.intake import PostgresIntake
 from peik.storage.postgres.queries import NamedQuery, filled, load
-from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.session import PostgresSession
+from peik.storage.sql import Row
 from peik.storage.sqlite.commit import IDEMPOTENCY_MS, Slot, check_same_call, is_plain
 from peik.storage.sqlite.rows import (
     PHASE_APART,

@@ -8,7 +8,8 @@ from peik.inbox.store import Burial, Deferral
 from peik.storage.consumers import consumer_named, unknown
 from peik.storage.postgres import queries
 from peik.storage.postgres.queries import filled, load
-from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.session import PostgresSession
+from peik.storage.sql import Row
 from peik.storage.sqlite.rows import ARRIVAL, progress_of
 
 _SQL = load("inbox.sql")

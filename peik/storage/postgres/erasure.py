@@ -1,16 +1,15 @@
 """Forgetting a person in the PostgreSQL store. Removed rows are vacuumed away at the end; their pages are the server's."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
-from peik.core.arrival import FORGOTTEN_LANE
-from peik.core.letter import State
-from peik.erasure.model import ErasedPerson
-from peik.erasure.store import Blank, KeptKey, LoggedLine, Traces
-from peik.secrets.seals import KeptSecret, SealChange, is_secret
+from peik.core.letter import Chat, State
+from peik.erasure.store import Traces
+from peik.secrets.seals import KeptSecret, SealChange
+from peik.storage.erasure import SqlForgetting, change_secrets, kept_secrets
 from peik.storage.postgres import queries, session
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.documents import DocumentWriter
@@ -19,13 +18,12 @@ from peik.storage.postgres.jobs import JobLedger, PostgresJobs
 from peik.storage.postgres.queries import load
 from peik.storage.postgres.session import PostgresSession
 from peik.storage.postgres.writer import PostgresWays
-from peik.storage.rules import scrubbed_story
+from peik.storage.sql import SqlSession
 from peik.storage.sqlite.rows import TALLY_COLUMNS
 
 T = TypeVar("T")
 
 _SQL = load("forgetting.sql")
-_DEAD = 3  # the phase of a story: nothing is done with it any more but to look at it
 _VACUUM_S = 900.0  # it keeps nobody waiting; but a server may hang
 _EMPTIED = (
     "letters", "results", "hooks", "idempotency", "message_log", "arrivals", "deliveries", "contacts", "chats", "handled",
@@ -37,8 +35,10 @@ REMAINS = (
 )
 
 
-class PostgresForgetting:
+class PostgresForgetting(SqlForgetting):
     """See `peik.erasure.store.Forgetting`. Made by the store when it is opened."""
+
+    sql = _SQL
 
     def __init__(
         self,
@@ -53,62 +53,25 @@ class PostgresForgetting:
         self._jobs = jobs
         self._connect = connect
 
+    async def _in_read(self, work: Callable[[SqlSession], Awaitable[T]]) -> T:
+        return await self._read(work)
+
+    async def _in_commit(self, work: Callable[[SqlSession], Awaitable[T]], *, inboxes: Iterable[int] = ()) -> T:
+        return await self._write(lambda batch: work(batch.session), inboxes=inboxes)
+
+    def _lane(self, chat: Chat) -> Any:
+        return queries.encode(chat)
+
+    def _chat(self, lane: Any) -> Chat | None:
+        return None if lane is None else queries.decode(lane)
+
     # ---- letters ----
 
     async def drop_letters(self, letter_ids: Sequence[int]) -> int:
         return await self._write(lambda batch: _drop_letters(batch, list(letter_ids)))
 
-    async def logged(self, cursor: str | None, limit: int) -> tuple[list[LoggedLine], str | None]:
-        rows = await self._read(lambda one: one.rows(_SQL["logged"], after=int(cursor or 0), limit=limit))
-        lines = [
-            LoggedLine(
-                id=row[0],
-                bot_id=row[1],
-                chat=None if row[2] is None else queries.decode(row[2]),
-                user_id=row[3],
-                error=row[4],
-            )
-            for row in rows
-        ]
-        return lines, str(lines[-1].id) if len(lines) == limit else None
-
-    async def drop_logged(self, ids: Sequence[int]) -> int:
-        return await self._write(lambda batch: batch.session.run(_SQL["drop_logged"], ids=list(ids)))
-
-    async def kept_keys(self, cursor: str | None, limit: int) -> tuple[list[KeptKey], str | None]:
-        bot, key = (-(2**63), "") if cursor is None else msgspec.json.decode(cursor, type=tuple[int, str])
-        rows = await self._read(lambda one: one.rows(_SQL["kept_keys"], bot=bot, key=key, limit=limit))
-        keys = [KeptKey(bot_id=row[0], key=row[1]) for row in rows]
-        return keys, msgspec.json.encode((keys[-1].bot_id, keys[-1].key)).decode() if len(keys) == limit else None
-
-    async def drop_keys(self, keys: Sequence[KeptKey]) -> int:
-        bots, names = [one.bot_id for one in keys], [one.key for one in keys]
-        return await self._write(lambda batch: batch.session.run(_SQL["drop_keys"], bots=bots, keys=names))
-
-    # ---- arrivals ----
-
-    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: ErasedPerson) -> int:
-        ids = [one.arrival_id for one in blanks]
-        bots = [row[0] for row in await self._read(lambda one: one.rows(_SQL["bots_of_arrivals"], ids=ids))]
-
-        async def work(batch: PostgresBatch) -> int:
-            return sum([await _blank(batch.session, one, person) for one in blanks])
-
-        return await self._write(work, inboxes=bots)
-
-    # ---- what a bot knows of a chat ----
-
-    async def traces(self, bot_id: int, chat_id: int) -> Traces:
-        bound = _of_chat(bot_id, chat_id)
-
-        async def work(reader: PostgresSession) -> Traces:
-            count = {name: await reader.number(_SQL[f"count_{name}"], **bound) for name in Traces.__struct_fields__}
-            return Traces(**count)
-
-        return await self._read(work)
-
     async def drop_traces(self, bot_id: int, chat_id: int) -> Traces:
-        bound = _of_chat(bot_id, chat_id)
+        bound = self._of_chat(bot_id, chat_id)
 
         async def work(batch: PostgresBatch) -> tuple[int, int]:
             known = await batch.session.run(_SQL["drop_chats"], **bound)
@@ -161,10 +124,6 @@ class PostgresForgetting:
         return [REMAINS]
 
 
-def _of_chat(bot_id: int, chat_id: int) -> dict[str, Any]:
-    return {"bot": bot_id, "chat": chat_id, "keys": [queries.encode(chat_id), queries.encode(f"user:{chat_id}")]}
-
-
 async def _drop_letters(batch: PostgresBatch, letter_ids: list[int]) -> int:
     one = batch.session
     await batch.lock([row[0] for row in await one.rows(_SQL["bots_of"], letters=letter_ids)])
@@ -186,24 +145,6 @@ async def _drop_letters(batch: PostgresBatch, letter_ids: list[int]) -> int:
     return len(ids)
 
 
-async def _blank(one: PostgresSession, blank: Blank, person: ErasedPerson) -> int:
-    row = await one.row(_SQL["arrival"], id=blank.arrival_id)
-    if row is None:
-        return 0
-    bot_id, number, only_for = row
-    query = _SQL["blank_theirs" if blank.is_theirs else "blank_named"]
-    await one.run(query, id=blank.arrival_id, payload=blank.payload, lane=queries.encode(FORGOTTEN_LANE))
-    for consumer, phase, reason, history in await one.rows(
-        _SQL["stories"], bot=bot_id, number=number, only_for=only_for
-    ):
-        if blank.is_theirs and phase == _DEAD:
-            await one.run(_SQL["drop_story"], consumer=consumer, number=number)
-        else:
-            reason, history = scrubbed_story(person, reason, history, is_theirs=blank.is_theirs)
-            await one.run(_SQL["blank_story"], consumer=consumer, number=number, reason=reason, history=history)
-    return 1
-
-
 # What is secret in the PostgreSQL store, as it is stored: read, replaced, and its tables written anew.
 
 
@@ -218,17 +159,11 @@ class PostgresSealed:
         self._connect = connect
 
     async def kept(self) -> list[KeptSecret]:
-        async def read(batch: PostgresBatch) -> list[KeptSecret]:
-            rows = [tuple(row) for row in await batch.session.rows(_SEALED_SQL["kept"])]
-            return [KeptSecret(place=place, text=text) for place, text in rows if is_secret(text)]
-
-        return await self._write(read)  # by the writer, so that nothing that was stored before is missing
+        # By the writer, so that nothing that was stored before is missing.
+        return await self._write(lambda batch: kept_secrets(batch.session, _SEALED_SQL))
 
     async def change(self, changes: Sequence[SealChange]) -> int:
-        async def work(batch: PostgresBatch) -> int:
-            return sum([await _change(batch.session, one) for one in changes])
-
-        return await self._write(work)
+        return await self._write(lambda batch: change_secrets(batch.session, _SEALED_SQL, changes))
 
     async def is_ours(self) -> bool:
         return True
@@ -251,23 +186,3 @@ class PostgresSealed:
         finally:
             await session.end(one)
         return None
-
-
-async def _change(one: PostgresSession, change: SealChange) -> int:
-    kind, _, name = change.place.partition(":")
-    if kind == "secret" and change.before is None:
-        return await one.run(_SEALED_SQL["make_secret"], name=name, after=change.after)
-    if kind == "secret" and change.after is None:
-        return await one.run(_SEALED_SQL["drop_secret"], name=name, before=change.before)
-    bound: dict[str, object]
-    match kind:
-        case "bot":
-            bound = {"bot": int(name)}
-        case "key":
-            bound = {"digest": bytes.fromhex(name)}
-        case "consumer":
-            bot_id, _, whose = name.partition("@")
-            bound = {"bot": int(bot_id), "name": whose}
-        case _:
-            bound = {"name": name}
-    return await one.run(_SEALED_SQL[f"change_{kind}"], before=change.before, after=change.after, **bound)

@@ -32,8 +32,9 @@ from peik.storage.postgres import queries
 from peik.storage.postgres.commit import PostgresBatch
 from peik.storage.postgres.errors import translate
 from peik.storage.postgres.queries import NamedQuery, filled, load
-from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.session import PostgresSession
 from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
+from peik.storage.sql import Row
 from peik.storage.sqlite.jobs import COLUMNS, job_from_row
 
 # The writer of jobs: in commits of its own, so that no letter ever waits for the lock of a kind.

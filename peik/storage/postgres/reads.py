@@ -25,8 +25,9 @@ from peik.secrets.seals import PLAIN, Seals, place_of_bot
 from peik.storage import rules
 from peik.storage.postgres import queries
 from peik.storage.postgres.queries import NamedQuery, filled, load
-from peik.storage.postgres.session import PostgresSession, Row
+from peik.storage.postgres.session import PostgresSession
 from peik.storage.rules import ways_of
+from peik.storage.sql import Row
 from peik.storage.sqlite.rows import LETTER_COLUMNS, PHASE_OF, letter_from_row, view_from_row
 
 _SQL = load("letters.sql")

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
@@ -16,6 +15,7 @@ from peik.core.methods import TARGETS, VERBS, MethodClass, known_methods
 from peik.errors import StartError
 from peik.storage.postgres.errors import is_gone
 from peik.storage.postgres.queries import NamedQuery, load
+from peik.storage.sql import Row
 
 # Where a PostgreSQL store is: a server, a database, and a schema of our own in it.
 
@@ -50,15 +50,6 @@ def read_address(url: str) -> PostgresAddress:
 
 
 _SQL = load("session.sql")
-
-
-class Row(Protocol):
-    """What a query answers: values by place or by name. What they are, the query says; it is narrowed where it is read."""
-
-    def __getitem__(self, place: int | str) -> Any: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
 
 READERS_MAX = 4
 FILERS_MAX = 2  # parts are large, and reading letters does not wait for them
@@ -116,9 +107,8 @@ class PostgresSession:
     async def read_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> list[Row]:
         return await self.rows(query, *zip(*rows, strict=True)) if rows else []
 
-    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> None:
-        if rows:
-            await self.run(query, *zip(*rows, strict=True))
+    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[object, ...]]) -> int:
+        return await self.run(query, *zip(*rows, strict=True)) if rows else 0
 
 
 def settings_of(address: PostgresAddress) -> dict[str, str]:

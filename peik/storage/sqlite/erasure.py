@@ -2,28 +2,28 @@
 afterwards; where nobody else has the file, all of it is written anew."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
-from peik.core.arrival import FORGOTTEN_LANE
-from peik.erasure.model import ErasedPerson
-from peik.erasure.store import Blank, KeptKey, LoggedLine, Traces
-from peik.secrets.seals import KeptSecret, SealChange, is_secret
-from peik.storage.rules import scrubbed_story
+from peik.erasure.store import Traces
+from peik.secrets.seals import KeptSecret, SealChange
+from peik.storage import sql
+from peik.storage.erasure import SqlForgetting, change_secrets, kept_secrets
+from peik.storage.executor import at_once
+from peik.storage.sql import SqlSession
 from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.database import translate
 from peik.storage.sqlite.rows import TALLY_COLUMNS
-from peik.storage.sqlite.statements import Row, load, run_many
+from peik.storage.sqlite.statements import Row, SqliteSession, load, run_many
 from peik.storage.sqlite.writer import SqliteWays
 
 T = TypeVar("T")
 
 _SQL = load("sqlite_forgetting.sql")
-_DEAD = 3  # the phase of a story: nothing is done with it any more but to look at it
 FREE_SPACE = (
     "Free space of the SQLite file may hold bytes of what was removed or changed earlier, in the ordinary way, until it is used "
     "anew. With Peik stopped, `peik forget` writes the whole file anew."
@@ -32,55 +32,25 @@ BUSY = "The SQLite file could not be written anew or its log emptied just now: s
 _WIPE_MS = 200  # so long the one writer may wait for readers before the log is emptied
 
 
-class SqliteForgetting:
+class SqliteForgetting(SqlForgetting):
     """See `peik.erasure.store.Forgetting`. Made by the store when it is opened."""
+
+    sql = sql.load("peik.storage.sqlite", "sqlite_forgetting.sql")
 
     def __init__(self, ways: SqliteWays, *, busy_ms: int) -> None:
         self._write, self._read, self._alone = ways.write, ways.read, ways.read_alone
         self._busy_ms = busy_ms
 
+    async def _in_read(self, work: Callable[[SqlSession], Awaitable[T]]) -> T:
+        return await self._read(lambda connection: at_once(work(SqliteSession(connection))))
+
+    async def _in_commit(self, work: Callable[[SqlSession], Awaitable[T]], *, inboxes: Iterable[int] = ()) -> T:
+        return await self._write(lambda batch: at_once(work(SqliteSession(batch.connection))))
+
     # ---- letters ----
 
     async def drop_letters(self, letter_ids: Sequence[int]) -> int:
         return await self._write(lambda batch: _drop_letters(batch, letter_ids))
-
-    async def logged(self, cursor: str | None, limit: int) -> tuple[list[LoggedLine], str | None]:
-        bound = {"after": int(cursor or 0), "limit": limit}
-        rows: list[Any] = await self._read(lambda one: one.execute(_SQL["logged"], bound).fetchall())
-        lines = [LoggedLine(id=row[0], bot_id=row[1], chat=row[2], user_id=row[3], error=row[4]) for row in rows]
-        return lines, str(lines[-1].id) if len(lines) == limit else None
-
-    async def drop_logged(self, ids: Sequence[int]) -> int:
-        return await self._removed("drop_logged", [(one,) for one in ids])
-
-    async def kept_keys(self, cursor: str | None, limit: int) -> tuple[list[KeptKey], str | None]:
-        bot, key = (-(2**63), "") if cursor is None else msgspec.json.decode(cursor, type=tuple[int, str])
-        bound = {"bot": bot, "key": key, "limit": limit}
-        rows: list[Any] = await self._read(lambda one: one.execute(_SQL["kept_keys"], bound).fetchall())
-        keys = [KeptKey(bot_id=row[0], key=row[1]) for row in rows]
-        return keys, msgspec.json.encode(rows[-1]).decode() if len(rows) == limit else None
-
-    async def drop_keys(self, keys: Sequence[KeptKey]) -> int:
-        return await self._removed("drop_keys", [(one.bot_id, one.key) for one in keys])
-
-    # ---- arrivals ----
-
-    async def blank_arrivals(self, blanks: Sequence[Blank], *, person: ErasedPerson) -> int:
-        def work(batch: SqliteBatch) -> int:
-            return sum(_blank(batch.connection, one, person) for one in blanks)
-
-        return await self._write(work)
-
-    # ---- what a bot knows of a chat ----
-
-    async def traces(self, bot_id: int, chat_id: int) -> Traces:
-        bound = {"bot": bot_id, "chat": chat_id}
-
-        def work(connection: apsw.Connection) -> Traces:
-            count = {name: _number(connection, _SQL[f"count_{name}"], bound) for name in Traces.__struct_fields__}
-            return Traces(**count)
-
-        return await self._read(work)
 
     async def drop_traces(self, bot_id: int, chat_id: int) -> Traces:
         bound = {"bot": bot_id, "chat": chat_id}
@@ -139,14 +109,6 @@ class SqliteForgetting:
         notes = [] if is_alone else [FREE_SPACE]
         return notes if await self._alone(work) else [*notes, BUSY]
 
-    async def _removed(self, name: str, rows: list[Row]) -> int:
-        def work(batch: SqliteBatch) -> int:
-            before = batch.connection.total_changes()
-            run_many(batch.connection, _SQL[name], rows)
-            return batch.connection.total_changes() - before
-
-        return await self._write(work)
-
 
 def _drop_letters(batch: SqliteBatch, letter_ids: Sequence[int]) -> int:
     connection = batch.connection
@@ -162,25 +124,6 @@ def _drop_letters(batch: SqliteBatch, letter_ids: Sequence[int]) -> int:
     return len(ids)
 
 
-def _blank(connection: apsw.Connection, one: Blank, person: ErasedPerson) -> int:
-    rows = connection.execute(_SQL["arrival"], (one.arrival_id,)).fetchall()
-    if not rows:
-        return 0
-    bot_id, number, only_for = rows[0]
-    blank = {"id": one.arrival_id, "payload": one.payload, "lane": FORGOTTEN_LANE}
-    connection.execute(_SQL["blank_theirs" if one.is_theirs else "blank_named"], blank)
-    asked = {"bot": bot_id, "number": number, "only_for": only_for}
-    stories: list[Any] = connection.execute(_SQL["stories"], asked).fetchall()
-    for consumer, phase, reason, history in stories:
-        story = {"consumer": consumer, "number": number}
-        if one.is_theirs and phase == _DEAD:
-            connection.execute(_SQL["drop_story"], story)
-        else:
-            reason, history = scrubbed_story(person, reason, history, is_theirs=one.is_theirs)
-            connection.execute(_SQL["blank_story"], story | {"reason": reason, "history": history})
-    return 1
-
-
 def _number(connection: apsw.Connection, query: str, bound: dict[str, Any]) -> int:
     rows: list[Any] = connection.execute(query, bound).fetchall()
     return int(rows[0][0])
@@ -189,7 +132,7 @@ def _number(connection: apsw.Connection, query: str, bound: dict[str, Any]) -> i
 # What is secret in the SQLite store, as it is stored: read, replaced, and its traces wiped out of the file.
 
 
-_SEALED_SQL = load("sqlite_sealed.sql")
+_SEALED_SQL = sql.load("peik.storage.sqlite", "sqlite_sealed.sql")
 
 _CHUNK = 4 << 20
 _READ_BY_ANOTHER = "Another process reads the file, so that old bytes are left in its log; the next start wipes them."
@@ -213,22 +156,15 @@ class SqliteSealed:
         self._claim = claim
 
     async def kept(self) -> list[KeptSecret]:
-        def read(batch: SqliteBatch) -> list[KeptSecret]:
-            rows = [
-                row
-                for name in ("bots", "keys", "consumers", "secrets")
-                for row in batch.connection.execute(_SEALED_SQL[name])
-            ]
-            return [KeptSecret(place=row[0], text=row[1]) for row in rows if is_secret(row[1])]
-
-        return await self._write(read)  # by the writer, so that nothing that was stored before is missing
+        # By the writer, so that nothing that was stored before is missing.
+        return await self._write(lambda batch: at_once(kept_secrets(SqliteSession(batch.connection), _SEALED_SQL)))
 
     async def change(self, changes: Sequence[SealChange]) -> int:
         def work(batch: SqliteBatch) -> int:
             # What is replaced is overwritten with zeros, here and now; as a rule that would cost every letter a little.
             batch.connection.execute("PRAGMA secure_delete = ON").fetchall()
             try:
-                return sum(_change(batch.connection, one) for one in changes)
+                return at_once(change_secrets(SqliteSession(batch.connection), _SEALED_SQL, changes))
             finally:
                 batch.connection.execute("PRAGMA secure_delete = OFF").fetchall()
 
@@ -251,29 +187,6 @@ class SqliteSealed:
         if not may_rewrite:
             return "Old bytes are left in free parts of the file; the next start writes it anew."
         return await self._alone(_write_anew)
-
-
-def _change(connection: apsw.Connection, one: SealChange) -> int:
-    kind, _, name = one.place.partition(":")
-    if kind == "secret" and one.before is None:
-        connection.execute(_SEALED_SQL["make_secret"], (name, one.after))
-        return connection.changes()
-    if kind == "secret" and one.after is None:
-        connection.execute(_SEALED_SQL["drop_secret"], (name, one.before))
-        return connection.changes()
-    bound: tuple[str | int | bytes | None, ...]
-    match kind:
-        case "bot":
-            bound = (one.after, int(name), one.before)
-        case "key":
-            bound = (one.after, bytes.fromhex(name), one.before)
-        case "consumer":
-            bot_id, _, whose = name.partition("@")
-            bound = (one.after, int(bot_id), whose, one.before)
-        case _:
-            bound = (one.after, name, one.before)
-    connection.execute(_SEALED_SQL[f"change_{kind}"], bound)
-    return connection.changes()
 
 
 def _write_anew(connection: apsw.Connection) -> str | None:

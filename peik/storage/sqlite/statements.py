@@ -117,8 +117,10 @@ class SqliteSession:
     async def read_many(self, query: NamedQuery, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         return run_many(self.connection, query.written, rows)
 
-    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[Any, ...]]) -> None:
+    async def write_many(self, query: NamedQuery, rows: Sequence[tuple[Any, ...]]) -> int:
+        before = self.connection.total_changes()
         run_many(self.connection, query.written, rows)
+        return self.connection.total_changes() - before
 
 
 def _bound(named: dict[str, Any]) -> dict[str, Any]:

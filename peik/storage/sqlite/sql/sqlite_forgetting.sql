@@ -25,7 +25,7 @@ DELETE FROM file_ids WHERE (bot_id, digest) IN (VALUES {rows})
 SELECT id, bot_id, chat_id, user_id, error FROM message_log WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: drop_logged
-DELETE FROM message_log WHERE id IN (VALUES {rows})
+DELETE FROM message_log WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: kept_keys
 SELECT bot_id, key FROM idempotency WHERE (bot_id, key) > (:bot, :key) ORDER BY bot_id, key LIMIT :limit
@@ -34,7 +34,10 @@ SELECT bot_id, key FROM idempotency WHERE (bot_id, key) > (:bot, :key) ORDER BY 
 DELETE FROM idempotency WHERE (bot_id, key) IN (VALUES {rows})
 
 -- name: arrival
-SELECT bot_id, number, only_for FROM arrivals WHERE id = ?
+SELECT bot_id, number, only_for FROM arrivals WHERE id = :id
+
+-- name: bots_of_arrivals
+SELECT DISTINCT bot_id FROM arrivals WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: blank_theirs
 UPDATE arrivals SET payload = :payload, lane = :lane, user_id = NULL, digest = x'' WHERE id = :id
