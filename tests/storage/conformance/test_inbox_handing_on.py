@@ -84,7 +84,8 @@ async def test_a_bot_has_so_many_consumers_and_no_more(place: Place) -> None:
         assert [one.code for one in refused] == ["too_many_consumers"] * 2
         assert f"Bot {BOT} has 3 consumers" in refused[0].detail
         assert len(await store.inbox.consumers(BOT)) == 4
-        await store.inbox.ensure_consumer(BOT, "reader0", at_ms=NOW, most=3)
+        made = next(one for one in answers if isinstance(one, Consumer))  # whichever came first
+        await store.inbox.ensure_consumer(BOT, made.name, at_ms=NOW, most=3)
         await store.inbox.ensure_consumer(BOT, "default", at_ms=NOW, most=3)
         await store.inbox.ensure_consumer(BOT, "a program's own", at_ms=NOW)
 
