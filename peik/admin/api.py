@@ -13,7 +13,7 @@ from peik.core.units import rfc3339
 from peik.errors import BadInput, Denied, Problem
 from peik.web.access import Caller
 from peik.web.openapi import LIMIT_DEFAULT, WORD, WORD_CHARS_MAX
-from peik.web.operations import Id, Moment, Told, declared, is_declared, operation
+from peik.web.operations import Id, Moment, Told, declared, operation
 from peik.web.parse import LIMIT, MOMENT, TEXT, NumberInPath, Param, Time, instant_ms, parse_id
 
 if TYPE_CHECKING:
@@ -247,13 +247,6 @@ class AuditApi:
 
 
 _ANSWER_BYTES_MAX = 64 * 1024
-# What programs do all day is in the letters, arrivals and jobs themselves, with the key that did it. Most of it is declared as
-# traffic; here is what is not declared yet.
-TRAFFIC = frozenset(
-    {
-        "notify", "notifyMany", "queueJob", "queueJobs", "noteSeen", "acknowledgeArrivals", "linkUser", "setReader",
-    }
-)  # fmt: skip
 
 
 class Audited:
@@ -265,8 +258,8 @@ class Audited:
         self._access = access
 
     def wrap(self, verb: str, endpoint: "Endpoint", operation_id: str) -> "Endpoint":
-        is_traffic = declared(endpoint).is_traffic if is_declared(endpoint) else operation_id in TRAFFIC
-        if verb == "GET" or is_traffic:
+        # What programs do all day is in the letters, arrivals and jobs themselves, with the key that did it.
+        if verb == "GET" or declared(endpoint).is_traffic:
             return endpoint
 
         async def audited(request: "Request") -> "Response":

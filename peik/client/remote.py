@@ -354,18 +354,6 @@ class _Ids(msgspec.Struct):
     ids: list[str]
 
 
-class _Retried(msgspec.Struct):
-    retried: int
-
-
-class _Cancelled(msgspec.Struct):
-    cancelled: int
-
-
-class _Cleared(msgspec.Struct):
-    cleared: int
-
-
 class _Reader(msgspec.Struct):
     places: dict[str, int]
 
@@ -379,9 +367,6 @@ class _Told(msgspec.Struct):
 
 _decode_letter = msgspec.json.Decoder(Letter).decode
 _decode_ids = msgspec.json.Decoder(_Ids).decode
-_decode_retried = msgspec.json.Decoder(_Retried).decode
-_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
-_decode_cleared = msgspec.json.Decoder(_Cleared).decode
 _decode_problem = msgspec.json.Decoder(_Told).decode
 
 

@@ -17,10 +17,9 @@ from peik.outbox.pages import lines_of
 from peik.outbox.pages_lanes import hold_ms
 from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord, ChatRecord, LetterFilter
-from peik.web.bodies import path_chat
 from peik.web.dashboard.board import Board, Page, Visitor, own_path
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bot_seen, bots_seen
-from peik.web.parse import parse_id, whole_number
+from peik.web.parse import chat_in_path, parse_id, whole_number
 
 # What is known of single chats that matters to sending, by way of the list of all such chats.
 
@@ -239,7 +238,9 @@ class ChatPages:
         return self._board.back(request, visitor, "/admin/chats", said="chats_forgotten", count=report.count)
 
     def _named(self, request: Request, visitor: Visitor) -> tuple[BotRecord, Chat]:
-        return bot_seen(self._desk, visitor, request.path_params["bot_id"]), path_chat(request)
+        return bot_seen(self._desk, visitor, request.path_params["bot_id"]), chat_in_path(
+            request.path_params["chat_id"], "chat_id"
+        )
 
     async def _back(self, request: Request, visitor: Visitor, bot: BotRecord, chat: Chat, said: str) -> Response:
         wanted = (await Fields.sent(request)).text("back")

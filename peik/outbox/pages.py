@@ -19,11 +19,11 @@ from peik.core.trace import certainty, plain
 from peik.errors import BadInput, Problem
 from peik.inbox.answers import after_ms, ended_after_ms, text_of
 from peik.outbox.answers import arrival_behind
+from peik.outbox.api import LetterQuery
 from peik.outbox.store import NOW, Counted, LetterFilter, LetterView, Tally
-from peik.web.bodies import filter_of
 from peik.web.dashboard.board import Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, in_utc, query_of
-from peik.web.parse import parse_id
+from peik.web.parse import parse_id, read_query
 
 FILTERS = (
     "state",
@@ -238,7 +238,7 @@ def _priority(text: str) -> int:
 
 def wanted_in(told: Mapping[str, str], visitor: Visitor) -> LetterFilter:
     """The filter that fields name, over the bots that the visitor may see. Raises BadInput, Forbidden."""
-    return visitor.caller.narrow(filter_of(in_utc(told)))
+    return visitor.caller.narrow(read_query(LetterQuery, in_utc(told)).wanted())
 
 
 def _act(text: object) -> str:

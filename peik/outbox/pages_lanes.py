@@ -17,7 +17,6 @@ from peik.errors import BadInput, NotFound
 from peik.monitoring.nodes import nodes_of
 from peik.outbox.api import PAUSED_BY_HAND
 from peik.outbox.store import BotRecord, ChatRecord, Tally
-from peik.web.bodies import read_chat
 from peik.web.dashboard.board import Board, Page, Visitor, must_see, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bot_seen, bots_seen, query_of
 from peik.web.parse import CHAT_PATTERN, parse_id
@@ -54,7 +53,7 @@ class LanePages:
             if "bot_id" in told:
                 raise
             return self._board.page(request, visitor, "lanes.html", bot=None)
-        chat = read_chat(request) if "chat_id" in told else None
+        chat = chat_key(request.query_params["chat_id"]) if "chat_id" in told else None
         lanes = await self._desk.lanes(bot.bot_id, chat, limit=LANES_MAX)
         waiting = (await self._desk.tallies()).get(bot.bot_id)
         return self._board.page(

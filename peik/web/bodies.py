@@ -12,15 +12,11 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from peik.core.call import chat_key
-from peik.core.letter import Chat, Enclosed
-from peik.core.trace import HEADER, PARENT_HEADER, plain, read_parent, read_trace
+from peik.core.letter import Enclosed
+from peik.core.trace import HEADER, PARENT_HEADER, read_parent, read_trace
 from peik.errors import BadInput, Problem, TooLarge
-from peik.outbox.store import LetterFilter
 from peik.storage.spool import SpoolPort
 from peik.web.access import header_in
-from peik.web.openapi import LIMIT_DEFAULT, LIMIT_MAX, WORD_CHARS_MAX
-from peik.web.parse import CHAT_PATTERN, moment_ms, parse_id, state_of
 
 # Bodies as they come in, piece by piece and within bounds: what is compressed, and forms with files, which go
 # straight to the spool. What cannot be read is said in Telegram's words; another door says it in its own.
@@ -354,86 +350,3 @@ def _bad_form(error: UnreadableBody) -> Problem:
     detail = f"The form cannot be read: {error.words.removeprefix('Bad Request: ')}."
     kind = TooLarge if error.status == 413 else BadInput
     return kind(code="body_too_large" if error.status == 413 else "bad_multipart", detail=detail)
-
-
-# Query strings of the REST door: filters, cursors and limits, read strictly.
-
-
-_FILTERS = (
-    "state", "bot_id", "chat_id", "user_id", "message_type", "method", "since", "until", "text", "error", "cause",
-    "trace",
-)  # fmt: skip
-
-
-def read_filter(request: Request, *, also: tuple[str, ...] = ("cursor", "limit")) -> LetterFilter:
-    """The filter of a list. An unknown name is refused: a mistyped filter must not mean "everything"."""
-    return filter_of(_given(request, _FILTERS, also))
-
-
-def _given(request: Request, filters: tuple[str, ...], also: tuple[str, ...]) -> dict[str, str]:
-    query = request.query_params
-    unknown = set(query) - {*filters, *also}
-    if unknown:
-        raise BadInput(
-            code="unknown_filter",
-            detail=f"There is no filter {', '.join(sorted(unknown))}. There are: {', '.join((*filters, *also))}.",
-        )
-    for name in filters:
-        if not 0 < len(query.get(name, "-")) <= WORD_CHARS_MAX:
-            raise BadInput(code="bad_filter", detail=f"{name} has 1 to {WORD_CHARS_MAX} characters.")
-    return {name: query[name] for name in filters if name in query}
-
-
-def filter_of(given: dict[str, str]) -> LetterFilter:
-    """The same from a JSON body."""
-    return LetterFilter(
-        state=None if "state" not in given else state_of(given["state"], "state"),
-        bot_id=None if "bot_id" not in given else parse_id(given["bot_id"], "bot_id"),
-        chat=None if "chat_id" not in given else chat_key(given["chat_id"]),
-        user_id=given.get("user_id"),
-        message_type=given.get("message_type"),
-        method=given.get("method"),
-        since_ms=None if "since" not in given else moment_ms(given["since"], "since"),
-        until_ms=None if "until" not in given else moment_ms(given["until"], "until"),
-        text=given.get("text"),
-        error=given.get("error"),
-        cause=given.get("cause"),
-        trace=None if "trace" not in given else read_trace(plain(given["trace"])),
-    )
-
-
-def read_limit(request: Request) -> int:
-    text = request.query_params.get("limit", str(LIMIT_DEFAULT))
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= LIMIT_MAX):
-        raise BadInput(code="bad_limit", detail=f"limit is between 1 and {LIMIT_MAX}.")
-    return int(text)
-
-
-def read_switch(request: Request, name: str) -> bool:
-    """`?name=true`; not given is false."""
-    text = request.query_params.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise BadInput(code=f"bad_{name}", detail=f"{name} is true or false.")
-    return text == "true"
-
-
-def read_since(request: Request) -> int | None:
-    text = request.query_params.get("since")
-    return None if text is None else moment_ms(text, "since")
-
-
-def read_cursor(request: Request) -> int | None:
-    text = request.query_params.get("cursor")
-    return None if text is None else parse_id(text, "cursor")
-
-
-def read_chat(request: Request, name: str = "chat_id") -> Chat | None:
-    text = request.query_params.get(name)
-    return None if text is None else chat_key(text)
-
-
-def path_chat(request: Request) -> Chat:
-    text = request.path_params["chat_id"]
-    if re.fullmatch(CHAT_PATTERN, text) is None:
-        raise BadInput(code="bad_chat_id", detail="A chat is named by its number, or by @name.")
-    return chat_key(text)

@@ -108,7 +108,7 @@ def _chat(text: str, name: str) -> Chat:
     return chat_key(text)
 
 
-def _chat_in_path(text: str, name: str) -> Chat:
+def chat_in_path(text: str, name: str) -> Chat:
     if re.fullmatch(CHAT_PATTERN, text) is None:
         raise BadInput(code="bad_chat_id", detail="A chat is named by its number, or by @name.")
     return chat_key(text)
@@ -199,7 +199,7 @@ def key_up_to(chars_max: int, text: str) -> Param:
 
 
 NumberInPath = Annotated[int, Param(parse_id, ID)]
-ChatInPath = Annotated[Chat, Param(_chat_in_path, {"type": "string", "pattern": CHAT_PATTERN})]
+ChatInPath = Annotated[Chat, Param(chat_in_path, {"type": "string", "pattern": CHAT_PATTERN})]
 NameInPath = Annotated[str, Param(_word, WORD)]
 WordInPath = Annotated[str, Param(_word, {"type": "string"})]
 

@@ -10,7 +10,7 @@ import pytest
 from proofs.house import WALKS, figures, modules, strange, undeclared, walk
 
 BOUNDS = {
-    "files": 477,  # the goal is 450; four more while each slice moves to declared operations
+    "files": 455,  # where it stood when this was written; the goal is 450
     "modules at the root": 5,
     "folders at the root": 28,
     "public class names in more than one file": 10,
@@ -18,7 +18,7 @@ BOUNDS = {
     "references to what is not in the repository": 0,
     "names in comments of what is not in the code": 0,
     "operations without a declaration": 0,
-    "operations that are not declared on their method": 100,
+    "operations that are not declared on their method": 0,
 }
 
 
