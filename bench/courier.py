@@ -37,7 +37,7 @@ def accept_one_caller(ground: Ground) -> Figures:
     async def work(peik: Runtime) -> float:
         letters = ground.share(SINGLE_LETTERS)
         for number in range(letters):
-            await peik.desk.accept([call(number)])
+            await peik.outbox.service.accept([call(number)])
         return letters
 
     return {"accept_1": run(accepting(ground, work))}
@@ -56,7 +56,7 @@ async def accept_by_callers(peik: Runtime, letters: int) -> None:
 
     async def one_caller(first: int) -> None:
         for number in range(first, letters, CALLERS):
-            await peik.desk.accept([call(number)])
+            await peik.outbox.service.accept([call(number)])
 
     await asyncio.gather(*(one_caller(first) for first in range(CALLERS)))
 
@@ -89,7 +89,7 @@ async def drained(peik: Runtime, letters: int) -> float:
     ended = _Ended(letters)
     peik.events.listen(ended)
     began = time.monotonic()
-    await peik.desk.save_bot(Token(TOKEN))
+    await peik.outbox.service.save_bot(Token(TOKEN))
     await asyncio.wait_for(ended.wait(), PATIENCE_S)
     return ended.at - began
 
@@ -122,8 +122,8 @@ def idle_latency(ground: Ground) -> Figures:
             for number in range(ground.share(IDLE_LETTERS)):
                 await asyncio.sleep(IDLE_PAUSE_S)
                 began = time.monotonic()
-                (accepted,) = await peik.desk.accept([call(number)])
-                view = await peik.desk.wait(accepted.letter_id, PATIENCE_S)
+                (accepted,) = await peik.outbox.service.accept([call(number)])
+                view = await peik.outbox.service.wait(accepted.letter_id, PATIENCE_S)
                 assert view.result is not None, view.state
                 taken.append(msgspec.json.decode(view.result)["seen_at"] - began)
             return taken
@@ -150,9 +150,9 @@ def config(ground: Ground, store: str | None = None) -> Config:
 async def opened(ground: Ground, *, is_paused: bool, store: str | None = None) -> AsyncIterator[Runtime]:
     async with running(config(ground, store)) as peik:
         if is_paused:
-            record = msgspec.structs.replace(peik.desk.bot(BOT_ID), paused="a measurement begins")
+            record = msgspec.structs.replace(peik.outbox.service.bot(BOT_ID), paused="a measurement begins")
             await peik.store.save_bot(record)
-            peik.courier.add(record)
+            peik.outbox.courier.add(record)
         yield peik
 
 
@@ -162,13 +162,13 @@ async def accepting(ground: Ground, work: Callable[[Runtime], Awaitable[float]],
         began = time.monotonic()
         letters = await work(peik)
         rate = letters / (time.monotonic() - began)
-        assert (await peik.desk.tallies())[BOT_ID].waiting == letters, "a letter is missing"
+        assert (await peik.outbox.service.tallies())[BOT_ID].waiting == letters, "a letter is missing"
         return rate
 
 
 async def accept_in_batches(peik: Runtime, letters: int) -> None:
     for first in range(0, letters, BATCH):
-        await peik.desk.accept([call(number) for number in range(first, min(first + BATCH, letters))])
+        await peik.outbox.service.accept([call(number) for number in range(first, min(first + BATCH, letters))])
 
 
 def _check_posts(stub: Stub, before: int, letters: int) -> None:

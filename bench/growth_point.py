@@ -124,7 +124,7 @@ def _contact(place: int, at_ms: int) -> Contact:
 
 
 def _draft(point: Point, number: int) -> Draft:
-    """What a desk makes of the call with this number."""
+    """What a service makes of the call with this number."""
     call = _call(point, number)
     reading = read_call(call.method, call.params)
     return Draft(
@@ -155,12 +155,12 @@ async def _accepting(peik: Runtime, point: Point) -> dict[str, float]:
     await _quiet()
     first = point.letters + max(BATCH, point.bots)
     for start in range(point.letters, first, BATCH):
-        await peik.desk.accept(_calls(point, range(start, min(start + BATCH, first))))
+        await peik.outbox.service.accept(_calls(point, range(start, min(start + BATCH, first))))
     await _quiet()
     calls = _calls(point, range(first, first + point.measured))
     began = time.process_time()
     for first in range(0, point.measured, BATCH):
-        await peik.desk.accept(calls[first : first + BATCH])
+        await peik.outbox.service.accept(calls[first : first + BATCH])
     accept_us = (time.process_time() - began) / point.measured * 1e6
     await _quiet()
     began = time.process_time()
@@ -183,7 +183,7 @@ async def _quiet() -> None:
 
 async def _keep_paused(peik: Runtime, point: Point, reason: str | None) -> None:
     """For whoever opens the file next. Nobody is told here: what a pause costs is no letter's cost."""
-    bots = [peik.desk.bot(bot) for bot in _bots(point)]
+    bots = [peik.outbox.service.bot(bot) for bot in _bots(point)]
     await asyncio.gather(*(peik.store.save_bot(msgspec.structs.replace(bot, paused=reason)) for bot in bots))
 
 
@@ -196,7 +196,9 @@ async def _drain(point: Point) -> Figures:
     """Counted once every bot has begun: what a sender reads first is a start's cost, and no letter's. Some letters are through by
     then, so half of the rest is enough."""
     async with running(config(point)) as peik:
-        waiting = {bot_id: tally.waiting for bot_id, tally in (await peik.desk.tallies()).items() if tally.waiting}
+        waiting = {
+            bot_id: tally.waiting for bot_id, tally in (await peik.outbox.service.tallies()).items() if tally.waiting
+        }
         await _keep_paused(peik, point, None)
     left = sum(waiting.values())
     told = Events()

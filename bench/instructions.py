@@ -47,12 +47,12 @@ Work = Callable[[Runtime, int], Awaitable[None]]
 
 async def accept_one(peik: Runtime, letters: int) -> None:
     for number in range(letters):
-        await peik.desk.accept([call(number)])
+        await peik.outbox.service.accept([call(number)])
 
 
 async def accept_batch(peik: Runtime, letters: int) -> None:
     for first in range(0, letters, BATCH):
-        await peik.desk.accept([call(number) for number in range(first, first + BATCH)])
+        await peik.outbox.service.accept([call(number) for number in range(first, first + BATCH)])
 
 
 async def deliver(peik: Runtime, letters: int) -> None:
@@ -110,7 +110,7 @@ def do(name: str, letters: int, folder: Path) -> None:
             is_alone=True,
         ) as peik:
             if name in _PAUSED:
-                await peik.desk.change_bot(BOT_ID, paused="a measurement begins")
+                await peik.outbox.service.change_bot(BOT_ID, paused="a measurement begins")
             await WORKS[name](peik, letters)
 
     run_virtual(main)

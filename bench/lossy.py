@@ -1,6 +1,6 @@
 """A network that loses 40 of 100 requests, with outages: what arrives without a queue, and what arrives with Peik.
 
-In virtual time, from one seed: production desk, courier and SQLite store, the simulated Telegram, the real pace. Half of what
+In virtual time, from one seed: production service, courier and SQLite store, the simulated Telegram, the real pace. Half of what
 is lost was heard by Telegram, so that a second try doubles it: those tries are uncertain, and no other may double.
 """
 
@@ -95,14 +95,14 @@ def _peik(ground: Ground, letters: int) -> Figures:
         ) as peik:
             outages = asyncio.ensure_future(_outages(telegram))
             calls = [LetterCall(method="sendMessage", params=_params(number)) for number in range(letters)]
-            ids = [one.letter_id for one in await peik.desk.accept(calls)]
-            while (await peik.desk.tallies())[BOT_ID].completed < letters:
-                tally = (await peik.desk.tallies())[BOT_ID]
+            ids = [one.letter_id for one in await peik.outbox.service.accept(calls)]
+            while (await peik.outbox.service.tallies())[BOT_ID].completed < letters:
+                tally = (await peik.outbox.service.tallies())[BOT_ID]
                 if not (tally.waiting or tally.active or tally.delayed):
                     break
                 await asyncio.sleep(LOOK_S)
             await outages
-            views = [await peik.desk.letter(letter_id) for letter_id in ids]
+            views = [await peik.outbox.service.letter(letter_id) for letter_id in ids]
         arrived = [text for chat in range(1, CHATS + 1) for text in telegram.sent.texts(chat)]
         doubled, uncertain = len(arrived) - len(set(arrived)), sum(view.uncertain_tries for view in views)
         figures.update(

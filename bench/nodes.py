@@ -241,13 +241,13 @@ async def _node(store: str, api_root: str) -> None:
 async def _done(peik: Runtime, order: str, figures: Sequence[int]) -> str:
     match order:
         case "held":
-            return str(sum(peik.leases.holds(bot) for bot in BOTS))
+            return str(sum(peik.outbox.leases.holds(bot) for bot in BOTS))
         case "pause" | "resume":
             reason = "a measurement begins" if order == "pause" else None
-            await asyncio.gather(*(peik.desk.change_bot(bot, paused=reason) for bot in BOTS))
+            await asyncio.gather(*(peik.outbox.service.change_bot(bot, paused=reason) for bot in BOTS))
             return "done"
         case "left":
-            tallies = await peik.desk.tallies()
+            tallies = await peik.outbox.service.tallies()
             return str(sum(one.waiting + one.active + one.delayed for one in tallies.values()))
         case "accept":
             letters, place, nodes = figures
@@ -255,7 +255,7 @@ async def _done(peik: Runtime, order: str, figures: Sequence[int]) -> str:
 
             async def one_caller(first: int) -> None:
                 for number in range(first, letters, callers):
-                    await peik.desk.accept([_call(number * nodes + place)])
+                    await peik.outbox.service.accept([_call(number * nodes + place)])
 
             await asyncio.gather(*(one_caller(first) for first in range(callers)))
             return "done"
@@ -263,7 +263,7 @@ async def _done(peik: Runtime, order: str, figures: Sequence[int]) -> str:
             letters, place, nodes = figures
             for first in range(0, letters, BATCH):
                 numbers = range(first, min(first + BATCH, letters))
-                await peik.desk.accept([_call(number * nodes + place) for number in numbers])
+                await peik.outbox.service.accept([_call(number * nodes + place) for number in numbers])
             return "done"
     raise ValueError(order)
 

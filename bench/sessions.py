@@ -79,15 +79,15 @@ class World:
         self.late: dict[str, list[float]] = {}  # by what goes on: seconds from Telegram to the reader
         self.sick: OneAccount | None = None
         self.what = "warm-up"
-        self.office: Runtime
+        self.runtime: Runtime
 
     def clients(self, *, session_id: str, **wanted: Any) -> Any:
         return self.made[session_id](session_id=session_id, **wanted)
 
     @property
-    def desk(self) -> AccountService:
-        assert self.office.sessions is not None
-        return self.office.sessions
+    def service(self) -> AccountService:
+        assert self.runtime.accounts is not None
+        return self.runtime.accounts
 
     @asynccontextmanager
     async def open(self, folder: Path) -> AsyncIterator[None]:
@@ -97,22 +97,22 @@ class World:
         told.listen(self.events.extend)
         async with running(
             config, events=told, is_alone=True, make_clients=lambda config, clock: self.clients
-        ) as self.office:
-            await _until(lambda: self.desk.trouble() is None)
+        ) as self.runtime:
+            await _until(lambda: self.service.trouble() is None)
             yield
 
     async def sign_in(self, servers: list[OneAccount]) -> None:
         for one in servers:
             session_id = _name(one.number)
-            await self.desk.create_session(f"agent{one.number % AGENTS}", phone=one.phone, session_id=session_id)
-            await self.desk.send_code(session_id)
-            await self.desk.give_code(session_id, CODE)
-        await _until(lambda: all(self.desk.line_of(FIRST_USER + one.number) for one in servers))
+            await self.service.create_session(f"agent{one.number % AGENTS}", phone=one.phone, session_id=session_id)
+            await self.service.send_code(session_id)
+            await self.service.give_code(session_id, CODE)
+        await _until(lambda: all(self.service.line_of(FIRST_USER + one.number) for one in servers))
 
     # ---- what is measured ----
 
     async def read(self) -> None:
-        follower = await self.desk.follow(FeedFilter())
+        follower = await self.service.follow(FeedFilter())
         while not follower.is_over:
             lines = await follower.next(timeout_s=5.0)
             now = time.perf_counter()

@@ -29,11 +29,11 @@ def redis_accept(ground: Ground) -> Figures:
 
 async def _accept(ground: Ground, store: str) -> float:
     async with opened_on(ground, is_paused=False, store=store) as peik:
-        await peik.desk.change_bot(BOT_ID, paused="a measurement begins")
+        await peik.outbox.service.change_bot(BOT_ID, paused="a measurement begins")
         began = time.monotonic()
         await accept_by_callers(peik, ground.letters)
         rate = ground.letters / (time.monotonic() - began)
-        assert (await peik.desk.tallies())[BOT_ID].waiting == ground.letters, "a letter is missing"
+        assert (await peik.outbox.service.tallies())[BOT_ID].waiting == ground.letters, "a letter is missing"
         return rate
 
 

@@ -143,9 +143,9 @@ async def cancel(world: World, chance: random.Random) -> None:
 
 async def retry_dead(world: World, chance: random.Random) -> None:
     """Somebody sends all dead letters of a bot again."""
-    office = next((node.office for node in world.nodes if node.office is not None), None)
+    runtime = next((node.runtime for node in world.nodes if node.runtime is not None), None)
     bot_id = _bot(world, chance)
-    if office is None:
+    if runtime is None:
         return
     for promise in world.promises:
         # Whatever has not ended well may be dead before the request is there.
@@ -368,8 +368,8 @@ def start_again(node: Node) -> None:
 
 def _sender(world: World, bot_id: int) -> Node | None:
     """The node that sends for a bot."""
-    office = world.holder(bot_id)
-    return next((node for node in world.nodes if office is not None and node.office is office), None)
+    runtime = world.holder(bot_id)
+    return next((node for node in world.nodes if runtime is not None and node.runtime is runtime), None)
 
 
 async def held_and_dead(world: World, chance: random.Random) -> None:
@@ -523,17 +523,17 @@ async def recover(world: World, chance: random.Random) -> None:
     """Somebody asks for everything that Telegram has kept."""
     try:
         bot_id = _bot(world, chance)
-        office = world.holder(bot_id)
-        node = next((node for node in world.nodes if node.office is office), None)
-        if office is not None and node is not None and node.process is not None:
-            node.process.start(_recover(office, bot_id))
+        runtime = world.holder(bot_id)
+        node = next((node for node in world.nodes if node.runtime is runtime), None)
+        if runtime is not None and node is not None and node.process is not None:
+            node.process.start(_recover(runtime, bot_id))
     except Problem:
         return
 
 
-async def _recover(office: Any, bot_id: int) -> None:
+async def _recover(runtime: Any, bot_id: int) -> None:
     try:
-        await office.inbox.recover(bot_id)
+        await runtime.inbox.service.recover(bot_id)
     except Problem:
         return
 

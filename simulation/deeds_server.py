@@ -75,9 +75,9 @@ async def node_drains(world: ServerWorld, chance: random.Random) -> None:
 
 async def _ask_to_drain(world: ServerWorld, chance: random.Random, name: str, *, is_draining: bool) -> None:
     asked = _node(world, chance)
-    if asked.office is not None and asked.process is not None:
+    if asked.runtime is not None and asked.process is not None:
         world.note(f"{asked.process} asks {name} to {'drain' if is_draining else 'go on'}")
-        asked.process.start(_quietly(asked.office.store.nodes.drain_node(name, is_draining=is_draining)))
+        asked.process.start(_quietly(asked.runtime.store.nodes.drain_node(name, is_draining=is_draining)))
 
 
 async def _quietly(work: Coroutine[Any, Any, object]) -> None:

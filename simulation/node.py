@@ -90,7 +90,7 @@ class Node:
         self.world = world
         self.name = name
         self.process: Process | None = None
-        self.office: Runtime | None = None
+        self.runtime: Runtime | None = None
         self.app: App | None = None
         self.clock: VirtualClock = world.clock
         self.is_apart = False  # from Telegram, while the others are not
@@ -171,17 +171,19 @@ class Node:
             is_alone=world.is_alone,
             make_store=self.make_store,
             address=f"http://{self.name}.example",
-        ) as office:
+        ) as runtime:
             for bot in world.programs:
                 if bot.kind == "handlers" and world.has_handlers(self):
-                    office.consumers.handle(bot.bot_id, "default", Handling(handle=self._handler(bot), allowed=None))
-            self.office, self.app = office, Gateway(office, rest.build(office, world.key), keeps_files=False)
+                    runtime.inbox.consumers.handle(
+                        bot.bot_id, "default", Handling(handle=self._handler(bot), allowed=None)
+                    )
+            self.runtime, self.app = runtime, Gateway(runtime, rest.build(runtime, world.key), keeps_files=False)
             self._served.set()
             world.note(f"{process} serves")
             try:
                 await end.wait()
             finally:
-                self.office = self.app = None
+                self.runtime = self.app = None
                 self._served.clear()
 
     def _reads_fail(self, executor: str) -> float:
@@ -217,7 +219,7 @@ class Node:
         self.world.loop.call_soon(process.bury, context=OUTSIDE)
 
     def forget(self) -> None:
-        self.process = self.office = self.app = None
+        self.process = self.runtime = self.app = None
         self._served.clear()
 
     async def stop(self) -> None:

@@ -57,7 +57,7 @@ class ServerNode(Node):
     @property
     def store_name(self) -> str | None:
         """The name under which the server knows it."""
-        return None if self.office is None else self.office.store.nodes.node
+        return None if self.runtime is None else self.runtime.store.nodes.node
 
     @property
     def is_reached(self) -> bool:
@@ -149,13 +149,13 @@ class ServerWorld(World):
         now = self.clock.mono()
         found = []
         for node in self.members:
-            lease = None if node.office is None else node.office.leases.of(bot_id)
+            lease = None if node.runtime is None else node.runtime.outbox.leases.of(bot_id)
             if lease is not None and lease.ends_at > now:
                 found.append(node)
         return found
 
     def holder(self, bot_id: int) -> Runtime | None:
-        return next((node.office for node in self.believers(bot_id)), None)
+        return next((node.runtime for node in self.believers(bot_id)), None)
 
     def look_at_owners(self) -> None:
         for bot_id in (*self.tokens, CHORES):
@@ -202,10 +202,10 @@ class ServerWorld(World):
     async def mend(self) -> None:
         await self._all_up()
         for node in self.members:
-            assert node.office is not None
-            name = node.office.store.nodes.node
+            assert node.runtime is not None
+            name = node.runtime.store.nodes.node
             assert node.process is not None
-            node.process.start(node.office.store.nodes.drain_node(name, is_draining=False))
+            node.process.start(node.runtime.store.nodes.drain_node(name, is_draining=False))
         await asyncio.sleep(2 * self.lease_s + START_S)
         self.judge.wrong += self.rules.lost(self._living())
         await self._set_right()

@@ -306,14 +306,15 @@ class World:
         self.look_at_owners()
 
     def look_at_owners(self) -> None:
-        owners = [node.name for node in self.nodes if node.office is not None and node.office.leases.is_whole]
+        owners = [node.name for node in self.nodes if node.runtime is not None and node.runtime.outbox.leases.is_whole]
         if len(owners) > 1:
             self.judge.note(f"{' and '.join(owners)} both own the store")
 
     def holder(self, bot_id: int) -> Runtime | None:
         """Who acts for a bot now."""
         return next(
-            (one.office for one in self.nodes if one.office is not None and one.office.leases.holds(bot_id)), None
+            (one.runtime for one in self.nodes if one.runtime is not None and one.runtime.outbox.leases.holds(bot_id)),
+            None,
         )
 
     @property
@@ -341,11 +342,11 @@ class World:
             await node.up()
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         for bot_id, token in self.tokens.items():
-            office = next(node.office for node in self.nodes if node.office is not None)
+            runtime = next(node.runtime for node in self.nodes if node.runtime is not None)
             change: dict[str, str] = {}
-            if office.desk.bot(bot_id).token.reveal() != token:
+            if runtime.outbox.service.bot(bot_id).token.reveal() != token:
                 change["token"] = token
-            if office.desk.bot(bot_id).inbound == "off":
+            if runtime.outbox.service.bot(bot_id).inbound == "off":
                 change["inbound"] = "polling"
             if change:
                 body = msgspec.json.encode(change)
@@ -370,10 +371,10 @@ class World:
             if owner is None:
                 yield f"nobody acts for {program.bot_id}"
                 continue
-            status = owner.receiver.status(program.bot_id)
+            status = owner.inbox.receiver.status(program.bot_id)
             if not status.is_well:
                 yield f"the source of {program.bot_id} is not well: {status.why}"
-            if owner.outages.holds(program.bot_id):
+            if owner.inbox.outages.holds(program.bot_id):
                 yield f"arrivals of {program.bot_id} are held"
             if self.settings["missed"] == "process":
                 rows = self.witness.look("SELECT number, type FROM arrivals WHERE bot_id = ?", program.bot_id)

@@ -40,7 +40,7 @@ Place = tuple[int, int]  # a chat and a message in it
 
 
 class AccountLetters(Protocol):
-    """What is asked of the desk."""
+    """What is asked of the service."""
 
     def known(self, bot_id: int) -> BotRecord | None: ...
 

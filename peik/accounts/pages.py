@@ -30,7 +30,7 @@ class SessionPages:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._sessions = board.peik.sessions
+        self._sessions = board.peik.accounts
 
     def table(self) -> tuple[Page, ...]:
         one = "/admin/sessions/{session_id}"
@@ -87,8 +87,8 @@ class SessionPages:
         )
 
     async def show(self, request: Request, visitor: Visitor) -> Response:
-        desk = self._desk(visitor)
-        session = await desk.session(_id(request))
+        service = self._service(visitor)
+        session = await service.session(_id(request))
         return self._board.page(
             request,
             visitor,
@@ -96,18 +96,18 @@ class SessionPages:
             session=session,
             view=SessionAnswer.of(session),
             metadata=msgspec.json.decode(session.metadata),
-            chats=[SessionChatAnswer.of(chat) for chat in (await desk.chats(session.session_id))[:CHATS_MAX]],
-            is_running=session.session_id in desk.running(),
+            chats=[SessionChatAnswer.of(chat) for chat in (await service.chats(session.session_id))[:CHATS_MAX]],
+            is_running=session.session_id in service.running(),
         )
 
     async def show_qr(self, request: Request, visitor: Visitor) -> Response:
         """The code to be scanned now. It is worth an account for a minute, so it is drawn for admins only; the page asks again
         until somebody has scanned it."""
-        desk = self._desk(visitor)
-        session = await desk.session(_id(request))
+        service = self._service(visitor)
+        session = await service.session(_id(request))
         if session.state in _OVER:
             return RedirectResponse(_page_of(session), 303)
-        qr = await desk.qr(session.session_id)
+        qr = await service.qr(session.session_id)
         picture = svg(qr.url)
         return self._board.page(
             request,
@@ -123,9 +123,9 @@ class SessionPages:
     # ---- registering ----
 
     async def make(self, request: Request, visitor: Visitor) -> Response:
-        desk = self._desk(visitor)
+        service = self._service(visitor)
         fields = await Fields.sent(request)
-        session = await desk.create_session(
+        session = await service.create_session(
             fields.need("agent_id"),
             phone=fields.text("phone"),
             proxy=fields.text("proxy", chars_max=_PROXY_CHARS_MAX),
@@ -138,20 +138,20 @@ class SessionPages:
     async def set_proxy(self, request: Request, visitor: Visitor) -> Response:
         """An empty field: straight."""
         proxy = (await Fields.sent(request)).text("proxy", chars_max=_PROXY_CHARS_MAX)
-        session = await self._desk(visitor).set_proxy(_id(request), proxy)
+        session = await self._service(visitor).set_proxy(_id(request), proxy)
         return self._back(request, visitor, session, "sessions_changed")
 
     async def activate(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._desk(visitor).activate_session(_id(request))
+        session = await self._service(visitor).activate_session(_id(request))
         return self._back(request, visitor, session, "sessions_changed")
 
     async def deactivate(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._desk(visitor).deactivate_session(_id(request))
+        session = await self._service(visitor).deactivate_session(_id(request))
         return self._back(request, visitor, session, "sessions_changed")
 
     async def delete(self, request: Request, visitor: Visitor) -> Response:
         session_id = _id(request)
-        if not await self._desk(visitor).delete_session(session_id):
+        if not await self._service(visitor).delete_session(session_id):
             raise NotFound(code="no_such_session", detail=f"There is no session {session_id}.")
         return self._board.back(request, visitor, "/admin/sessions", said="sessions_deleted", id=session_id)
 
@@ -159,58 +159,60 @@ class SessionPages:
 
     async def send_code(self, request: Request, visitor: Visitor) -> Response:
         fields = await Fields.sent(request)
-        session = await self._desk(visitor).send_code(_id(request), fields.text("phone"), by_sms=fields.is_on("by_sms"))
+        session = await self._service(visitor).send_code(
+            _id(request), fields.text("phone"), by_sms=fields.is_on("by_sms")
+        )
         return self._back(request, visitor, session, "sessions_code_sent")
 
     async def sign_in(self, request: Request, visitor: Visitor) -> Response:
         code = (await Fields.sent(request)).need("code")
-        return self._signed(request, visitor, await self._desk(visitor).give_code(_id(request), code))
+        return self._signed(request, visitor, await self._service(visitor).give_code(_id(request), code))
 
     async def give_password(self, request: Request, visitor: Visitor) -> Response:
         password = (await Fields.sent(request)).secret("password")
-        return self._signed(request, visitor, await self._desk(visitor).give_password(_id(request), password))
+        return self._signed(request, visitor, await self._service(visitor).give_password(_id(request), password))
 
     def _signed(self, request: Request, visitor: Visitor, session: Session) -> Response:
         is_in = session.state is SessionState.ACTIVE
         return self._back(request, visitor, session, "sessions_signed_in" if is_in else "sessions_password_needed")
 
     async def leave_sign_in(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._desk(visitor).cancel_sign_in(_id(request))
+        session = await self._service(visitor).cancel_sign_in(_id(request))
         return self._back(request, visitor, session, "sessions_changed")
 
     # ---- running ----
 
     async def start(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._desk(visitor).start(_id(request))
+        session = await self._service(visitor).start(_id(request))
         return self._back(request, visitor, session, "sessions_started")
 
     async def stop(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._desk(visitor).stop(_id(request))
+        session = await self._service(visitor).stop(_id(request))
         return self._back(request, visitor, session, "sessions_stopped")
 
     async def restart(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._desk(visitor).restart(_id(request))
+        session = await self._service(visitor).restart(_id(request))
         return self._back(request, visitor, session, "sessions_restarted")
 
     async def log_out(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._desk(visitor).log_out(_id(request))
+        session = await self._service(visitor).log_out(_id(request))
         return self._back(request, visitor, session, "sessions_logged_out")
 
     async def crawl(self, request: Request, visitor: Visitor) -> Response:
         until_ms = (await Fields.sent(request)).instant_ms("until") or 0
         chat_id = whole_number(request.path_params["chat_id"], "chat_id")
-        await self._desk(visitor).crawl(_id(request), chat_id, until_ms=until_ms)
+        await self._service(visitor).crawl(_id(request), chat_id, until_ms=until_ms)
         return self._crawled(request, visitor, "sessions_crawling", chat_id)
 
     async def stop_crawl(self, request: Request, visitor: Visitor) -> Response:
         chat_id = whole_number(request.path_params["chat_id"], "chat_id")
-        await self._desk(visitor).stop_crawl(_id(request), chat_id)
+        await self._service(visitor).stop_crawl(_id(request), chat_id)
         return self._crawled(request, visitor, "sessions_crawl_stopped", chat_id)
 
     # ---- ----
 
-    def _desk(self, visitor: Visitor) -> "AccountService":
-        return the_desk(self._sessions, visitor)
+    def _service(self, visitor: Visitor) -> "AccountService":
+        return the_service(self._sessions, visitor)
 
     def _back(self, request: Request, visitor: Visitor, session: Session, said: str) -> Response:
         return self._board.back(request, visitor, _page_of(session), said=said, id=session.session_id)
@@ -219,7 +221,7 @@ class SessionPages:
         return self._board.back(request, visitor, f"/admin/sessions/{_id(request)}", said=said, chat=chat_id)
 
 
-def the_desk(sessions: "AccountService | None", visitor: Visitor) -> "AccountService":
+def the_service(sessions: "AccountService | None", visitor: Visitor) -> "AccountService":
     """Raises Conflict if nothing in the settings asks for accounts."""
     must_see_all(visitor)
     if sessions is None:

@@ -96,7 +96,7 @@ def missing(error: ImportError) -> StartError:
     return StartError(f"Accounts need a package that is not installed ({error.name}): pip install 'peik[sessions]'.")
 
 
-def sessions_of(ground: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "AccountService":
+def sessions_of(context: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "AccountService":
     """Raises StartError."""
     from peik.accounts.crew import Crew
     from peik.accounts.feeds import Feeds
@@ -105,17 +105,17 @@ def sessions_of(ground: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "A
     from peik.accounts.session_files import Importing
     from peik.accounts.sign_in import SignInSteps
 
-    config, clock, events = ground.config, ground.clock, ground.events
+    config, clock, events = context.config, context.clock, context.events
     if kit.notice is not None:
         events.tell(SessionNotice(words=kit.notice))
     registry = Registry(kit.archive, clock)
     feeds = Feeds(kit.archive, clock, events)
-    accounts = LetterAccounts(outbox.desk)
+    accounts = LetterAccounts(outbox.service)
     crew: Crew | None = None
     signing_in: SignInSteps | None = None
     if kit.clients is not None:
-        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=ground.chance)
-        crew = Crew(tools, ground.store.nodes, LeaseRights(outbox.desk, outbox.leases, accounts))
+        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=context.chance)
+        crew = Crew(tools, context.store.nodes, LeaseRights(outbox.service, outbox.leases, accounts))
         signing_in = SignInSteps(
             registry, kit.vault, kit.clients, clock, on_signed_in=partial(_enlisted, accounts, crew)
         )
@@ -132,7 +132,7 @@ def sessions_of(ground: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "A
         vault=kit.vault,
         clock=clock,
         events=events,
-        chores=_chores(ground, outbox, kit, poster, registry=registry, feeds=feeds),
+        chores=_chores(context, outbox, kit, poster, registry=registry, feeds=feeds),
     )
     outbox.leases.when_beaten(sessions.beaten)
     return sessions
@@ -164,7 +164,7 @@ async def _enlisted(accounts: LetterAccounts, crew: "Crew", session: Session) ->
 
 
 def _chores(
-    ground: Context, outbox: Outbox, kit: Kit, poster: Poster, *, registry: "Registry", feeds: "Feeds"
+    context: Context, outbox: Outbox, kit: Kit, poster: Poster, *, registry: "Registry", feeds: "Feeds"
 ) -> "list[Chore]":
     """What is done beside it all."""
     from peik.accounts.feeds import FeedPush
@@ -172,21 +172,23 @@ def _chores(
     from peik.accounts.upkeep import ArchiveUpkeep, ArchiveWatch, Renewal
     from peik.monitoring.archived_log import ArchivedLog
 
-    config, clock, events, archive = ground.config, ground.clock, ground.events, kit.archive
-    desk, leases = outbox.desk, outbox.leases
+    config, clock, events, archive = context.config, context.clock, context.events, kit.archive
+    service, leases = outbox.service, outbox.leases
     chores: list[Chore] = [
         ArchiveUpkeep(
             archive=archive,
             registry=registry,
-            accounts=LetterAccounts(desk),
+            accounts=LetterAccounts(service),
             retention=retention_of(config),
             keep_sessions_s=config.keep_sessions,
             is_ours=lambda: leases.is_live(CHORES),
-            clock=ground.settled,
+            clock=context.settled,
             events=events,
         ),
         ArchiveWatch(archive=archive, clock=clock, events=events),
-        LetterLinks(archive=archive, registry=registry, letters=desk, is_ours=leases.holds, clock=clock, events=events),
+        LetterLinks(
+            archive=archive, registry=registry, letters=service, is_ours=leases.holds, clock=clock, events=events
+        ),
     ]
     if config.sessions_webhook is not None:
         try:
@@ -210,7 +212,7 @@ def _chores(
     if config.log_in_archive:
         chores.append(
             ArchivedLog(
-                archive=archive, node=ground.store.nodes.node, level=config.log_level, clock=clock, events=events
+                archive=archive, node=context.store.nodes.node, level=config.log_level, clock=clock, events=events
             )
         )
     return chores
@@ -236,7 +238,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def desk_alone(
+async def service_alone(
     config: Config,
     *,
     clock: Clock | None = None,
@@ -258,15 +260,15 @@ async def desk_alone(
     if kit.notice is not None:
         on_notice(kit.notice)
     try:
-        desk = _alone(config, kit, clock)
+        service = _alone(config, kit, clock)
     except ImportError as error:
         raise missing(error) from None
-    await desk.open()
+    await service.open()
     try:
-        yield desk
+        yield service
     finally:
-        await desk.end()
-        await desk.close()
+        await service.end()
+        await service.close()
 
 
 def _alone(config: Config, kit: Kit, clock: Clock) -> "AccountService":
@@ -318,7 +320,7 @@ class _NoRights:
 
 
 class _StoredAccounts:
-    """The port `Accounts` of the sessions' desk, where no desk of letters is open."""
+    """The port `Accounts` of the sessions' service, where no outbox is open."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config

@@ -86,9 +86,9 @@ class WebhookSecretAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 class KeyApi:
     def __init__(
-        self, desk: "OutboxService", *, keyring: "Keyring", webhook_secret: Callable[[], Awaitable[str]]
+        self, service: "OutboxService", *, keyring: "Keyring", webhook_secret: Callable[[], Awaitable[str]]
     ) -> None:
-        self._desk = desk
+        self._service = service
         self._keyring = keyring
         self._webhook_secret = webhook_secret
 
@@ -105,7 +105,7 @@ class KeyApi:
     )
     async def make_key(self, caller: Caller, body: KeyBody) -> Told[NewKeyAnswer]:
         """Make a key. Its text, and the secret of its webhook, are shown now and never again."""
-        return Told(await make_key(self._keyring, self._desk, body), 201, _SHOWN_ONCE)
+        return Told(await make_key(self._keyring, self._service, body), 201, _SHOWN_ONCE)
 
     @operation("GET", "/v1/keys", name="listKeys", tag="keys", scope="admin", is_for_all=True)
     async def list_keys(self, caller: Caller) -> KeysAnswer:
@@ -139,12 +139,12 @@ class KeyApi:
         return Told(WebhookSecretAnswer(webhook_secret=await self._webhook_secret()), headers=_SHOWN_ONCE)
 
 
-async def make_key(keyring: "Keyring", desk: "OutboxService", body: KeyBody) -> NewKeyAnswer:
+async def make_key(keyring: "Keyring", service: "OutboxService", body: KeyBody) -> NewKeyAnswer:
     """The new key with its secrets, which are shown once."""
     made = await keyring.make(
         body.name,
         body.scopes,
-        bot_ids=_bot_ids(desk, body.bot_ids),
+        bot_ids=_bot_ids(service, body.bot_ids),
         expires_at_ms=instant_ms(body.expires_at, "expires_at"),
         webhook_url=body.webhook_url,
         rate=body.rate,
@@ -156,12 +156,12 @@ async def make_key(keyring: "Keyring", desk: "OutboxService", body: KeyBody) -> 
     )
 
 
-def _bot_ids(desk: "OutboxService", given: list[int | str] | None) -> frozenset[int] | None:
+def _bot_ids(service: "OutboxService", given: list[int | str] | None) -> frozenset[int] | None:
     if given is None:
         return None
     if len(given) > BOT_IDS_MAX:
         raise BadInput(code="too_many_bot_ids", detail=f"A key names at most {BOT_IDS_MAX} bots.")
-    return frozenset(desk.bot(parse_id(str(one), "bot_id")).bot_id for one in given)
+    return frozenset(service.bot(parse_id(str(one), "bot_id")).bot_id for one in given)
 
 
 # ---- the audit log ----

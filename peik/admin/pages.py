@@ -87,7 +87,7 @@ class KeyPages:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
+        self._service = board.peik.outbox.service
         self._keyring = board.peik.keyring
 
     def table(self) -> tuple[Page, ...]:
@@ -114,7 +114,7 @@ class KeyPages:
             rate=fields.text("rate"),
             webhook_url=fields.text("webhook_url", chars_max=_URL_CHARS_MAX),
         )
-        made = await make_key(self._keyring, self._desk, body)
+        made = await make_key(self._keyring, self._service, body)
         self._board.note(request, target=made.id)
         return self._page(request, visitor, made=made)
 
@@ -132,7 +132,7 @@ class KeyPages:
             keys=sorted(self._keyring.known(), key=lambda key: key.id, reverse=True),
             made=made,
             scopes=SCOPES,
-            bots=self._desk.bots(),
+            bots=self._service.bots(),
             now_ms=self._board.peik.clock.wall_ms(),
         )
 

@@ -132,7 +132,7 @@ class SignInPages:
 
     async def _by_key(self, text: str, *, address: str) -> str:
         """The token for the browser. Guesses are counted with those over REST and the gateway. Raises Denied, TooMany."""
-        sign_ins, gate, now = self._board.sign_ins, self._board.peik.gate, self._board.peik.clock.mono()
+        sign_ins, gate, now = self._board.sign_ins, self._board.peik.limits, self._board.peik.clock.mono()
         key, host = sign_ins.key(text), address or None
         wait_s = gate.wrong_wait_s(host, text, now) if key is None else gate.holder_wait_s(host, key.id, key.rate, now)
         if wait_s:

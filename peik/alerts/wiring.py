@@ -32,60 +32,52 @@ if TYPE_CHECKING:
     from peik.accounts.service import AccountService
 
 
-class AlertParts(msgspec.Struct, frozen=True, kw_only=True):
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
     alerts: AlertService
     overview: Overview
     standings: NodeStandings
     answering: Answering
-    watching: Watching
+    rounds: Watching
     clock: ClockWatch
+    figures: Figures
 
 
 def watch_of(
-    ground: Context,
+    context: Context,
     outbox: Outbox,
     *,
     figures: Figures,
     inbox: InboxService,
     jobs: Jobs,
-    sessions: "AccountService | None",
-) -> AlertParts:
+    accounts: "AccountService | None",
+) -> Watch:
     """Raises StartError."""
-    alerts = _alerts(ground, outbox)
-    ground.events.listen(alerts, *alerts.kinds)
+    alerts = _alerts(context, outbox)
+    context.events.listen(alerts, *alerts.kinds)
     overview, standings = overview_of(
-        figures=figures,
-        store=ground.store,
-        clock=ground.clock,
-        desk=outbox.desk,
-        inbox=inbox,
-        routes=outbox.routes,
-        leases=outbox.leases,
-        alerts=alerts,
-        jobs=jobs.desk,
-        hosts=jobs.hosts,
-        sessions=sessions,
+        context, outbox, figures=figures, inbox=inbox, alerts=alerts, jobs=jobs, accounts=accounts
     )
     answering = Answering()
-    return AlertParts(
+    return Watch(
         alerts=alerts,
         overview=overview,
         standings=standings,
         answering=answering,
-        watching=_watching(ground, outbox.leases, alerts=alerts, overview=overview, answering=answering),
+        figures=figures,
+        rounds=_watching(context, outbox.leases, alerts=alerts, overview=overview, answering=answering),
         clock=ClockWatch(
-            clock=ground.settled,
-            papers=ground.store.papers,
-            events=ground.events,
-            settles_s=ground.config.clock_settles,
+            clock=context.settled,
+            papers=context.store.papers,
+            events=context.events,
+            settles_s=context.config.clock_settles,
             has_chores=lambda: outbox.leases.holds(CHORES),
         ),
     )
 
 
-def _alerts(ground: Context, outbox: Outbox) -> AlertService:
+def _alerts(context: Context, outbox: Outbox) -> AlertService:
     """Raises StartError for a rule that is none, or an address that Apprise does not know."""
-    config, store, desk, leases = ground.config, ground.store, outbox.desk, outbox.leases
+    config, store, service, leases = context.config, context.store, outbox.service, outbox.leases
     for name in config.alerts_off:
         if name not in BY_NAME:
             near = difflib.get_close_matches(name, BY_NAME, n=1)
@@ -95,7 +87,7 @@ def _alerts(ground: Context, outbox: Outbox) -> AlertService:
 
     def messenger() -> int | None:
         """The first bot of the settings that may send; failing that, any. None: let the service say what is wrong."""
-        able = [bot.bot_id for bot in desk.bots() if bot.paused is None and not bot.token.is_account]
+        able = [bot.bot_id for bot in service.bots() if bot.paused is None and not bot.token.is_account]
         return next((bot_id for bot_id in [*first, *able] if bot_id in able), None)
 
     async def send(chat: str, text: str, idempotency_key: str) -> None:
@@ -108,16 +100,16 @@ def _alerts(ground: Context, outbox: Outbox) -> AlertService:
             idempotency_key=idempotency_key,
             metadata=b'{"message_type":"alert"}',
         )
-        await desk.accept([call])
+        await service.accept([call])
 
     async def living() -> set[str]:
         return {one.name for one in await store.nodes.nodes()}
 
     return AlertService(
         chats=config.admin_chats,
-        clock=ground.clock,
+        clock=context.clock,
         send=send,
-        is_served=lambda bot_id: leases.holds(bot_id) and desk.known(bot_id) is not None,
+        is_served=lambda bot_id: leases.holds(bot_id) and service.known(bot_id) is not None,
         more_ways=ways_of(config.alert_urls),
         papers=AlertDocuments(store.papers, node=store.nodes.node),
         machine="" if store.nodes.lease_s is None else socket.gethostname(),
@@ -128,9 +120,9 @@ def _alerts(ground: Context, outbox: Outbox) -> AlertService:
 
 
 def _watching(
-    ground: Context, leases: Leases, *, alerts: AlertService, overview: Overview, answering: Answering
+    context: Context, leases: Leases, *, alerts: AlertService, overview: Overview, answering: Answering
 ) -> Watching:
-    config, store = ground.config, ground.store
+    config, store = context.config, context.store
     places = [
         config.beside(""),
         config.files,
@@ -143,7 +135,7 @@ def _watching(
         overview=overview.now,
         answering=answering,
         machine=machine_of([place.absolute() for place in places if place is not None]),
-        clock=ground.clock,
+        clock=context.clock,
         node=store.nodes.node,
         has_chores=lambda: leases.holds(CHORES),
         is_shared=store.nodes.lease_s is not None,

@@ -9,7 +9,7 @@ from peik.broadcasts.api import BroadcastApi
 from peik.contacts.api import ContactApi
 from peik.erasure.api import ErasureApi
 from peik.importing.api import ImportApi
-from peik.importing.service import import_desk_of
+from peik.importing.service import import_service_of
 from peik.inbox.api import ArrivalApi, ConsumerApi
 from peik.jobs.api import HostApi, JobApi
 from peik.monitoring.api import HealthApi, OverviewApi
@@ -50,42 +50,42 @@ def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None =
     """One of each of `API_CLASSES`. `weakness`: of the admin key, in words."""
     nodes = nodes_of(peik)
     return (
-        LetterApi(peik.desk, peik.inbox, config=peik.config, spool=lambda: peik.spool),
-        BotApi(peik.desk, nodes),
-        ArrivalApi(peik.desk, peik.inbox),
-        ConsumerApi(peik.desk, peik.inbox),
-        BroadcastApi(peik.broadcasts, config=peik.config, clock=peik.clock),
-        UserApi(peik.notifications.links),
-        NotificationApi(peik.notifications),
-        ContactApi(peik.desk, peik.store.contacts),
-        AlertApi(peik.alerts, peik.overview),
-        ErasureApi(peik.forgetter),
-        MessageApi(peik.sessions),
+        LetterApi(peik.outbox.service, peik.inbox.service, config=peik.config, spool=lambda: peik.spool),
+        BotApi(peik.outbox.service, nodes),
+        ArrivalApi(peik.outbox.service, peik.inbox.service),
+        ConsumerApi(peik.outbox.service, peik.inbox.service),
+        BroadcastApi(peik.broadcasts.service, config=peik.config, clock=peik.clock),
+        UserApi(peik.notifications.service.links),
+        NotificationApi(peik.notifications.service),
+        ContactApi(peik.outbox.service, peik.store.contacts),
+        AlertApi(peik.watch.alerts, peik.watch.overview),
+        ErasureApi(peik.eraser),
+        MessageApi(peik.accounts),
         NodeApi(nodes),
-        SecretApi(peik.custodian, peik.sessions),
-        JobApi(peik.jobs, peik.desk, config=peik.config),
-        HostApi(peik.hosts, clock=peik.clock, node=peik.store.nodes.node),
+        SecretApi(peik.secrets, peik.accounts),
+        JobApi(peik.jobs.service, peik.outbox.service, config=peik.config),
+        HostApi(peik.jobs.hosts, clock=peik.clock, node=peik.store.nodes.node),
         HealthApi(
-            peik.courier.routes,
+            peik.outbox.courier.routes,
             pulse or pulse_of(peik),
             store_kind=peik.config.store_kind,
-            archive=None if peik.sessions is None else ArchiveHealth(peik.config, peik.sessions, peik.clock),
+            archive=None if peik.accounts is None else ArchiveHealth(peik.config, peik.accounts, peik.clock),
             weakness=weakness,
         ),
-        OverviewApi(peik.overview),
+        OverviewApi(peik.watch.overview),
         MetricsApi(
-            peik.overview,
-            peik.figures,
+            peik.watch.overview,
+            peik.watch.figures,
             is_open=peik.config.metrics == "open",
             store=str(peik.config.store_kind),
-            temp_bytes=lambda: peik.job_hands.folders.view().held_bytes,
-            answering=peik.answering,
+            temp_bytes=lambda: peik.jobs.workers.folders.view().held_bytes,
+            answering=peik.watch.answering,
             papers=peik.store.papers,
         ),
-        KeyApi(peik.desk, keyring=peik.keyring, webhook_secret=peik.hooks.own_secret),
+        KeyApi(peik.outbox.service, keyring=peik.keyring, webhook_secret=peik.outbox.hooks.own_secret),
         AuditApi(peik.audit),
-        ImportApi(peik.desk, import_desk_of(peik.config, peik.store, clock=peik.clock)),
-        SessionApi(peik.sessions),
+        ImportApi(peik.outbox.service, import_service_of(peik.config, peik.store, clock=peik.clock)),
+        SessionApi(peik.accounts),
     )
 
 

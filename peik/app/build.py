@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from peik.accounts.wiring import Kit, sessions_of
 from peik.admin.audit import Audit
 from peik.admin.keys import Keyring
@@ -14,21 +16,21 @@ from peik.broadcasts.wiring import broadcasts_of
 from peik.clock import Clock
 from peik.core.events import Events
 from peik.erasure.service import Eraser
-from peik.erasure.wiring import forgetter_of
+from peik.erasure.wiring import eraser_of
 from peik.errors import StartError
 from peik.inbox.store import PushPort
 from peik.inbox.wiring import inbox_of
 from peik.jobs.store import JobKinds
 from peik.jobs.wiring import jobs_of
 from peik.monitoring.wiring import figures_of
-from peik.notifications.wiring import notifications_of, terms_of
+from peik.notifications.wiring import notifications_of
 from peik.outbox.store import Poster
 from peik.outbox.wiring import Outbox, outbox_of
 from peik.secrets.service import Custodian
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
 from peik.telegram.port import Carrier
-from peik.telegram.wiring import passage_of
+from peik.telegram.wiring import passthrough_of
 from peik.web.limits import RequestLimits
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def build(
-    ground: Context,
+    context: Context,
     *,
     carriers: Sequence[Carrier],
     poster: Poster,
@@ -47,95 +49,56 @@ def build(
 ) -> Runtime:
     """What sends and what receives; then accounts, jobs and outreach upon both; in the end those who look at it all.
     Raises StartError."""
-    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
-    sessions: AccountService | None = None
-    figures = figures_of(
-        store=store, clock=clock, settled=ground.settled, events=events
-    )  # first: they count what is told from here on
+    config, clock, events, store = context.config, context.clock, context.events, context.store
+    accounts: AccountService | None = None
+    figures = figures_of(context)  # first: they count what is told from here on
     outbox = outbox_of(
-        ground, carriers, poster, line_of=lambda user_id: None if sessions is None else sessions.line_of(user_id)
+        context, carriers, poster, line_of=lambda user_id: None if accounts is None else accounts.line_of(user_id)
     )
-    inbox = inbox_of(ground, outbox, pusher)
-    outbox.hands.join(outbox.ways)
+    inbox = inbox_of(context, outbox, pusher)
+    outbox.workers.join(outbox.ways)
     if kit is not None:
-        sessions = sessions_of(ground, outbox, kit, poster)
-    jobs = jobs_of(ground, outbox, job_kinds or JobKinds())
-    notifying = notifications_of(
-        terms_of(config),
-        clock=clock,
-        settled=ground.settled,
-        events=events,
-        store=store,
-        desk=outbox.desk,
-        routes=outbox.routes,
-        leases=outbox.leases,
-    )
-    broadcasts, broadcaster = broadcasts_of(ground, outbox)
-    watch = watch_of(ground, outbox, figures=figures, inbox=inbox.desk, jobs=jobs, sessions=sessions)
+        accounts = sessions_of(context, outbox, kit, poster)
+    jobs = jobs_of(context, outbox, job_kinds or JobKinds())
     return Runtime(
-        config=config,
-        clock=clock,
-        settled=ground.settled,
-        clock_watch=watch.clock,
-        events=events,
-        store=store,
-        spool=ground.spool,
-        desk=outbox.desk,
-        courier=outbox.courier,
-        leases=outbox.leases,
-        timekeeper=outbox.timekeeper,
-        hooks=outbox.hooks,
-        ways=outbox.ways,
-        passage=passage_of(ground, outbox.routes),
-        inbox=inbox.desk,
-        outages=inbox.outages,
-        consumers=inbox.consumers,
-        receiver=inbox.receiver,
-        upkeep=inbox.upkeep,
-        sessions=sessions,
-        jobs=jobs.desk,
-        job_hands=jobs.hands,
-        hosts=jobs.hosts,
-        notifications=notifying.desk,
-        census=notifying.census,
-        releasing=notifying.releasing,
-        broadcasts=broadcasts,
-        broadcaster=broadcaster,
-        figures=figures,
-        answering=watch.answering,
-        alerts=watch.alerts,
-        overview=watch.overview,
-        standings=watch.standings,
-        watching=watch.watching,
-        keyring=_keyring(ground),
-        gate=RequestLimits(stranger=config.rate_ip, wrong=config.rate_wrong, key=config.rate_key),
+        **msgspec.structs.asdict(context),
+        outbox=outbox,
+        inbox=inbox,
+        passthrough=passthrough_of(context, outbox.routes),
+        accounts=accounts,
+        jobs=jobs,
+        notifications=notifications_of(context, outbox),
+        broadcasts=broadcasts_of(context, outbox),
+        watch=watch_of(context, outbox, figures=figures, inbox=inbox.service, jobs=jobs, accounts=accounts),
+        keyring=_keyring(context),
+        limits=RequestLimits(stranger=config.rate_ip, wrong=config.rate_wrong, key=config.rate_key),
         audit=Audit(store.papers, clock, events, keep_s=config.keep_audit),
-        custodian=custodian or custodian_of(config, store, clock=clock, events=events),
+        secrets=custodian or custodian_of(config, store, clock=clock, events=events),
         backups=keeper_of(config, papers=store.papers, clock=clock, events=events),
-        forgetter=_forgetter(ground, outbox, sessions),
+        eraser=_eraser(context, outbox, accounts),
     )
 
 
-def _keyring(ground: Context) -> Keyring:
+def _keyring(context: Context) -> Keyring:
     return Keyring(
-        store=ground.store,
-        papers=ground.store.papers,
-        clock=ground.clock,
-        events=ground.events,
-        hooks_may_be_private=ground.config.hooks_allow_private,
+        store=context.store,
+        papers=context.store.papers,
+        clock=context.clock,
+        events=context.events,
+        hooks_may_be_private=context.config.hooks_allow_private,
     )
 
 
-def _forgetter(ground: Context, outbox: Outbox, sessions: "AccountService | None") -> Eraser:
-    return forgetter_of(
-        ground.config,
-        clock=ground.clock,
-        settled=ground.settled,
-        events=ground.events,
-        letters=outbox.desk,
-        bots=lambda: [bot.bot_id for bot in outbox.desk.bots()],
-        store=ground.store,
-        archive=None if sessions is None else sessions.archive,
+def _eraser(context: Context, outbox: Outbox, accounts: "AccountService | None") -> Eraser:
+    return eraser_of(
+        context.config,
+        clock=context.clock,
+        settled=context.settled,
+        events=context.events,
+        letters=outbox.service,
+        bots=lambda: [bot.bot_id for bot in outbox.service.bots()],
+        store=context.store,
+        archive=None if accounts is None else accounts.archive,
         is_live=True,
         reread=outbox.courier.reread_chats,
     )

@@ -366,8 +366,8 @@ def management_sections(board: Board) -> tuple[Section, ...]:
         SessionPages(board),
         ArchivePages(board),
         JobPages(board),
-        BroadcastPages(board, board.peik.broadcasts),
-        NotificationPages(board, board.peik.notifications),
+        BroadcastPages(board, board.peik.broadcasts.service),
+        NotificationPages(board, board.peik.notifications.service),
     )
 
 
@@ -392,7 +392,7 @@ def traffic_sections(board: Board) -> tuple[Section, ...]:
 class Dashboard:
     def __init__(self, peik: Runtime, admin_key: str, otherwise: App) -> None:
         self._otherwise = otherwise
-        self._alerts = peik.alerts
+        self._alerts = peik.watch.alerts
         assets = Assets()
         renderer = Renderer(load(), assets, peik.clock, alerts=self._alerts_of)
         papers = peik.store.papers
@@ -417,7 +417,7 @@ class Dashboard:
         sections: tuple[Section, ...] = (
             sign_in,
             self._live,
-            OverviewPages(self.board, peik.overview.now),
+            OverviewPages(self.board, peik.watch.overview.now),
             SettingsPages(self.board),
             *traffic_sections(self.board),
             *management_sections(self.board),

@@ -40,11 +40,11 @@ HOOKS_GRACE_S = 5.0  # for webhooks on their way when Peik ends; what does not c
 
 
 @asynccontextmanager
-async def alive(office: Runtime, *, is_alone: bool) -> AsyncIterator[None]:
+async def alive(runtime: Runtime, *, is_alone: bool) -> AsyncIterator[None]:
     """`is_alone`: see `peik.app.lifetime.running`."""
     try:
         async with asyncio.TaskGroup() as group:
-            lifetime = Lifetime(office, group, is_alone=is_alone)
+            lifetime = Lifetime(runtime, group, is_alone=is_alone)
             await lifetime.begin()
             try:
                 yield
@@ -60,123 +60,129 @@ async def alive(office: Runtime, *, is_alone: bool) -> AsyncIterator[None]:
 class Lifetime:
     """Who runs from the start to the end, and in which order they end."""
 
-    def __init__(self, office: Runtime, group: asyncio.TaskGroup, *, is_alone: bool) -> None:
-        self._office = office
+    def __init__(self, runtime: Runtime, group: asyncio.TaskGroup, *, is_alone: bool) -> None:
+        self._runtime = runtime
         self._group = group
         self._is_alone = is_alone
-        self._node = Node(office, group)
+        self._node = Node(runtime, group)
 
     async def begin(self) -> None:
-        office, run = self._office, self._group.create_task
-        await _start(office, self._node, self._group)
-        self._beating = run(office.leases.run())
+        runtime, run = self._runtime, self._group.create_task
+        await _start(runtime, self._node, self._group)
+        self._beating = run(runtime.outbox.leases.run())
         self._following = None if self._is_alone else run(self._node.follow())
-        self._noting = run(office.keyring.run())
-        self._sealing = run(office.custodian.run()) if office.custodian.is_waiting else None
-        self._alerting = run(office.alerts.run())
-        self._counting = [run(office.figures.run()), run(office.standings.run()), run(_mend_figures(office))]
+        self._noting = run(runtime.keyring.run())
+        self._sealing = run(runtime.secrets.run()) if runtime.secrets.is_waiting else None
+        self._alerting = run(runtime.watch.alerts.run())
+        self._counting = [
+            run(runtime.watch.figures.run()),
+            run(runtime.watch.standings.run()),
+            run(_mend_figures(runtime)),
+        ]
         if not self._is_alone:  # looks four times a minute, for all of a virtual month
-            self._counting += [run(office.watching.run()), run(office.clock_watch.run())]
-        self._chores = await office.job_hands.start(self._group)
-        office.census.start(self._group)
-        office.census.look()
+            self._counting += [run(runtime.watch.rounds.run()), run(runtime.watch.clock.run())]
+        self._chores = await runtime.jobs.workers.start(self._group)
+        runtime.notifications.contacts.start(self._group)
+        runtime.notifications.contacts.look()
 
     async def end(self) -> None:
         """What sends and what is handed on gets the grace to end; nothing new is taken meanwhile."""
-        grace_s = self._office.config.grace
+        grace_s = self._runtime.config.grace
         await self._stop_working(grace_s)
         await self._stop_receiving()
         await self._drain(grace_s)
         await self._stop_looking()
 
     async def _stop_working(self, grace_s: float) -> None:
-        office = self._office
+        runtime = self._runtime
         if self._following is not None:
             self._following.cancel()
-        await office.job_hands.stop(grace_s)  # while what they send is still taken
+        await runtime.jobs.workers.stop(grace_s)  # while what they send is still taken
         for chore in self._chores:
             chore.cancel()
-        await office.clock_watch.close()  # while the chores are this node's
-        await office.leases.drain(grace_s)
+        await runtime.watch.clock.close()  # while the chores are this node's
+        await runtime.outbox.leases.drain(grace_s)
         self._beating.cancel()  # before the drain of a whole store: nothing may be taken over now
-        office.leases.stop()
+        runtime.outbox.leases.stop()
         self._noting.cancel()
         if self._sealing is not None:
             self._sealing.cancel()
-        office.census.stop()
-        office.releasing.stop()
-        office.broadcaster.stop()
-        if office.backups is not None:
-            office.backups.stop()
-        office.forgetter.stop()
+        runtime.notifications.contacts.stop()
+        runtime.notifications.releases.stop()
+        runtime.broadcasts.engine.stop()
+        if runtime.backups is not None:
+            runtime.backups.stop()
+        runtime.eraser.stop()
 
     async def _stop_receiving(self) -> None:
-        office = self._office
-        await office.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
-        office.outages.stop()
-        office.upkeep.stop()
+        runtime = self._runtime
+        await runtime.inbox.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
+        runtime.inbox.outages.stop()
+        runtime.inbox.upkeep.stop()
         self._node.stop()
-        office.inbox.end()
+        runtime.inbox.service.end()
 
     async def _drain(self, grace_s: float) -> None:
         """Handlers may still send while they end, so the courier is the last to stop."""
-        office = self._office
-        began_at = office.clock.mono()
-        await office.consumers.drain(grace_s)
-        left_s = grace_s - (office.clock.mono() - began_at)
-        await office.courier.drain(max(left_s, min(grace_s, HOOKS_GRACE_S)))
-        if office.sessions is not None:
-            await office.sessions.end()  # their letters have had their time
-        office.ways.stop()
-        await office.hooks.drain(min(grace_s, HOOKS_GRACE_S))
-        office.hooks.stop()
-        office.timekeeper.stop()
-        office.courier.stop()
-        office.consumers.stop()
+        runtime = self._runtime
+        began_at = runtime.clock.mono()
+        await runtime.inbox.consumers.drain(grace_s)
+        left_s = grace_s - (runtime.clock.mono() - began_at)
+        await runtime.outbox.courier.drain(max(left_s, min(grace_s, HOOKS_GRACE_S)))
+        if runtime.accounts is not None:
+            await runtime.accounts.end()  # their letters have had their time
+        runtime.outbox.ways.stop()
+        await runtime.outbox.hooks.drain(min(grace_s, HOOKS_GRACE_S))
+        runtime.outbox.hooks.stop()
+        runtime.outbox.timekeeper.stop()
+        runtime.outbox.courier.stop()
+        runtime.inbox.consumers.stop()
 
     async def _stop_looking(self) -> None:
-        office = self._office
+        runtime = self._runtime
         self._alerting.cancel()
         for one in self._counting:
             one.cancel()
-        await office.figures.close()
-        await office.standings.close()
-        await _note_keys(office)
-        await office.inbox.close()
+        await runtime.watch.figures.close()
+        await runtime.watch.standings.close()
+        await _note_keys(runtime)
+        await runtime.inbox.service.close()
 
 
-async def _start(office: Runtime, node: Node, group: asyncio.TaskGroup) -> None:
-    bots = await bots_of(office.store)
-    await office.clock_watch.begin()
-    tokens = tokens_of(office.config)
-    office.desk.open(bots)
-    office.courier.open(group)
-    office.ways.open(group)
-    office.receiver.open(group)
-    office.outages.open(group, node.served)
-    await office.keyring.refresh()
-    await office.leases.open(node, group)
-    if tokens and office.config.inbound == "webhook" and office.config.public_url is None:
+async def _start(runtime: Runtime, node: Node, group: asyncio.TaskGroup) -> None:
+    bots = await bots_of(runtime.store)
+    await runtime.watch.clock.begin()
+    tokens = tokens_of(runtime.config)
+    runtime.outbox.service.open(bots)
+    runtime.outbox.courier.open(group)
+    runtime.outbox.ways.open(group)
+    runtime.inbox.receiver.open(group)
+    runtime.inbox.outages.open(group, node.served)
+    await runtime.keyring.refresh()
+    await runtime.outbox.leases.open(node, group)
+    if tokens and runtime.config.inbound == "webhook" and runtime.config.public_url is None:
         raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
     kept = {bot.bot_id: bot.token for bot in bots}
     for token in tokens:
-        if kept.get(token.bot_id) != token or await office.desk.is_guest(token.bot_id):
-            known = office.desk.known(token.bot_id)  # under another token: how its updates come in stays
-            await office.desk.save_bot(token, inbound=office.config.inbound if known is None else known.inbound)
-    office.consumers.start(group)
-    if office.sessions is not None:
-        office.sessions.begin(group)
+        if kept.get(token.bot_id) != token or await runtime.outbox.service.is_guest(token.bot_id):
+            known = runtime.outbox.service.known(token.bot_id)  # under another token: how its updates come in stays
+            await runtime.outbox.service.save_bot(
+                token, inbound=runtime.config.inbound if known is None else known.inbound
+            )
+    runtime.inbox.consumers.start(group)
+    if runtime.accounts is not None:
+        runtime.accounts.begin(group)
 
 
-async def _mend_figures(office: Runtime) -> None:
+async def _mend_figures(runtime: Runtime) -> None:
     """Once, by who has the chores. Where others live they have the time to file what they counted until this node came."""
-    if office.store.nodes.lease_s is not None:
+    if runtime.store.nodes.lease_s is not None:
         await asyncio.sleep(MEND_AFTER_S)
     is_mended = False
-    while not is_mended and office.leases.holds(CHORES):
+    while not is_mended and runtime.outbox.leases.holds(CHORES):
         try:
-            await office.figures.mend(
-                lambda since_ms, until_ms: office.store.ended_by_minute(since_ms=since_ms, until_ms=until_ms)
+            await runtime.watch.figures.mend(
+                lambda since_ms, until_ms: runtime.store.ended_by_minute(since_ms=since_ms, until_ms=until_ms)
             )
             is_mended = True
         except StoreUnavailable:
@@ -193,10 +199,10 @@ async def bots_of(store: AnyStore) -> list[BotRecord]:
         raise StartError(problem.detail) from None
 
 
-async def _note_keys(office: Runtime) -> None:
+async def _note_keys(runtime: Runtime) -> None:
     """When keys were last used is known to about a minute; a store that does not answer must not keep us from ending."""
     with contextlib.suppress(StoreUnavailable):
-        await office.keyring.note()
+        await runtime.keyring.note()
 
 
 # Opens Peik and closes it. What it is built of is in `peik.app.build`.
@@ -244,12 +250,12 @@ async def running(
     pusher = pusher or pusher_of(config)
     make_carrier = make_carrier or carrier_to
     carriers = [carrier or make_carrier(address, config) for address in config.routes]
-    office: Runtime | None = None
+    runtime: Runtime | None = None
     try:
         custodian = custodian_of(config, store, clock=clock, events=events)
         await custodian.begin()
-        office = build(
-            _ground(config, clock=clock, chance=chance, events=events, store=store, spool=spool),
+        runtime = build(
+            _context(config, clock=clock, chance=chance, events=events, store=store, spool=spool),
             carriers=carriers,
             poster=poster or poster_of(config),
             pusher=pusher,
@@ -257,13 +263,13 @@ async def running(
             job_kinds=job_kinds,
             custodian=custodian,
         )
-        async with alive(office, is_alone=is_alone):
-            yield office
+        async with alive(runtime, is_alone=is_alone):
+            yield runtime
     finally:
-        if office is not None:
-            await office.ways.close()
-            if office.sessions is not None:
-                await office.sessions.close()
+        if runtime is not None:
+            await runtime.outbox.ways.close()
+            if runtime.accounts is not None:
+                await runtime.accounts.close()
         await pusher.close()
         await asyncio.gather(*(each.close() for each in carriers))
         await spool.close()
@@ -285,18 +291,18 @@ async def recover_once(
     spool = files.open(store)
     carriers = [carrier or carrier_to(address, config) for address in config.routes]
     try:
-        ground = _ground(config, clock=clock, chance=random.Random(), events=Events(), store=store, spool=spool)
-        office = build(ground, carriers=carriers, poster=poster_of(config), pusher=pusher_of(config))
-        office.desk.open(await bots_of(store))
+        context = _context(config, clock=clock, chance=random.Random(), events=Events(), store=store, spool=spool)
+        runtime = build(context, carriers=carriers, poster=poster_of(config), pusher=pusher_of(config))
+        runtime.outbox.service.open(await bots_of(store))
         async with asyncio.TaskGroup() as group:
             # An outage that ends with this pass is noted, so that the next start settles it.
-            office.outages.open(group, list)
-            watching = group.create_task(office.courier.routes.run())
+            runtime.inbox.outages.open(group, list)
+            watching = group.create_task(runtime.outbox.courier.routes.run())
             try:
-                return await office.receiver.recover(office.desk.bot(bot_id))
+                return await runtime.inbox.receiver.recover(runtime.outbox.service.bot(bot_id))
             finally:
                 watching.cancel()
-                office.outages.stop()
+                runtime.inbox.outages.stop()
     except BaseExceptionGroup as errors:
         if len(errors.exceptions) == 1:
             raise errors.exceptions[0] from None
@@ -307,7 +313,7 @@ async def recover_once(
         await store.close()
 
 
-def _ground(
+def _context(
     config: Config, *, clock: Clock, chance: random.Random, events: Events, store: AnyStore, spool: SpoolPort
 ) -> Context:
     settled = SettledClock(clock, settles_s=config.clock_settles)

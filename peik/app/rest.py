@@ -1,4 +1,4 @@
-"""The REST door: parse, ask the desk, render. The routes that carry traffic are plain functions on the raw request."""
+"""The REST door: parse, ask the service, render. The routes that carry traffic are plain functions on the raw request."""
 
 from collections import defaultdict
 from functools import lru_cache
@@ -47,7 +47,7 @@ def build(peik: Runtime, key: str, pulse: Pulse | None = None) -> Rest:
     app.add_exception_handler(HTTPException, responses.on_http_error)
     app.add_exception_handler(ClientDisconnect, responses.on_gone)
     app.add_exception_handler(Exception, responses.on_surprise)
-    app.pushes = WebhookDoor(peik.desk, peik.receiver.pushed, gate=peik.gate, now=peik.clock.mono)
+    app.pushes = WebhookDoor(peik.outbox.service, peik.inbox.receiver.pushed, gate=peik.limits, now=peik.clock.mono)
     app.add_route(f"{PUSHES}{{bot_id}}", app.pushes.answer, methods=_VERBS)
     routes = all_routes(peik, key, pulse)
     audited = Audited(peik.audit, access_of(peik, key))
@@ -92,7 +92,7 @@ def sections(app: Starlette) -> frozenset[str]:
 
 
 def access_of(peik: Runtime, key: str) -> Access:
-    return Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms, gate=peik.gate, now=peik.clock.mono)
+    return Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms, gate=peik.limits, now=peik.clock.mono)
 
 
 def _by_verb(endpoints: dict[str, Endpoint]) -> Endpoint:

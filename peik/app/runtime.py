@@ -2,43 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from peik.admin.audit import Audit
 from peik.admin.keys import Keyring
-from peik.alerts.service import AlertService
-from peik.alerts.watch import ClockWatch, Watching
+from peik.alerts.wiring import Watch
+from peik.app.context import Context
 from peik.backups.keeper import Keeper
-from peik.broadcasts.engine import Broadcaster
-from peik.broadcasts.service import BroadcastService
-from peik.clock import Clock
-from peik.contacts.engine import ContactCollector
-from peik.core.events import Events
+from peik.broadcasts.wiring import Broadcasts
 from peik.erasure.service import Eraser
-from peik.inbox.consumers import Consumers
-from peik.inbox.outages import Outages
-from peik.inbox.service import InboxService
-from peik.inbox.sources import Receiver
-from peik.inbox.upkeep import InboxUpkeep
-from peik.jobs.hosts import Hosts
-from peik.jobs.service import JobService
-from peik.jobs.wiring import JobWorkers
-from peik.monitoring.counts import Answering
-from peik.monitoring.figures import Figures
-from peik.monitoring.overview import Overview
-from peik.monitoring.pulse import NodeStandings
-from peik.notifications.queue import Releasing
-from peik.notifications.service import NotificationService
-from peik.outbox.courier import Courier
-from peik.outbox.hooks import Hooks
-from peik.outbox.leases import Leases
-from peik.outbox.service import OutboxService
-from peik.outbox.timekeeper import Timekeeper
-from peik.outbox.wiring import AccountWays
+from peik.inbox.wiring import Inbox
+from peik.jobs.wiring import Jobs
+from peik.notifications.wiring import Notifications
+from peik.outbox.wiring import Outbox
 from peik.secrets.service import Custodian
-from peik.settings.config import Config
-from peik.storage.open import AnyStore
-from peik.storage.spool import SpoolPort
 from peik.telegram.routes import Passthrough
 from peik.web.limits import RequestLimits
 
@@ -46,46 +21,20 @@ if TYPE_CHECKING:
     from peik.accounts.service import AccountService
 
 
-class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """A running Peik, for its APIs, pages and programs."""
+class Runtime(Context, frozen=True, kw_only=True):
+    """What Peik stands on, and its slices: of each the service, and what runs by itself."""
 
-    config: Config
-    clock: Clock
-    settled: Clock
-    clock_watch: ClockWatch
-    desk: OutboxService
-    courier: Courier
-    spool: SpoolPort
-    events: Events
-    store: AnyStore
-    leases: Leases
-    timekeeper: Timekeeper
+    outbox: Outbox
+    inbox: Inbox
+    passthrough: Passthrough
+    accounts: "AccountService | None"  # None: nothing in the settings asks for accounts
+    jobs: Jobs
+    notifications: Notifications
+    broadcasts: Broadcasts
+    watch: Watch
     keyring: Keyring
-    gate: RequestLimits
-    answering: Answering
-    hooks: Hooks
-    outages: Outages
-    consumers: Consumers
-    receiver: Receiver
-    upkeep: InboxUpkeep
-    alerts: AlertService
-    inbox: InboxService
-    passage: Passthrough
-    ways: AccountWays
-    sessions: "AccountService | None"  # None: nothing in the settings asks for accounts
-    jobs: JobService
-    job_hands: JobWorkers
-    hosts: Hosts
-    figures: Figures
-    overview: Overview
-    standings: NodeStandings
-    watching: Watching
+    limits: RequestLimits
     audit: Audit
-    notifications: NotificationService
-    census: ContactCollector
-    releasing: Releasing
-    broadcasts: BroadcastService
-    broadcaster: Broadcaster
-    custodian: Custodian
+    secrets: Custodian
     backups: Keeper | None  # None: none are made by the clock
-    forgetter: Eraser
+    eraser: Eraser

@@ -178,7 +178,7 @@ async def _serve(config: Config) -> int:
             greeting(
                 url,
                 key_path=key_path,
-                bots=len(peik.desk.bots()),
+                bots=len(peik.outbox.service.bots()),
                 is_open=config.gateway_open,
                 peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
             )
@@ -186,15 +186,17 @@ async def _serve(config: Config) -> int:
         sys.stderr.flush()
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         let_the_collector_rest()
-        supervisor.ready(f"{len(peik.desk.bots())} bot(s) on port {port}.")  # the socket has listened all along
+        supervisor.ready(
+            f"{len(peik.outbox.service.bots())} bot(s) on port {port}."
+        )  # the socket has listened all along
         async with supervisor.beating():
             await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         supervisor.ending()
         tidying.cancel()
         dashboard.end()
-        peik.inbox.end()  # streams and long polls would keep their connections open for all of the grace
-        if peik.sessions is not None:
-            peik.sessions.end_streams()
+        peik.inbox.service.end()  # streams and long polls would keep their connections open for all of the grace
+        if peik.accounts is not None:
+            peik.accounts.end_streams()
         server.should_exit = True
         await serving
     return 0
@@ -204,8 +206,8 @@ def doorkeeper_of(peik: Runtime, app: rest.Rest, doors: App) -> Middleware:
     """Stands before all HTTP applications."""
     return Middleware(
         doors,
-        gate=peik.gate,
-        answering=peik.answering,
+        gate=peik.limits,
+        answering=peik.watch.answering,
         now=peik.clock.mono,
         sections=rest.sections(app),
         wait_s_max=peik.config.wait_max,

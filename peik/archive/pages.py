@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from peik.accounts.pages import no_sessions, the_desk
+from peik.accounts.pages import no_sessions, the_service
 from peik.admin.model import Role
 from peik.archive.export import ExportFormat, ExportPart, export_events, export_messages
 from peik.archive.store import LOG_LEVELS, Direction, EventFilter, LogFilter, Message, MessageFilter
@@ -75,7 +75,7 @@ EXPORT_PAGE = 200  # with all that Telegram told of each: nobody else is served 
 class ArchivePages:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._sessions = board.peik.sessions
+        self._sessions = board.peik.accounts
 
     def table(self) -> tuple[Page, ...]:
         return (
@@ -99,13 +99,13 @@ class ArchivePages:
     async def show_messages(self, request: Request, visitor: Visitor) -> Response:
         if self._sessions is None:
             return no_sessions(self._board, request, visitor)
-        desk, fields = self._desk(visitor), Fields.asked(request)
-        trouble, tally = desk.trouble(), None
+        service, fields = self._service(visitor), Fields.asked(request)
+        trouble, tally = service.trouble(), None
         found: list[Message] = []
         following = None
         if trouble is None:
-            found, following = await desk.messages(_message_filter(fields), cursor=fields.text("cursor"), limit=PAGE)
-            tally = await desk.tally()
+            found, following = await service.messages(_message_filter(fields), cursor=fields.text("cursor"), limit=PAGE)
+            tally = await service.tally()
         return self._board.page(
             request,
             visitor,
@@ -122,7 +122,7 @@ class ArchivePages:
 
     async def show_message(self, request: Request, visitor: Visitor) -> Response:
         path = request.path_params
-        versions = await self._desk(visitor).versions(
+        versions = await self._service(visitor).versions(
             path["session_id"],
             whole_number(path["chat_id"], "chat_id"),
             whole_number(path["message_id"], "message_id"),
@@ -141,7 +141,7 @@ class ArchivePages:
         if self._sessions is None:
             return no_sessions(self._board, request, visitor)
         fields = Fields.asked(request)
-        found, following = await self._desk(visitor).events(
+        found, following = await self._service(visitor).events(
             _event_filter(fields), cursor=fields.text("cursor"), limit=PAGE
         )
         return self._board.page(
@@ -168,7 +168,7 @@ class ArchivePages:
             until_ms=fields.instant_ms("until"),
             text=fields.text("text"),
         )
-        found, following = await self._desk(visitor).logs(wanted, cursor=fields.text("cursor"), limit=PAGE)
+        found, following = await self._service(visitor).logs(wanted, cursor=fields.text("cursor"), limit=PAGE)
         return self._board.page(
             request,
             visitor,
@@ -185,30 +185,30 @@ class ArchivePages:
 
     async def export(self, request: Request, visitor: Visitor) -> Response:
         """The newest first. An answer that breaks off is not the whole."""
-        desk, fields = self._desk(visitor), Fields.asked(request)
+        service, fields = self._service(visitor), Fields.asked(request)
         form = form_of(fields)
-        parts = export_messages(desk, _message_filter(fields), form=form, page=EXPORT_PAGE)
+        parts = export_messages(service, _message_filter(fields), form=form, page=EXPORT_PAGE)
         return await download(data_of(parts), form=form, name="messages")
 
     async def export_events(self, request: Request, visitor: Visitor) -> Response:
-        desk, fields = self._desk(visitor), Fields.asked(request)
+        service, fields = self._service(visitor), Fields.asked(request)
         form = form_of(fields)
-        parts = export_events(desk, _event_filter(fields), form=form, page=EXPORT_PAGE)
+        parts = export_events(service, _event_filter(fields), form=form, page=EXPORT_PAGE)
         return await download(data_of(parts), form=form, name="events")
 
     async def forget(self, request: Request, visitor: Visitor) -> Response:
         """Remove for good what a person wrote and did, in the archives of all accounts."""
         user_id = whole_number((await Fields.sent(request)).need("user_id"), "user_id")
         self._board.note(request, target=str(user_id))
-        removed = await self._desk(visitor).forget_person(user_id)
+        removed = await self._service(visitor).forget_person(user_id)
         return self._board.back(
             request, visitor, "/admin/archive", said="archive_forgotten", user=user_id, count=sum(removed.values())
         )
 
     # ---- ----
 
-    def _desk(self, visitor: Visitor) -> "AccountService":
-        return the_desk(self._sessions, visitor)
+    def _service(self, visitor: Visitor) -> "AccountService":
+        return the_service(self._sessions, visitor)
 
 
 def _asked(fields: Fields, names: tuple[str, ...]) -> dict[str, str]:

@@ -140,9 +140,9 @@ Steps = Callable[[str], Awaitable["Broadcast"]]
 
 
 class BroadcastPages:
-    def __init__(self, board: Board, desk: "BroadcastService") -> None:
+    def __init__(self, board: Board, service: "BroadcastService") -> None:
         self._board = board
-        self._desk = desk
+        self._service = service
 
     def table(self) -> tuple[Page, ...]:
         one = "/admin/broadcasts/{broadcast_id}"
@@ -165,7 +165,7 @@ class BroadcastPages:
 
     async def show_all(self, request: Request, visitor: Visitor) -> Response:
         fields = Fields.asked(request)
-        found = await self._desk.find(bot_ids=visitor.bot_ids, before=fields.text("cursor"), limit=PAGE)
+        found = await self._service.find(bot_ids=visitor.bot_ids, before=fields.text("cursor"), limit=PAGE)
         return self._board.page(
             request,
             visitor,
@@ -180,7 +180,7 @@ class BroadcastPages:
             request,
             visitor,
             "broadcast_new.html",
-            bots=[bot for bot in bots_seen(self._board.peik.desk, visitor) if not bot.token.is_account],
+            bots=[bot for bot in bots_seen(self._board.peik.outbox.service, visitor) if not bot.token.is_account],
             parse_modes=PARSE_MODES,
             chat_types=CHAT_TYPES,
             key=secrets.token_hex(16),  # a form that is sent twice makes one broadcast
@@ -191,7 +191,9 @@ class BroadcastPages:
         something has changed gets none: there the first one stays."""
         one, fields = await self._seen(request, visitor), Fields.asked(request)
         state = _state(fields.text("state"))
-        recipients, following = await self._desk.recipients(one.id, state=state, after=fields.id("cursor"), limit=PAGE)
+        recipients, following = await self._service.recipients(
+            one.id, state=state, after=fields.id("cursor"), limit=PAGE
+        )
         path = f"/admin/broadcasts/{one.id}"
         has_estimate = fields.is_on("estimate") and LIVE not in request.headers
         return self._board.page(
@@ -201,7 +203,7 @@ class BroadcastPages:
             one=one,
             view=self._view(one),
             steps=[str(step) for step in steps_from(one.phase)],
-            estimate=await self._desk.estimate(one.id) if has_estimate else None,
+            estimate=await self._service.estimate(one.id) if has_estimate else None,
             recipients=recipients,
             states=tuple(RecipientState),
             state_asked=state,
@@ -215,19 +217,19 @@ class BroadcastPages:
         """The whole ledger, or what of it is in one state."""
         one, fields = await self._seen(request, visitor), Fields.asked(request)
         form = form_of(fields)
-        lines = self._desk.ledger(one.id, state=_state(fields.text("state")))
+        lines = self._service.ledger(one.id, state=_state(fields.text("state")))
         return await download(_written(lines, form), form=form, name=f"broadcast-{one.id}")
 
     # ---- changing ----
 
     async def create(self, request: Request, visitor: Visitor) -> Response:
         fields = await Fields.sent(request)
-        bot = bot_seen(self._board.peik.desk, visitor, fields.need("bot_id"))
+        bot = bot_seen(self._board.peik.outbox.service, visitor, fields.need("bot_id"))
         try:
             wanted = await request_of(fields, bot_id=bot.bot_id, by=visitor.name)
         finally:
             await request.close()  # its file
-        one = await self._desk.create(wanted)
+        one = await self._service.create(wanted)
         self._board.note(request, target=one.id)
         return self._board.back(
             request, visitor, f"/admin/broadcasts/{one.id}?estimate=1", said="broadcasts_created", id=one.id
@@ -236,7 +238,7 @@ class BroadcastPages:
     async def preview(self, request: Request, visitor: Visitor) -> Response:
         one = await self._seen(request, visitor)
         chat = (await Fields.sent(request)).need("chat_id")
-        letter_id = await self._desk.preview(one.id, chat_key(chat))
+        letter_id = await self._service.preview(one.id, chat_key(chat))
         path = f"/admin/broadcasts/{one.id}"
         return self._board.back(request, visitor, path, said="broadcasts_previewed", letter=letter_id, chat=chat)
 
@@ -244,23 +246,23 @@ class BroadcastPages:
         """Now, or at a time."""
         one = await self._seen(request, visitor)
         at_ms = (await Fields.sent(request)).instant_ms("start_at")
-        return self._back(request, visitor, await self._desk.start(one.id, at_ms=at_ms), "broadcasts_moved_start")
+        return self._back(request, visitor, await self._service.start(one.id, at_ms=at_ms), "broadcasts_moved_start")
 
     async def pause(self, request: Request, visitor: Visitor) -> Response:
-        return await self._step(request, visitor, self._desk.pause, "broadcasts_moved_pause")
+        return await self._step(request, visitor, self._service.pause, "broadcasts_moved_pause")
 
     async def resume(self, request: Request, visitor: Visitor) -> Response:
-        return await self._step(request, visitor, self._desk.resume, "broadcasts_moved_resume")
+        return await self._step(request, visitor, self._service.resume, "broadcasts_moved_resume")
 
     async def cancel(self, request: Request, visitor: Visitor) -> Response:
-        return await self._step(request, visitor, self._desk.cancel, "broadcasts_moved_cancel")
+        return await self._step(request, visitor, self._service.cancel, "broadcasts_moved_cancel")
 
     async def recall(self, request: Request, visitor: Visitor) -> Response:
-        return await self._step(request, visitor, self._desk.recall, "broadcasts_moved_recall")
+        return await self._step(request, visitor, self._service.recall, "broadcasts_moved_recall")
 
     async def delete(self, request: Request, visitor: Visitor) -> Response:
         one = await self._seen(request, visitor)
-        await self._desk.delete(one.id)
+        await self._service.delete(one.id)
         return self._board.back(request, visitor, "/admin/broadcasts", said="broadcasts_deleted", id=one.id)
 
     async def _step(self, request: Request, visitor: Visitor, step: Steps, said: str) -> Response:
@@ -272,13 +274,13 @@ class BroadcastPages:
     async def _seen(self, request: Request, visitor: Visitor) -> "Broadcast":
         """Raises NotFound for another bot's, in the words for one that is not there."""
         broadcast_id = request.path_params["broadcast_id"]
-        one = await self._desk.get(broadcast_id)
+        one = await self._service.get(broadcast_id)
         if not visitor.sees(one.bot_id):
             raise NotFound(code="unknown_broadcast", detail=f"There is no broadcast {broadcast_id} here (any more).")
         return one
 
     def _view(self, one: "Broadcast") -> BroadcastAnswer:
-        return BroadcastAnswer.of(one, per_s=self._desk.per_s(one.bot_id), now_ms=self._board.peik.clock.wall_ms())
+        return BroadcastAnswer.of(one, per_s=self._service.per_s(one.bot_id), now_ms=self._board.peik.clock.wall_ms())
 
     def _back(self, request: Request, visitor: Visitor, one: "Broadcast", said: str) -> Response:
         return self._board.back(request, visitor, f"/admin/broadcasts/{one.id}", said=said, id=one.id)

@@ -11,7 +11,7 @@ import msgspec
 
 from peik.accounts.answers import SessionAnswer
 from peik.accounts.api import SessionApi
-from peik.accounts.wiring import desk_alone
+from peik.accounts.wiring import service_alone
 from peik.archive.api import MessageApi
 from peik.archive.wiring import beside
 from peik.cli.in_process import InProcessClient
@@ -48,7 +48,7 @@ class ArchiveClient(InProcessClient):
             raise
 
     async def _open(self, config: Config, note: Callable[[str], None]) -> None:
-        self._desk = await self._stack.enter_async_context(desk_alone(config, on_notice=note))
+        self._service = await self._stack.enter_async_context(service_alone(config, on_notice=note))
 
     def close(self) -> None:
         try:
@@ -59,9 +59,9 @@ class ArchiveClient(InProcessClient):
     def _made(self, api: str) -> object | None:
         match api:
             case "SessionApi":
-                return ArchiveSessions(self._desk)
+                return ArchiveSessions(self._service)
             case "MessageApi":
-                return MessageApi(self._desk)
+                return MessageApi(self._service)
         return None
 
     def take_in(
@@ -74,7 +74,9 @@ class ArchiveClient(InProcessClient):
         on_each: "Callable[[Looked], None]",
     ) -> None:
         async def work() -> None:
-            async for looked in self._desk.import_files(paths, agent_id=agent_id, check=check, keep_files=keep_files):
+            async for looked in self._service.import_files(
+                paths, agent_id=agent_id, check=check, keep_files=keep_files
+            ):
                 on_each(looked)
 
         self._run(work())

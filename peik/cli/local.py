@@ -25,7 +25,7 @@ from peik.erasure.api import ErasureApi, ForgetEverywhereBody, ForgottenPersonAn
 from peik.errors import Conflict, StartError, Unavailable
 from peik.gateway.guests import Guests
 from peik.importing.api import ImportApi
-from peik.importing.service import import_desk_of
+from peik.importing.service import import_service_of
 from peik.inbox.answers import ConsumersAnswer, RecoveryAnswer
 from peik.inbox.api import ArrivalApi, ConsumerApi, InboxQuery
 from peik.inbox.service import InboxService
@@ -90,7 +90,7 @@ class StoreClient(InProcessClient):
         self._store = store_of(self._config, clock=clock, on_blobs_freed=self.remove)
         self._engine = _NoEngine()
         await self._store.open()
-        self._desk = OutboxService(
+        self._service = OutboxService(
             store=self._store,
             engine=self._engine,
             clock=clock,
@@ -100,12 +100,12 @@ class StoreClient(InProcessClient):
             guests=Guests(self._store.papers, clock),
         )
         try:
-            self._desk.open(await self._store.bots())
+            self._service.open(await self._store.bots())
             self._nodes = Nodes(
                 self._config,
                 self._store.nodes,
                 clock=clock,
-                bot_ids=lambda: [bot.bot_id for bot in self._desk.bots()],
+                bot_ids=lambda: [bot.bot_id for bot in self._service.bots()],
                 is_node=False,
             )
             running = [node.name for node in await self._nodes.known()]
@@ -154,9 +154,9 @@ class StoreClient(InProcessClient):
             )
         ways: dict[str, Callable[[], object]] = {
             "LetterApi": self._letter_api,
-            "BotApi": lambda: BotApi(self._desk, self._nodes),
-            "ArrivalApi": lambda: StoreArrivals(self._desk, self._inbox(), config=self._config, owner=self._owner),
-            "ConsumerApi": lambda: StoreConsumers(self._desk, self._inbox()),
+            "BotApi": lambda: BotApi(self._service, self._nodes),
+            "ArrivalApi": lambda: StoreArrivals(self._service, self._inbox(), config=self._config, owner=self._owner),
+            "ConsumerApi": lambda: StoreConsumers(self._service, self._inbox()),
             "JobApi": self._job_api,
             "NodeApi": lambda: NodeApi(self._nodes),
             "KeyApi": self._key_api,
@@ -176,7 +176,7 @@ class StoreClient(InProcessClient):
         )
 
     def _letter_api(self) -> LetterApi:
-        api = StoreLetters(self._desk, self._inbox(), config=self._config, spool=lambda: self._spool)
+        api = StoreLetters(self._service, self._inbox(), config=self._config, spool=lambda: self._spool)
         api.know_chats = self._know_chats
         if self._owner is not None and self._config.store_kind is StoreKind.SQLITE:
             api.owner = f"A running Peik ({self._owner}) owns {self.place}"
@@ -190,11 +190,11 @@ class StoreClient(InProcessClient):
         jobs = JobService(
             store=self._store.jobs, kinds=JobKinds(), teller=_Nobody(), clock=SystemClock(), events=Events()
         )
-        return JobApi(jobs, self._desk, config=self._config)
+        return JobApi(jobs, self._service, config=self._config)
 
     def _import_api(self) -> ImportApi:
-        imports = import_desk_of(self._config, self._store, clock=SystemClock())
-        return ImportApi(self._desk, imports, is_running=self.is_running)
+        imports = import_service_of(self._config, self._store, clock=SystemClock())
+        return ImportApi(self._service, imports, is_running=self.is_running)
 
     def _key_api(self) -> KeyApi:
         keyring = Keyring(
@@ -204,25 +204,25 @@ class StoreClient(InProcessClient):
             events=Events(),
             hooks_may_be_private=self._config.hooks_allow_private,
         )
-        return StoreKeys(self._desk, keyring=keyring, webhook_secret=lambda: own_secret(self._store))
+        return StoreKeys(self._service, keyring=keyring, webhook_secret=lambda: own_secret(self._store))
 
     @asynccontextmanager
     async def _opened_eraser(self) -> "AsyncGenerator[Eraser, None]":
         """If nodes have the store open as well, they go on with what is left."""
         from peik.accounts.wiring import archive_named
-        from peik.erasure.wiring import forgetter_of
+        from peik.erasure.wiring import eraser_of
 
         archive = archive_named(self._config) if self._config.has_sessions else None
         if archive is not None:
             await archive.open()
         try:
-            yield forgetter_of(
+            yield eraser_of(
                 self._config,
                 clock=SystemClock(),
                 settled=SystemClock(),  # the engine, which tidies up, does not run here
                 events=Events(),
-                letters=self._desk,
-                bots=lambda: [bot.bot_id for bot in self._desk.bots()],
+                letters=self._service,
+                bots=lambda: [bot.bot_id for bot in self._service.bots()],
                 store=self._store,
                 archive=None if archive is None else _opened(archive),
                 is_live=self.is_running,

@@ -94,16 +94,16 @@ async def lone_group() -> AsyncIterator[asyncio.TaskGroup]:
 class LateWork:
     """Kinds that come after the opening. A Peik that was opened without any does not work yet: it begins with the first."""
 
-    def __init__(self, office: "Runtime", group: asyncio.TaskGroup) -> None:
-        """The group outlives the office, which ends what is begun here."""
-        self._office = office
+    def __init__(self, runtime: "Runtime", group: asyncio.TaskGroup) -> None:
+        """The group outlives the runtime, which ends what is begun here."""
+        self._runtime = runtime
         self._group = group
-        self._is_working = bool(office.job_hands.kinds.all())
+        self._is_working = bool(runtime.jobs.workers.kinds.all())
         self._beginning: asyncio.Task[None] | None = None
 
     def add(self, kind: GivenKind) -> None:
-        hands = self._office.job_hands
-        hands.kinds.add(kind.settled(self._office.config))
+        hands = self._runtime.jobs.workers
+        hands.kinds.add(kind.settled(self._runtime.config))
         if self._is_working:
             hands.workers.ring(kind.kind.name)
             return
@@ -111,17 +111,17 @@ class LateWork:
         self._beginning = self._group.create_task(self._begin())
 
     async def _begin(self) -> None:
-        hands = self._office.job_hands
+        hands = self._runtime.jobs.workers
         try:
             await hands.folders.open()
         except StartError as error:
-            self._office.events.tell(Surprise(where="the beginning of jobs", error=str(error)))
+            self._runtime.events.tell(Surprise(where="the beginning of jobs", error=str(error)))
             return
         hands.folders.start(self._group)
         hands.workers.start(self._group)
 
     async def close(self) -> None:
-        """Nothing is begun any more. What is half begun comes to rest first, so that the office can end it."""
+        """Nothing is begun any more. What is half begun comes to rest first, so that the runtime can end it."""
         if self._beginning is not None:
             await asyncio.wait([self._beginning])
 
@@ -182,7 +182,7 @@ class LocalTransport:
         # never cancels the program around it.
         self._keeper = asyncio.create_task(self._keep(opened))
         try:
-            self._open_office = await opened
+            self._open_runtime = await opened
         except asyncio.CancelledError:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -199,11 +199,11 @@ class LocalTransport:
                 lone_group() as group,
                 running(
                     config, events=events, must_own=False, make_clients=self._make_clients, job_kinds=kinds
-                ) as office,
-                self._kinds.joined_by(LateWork(office, group)),
+                ) as runtime,
+                self._kinds.joined_by(LateWork(runtime, group)),
             ):
                 if not opened.done():
-                    opened.set_result(office)
+                    opened.set_result(runtime)
                 await self._closing.wait()
         except Exception as error:
             if opened.done():
@@ -216,26 +216,28 @@ class LocalTransport:
         await self._keeper
 
     @property
-    def _office(self) -> Runtime:
+    def _runtime(self) -> Runtime:
         if self._keeper.done():
             raise Unavailable(code="closed", detail="This Peik is closed. Open it again; what it accepted is safe.")
-        return self._open_office
+        return self._open_runtime
 
     # ---- updates ----
 
     def serve(self, handlers: Handlers) -> None:
-        office = self._office
-        for (bot_id, consumer), own in handlers.by_consumer(lambda asked: office.desk.bot(asked).bot_id).items():
+        runtime = self._runtime
+        for (bot_id, consumer), own in handlers.by_consumer(
+            lambda asked: runtime.outbox.service.bot(asked).bot_id
+        ).items():
             handling = Handling(
                 handle=partial(handlers.handle, own),
                 allowed=types_of(own),
-                prepare=partial(self._prepare, office, bot_id),
+                prepare=partial(self._prepare, runtime, bot_id),
             )
-            office.consumers.handle(bot_id, consumer, handling)
+            runtime.inbox.consumers.handle(bot_id, consumer, handling)
 
-    async def _prepare(self, office: Runtime, bot_id: int) -> None:
+    async def _prepare(self, runtime: Runtime, bot_id: int) -> None:
         if self._may_poll:
-            await office.desk.receive_for(bot_id)
+            await runtime.outbox.service.receive_for(bot_id)
 
     async def until_stopped(self) -> None:
         await until_stopped([self._keeper])
@@ -249,30 +251,30 @@ class LocalTransport:
 
     async def queue_job(self, request: JobRequest) -> QueuedJob:
         # Not through the API, whose body has whole milliseconds: what a key stands for would change with them.
-        office = self._office
+        runtime = self._runtime
         if request.notice is not None:
-            office.desk.bot(request.notice["bot_id"])  # raises if nobody would ever hear of the job
-        queued = await office.jobs.queue_one(request)
+            runtime.outbox.service.bot(request.notice["bot_id"])  # raises if nobody would ever hear of the job
+        queued = await runtime.jobs.service.queue_one(request)
         return QueuedJob(id=str(queued.job_id), state=queued.state)
 
     # ---- letters in ----
 
     async def accept(self, calls: Sequence[LetterCall]) -> list[Letter]:
-        return [_letter(one) for one in await self._office.desk.accept(calls)]
+        return [_letter(one) for one in await self._runtime.outbox.service.accept(calls)]
 
     async def accept_with_files(self, call: LetterCall, parcels: Sequence[FileParcel]) -> Letter:
-        office = self._office
-        enclosed = await keep_files((_enclose(office, parcel) for parcel in parcels), office.spool)
+        runtime = self._runtime
+        enclosed = await keep_files((_enclose(runtime, parcel) for parcel in parcels), runtime.spool)
         return _letter(
-            await office.desk.accept_with_files(
-                enclosed, lambda files: msgspec.structs.replace(call, enclosed=files), blobs=office.spool
+            await runtime.outbox.service.accept_with_files(
+                enclosed, lambda files: msgspec.structs.replace(call, enclosed=files), blobs=runtime.spool
             )
         )
 
     # ---- accounts ----
 
     async def _accounts(self) -> "AccountService":
-        service = self._office.sessions
+        service = self._runtime.accounts
         if service is None:
             raise Conflict(
                 code="no_sessions",
@@ -372,17 +374,17 @@ class LocalTransport:
 
     def _api(self, name: str) -> object:
         """Those of the Peik that is open. Raises Unavailable once it is closed."""
-        office = self._office
+        runtime = self._runtime
         if self._apis is None:
             from peik.app.apis import apis_of  # with all that a server knows: who only sends need not load it
 
-            self._apis = {type(one).__name__: one for one in apis_of(office)}
+            self._apis = {type(one).__name__: one for one in apis_of(runtime)}
         return self._apis[name]
 
     @property
-    def office(self) -> Runtime:
+    def runtime(self) -> Runtime:
         """The running Peik itself, for parts of Peik that work within it. Raises Unavailable once it is closed."""
-        return self._office
+        return self._runtime
 
     async def ended(self) -> None:
         """Returns when this Peik does not run any more, whoever closed it and whatever befell it."""
@@ -393,6 +395,6 @@ def _letter(accepted: AcceptedLetter) -> Letter:
     return Letter(id=str(accepted.letter_id), state=accepted.state)
 
 
-async def _enclose(office: Runtime, parcel: FileParcel) -> Enclosed:
-    kept = await office.spool.keep(chunks(parcel), size_bytes_max=office.config.upload_bytes_max)
+async def _enclose(runtime: Runtime, parcel: FileParcel) -> Enclosed:
+    kept = await runtime.spool.keep(chunks(parcel), size_bytes_max=runtime.config.upload_bytes_max)
     return kept.as_enclosed(parcel.field, filename=parcel.filename, content_type=parcel.content_type)

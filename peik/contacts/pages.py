@@ -28,13 +28,13 @@ _DIGITS_MAX = 18  # fits into 64 bits, and is longer than any chat's number
 _NAME_CHARS_MAX = 64
 
 
-async def records_of(desk: OutboxService, bot_id: int, chats: Sequence[Chat]) -> list[ChatRecord | None]:
-    return list(await asyncio.gather(*(record_of(desk, bot_id, chat) for chat in chats)))
+async def records_of(service: OutboxService, bot_id: int, chats: Sequence[Chat]) -> list[ChatRecord | None]:
+    return list(await asyncio.gather(*(record_of(service, bot_id, chat) for chat in chats)))
 
 
-async def record_of(desk: OutboxService, bot_id: int, chat: Chat) -> ChatRecord | None:
+async def record_of(service: OutboxService, bot_id: int, chat: Chat) -> ChatRecord | None:
     for after in places_before(chat):
-        for record in await desk.chats(bot_id, after=after, limit=1):
+        for record in await service.chats(bot_id, after=after, limit=1):
             if record.chat == chat:
                 return record
     return None
@@ -72,7 +72,7 @@ class ChatLine(msgspec.Struct, frozen=True, kw_only=True):
 class ChatPages:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
+        self._service = board.peik.outbox.service
 
     def table(self) -> tuple[Page, ...]:
         one = "/admin/chats/{bot_id}/{chat_id}"
@@ -97,7 +97,7 @@ class ChatPages:
         bot: BotRecord | None = None
         try:
             told = asked(request.query_params, FILTERS)
-            bot = bot_asked(self._desk, visitor, told.get("bot_id"))
+            bot = bot_asked(self._service, visitor, told.get("bot_id"))
             before = _place(request.query_params.get("cursor"))
             found = await self._board.peik.store.contacts.newest_contacts(
                 bot.bot_id, _wanted(told), before=before, limit=PAGE
@@ -110,7 +110,7 @@ class ChatPages:
         return self._list(request, visitor, "known", bot, told, lines, cursor, problem, is_cut=is_cut)
 
     async def _lines(self, bot_id: int, contacts: list[Contact]) -> list[ChatLine]:
-        records = await records_of(self._desk, bot_id, [contact.chat_id for contact in contacts])
+        records = await records_of(self._service, bot_id, [contact.chat_id for contact in contacts])
         return [
             ChatLine(chat=contact.chat_id, contact=contact, record=record)
             for contact, record in zip(contacts, records, strict=True)
@@ -126,9 +126,9 @@ class ChatPages:
         bot: BotRecord | None = None
         try:
             told = asked(request.query_params, ("bot_id",))
-            bot = bot_asked(self._desk, visitor, told.get("bot_id"))
+            bot = bot_asked(self._service, visitor, told.get("bot_id"))
             text = request.query_params.get("cursor")
-            records = await self._desk.chats(bot.bot_id, after=_chat(text) if text else None, limit=PAGE)
+            records = await self._service.chats(bot.bot_id, after=_chat(text) if text else None, limit=PAGE)
             lines = await self._known(bot.bot_id, records)
             cursor = str(records[-1].chat) if len(records) == PAGE else None
         except (BadInput, NotFound) as error:
@@ -167,7 +167,7 @@ class ChatPages:
             status=200 if problem is None else problem.status,
             tab=tab,
             bot=bot,
-            bots=bots_seen(self._desk, visitor),
+            bots=bots_seen(self._service, visitor),
             told=told,
             lines=lines,
             types=TYPES,
@@ -182,12 +182,14 @@ class ChatPages:
 
     async def show(self, request: Request, visitor: Visitor) -> Response:
         bot, chat = self._named(request, visitor)
-        page = await self._desk.page(LetterFilter(bot_id=bot.bot_id, chat=chat), before=None, limit=LATEST)
-        record = await record_of(self._desk, bot.bot_id, chat)
+        page = await self._service.page(LetterFilter(bot_id=bot.bot_id, chat=chat), before=None, limit=LATEST)
+        record = await record_of(self._service, bot.bot_id, chat)
         arrivals: list[ArrivalLine] = []
         if isinstance(chat, int):
             wanted = ArrivalFilter(bot_id=bot.bot_id, chat=chat)
-            arrivals = arrival_lines(await self._board.peik.inbox.arrivals(wanted, before=None, limit=LATEST), None)
+            arrivals = arrival_lines(
+                await self._board.peik.inbox.service.arrivals(wanted, before=None, limit=LATEST), None
+            )
         return self._board.page(
             request,
             visitor,
@@ -198,7 +200,7 @@ class ChatPages:
             record=record,
             is_shut=record is not None and record.shut_reason is not None,
             is_held=record is not None and (record.held_until_ms or 0) > self._board.peik.clock.wall_ms(),
-            lanes=await self._desk.lanes(bot.bot_id, chat, limit=LANES_MAX),
+            lanes=await self._service.lanes(bot.bot_id, chat, limit=LANES_MAX),
             lines=await lines_of(self._board, page.letters),
             arrivals=arrivals,
             here=f"/admin/chats/{bot.bot_id}/{chat}",
@@ -210,26 +212,26 @@ class ChatPages:
     async def open(self, request: Request, visitor: Visitor) -> Response:
         """A chat that could not be reached is tried again."""
         bot, chat = self._named(request, visitor)
-        await self._desk.open_chat(bot.bot_id, chat)
+        await self._service.open_chat(bot.bot_id, chat)
         return await self._back(request, visitor, bot, chat, "chats_opened")
 
     async def hold(self, request: Request, visitor: Visitor) -> Response:
         """Nothing is sent there for so many minutes."""
         bot, chat = self._named(request, visitor)
         until_ms = self._board.peik.clock.wall_ms() + hold_ms(await Fields.sent(request))
-        await self._desk.hold_chat(bot.bot_id, chat, until_ms)
+        await self._service.hold_chat(bot.bot_id, chat, until_ms)
         return await self._back(request, visitor, bot, chat, "chats_held")
 
     async def release(self, request: Request, visitor: Visitor) -> Response:
         bot, chat = self._named(request, visitor)
-        await self._desk.hold_chat(bot.bot_id, chat, 0)
+        await self._service.hold_chat(bot.bot_id, chat, 0)
         return await self._back(request, visitor, bot, chat, "chats_released")
 
     async def forget(self, request: Request, visitor: Visitor) -> Response:
         """Remove a person everywhere. Their number is typed again, so that nobody does it by a slip. It stands in no path, so
         that the audit log does not have it."""
         visitor.caller.must_serve_all()
-        sent, forgetter = await Fields.sent(request), self._board.peik.forgetter
+        sent, forgetter = await Fields.sent(request), self._board.peik.eraser
         person = await forgetter.person(user_id=whole_number(sent.need("chat_id"), "chat_id"))
         if sent.text("typed") != str(person.user_id):
             raise BadInput(code="not_confirmed", detail="Type the number of the chat to confirm.")
@@ -238,7 +240,7 @@ class ChatPages:
         return self._board.back(request, visitor, "/admin/chats", said="chats_forgotten", count=report.count)
 
     def _named(self, request: Request, visitor: Visitor) -> tuple[BotRecord, Chat]:
-        return bot_seen(self._desk, visitor, request.path_params["bot_id"]), chat_in_path(
+        return bot_seen(self._service, visitor, request.path_params["bot_id"]), chat_in_path(
             request.path_params["chat_id"], "chat_id"
         )
 

@@ -222,7 +222,7 @@ class JobsPart:
         if is_dry:
             return job.state is not State.ACTIVE
         try:
-            # Not by the desk, which would tell the person about it.
+            # Not by the service, which would tell the person about it.
             return (await self._jobs.cancel(job.id, reason=REASON, at_ms=self._clock.wall_ms())).state.is_final
         except Conflict:
             return True  # it ended a moment ago

@@ -34,7 +34,7 @@ class Cancelling(Protocol):
     async def cancel_all(self, wanted: LetterFilter) -> int: ...
 
 
-def forgetter_of(
+def eraser_of(
     config: Config,
     *,
     clock: Clock,

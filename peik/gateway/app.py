@@ -1,4 +1,4 @@
-"""The gateway: `/bot<token>/<method>` and `/file/bot<token>/<path>`, as Telegram's own. It parses, asks the desk, renders.
+"""The gateway: `/bot<token>/<method>` and `/file/bot<token>/<path>`, as Telegram's own. It parses, asks the service, renders.
 
 Sends become letters and wait a moment for Telegram's answer; the rest goes straight through. The token is the key.
 """
@@ -99,7 +99,7 @@ class Gateway:
 
     def __init__(self, peik: Runtime, otherwise: App, *, keeps_files: bool = True) -> None:
         self._peik = peik
-        self._desk = peik.desk
+        self._service = peik.outbox.service
         self._config = peik.config
         self._otherwise = otherwise
         self._tokens = Tokens(peik)
@@ -200,17 +200,17 @@ class Gateway:
             priority=Priority.HIGH,
             idempotency_key=given.key,
             enclosed=given.enclosed,
-            trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.handed),
+            trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.service.handed),
         )
-        accepted = await self._desk.accept_with_files(given.enclosed, lambda _: call, blobs=self._peik.spool)
+        accepted = await self._service.accept_with_files(given.enclosed, lambda _: call, blobs=self._peik.spool)
         # From here on the letter goes its way, whether or not anybody waits for it.
         shape = shape_of(name, kind)
         wait_s = REAL_WAIT_S if shape is ResultShape.REAL else self._config.gateway_wait
         # What a repeat is to be answered with, or must not happen twice, is heard from the store alone.
         if given.key is None and not kind.is_at_most_once:
-            view = await self._desk.answer(bot.bot_id, accepted.letter_id, wait_s)
+            view = await self._service.answer(bot.bot_id, accepted.letter_id, wait_s)
         else:
-            view = await self._desk.outcome(accepted, call, wait_s)
+            view = await self._service.outcome(accepted, call, wait_s)
         if isinstance(view, bytes):
             return success(view)
         return of_letter(view, shape, bot, at_ms=self._peik.clock.wall_ms())
@@ -233,13 +233,15 @@ class Gateway:
             for one in given.enclosed
         ]
         patience = patience_with(name, kind)
-        reply = await self._peik.passage.carry(bot.token, name, given.params, patience=patience, enclosures=enclosures)
+        reply = await self._peik.passthrough.carry(
+            bot.token, name, given.params, patience=patience, enclosures=enclosures
+        )
         return of_reply(reply)
 
     def _tell_answered(
         self, bot: BotRecord, consumer: str | None, name: str, given: GatewayParams, answer: GatewayAnswer
     ) -> None:
-        trace = trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.handed)
+        trace = trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.service.handed)
         if trace is not None:
             told = Answered(bot_id=bot.bot_id, method=name, trace=trace, is_taken=answer.status == 200)
             self._peik.events.tell(told)

@@ -56,14 +56,14 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 class GatewayFiles:
     def __init__(self, peik: Runtime, tokens: Tokens, *, is_keeping: bool) -> None:
-        self._passage = peik.passage
+        self._passage = peik.passthrough
         self._tokens = tokens
         self._events = peik.events
         folder = peik.config.beside(".cache")
         self._shelf = Shelf(folder, bytes_max=peik.config.file_cache if is_keeping else 0, now=peik.clock.mono)
         if is_keeping:
             self._shelf.clear()
-            peik.forgetter.join("file cache", FileCachePart(self._shelf.empty))
+            peik.eraser.join("file cache", FileCachePart(self._shelf.empty))
 
     async def serve(self, scope: Scope, send: Send) -> None:
         """Answer one request, whatever comes of it."""

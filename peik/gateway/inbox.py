@@ -41,8 +41,8 @@ _TRUE = b"true"
 
 class GatewayInbox:
     def __init__(self, peik: Runtime) -> None:
-        self._desk = peik.desk
-        self._inbox = peik.inbox
+        self._service = peik.outbox.service
+        self._inbox = peik.inbox.service
 
     def table(self) -> dict[str, Own]:
         return {
@@ -57,7 +57,7 @@ class GatewayInbox:
     async def get_updates(self, ask: GatewayAsk) -> GatewayAnswer:
         """What this consumer has not acknowledged yet; it waits for something if there is nothing."""
         fields = ask.given.fields()
-        await self._desk.receive_for(ask.bot.bot_id)
+        await self._service.receive_for(ask.bot.bot_id)
         try:
             arrivals = await self._inbox.updates(
                 ask.bot.bot_id,
@@ -77,7 +77,7 @@ class GatewayInbox:
         url = _text(fields, "url")
         if not url:
             return await self.delete_webhook(ask)
-        await self._desk.receive_for(ask.bot.bot_id)
+        await self._service.receive_for(ask.bot.bot_id)
         await self._drop_pending(ask, fields)
         before = await self._known(ask)
         connections = _whole(fields, "max_connections", 0) or CONNECTIONS_DEFAULT

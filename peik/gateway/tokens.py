@@ -49,12 +49,12 @@ _decode_me = msgspec.json.Decoder(_Me).decode
 
 class Tokens:
     def __init__(self, peik: Runtime) -> None:
-        self._desk = peik.desk
-        self._passage = peik.passage
-        self._courier = peik.courier
+        self._service = peik.outbox.service
+        self._passage = peik.passthrough
+        self._courier = peik.outbox.courier
         self._now = peik.clock.mono
         self._is_open = peik.config.gateway_open
-        self._gate = peik.gate
+        self._gate = peik.limits
         self._wrong: OrderedDict[Token, tuple[float, GatewayAnswer]] = OrderedDict()
         self._asked: dict[Token, asyncio.Future[GatewayAnswer | None]] = {}
         self._checks: list[float] = []
@@ -79,7 +79,7 @@ class Tokens:
             token = Token(text)
         except BadInput:
             raise Turned(MALFORMED) from None
-        known = self._desk.known(token.bot_id)
+        known = self._service.known(token.bot_id)
         is_ours = known is not None and hmac.compare_digest(known.token.reveal(), token.reveal())
         if known is not None and is_ours and not self._is_doubted(token.bot_id):
             return known
@@ -88,7 +88,7 @@ class Tokens:
         # Whoever has guessed too often is not even asked about: Telegram's patience is for all of us.
         self._wait(self._gate.barred_s(host, self._now()))
         refusal = await self._check(token)
-        admitted = self._desk.known(token.bot_id)
+        admitted = self._service.known(token.bot_id)
         if is_ours and admitted is not None and refusal is AWAY:
             return (
                 admitted  # Telegram doubted it once, and cannot be asked now: what comes is kept, and nothing is lost
@@ -133,10 +133,10 @@ class Tokens:
         reply = await self._passage.carry(token, "getMe", b"{}", patience=_QUESTION)
         match judge(reply, method="getMe"):
             case Delivered(result=result):
-                if self._desk.known(token.bot_id) is None:
-                    await self._desk.admit(token)
+                if self._service.known(token.bot_id) is None:
+                    await self._service.admit(token)
                 else:
-                    await self._desk.change_bot(token.bot_id, token=token)  # it was rotated
+                    await self._service.change_bot(token.bot_id, token=token)  # it was rotated
                 await self.learn(token.bot_id, result)
                 return None
             case Limited():
@@ -172,4 +172,4 @@ class Tokens:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         if known.id == bot_id:
-            await self._desk.note_me(bot_id, text, known.username)
+            await self._service.note_me(bot_id, text, known.username)

@@ -98,9 +98,9 @@ class ImportedOffsetAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportApi:
-    def __init__(self, desk: "OutboxService", imports: ImportService, *, is_running: bool = True) -> None:
+    def __init__(self, service: "OutboxService", imports: ImportService, *, is_running: bool = True) -> None:
         """`is_running`: somebody fetches the updates of bots, if they are to be fetched."""
-        self._desk = desk
+        self._service = service
         self._imports = imports
         self._is_running = is_running
 
@@ -165,7 +165,7 @@ class ImportApi:
         return ImportedOffsetAnswer(bot_id=str(bot.bot_id), last_update_id=body.last_update_id)
 
     def _bot(self, caller: Caller, asked: int | str | None) -> "BotRecord":
-        return self._desk.bot(caller.bot_id_of(id_of(asked, "bot_id")))
+        return self._service.bot(caller.bot_id_of(id_of(asked, "bot_id")))
 
 
 def _contacts(bot_id: int, body: PeopleBody, *, now_ms: int) -> list[Contact]:

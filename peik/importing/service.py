@@ -99,7 +99,7 @@ def _key(note: ImportNote) -> str:
 # Builds the service of imports, for a node and for a command on the store alike.
 
 
-def import_desk_of(config: "Config", store: "AnyStore", *, clock: Clock) -> ImportService:
+def import_service_of(config: "Config", store: "AnyStore", *, clock: Clock) -> ImportService:
     from peik.inbox.wiring import numbering_of  # with the engines of the inbox: who asks over HTTP needs none
 
     return ImportService(

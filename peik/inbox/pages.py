@@ -70,8 +70,8 @@ _decode_history = msgspec.json.Decoder(list[DeliveryLine]).decode
 class ArrivalPages:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
-        self._inbox = board.peik.inbox
+        self._service = board.peik.outbox.service
+        self._inbox = board.peik.inbox.service
 
     def table(self) -> tuple[Page, ...]:
         one = "/admin/arrivals/{arrival_id}"
@@ -113,7 +113,7 @@ class ArrivalPages:
             names=sorted({one.consumer.name for one in tallies}),
             states=STATES,
             types=UPDATE_TYPES,
-            bots=bots_seen(self._desk, visitor),
+            bots=bots_seen(self._service, visitor),
             cursor=cursor,
             replay_url=f"/admin/arrivals/replay{query_of(told)}" if lines and visitor.may(Role.OPERATOR) else None,
             looked_at=looked_at,
@@ -137,7 +137,7 @@ class ArrivalPages:
     async def show(self, request: Request, visitor: Visitor) -> Response:
         view = await self._seen(request, visitor)
         consumers = await self._inbox.consumers(view.arrival.bot_id)
-        answers = await answers_to(self._desk, visitor.caller.narrow(wanted_of(view.arrival)))
+        answers = await answers_to(self._service, visitor.caller.narrow(wanted_of(view.arrival)))
         return self._board.page(
             request,
             visitor,
@@ -182,7 +182,7 @@ class ArrivalPages:
     async def confirm(self, request: Request, visitor: Visitor) -> Response:
         """How many a replay would hand on, before it is done."""
         given = asked(request.query_params, FILTERS)
-        bot = bot_asked(self._desk, visitor, given.get("bot_id"))
+        bot = bot_asked(self._service, visitor, given.get("bot_id"))
         shown = {"consumer": DEFAULT_CONSUMER, **given, "bot_id": str(bot.bot_id)}
         told = {"until": f"{self._board.peik.clock.wall_ms() / 1000:.3f}", **shown}
         await self._inbox.consumer(bot.bot_id, told["consumer"])
@@ -203,7 +203,7 @@ class ArrivalPages:
 
     async def replay(self, request: Request, visitor: Visitor) -> Response:
         told = asked(await request.form(), FILTERS)
-        bot = bot_asked(self._desk, visitor, told.get("bot_id"))
+        bot = bot_asked(self._service, visitor, told.get("bot_id"))
         wanted, _ = await self._bounded(wanted_in(told, visitor))
         wanted = msgspec.structs.replace(wanted, bot_id=bot.bot_id, consumer=None)
         count = await self._inbox.replay(wanted, told.get("consumer", DEFAULT_CONSUMER))

@@ -28,13 +28,13 @@ _TAKEN = Response()
 class WebhookDoor:
     def __init__(
         self,
-        desk: OutboxService,
+        service: OutboxService,
         pushed: PushedUpdates,
         *,
         gate: RequestLimits | None = None,
         now: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._desk = desk
+        self._service = service
         self._pushed = pushed
         self._gate = gate
         self._now = now
@@ -42,7 +42,7 @@ class WebhookDoor:
     async def answer(self, request: Request) -> Response:
         if request.method != "POST":
             raise HTTPException(405, headers={"Allow": "POST"})
-        bot_id = _bot_id(request.path_params["bot_id"], self._desk)
+        bot_id = _bot_id(request.path_params["bot_id"], self._service)
         # Who does not know the secret learns nothing, not even whether the bot is here.
         if bot_id is None or not _is_shown(request.scope, await self._pushed.secret(bot_id)):
             raise Denied(code="wrong_secret", detail="This is not the secret of this bot's webhook.")
@@ -55,7 +55,7 @@ class WebhookDoor:
     def take(self, word: str, scope: Scope, body: bytes, answered: Callable[[Response], None]) -> bool:
         """The same for a push as nearly all are: whole, well, and of a bot that has had one before. False: nothing was done, and
         `answer` has to be asked."""
-        bot_id = _bot_id(word, self._desk) if scope["method"] == "POST" and len(body) <= BODY_BYTES_MAX else None
+        bot_id = _bot_id(word, self._service) if scope["method"] == "POST" and len(body) <= BODY_BYTES_MAX else None
         secret = None if bot_id is None else self._pushed.known_secret(bot_id)
         if bot_id is None or secret is None or not _is_shown(scope, secret):
             return False
@@ -83,10 +83,10 @@ def _is_shown(scope: Scope, secret: str) -> bool:
     return False
 
 
-def _bot_id(text: str, desk: OutboxService) -> int | None:
+def _bot_id(text: str, service: OutboxService) -> int | None:
     """The bot, if it wants its updates here."""
     if text.isascii() and text.isdecimal() and len(text) < 20:
-        bot = desk.known(int(text))
+        bot = service.known(int(text))
         if bot is not None and bot.inbound == "webhook":
             return bot.bot_id
     return None

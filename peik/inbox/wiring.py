@@ -33,54 +33,54 @@ ANSWER_S = 10.0  # for an answer to a button press; Telegram takes none that com
 HOUR_MS = 3600 * 1000
 
 
-class InboxParts(msgspec.Struct, frozen=True, kw_only=True):
-    desk: InboxService
+class Inbox(msgspec.Struct, frozen=True, kw_only=True):
+    service: InboxService
     receiver: Receiver
     outages: Outages
     consumers: Consumers
     upkeep: InboxUpkeep
 
 
-def inbox_of(ground: Context, outbox: Outbox, pusher: PushPort) -> InboxParts:
-    outages = _outages(ground, outbox)
-    consumers = _consumers(ground, outbox, outages, pusher)
-    receiver = _receiver(ground, outbox, outages)
-    outbox.hands.join(receiver)
-    outbox.hands.join(consumers)
+def inbox_of(context: Context, outbox: Outbox, pusher: PushPort) -> Inbox:
+    outages = _outages(context, outbox)
+    consumers = _consumers(context, outbox, outages, pusher)
+    receiver = _receiver(context, outbox, outages)
+    outbox.workers.join(receiver)
+    outbox.workers.join(consumers)
     inbox = InboxService(
-        store=ground.store.inbox,
-        clock=ground.clock,
-        events=ground.events,
-        missed_after_s=ground.config.missed_after,
+        store=context.store.inbox,
+        clock=context.clock,
+        events=context.events,
+        missed_after_s=context.config.missed_after,
         runners=consumers,
         outages=outages,
-        recover=lambda bot_id: _recover(outbox.leases, receiver, outbox.desk.bot(bot_id)),
-        likely_s=ground.config.trace_likely,
-        reach_of=partial(_reach_of, ground, outbox),
-        consumers_max=ground.config.consumers_max,
+        recover=lambda bot_id: _recover(outbox.leases, receiver, outbox.service.bot(bot_id)),
+        likely_s=context.config.trace_likely,
+        reach_of=partial(_reach_of, context, outbox),
+        consumers_max=context.config.consumers_max,
     )
-    return InboxParts(desk=inbox, receiver=receiver, outages=outages, consumers=consumers, upkeep=_upkeep(ground))
+    return Inbox(service=inbox, receiver=receiver, outages=outages, consumers=consumers, upkeep=_upkeep(context))
 
 
-async def _reach_of(ground: Context, outbox: Outbox, bot_id: int) -> AddressReach:
-    return ground.config.pushes_reach(is_guest=await outbox.desk.is_guest(bot_id))
+async def _reach_of(context: Context, outbox: Outbox, bot_id: int) -> AddressReach:
+    return context.config.pushes_reach(is_guest=await outbox.service.is_guest(bot_id))
 
 
-def _outages(ground: Context, outbox: Outbox) -> Outages:
-    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
-    desk, routes = outbox.desk, outbox.routes
+def _outages(context: Context, outbox: Outbox) -> Outages:
+    config, clock, events, store = context.config, context.clock, context.events, context.store
+    service, routes = outbox.service, outbox.routes
 
     def bot(bot_id: int) -> BotRecord | None:
         try:
-            return desk.bot(bot_id)
+            return service.bot(bot_id)
         except NotFound:
             return None
 
     async def accept(bot_id: int, calls: Sequence[OutgoingPush]) -> None:
-        await desk.accept([_call(bot_id, call) for call in calls])
+        await service.accept([_call(bot_id, call) for call in calls])
 
     async def answer(bot_id: int, method: str, params: bytes) -> bool:
-        token = desk.bot(bot_id).token
+        token = service.bot(bot_id).token
         reply = await routes.carry(Request(token=token, method=method, params=params, timeout_s=ANSWER_S))
         return isinstance(judge(reply, method=method), Delivered)
 
@@ -107,27 +107,27 @@ def _call(bot_id: int, call: OutgoingPush) -> LetterCall:
     )
 
 
-def _consumers(ground: Context, outbox: Outbox, outages: Outages, pusher: PushPort) -> Consumers:
-    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
-    desk, routes = outbox.desk, outbox.routes
+def _consumers(context: Context, outbox: Outbox, outages: Outages, pusher: PushPort) -> Consumers:
+    config, clock, events, store = context.config, context.clock, context.events, context.store
+    service, routes = outbox.service, outbox.routes
     texts = load_texts(config.texts)
 
     async def accept(bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None:
         """A call that a bot put into its answer to a push. What cannot wait in a queue is carried at once, one time."""
         _, kind = classify(method)
         if kind is not None and kind.is_queued:
-            await desk.accept(
+            await service.accept(
                 [LetterCall(bot_id=bot_id, method=method, params=params, idempotency_key=idempotency_key)]
             )
         else:
-            request = Request(token=desk.bot(bot_id).token, method=method, params=params, timeout_s=ANSWER_S)
+            request = Request(token=service.bot(bot_id).token, method=method, params=params, timeout_s=ANSWER_S)
             await routes.carry(request)
 
     async def tell_limited(bot_id: int, user_id: int, chat: Chat, language_code: str | None) -> None:
         """Once an hour at most, however many consumers a bot has."""
         params = msgspec.json.encode({"chat_id": chat, "text": limited_text(texts.words(language_code))})
         key = f"limited:{user_id}:{clock.wall_ms() // HOUR_MS}"
-        await desk.accept([LetterCall(bot_id=bot_id, method="sendMessage", params=params, idempotency_key=key)])
+        await service.accept([LetterCall(bot_id=bot_id, method="sendMessage", params=params, idempotency_key=key)])
 
     return Consumers(
         store=store.inbox,
@@ -142,7 +142,7 @@ def _consumers(ground: Context, outbox: Outbox, outages: Outages, pusher: PushPo
             missed_after_s=config.missed_after,
         ),
         pusher=pusher,
-        reach_of=partial(_reach_of, ground, outbox),
+        reach_of=partial(_reach_of, context, outbox),
         accept=accept,
         locks=store.nodes,
         is_served=outbox.leases.holds,
@@ -152,15 +152,15 @@ def _consumers(ground: Context, outbox: Outbox, outages: Outages, pusher: PushPo
     )
 
 
-def _receiver(ground: Context, outbox: Outbox, outages: Outages) -> Receiver:
-    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
-    desk, courier = outbox.desk, outbox.courier
+def _receiver(context: Context, outbox: Outbox, outages: Outages) -> Receiver:
+    config, clock, events, store = context.config, context.clock, context.events, context.store
+    service, courier = outbox.service, outbox.courier
 
     async def spoke(bot_id: int, chats: Collection[Chat]) -> None:
         """A chat that could not be reached can be, if it is heard of: nearly always there is none such, and no cost."""
         for chat in chats:
             if courier.is_chat_shut(bot_id, chat):
-                await desk.open_chat(bot_id, courier.chat_of(bot_id, chat))
+                await service.open_chat(bot_id, courier.chat_of(bot_id, chat))
 
     terms = PollTerms(
         server=numbering_of(config),
@@ -181,7 +181,7 @@ def _receiver(ground: Context, outbox: Outbox, outages: Outages) -> Receiver:
             outages=outages,
             clock=clock,
             events=events,
-            chance=ground.chance,
+            chance=context.chance,
             terms=terms,
             is_visitor=is_visitor,
         )
@@ -194,7 +194,7 @@ def _receiver(ground: Context, outbox: Outbox, outages: Outages) -> Receiver:
             outages=outages,
             clock=clock,
             events=events,
-            chance=ground.chance,
+            chance=context.chance,
             terms=terms,
             secret=pushed.secret,
         )
@@ -224,17 +224,17 @@ async def _recover(leases: Leases, receiver: Receiver, bot: BotRecord) -> Recove
     return await receiver.recover(bot)
 
 
-def _upkeep(ground: Context) -> InboxUpkeep:
-    config = ground.config
+def _upkeep(context: Context) -> InboxUpkeep:
+    config = context.config
     retention = ArrivalRetention(
         read_ms=int(config.keep_arrivals * 1000),
         unread_ms=int(config.keep_unread * 1000),
         idle_ms=int(config.consumer_idle * 1000),
     )
     return InboxUpkeep(
-        store=ground.store.inbox,
-        papers=ground.store.papers,
-        clock=ground.settled,
-        events=ground.events,
+        store=context.store.inbox,
+        papers=context.store.papers,
+        clock=context.settled,
+        events=context.events,
         retention=retention,
     )

@@ -47,13 +47,13 @@ def gateway_of(peik: Peik) -> Gateway:
     async def nowhere(scope: Any, receive: Any, send: Any) -> None:
         await respond(send, NOT_FOUND)
 
-    return Gateway(_office_of(peik), nowhere, keeps_files=False)
+    return Gateway(_runtime_of(peik), nowhere, keeps_files=False)
 
 
-def _office_of(peik: Peik) -> Runtime:
+def _runtime_of(peik: Peik) -> Runtime:
     counter = counter_of(peik)
     peik._at_counter()  # noqa: SLF001  it says whether it is open
-    return counter.office
+    return counter.runtime
 
 
 # ---- calls ----
@@ -74,7 +74,7 @@ class LocalGateway:
     def __init__(self, peik: Peik) -> None:
         counter_of(peik)  # better now than at the first call
         self._peik = peik
-        self._office: Runtime | None = None
+        self._runtime: Runtime | None = None
         self._gateway: Gateway
 
     async def call(
@@ -85,8 +85,8 @@ class LocalGateway:
         Whoever stops waiting takes nothing back: a letter that is accepted goes its way.
         """
         try:
-            gateway, office = self._opened()
-            enclosed = await _enclosed(office, uploads) if uploads else ()
+            gateway, runtime = self._opened()
+            enclosed = await _enclosed(runtime, uploads) if uploads else ()
         except Problem as problem:
             return of_problem(problem)
         except _SourceFailed as failed:
@@ -117,10 +117,10 @@ class LocalGateway:
             await asyncio.wait([serving])
 
     def _opened(self) -> tuple[Gateway, Runtime]:
-        office = _office_of(self._peik)
-        if self._office is not office:  # it is the first call, or Peik was closed and opened again
-            self._gateway, self._office = gateway_of(self._peik), office
-        return self._gateway, office
+        runtime = _runtime_of(self._peik)
+        if self._runtime is not runtime:  # it is the first call, or Peik was closed and opened again
+            self._gateway, self._runtime = gateway_of(self._peik), runtime
+        return self._gateway, runtime
 
 
 class CutShort(Exception):
@@ -168,14 +168,14 @@ async def _read(upload: GatewayUpload) -> AsyncGenerator[bytes, None]:
         raise _SourceFailed(error) from error
 
 
-async def _enclosed(office: Runtime, uploads: Sequence[GatewayUpload]) -> tuple[Enclosed, ...]:
+async def _enclosed(runtime: Runtime, uploads: Sequence[GatewayUpload]) -> tuple[Enclosed, ...]:
     """The files, durable in the spool. Leaves none of them behind if one cannot be kept."""
 
     async def enclose(upload: GatewayUpload) -> Enclosed:
-        kept = await office.spool.keep(_read(upload), size_bytes_max=office.config.upload_bytes_max)
+        kept = await runtime.spool.keep(_read(upload), size_bytes_max=runtime.config.upload_bytes_max)
         return kept.as_enclosed(upload.field, filename=upload.filename, content_type=upload.content_type)
 
-    return await keep_files((enclose(upload) for upload in uploads), office.spool)
+    return await keep_files((enclose(upload) for upload in uploads), runtime.spool)
 
 
 # ---- updates ----
@@ -199,19 +199,20 @@ def whose(token: str) -> tuple[Token, str]:
 
 async def hand_on(peik: Peik, feeds: Sequence[UpdateFeed], *, handle_signals: bool) -> None:
     """Hand updates to functions until a signal comes, this task is cancelled or Peik ends; then let what is in hand end."""
-    counter, office = counter_of(peik), _office_of(peik)
+    counter, runtime = counter_of(peik), _runtime_of(peik)
     for feed in feeds:
-        await _receive(office, feed.token)
+        await _receive(runtime, feed.token)
     ended = asyncio.ensure_future(counter.ended())
     try:
         for feed in feeds:
             handling = Handling(handle=_taking(feed), allowed=feed.allowed, at_once=feed.at_once)
-            office.consumers.handle(feed.token.bot_id, feed.consumer, handling)
+            runtime.inbox.consumers.handle(feed.token.bot_id, feed.consumer, handling)
         await (until_stopped([ended]) if handle_signals else asyncio.wait([ended]))
     finally:
         ended.cancel()
         leaving = (
-            office.consumers.leave(feed.token.bot_id, feed.consumer, grace_s=office.config.grace) for feed in feeds
+            runtime.inbox.consumers.leave(feed.token.bot_id, feed.consumer, grace_s=runtime.config.grace)
+            for feed in feeds
         )
         await asyncio.gather(*leaving)
 
@@ -223,9 +224,9 @@ def _taking(feed: UpdateFeed) -> Callable[[Arrival, int], Awaitable[None]]:
     return take
 
 
-async def _receive(office: Runtime, token: Token) -> None:
+async def _receive(runtime: Runtime, token: Token) -> None:
     """Whoever handles a bot's updates wants them fetched."""
-    if office.desk.known(token.bot_id) is None:
-        await office.desk.save_bot(token, inbound="polling")
+    if runtime.outbox.service.known(token.bot_id) is None:
+        await runtime.outbox.service.save_bot(token, inbound="polling")
     else:
-        await office.desk.receive_for(token.bot_id)
+        await runtime.outbox.service.receive_for(token.bot_id)

@@ -218,7 +218,7 @@ async def recover(
     elif not bridge.has_peik:
         bridge.use_own(lambda: Peik.open(store, token=bot_token, **{"handler_timeout": HANDLER_TIMEOUT, **settings}))
     async with bridge.recovering:
-        return await _run(bridge, await bridge.office(), token, policy=policy)
+        return await _run(bridge, await bridge.runtime(), token, policy=policy)
 
 
 # ---- one client and its Peik ----
@@ -255,7 +255,7 @@ class _Bridge:
                 self._peik = await self._open_own().__aenter__()
             return self._peik
 
-    async def office(self) -> Runtime:
+    async def runtime(self) -> Runtime:
         counter = _counter(await self.peik())
         if not isinstance(counter, LocalTransport):
             raise BadInput(
@@ -263,11 +263,11 @@ class _Bridge:
                 detail="What was missed can be handed over by a Peik in this process only: use Peik.open, or give store=. "
                 "With Peik.connect, note_handled works, and the gateway's getUpdates gives what was missed.",
             )
-        office = counter.office
-        if self._heard is not office:
-            self._heard = office
-            office.events.listen(self._listen)
-        return office
+        runtime = counter.runtime
+        if self._heard is not runtime:
+            self._heard = runtime
+            runtime.events.listen(self._listen)
+        return runtime
 
     def _listen(self, events: Sequence[Event]) -> None:
         if self.count is not None:
@@ -369,23 +369,23 @@ class _Count:
         )
 
 
-async def _run(bridge: _Bridge, office: Runtime, token: Token, *, policy: str | None) -> int:
+async def _run(bridge: _Bridge, runtime: Runtime, token: Token, *, policy: str | None) -> int:
     """Fetch, then hand on, until nothing that was there has not had its turn."""
     bot_id = token.bot_id
-    if office.desk.known(bot_id) is None:
-        await office.desk.save_bot(token)
+    if runtime.outbox.service.known(bot_id) is None:
+        await runtime.outbox.service.save_bot(token)
     if policy is not None:
-        await office.desk.change_bot(bot_id, missed=policy)
+        await runtime.outbox.service.change_bot(bot_id, missed=policy)
     await bridge.hands.prepare()
     await bridge.watch.settle()
     count = bridge.count = _Count(bot_id)
     try:
-        trouble = await _fetch(office, bot_id, count)
-        state = await office.store.inbox.inbox(bot_id)
-        office.consumers.handle(
+        trouble = await _fetch(runtime, bot_id, count)
+        state = await runtime.store.inbox.inbox(bot_id)
+        runtime.inbox.consumers.handle(
             bot_id, DEFAULT_CONSUMER, Handling(handle=bridge.handle, allowed=frozenset(UPDATE_TYPES))
         )
-        await _all_had_their_turn(office, bot_id, count, last_number=0 if state is None else state.last_number)
+        await _all_had_their_turn(runtime, bot_id, count, last_number=0 if state is None else state.last_number)
     finally:
         bridge.count = None
     count.tell()
@@ -394,48 +394,50 @@ async def _run(bridge: _Bridge, office: Runtime, token: Token, *, policy: str | 
     return count.processed
 
 
-async def _fetch(office: Runtime, bot_id: int, count: _Count) -> Problem | None:
+async def _fetch(runtime: Runtime, bot_id: int, count: _Count) -> Problem | None:
     """One pass. If there can be none now, what is here already is handed on before that is said."""
-    if not await _serves(office, bot_id):
+    if not await _serves(runtime, bot_id):
         plain_log().info("~ another process owns the store, and fetches", bot=bot_id)
         return None
-    consumers = await office.inbox.consumers(bot_id)
+    consumers = await runtime.inbox.service.consumers(bot_id)
     # The client had its updates over MTProto for as long as its handlers were seen: that is no outage.
     served_until_ms = next((one.seen_at_ms for one in consumers if one.name == DEFAULT_CONSUMER), None)
     try:
-        report = await office.receiver.recover(office.desk.bot(bot_id), served_until_ms=served_until_ms)
+        report = await runtime.inbox.receiver.recover(
+            runtime.outbox.service.bot(bot_id), served_until_ms=served_until_ms
+        )
         count.fetched = report.found
     except (Unavailable, Conflict) as problem:
         return None if problem.code == "pushed" else problem  # what Telegram pushes to Peik comes by itself
     return None
 
 
-async def _serves(office: Runtime, bot_id: int) -> bool:
+async def _serves(runtime: Runtime, bot_id: int) -> bool:
     """Whether this process acts for the bot, after a moment in which it may come to."""
-    until = office.clock.mono() + HANDOVER_S
-    while not office.leases.holds(bot_id) and office.clock.mono() < until:  # noqa: ASYNC110  nobody rings for it
+    until = runtime.clock.mono() + HANDOVER_S
+    while not runtime.outbox.leases.holds(bot_id) and runtime.clock.mono() < until:  # noqa: ASYNC110  nobody rings for it
         await asyncio.sleep(OWNER_LOOK_S)
-    return office.leases.holds(bot_id)
+    return runtime.outbox.leases.holds(bot_id)
 
 
-async def _all_had_their_turn(office: Runtime, bot_id: int, count: _Count, *, last_number: int) -> None:
+async def _all_had_their_turn(runtime: Runtime, bot_id: int, count: _Count, *, last_number: int) -> None:
     """Until nothing waits any more, or all that waits stands behind something that failed and is put off."""
     here = ArrivalFilter(bot_id=bot_id, consumer=DEFAULT_CONSUMER, last_number=last_number)
     waiting = msgspec.structs.replace(here, state=State.WAITING)
     put_off = msgspec.structs.replace(here, state=State.DELAYED)
     heard = -1
-    patient_until = office.clock.mono() + HANDOVER_S
-    while await office.inbox.count(waiting):
-        in_hand = office.consumers.in_hand(bot_id, DEFAULT_CONSUMER)
-        if count.is_elsewhere and not count.processed and not in_hand and office.clock.mono() >= patient_until:
+    patient_until = runtime.clock.mono() + HANDOVER_S
+    while await runtime.inbox.service.count(waiting):
+        in_hand = runtime.inbox.consumers.in_hand(bot_id, DEFAULT_CONSUMER)
+        if count.is_elsewhere and not count.processed and not in_hand and runtime.clock.mono() >= patient_until:
             raise Conflict(
                 code="handled_elsewhere",
                 detail=f"Another program on this store handles the updates of bot {bot_id}. Stop it first.",
             )
-        if heard == count.heard and not in_hand and await office.inbox.count(put_off):
+        if heard == count.heard and not in_hand and await runtime.inbox.service.count(put_off):
             return
         heard = count.heard
-        await count.bell.wait(office.clock.mono() + LOOK_S)
+        await count.bell.wait(runtime.clock.mono() + LOOK_S)
 
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode

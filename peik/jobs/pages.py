@@ -30,9 +30,9 @@ class JobPages:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._jobs = board.peik.jobs
-        self._hosts = board.peik.hosts
-        self._hands = board.peik.job_hands
+        self._jobs = board.peik.jobs.service
+        self._hosts = board.peik.jobs.hosts
+        self._hands = board.peik.jobs.workers
 
     def table(self) -> tuple[Page, ...]:
         one = "/admin/jobs/{job_id}"

@@ -57,15 +57,15 @@ class JobWorkers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
-    desk: JobService
-    hands: JobWorkers
+    service: JobService
+    workers: JobWorkers
     hosts: Hosts
 
 
-def jobs_of(ground: Context, outbox: Outbox, kinds: JobKinds) -> Jobs:
-    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
-    letters = JobLetters(outbox.desk, ground.spool, size_bytes_max=config.upload_bytes_max)
-    hosts = Hosts(clock=clock, events=events, chance=ground.chance)
+def jobs_of(context: Context, outbox: Outbox, kinds: JobKinds) -> Jobs:
+    config, clock, events, store = context.config, context.clock, context.events, context.store
+    letters = JobLetters(outbox.service, context.spool, size_bytes_max=config.upload_bytes_max)
+    hosts = Hosts(clock=clock, events=events, chance=context.chance)
     telling = StatusMessages(
         store=store.jobs, letters=letters, kinds=kinds, texts=load_texts(config.texts), clock=clock, events=events
     )
@@ -91,7 +91,7 @@ def jobs_of(ground: Context, outbox: Outbox, kinds: JobKinds) -> Jobs:
         folder_bytes=config.work_max,
     )
     workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools)
-    desk = JobService(
+    service = JobService(
         store=store.jobs,
         kinds=kinds,
         teller=telling,
@@ -105,18 +105,18 @@ def jobs_of(ground: Context, outbox: Outbox, kinds: JobKinds) -> Jobs:
         store=store.jobs,
         retention=retention,
         is_ours=lambda: outbox.leases.is_live(CHORES),
-        clock=ground.settled,
+        clock=context.settled,
         events=events,
     )
-    hands = JobWorkers(workers=workers, telling=telling, folders=folders, upkeep=upkeep, kinds=kinds)
-    return Jobs(desk=desk, hands=hands, hosts=hosts)
+    kept = JobWorkers(workers=workers, telling=telling, folders=folders, upkeep=upkeep, kinds=kinds)
+    return Jobs(service=service, workers=kept, hosts=hosts)
 
 
 class JobLetters:
     """The port `JobLettersPort`: calls with files of this machine, through the outbox."""
 
-    def __init__(self, desk: OutboxService, spool: SpoolPort, *, size_bytes_max: int) -> None:
-        self._desk = desk
+    def __init__(self, service: OutboxService, spool: SpoolPort, *, size_bytes_max: int) -> None:
+        self._service = service
         self._spool = spool
         self._size_bytes_max = size_bytes_max
 
@@ -125,7 +125,7 @@ class JobLetters:
     ) -> int:
         kept = await keep_files((self._enclosed(field, path) for field, path in files.items()), self._spool)
         call = LetterCall(bot_id=bot_id, method=method, params=params, enclosed=kept, idempotency_key=idempotency_key)
-        return (await self._desk.accept_with_files(kept, lambda _: call, blobs=self._spool)).letter_id
+        return (await self._service.accept_with_files(kept, lambda _: call, blobs=self._spool)).letter_id
 
     async def _enclosed(self, field: str, path: Path) -> Enclosed:
         kept = await self._spool.keep(_chunks(path), size_bytes_max=self._size_bytes_max)
@@ -134,7 +134,7 @@ class JobLetters:
 
     async def state(self, letter_id: int) -> State | None:
         try:
-            return (await self._desk.letter(letter_id)).state
+            return (await self._service.letter(letter_id)).state
         except NotFound:
             return None
 

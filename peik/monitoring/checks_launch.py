@@ -77,7 +77,9 @@ async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, s
         folder_bytes=config.work_max,
     )
     workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools)
-    desk = JobService(store=store.jobs, kinds=kinds, teller=nobody, clock=clock, events=events, on_queued=workers.ring)
+    service = JobService(
+        store=store.jobs, kinds=kinds, teller=nobody, clock=clock, events=events, on_queued=workers.ring
+    )
     try:
         await folders.open()
     except StartError as error:
@@ -87,7 +89,7 @@ async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, s
             folders.start(group)
             workers.start(group)
             try:
-                return await _done(desk)
+                return await _done(service)
             finally:
                 await workers.stop(1.0)
                 await folders.close()
@@ -96,10 +98,10 @@ async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, s
     return None, why
 
 
-async def _done(desk: JobService) -> tuple[float | None, str | None]:
+async def _done(service: JobService) -> tuple[float | None, str | None]:
     began = time.monotonic()
-    (queued,) = await desk.queue([JobRequest(kind=KIND, user=USER)])
-    job = await desk.wait(queued.job_id, DONE_S)
+    (queued,) = await service.queue([JobRequest(kind=KIND, user=USER)])
+    job = await service.wait(queued.job_id, DONE_S)
     if job.state is State.COMPLETED:
         return time.monotonic() - began, None
     if job.failed_reason is not None:

@@ -145,8 +145,8 @@ def nodes_of(peik: "Runtime") -> Nodes:
         peik.config,
         peik.store.nodes,
         clock=peik.clock,
-        bot_ids=lambda: [bot.bot_id for bot in peik.desk.bots()],
-        is_whole=lambda: peik.leases.is_whole,
+        bot_ids=lambda: [bot.bot_id for bot in peik.outbox.service.bots()],
+        is_whole=lambda: peik.outbox.leases.is_whole,
     )
 
 

@@ -73,7 +73,9 @@ class OverviewPages:
         if mono < until:
             return causes
         try:
-            causes = await self._board.peik.desk.causes(bot_ids=bot_ids, since_ms=now_ms - _DAY_MS, limit=CAUSES_MAX)
+            causes = await self._board.peik.outbox.service.causes(
+                bot_ids=bot_ids, since_ms=now_ms - _DAY_MS, limit=CAUSES_MAX
+            )
         except StoreUnavailable:
             return causes  # as they were: the page is needed most when the store fails
         if len(self._kept) >= _CAUSES_KEPT_MAX:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from peik.alerts.service import AlertService
+from peik.app.context import Context
 from peik.archive.store import SessionFilter
 from peik.clock import Clock
-from peik.core.events import Events
 from peik.core.nodes import NodeRecord
 from peik.inbox.service import InboxService
 from peik.inbox.store import InboxState, InboxTally
@@ -27,41 +27,42 @@ from peik.telegram.routes import Routes
 
 if TYPE_CHECKING:
     from peik.accounts.service import AccountService
+    from peik.jobs.wiring import Jobs
+    from peik.outbox.wiring import Outbox
 
 SESSIONS_PAGE = 500
 
 
-def figures_of(*, store: AnyStore, clock: Clock, settled: Clock, events: Events) -> Figures:
-    counting = Counting()
-    events.listen(counting)
-    return Figures(counting=counting, papers=store.papers, node=store.nodes.node, clock=clock, settled=settled)
+def figures_of(context: Context) -> Figures:
+    counting, store = Counting(), context.store
+    context.events.listen(counting)
+    return Figures(
+        counting=counting, papers=store.papers, node=store.nodes.node, clock=context.clock, settled=context.settled
+    )
 
 
 def overview_of(
+    context: Context,
+    outbox: "Outbox",
     *,
     figures: Figures,
-    store: AnyStore,
-    clock: Clock,
-    desk: OutboxService,
     inbox: InboxService,
-    routes: Routes,
-    leases: Leases,
     alerts: AlertService,
-    jobs: JobService,
-    hosts: Hosts,
-    sessions: "AccountService | None",
+    jobs: "Jobs",
+    accounts: "AccountService | None",
 ) -> tuple[Overview, NodeStandings]:
+    store, clock = context.store, context.clock
     asked = OverviewAsked(
         store=store,
         clock=clock,
-        desk=desk,
+        service=outbox.service,
         inbox=inbox,
-        routes=routes,
-        leases=leases,
+        routes=outbox.routes,
+        leases=outbox.leases,
         alerts=alerts,
-        jobs=jobs,
-        hosts=hosts,
-        sessions=sessions,
+        jobs=jobs.service,
+        hosts=jobs.hosts,
+        sessions=accounts,
     )
     standings = NodeStandings(
         papers=store.papers,
@@ -81,7 +82,7 @@ class OverviewAsked:
         *,
         store: AnyStore,
         clock: Clock,
-        desk: OutboxService,
+        service: OutboxService,
         inbox: InboxService,
         routes: Routes,
         leases: Leases,
@@ -92,7 +93,7 @@ class OverviewAsked:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._desk = desk
+        self._service = service
         self._inbox = inbox
         self._routes = routes
         self._leases = leases
@@ -104,7 +105,7 @@ class OverviewAsked:
     # ---- what this node knows by itself ----
 
     def bots(self) -> Sequence[BotRecord]:
-        return self._desk.bots()
+        return self._service.bots()
 
     def is_whole(self) -> bool:
         return self._leases.is_whole
@@ -135,17 +136,17 @@ class OverviewAsked:
     # ---- what the store knows ----
 
     async def tallies(self) -> Mapping[int, Tally]:
-        return await self._desk.tallies()
+        return await self._service.tallies()
 
     async def oldest_waiting(self) -> Mapping[int, int]:
-        return await self._desk.oldest_waiting()
+        return await self._service.oldest_waiting()
 
     async def inbox_tallies(self) -> Sequence[InboxTally]:
         return await self._inbox.tallies()
 
     async def inbox_states(self) -> Mapping[int, InboxState]:
         states = {}
-        for bot in self._desk.bots():
+        for bot in self._service.bots():
             if not bot.token.is_account:
                 state = await self._store.inbox.inbox(bot.bot_id)
                 if state is not None:

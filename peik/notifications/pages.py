@@ -26,9 +26,9 @@ BLANK = Template(type="", language="", text="<b>{title}</b>\n{message}")
 
 
 class NotificationPages:
-    def __init__(self, board: Board, desk: "NotificationService") -> None:
+    def __init__(self, board: Board, service: "NotificationService") -> None:
         self._board = board
-        self._desk = desk
+        self._service = service
 
     def table(self) -> tuple[Page, ...]:
         base = "/admin/notifications"
@@ -50,7 +50,7 @@ class NotificationPages:
     async def show_recent(self, request: Request, visitor: Visitor) -> Response:
         fields = Fields.asked(request)
         user_id = fields.text("user_id")
-        found = await self._desk.recent(user_id=user_id, before=fields.text("cursor"), limit=PAGE)
+        found = await self._service.recent(user_id=user_id, before=fields.text("cursor"), limit=PAGE)
         return self._board.page(
             request,
             visitor,
@@ -77,7 +77,7 @@ class NotificationPages:
             bot_ids=visitor.bot_ids,
         )
         self._board.note(request, target=wanted.user_id)
-        (notice,) = await self._desk.notify([wanted])
+        (notice,) = await self._service.notify([wanted])
         said = "notifications_sent" if notice.is_over else "notifications_waits"
         return self._board.back(request, visitor, "/admin/notifications", said=said, user=wanted.user_id)
 
@@ -98,16 +98,16 @@ class NotificationPages:
         fields = Fields.asked(request)
         named, after = fields.text("user_id"), fields.text("cursor")
         if named is not None:
-            one = await self._desk.links.user(named)
+            one = await self._service.links.user(named)
             found = [] if one is None else [one]
         else:
-            found = await self._desk.links.users(after=after, limit=PAGE)
+            found = await self._service.links.users(after=after, limit=PAGE)
         return self._board.page(
             request,
             visitor,
             "notifications_users.html",
-            users=await self._desk.links.seen(found, visitor.bot_ids),
-            bots=[bot for bot in bots_seen(self._board.peik.desk, visitor) if not bot.token.is_account],
+            users=await self._service.links.seen(found, visitor.bot_ids),
+            bots=[bot for bot in bots_seen(self._board.peik.outbox.service, visitor) if not bot.token.is_account],
             asked={"user_id": named or ""},
             minutes=MINUTES_DEFAULT,
             url=fields.address("/admin/notifications/users", "user_id"),
@@ -122,11 +122,11 @@ class NotificationPages:
         fields = await Fields.sent(request)
         user_id, bot_id = fields.need("user_id"), fields.id("bot_id")
         self._board.note(request, target=user_id)
-        bot = self._board.peik.desk.bot(bot_id)
+        bot = self._board.peik.outbox.service.bot(bot_id)
         must_see(visitor, bot.bot_id)
         await self._seen(visitor, user_id, may_be_new=True)
         minutes = fields.decimal("minutes") or MINUTES_DEFAULT
-        made = await self._desk.links.new_code(
+        made = await self._service.links.new_code(
             user_id,
             bot_id=bot.bot_id,
             expires_s=minutes * 60,
@@ -140,15 +140,15 @@ class NotificationPages:
     async def unlink(self, request: Request, visitor: Visitor) -> Response:
         user_id = request.path_params["user_id"]
         await self._seen(visitor, user_id)
-        await self._desk.links.unlink(user_id, why=f"by {visitor.name}")
+        await self._service.links.unlink(user_id, why=f"by {visitor.name}")
         return self._board.back(
             request, visitor, "/admin/notifications/users", said="notifications_unlinked", user=user_id
         )
 
     async def _seen(self, visitor: Visitor, user_id: str, *, may_be_new: bool = False) -> None:
         """Raises NotFound for a user of another bot, in the words for one who is not there."""
-        user = await self._desk.links.user(user_id)
-        is_seen = may_be_new if user is None else bool(await self._desk.links.seen([user], visitor.bot_ids))
+        user = await self._service.links.user(user_id)
+        is_seen = may_be_new if user is None else bool(await self._service.links.seen([user], visitor.bot_ids))
         if not is_seen:
             raise NotFound(code="unknown_user", detail=f"Nobody is known as {user_id}.")
 
@@ -159,11 +159,13 @@ class NotificationPages:
 
     async def show_template(self, request: Request, visitor: Visitor) -> Response:
         path = request.path_params
-        return await self._templates(request, visitor, await self._desk.templates.get(path["type"], path["language"]))
+        return await self._templates(
+            request, visitor, await self._service.templates.get(path["type"], path["language"])
+        )
 
     async def _templates(self, request: Request, visitor: Visitor, edited: Template) -> Response:
         fields = Fields.asked(request)
-        found = await self._desk.templates.all(after=fields.text("cursor"), limit=PAGE)
+        found = await self._service.templates.all(after=fields.text("cursor"), limit=PAGE)
         return self._board.page(
             request,
             visitor,
@@ -178,14 +180,14 @@ class NotificationPages:
         must_see_all(visitor)
         fields = await Fields.sent(request)
         text = fields.need("text", chars_max=TEXT_CHARS_MAX)
-        saved = await self._desk.templates.save(fields.need("type"), fields.need("language"), text)
+        saved = await self._service.templates.save(fields.need("type"), fields.need("language"), text)
         self._board.note(request, target=f"{saved.type}/{saved.language}")
         return self._template_back(request, visitor, "notifications_template_saved", saved.type, saved.language)
 
     async def remove_template(self, request: Request, visitor: Visitor) -> Response:
         must_see_all(visitor)
         path = request.path_params
-        await self._desk.templates.remove(path["type"], path["language"])
+        await self._service.templates.remove(path["type"], path["language"])
         return self._template_back(request, visitor, "notifications_template_removed", path["type"], path["language"])
 
     def _template_back(self, request: Request, visitor: Visitor, said: str, kind: str, language: str) -> Response:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from peik.app.context import Context
 from peik.clock import Clock, zone_of
 from peik.contacts.engine import ContactCollector
-from peik.core.events import Events
 from peik.core.letter import LetterCall, Priority
 from peik.core.outcome import Delivered, judge
 from peik.errors import Conflict, Problem, StartError
@@ -16,11 +16,10 @@ from peik.notifications.queue import NotificationDispatch, Packing, Releasing
 from peik.notifications.service import Checking, NotificationService, NotificationTerms
 from peik.notifications.templates import Templates, load_outreach
 from peik.notifications.upkeep import Cleaning
-from peik.outbox.leases import Leases
 from peik.outbox.service import OutboxService
 from peik.outbox.store import LetterFilter, LetterView
+from peik.outbox.wiring import Outbox
 from peik.settings.config import Config
-from peik.storage.open import AnyStore
 from peik.telegram.port import Request
 from peik.telegram.routes import Routes
 
@@ -31,12 +30,12 @@ KEYS_MS = (
 FOUND_MAX = 1000
 
 
-class Notifying(msgspec.Struct, frozen=True, kw_only=True):
+class Notifications(msgspec.Struct, frozen=True, kw_only=True):
     """The service; who sees every chat, bot by bot; and who lets go what waited, under the lease of the chores."""
 
-    desk: NotificationService
-    census: ContactCollector
-    releasing: Releasing
+    service: NotificationService
+    contacts: ContactCollector
+    releases: Releasing
 
 
 def terms_of(config: Config) -> NotificationTerms:
@@ -52,20 +51,13 @@ def terms_of(config: Config) -> NotificationTerms:
     )
 
 
-def notifications_of(
-    terms: NotificationTerms,
-    *,
-    clock: Clock,
-    settled: Clock,
-    events: Events,
-    store: AnyStore,
-    desk: OutboxService,
-    routes: Routes,
-    leases: Leases,
-) -> Notifying:
-    papers = store.papers
-    letters = OutreachLetters(desk, clock)
-    bots = OutreachBots(desk, routes)
+def notifications_of(context: Context, outbox: Outbox, terms: NotificationTerms | None = None) -> Notifications:
+    """`terms`: by default as the settings say. Raises StartError."""
+    terms = terms or terms_of(context.config)
+    store, clock, events = context.store, context.clock, context.events
+    papers, service, leases = store.papers, outbox.service, outbox.leases
+    letters = OutreachLetters(service, clock)
+    bots = OutreachBots(service, outbox.routes)
     templates = Templates(papers)
     packing = Packing(papers, rate_max=terms.rate_max, quiet=terms.quiet)
     handing = NotificationDispatch(papers, letters)
@@ -73,7 +65,7 @@ def notifications_of(
         papers=papers,
         packing=packing,
         handing=handing,
-        cleaning=Cleaning(papers, clock=settled, keep_ms=terms.keep_ms),
+        cleaning=Cleaning(papers, clock=context.settled, keep_ms=terms.keep_ms),
         clock=clock,
         events=events,
     )
@@ -90,21 +82,21 @@ def notifications_of(
         events=events,
     )
     redeeming = Redeeming(papers=papers, letters=letters, templates=templates, texts=load_outreach(), events=events)
-    census = ContactCollector(
+    contacts = ContactCollector(
         store=store.inbox,
         contacts=store.contacts,
         events=events,
-        served=lambda: [bot.bot_id for bot in desk.bots() if leases.holds(bot.bot_id) and not bot.token.is_account],
+        served=lambda: [bot.bot_id for bot in service.bots() if leases.holds(bot.bot_id) and not bot.token.is_account],
         witnesses=[redeeming.see],
     )
-    return Notifying(desk=notifications, census=census, releasing=releasing)
+    return Notifications(service=notifications, contacts=contacts, releases=releasing)
 
 
 class OutreachLetters:
     """The port `NotificationLettersPort`, through the outbox."""
 
-    def __init__(self, desk: OutboxService, clock: Clock) -> None:
-        self._desk = desk
+    def __init__(self, service: OutboxService, clock: Clock) -> None:
+        self._service = service
         self._clock = clock
 
     async def accept(self, parcels: Sequence[Parcel]) -> list[list[int]]:
@@ -114,20 +106,22 @@ class OutreachLetters:
                 ids[parcel.id] = found
         calls = [(parcel, call) for parcel in parcels if parcel.id not in ids for call in _calls(parcel)]
         if calls:
-            for (parcel, _), accepted in zip(calls, await self._desk.accept([call for _, call in calls]), strict=True):
+            for (parcel, _), accepted in zip(
+                calls, await self._service.accept([call for _, call in calls]), strict=True
+            ):
                 ids.setdefault(parcel.id, []).append(accepted.letter_id)
         return [ids[parcel.id] for parcel in parcels]
 
     async def _found(self, parcel: Parcel) -> list[int]:
         """What was accepted of a parcel that nobody finished for two days."""
         wanted = LetterFilter(bot_id=parcel.bot_id, message_type=parcel.type, since_ms=parcel.packed_at_ms)
-        found = await self._desk.find(wanted, before=None, limit=FOUND_MAX)
+        found = await self._service.find(wanted, before=None, limit=FOUND_MAX)
         own = f'"notification_id":"{parcel.id}"'
         return sorted(view.id for view in found if own in (view.metadata or ""))
 
     async def answer(self, bot_id: int, chat_id: int, text: str, *, idempotency_key: str) -> None:
         params = msgspec.json.encode({"chat_id": chat_id, "text": text})
-        await self._desk.accept(
+        await self._service.accept(
             [
                 LetterCall(
                     bot_id=bot_id,
@@ -141,7 +135,7 @@ class OutreachLetters:
         )
 
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
-        return await self._desk.letters(letter_ids)
+        return await self._service.letters(letter_ids)
 
 
 def _calls(parcel: Parcel) -> list[LetterCall]:
@@ -164,25 +158,25 @@ def _calls(parcel: Parcel) -> list[LetterCall]:
 class OutreachBots:
     """The port `Bots` of notifications."""
 
-    def __init__(self, desk: OutboxService, routes: Routes) -> None:
-        self._desk = desk
+    def __init__(self, service: OutboxService, routes: Routes) -> None:
+        self._service = service
         self._routes = routes
 
     def named(self, bot_id: int | None) -> int:
-        return self._desk.bot(bot_id).bot_id
+        return self._service.bot(bot_id).bot_id
 
     def are_several(self) -> bool:
-        return sum(not bot.token.is_account for bot in self._desk.bots()) > 1
+        return sum(not bot.token.is_account for bot in self._service.bots()) > 1
 
     def receiving(self, bot_id: int | None) -> int:
-        bot = self._desk.bot(bot_id)
+        bot = self._service.bot(bot_id)
         if bot.inbound == "off":
             detail = f"Nobody would see the code: set inbound of bot {bot.bot_id} to polling or webhook first."
             raise Conflict(code="inbound_off", detail=detail)
         return bot.bot_id
 
     async def username(self, bot_id: int) -> str | None:
-        bot = self._desk.bot(bot_id)
+        bot = self._service.bot(bot_id)
         if bot.username is not None:
             return bot.username
         reply = await self._routes.carry(Request(token=bot.token, method="getMe", params=b"{}", timeout_s=ASK_S))
@@ -190,7 +184,7 @@ class OutreachBots:
         if not isinstance(outcome, Delivered):
             return None
         me = msgspec.json.decode(outcome.result, type=_Me)
-        await self._desk.note_me(bot_id, outcome.result.decode(), me.username)
+        await self._service.note_me(bot_id, outcome.result.decode(), me.username)
         return me.username
 
 

@@ -340,8 +340,8 @@ def wanted_of(arrival: Arrival) -> LetterFilter:
     )
 
 
-async def answers_to(desk: "OutboxService", wanted: LetterFilter) -> TraceAnswers:
-    page = await desk.page(wanted, before=None, limit=ANSWERS_MAX)
+async def answers_to(service: "OutboxService", wanted: LetterFilter) -> TraceAnswers:
+    page = await service.page(wanted, before=None, limit=ANSWERS_MAX)
     return TraceAnswers(letters=tuple(reversed(page.letters)), is_cut=page.cursor is not None)
 
 

@@ -58,7 +58,7 @@ class LetterLine(msgspec.Struct, frozen=True, kw_only=True):
 class LetterPages:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
+        self._service = board.peik.outbox.service
 
     def table(self) -> tuple[Page, ...]:
         # Before those of one letter, whose path would take these words for ids.
@@ -82,7 +82,7 @@ class LetterPages:
         try:
             told = asked(query, FILTERS)
             before = parse_id(query["cursor"], "cursor") if query.get("cursor") else None
-            found = await self._desk.page(wanted_in(told, visitor), before=before, limit=PAGE)
+            found = await self._service.page(wanted_in(told, visitor), before=before, limit=PAGE)
             lines, cursor, is_cut = await lines_of(self._board, found.letters), found.cursor, found.is_cut
         except BadInput as error:
             problem = error
@@ -93,7 +93,7 @@ class LetterPages:
             lines=lines,
             told=told,
             tab_lines=await self._tabs(told, visitor),
-            bots=bots_seen(self._desk, visitor),
+            bots=bots_seen(self._service, visitor),
             acts=_acts_on(told.get("state")) if lines and visitor.may(Role.OPERATOR) else (),
             cursor=cursor,
             is_cut=is_cut,
@@ -105,7 +105,7 @@ class LetterPages:
         """(state or "", address, how many). Counts that would have to be counted one by one are left out."""
         tallies = None
         if not told.keys() - {"state", "bot_id"}:
-            tallies = await self._desk.tallies()
+            tallies = await self._service.tallies()
         others = {name: text for name, text in told.items() if name != "state"}
         own = [
             tally
@@ -142,8 +142,8 @@ class LetterPages:
     async def _count(self, act: str, wanted: LetterFilter) -> Counted:
         _check_state(act, wanted)
         if act == "cancel":
-            return await self._desk.count_open(wanted)
-        return await self._desk.count(msgspec.structs.replace(wanted, state=State.FAILED))
+            return await self._service.count_open(wanted)
+        return await self._service.count(msgspec.structs.replace(wanted, state=State.FAILED))
 
     async def act(self, request: Request, visitor: Visitor) -> Response:
         fields = await request.form()
@@ -153,11 +153,11 @@ class LetterPages:
         _check_state(act, wanted)
         match act:
             case "retry":
-                count = await self._desk.retry_dead(msgspec.structs.replace(wanted, state=None))
+                count = await self._service.retry_dead(msgspec.structs.replace(wanted, state=None))
             case "clear":
-                count = await self._desk.clear_dead(msgspec.structs.replace(wanted, state=None))
+                count = await self._service.clear_dead(msgspec.structs.replace(wanted, state=None))
             case _:
-                count = await self._desk.cancel_all(wanted)
+                count = await self._service.cancel_all(wanted)
         self._board.note(request, target=f"{act} {query_of(told)}", detail=f"{count} letters")
         others = {name: text for name, text in told.items() if name not in ("until", "state", "cause")}
         return self._board.back(request, visitor, f"/admin/letters{query_of(others)}", said=_SAID[act], count=count)
@@ -180,7 +180,7 @@ class LetterPages:
             "letters_new.html",
             status=200 if problem is None else problem.status,
             fields=fields,
-            bots=bots_seen(self._desk, visitor),
+            bots=bots_seen(self._service, visitor),
             priorities=[int(priority) for priority in sorted(Priority, reverse=True)],
             problem=problem,
         )
@@ -189,7 +189,7 @@ class LetterPages:
         form = await request.form()
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
         try:
-            (accepted,) = await self._desk.accept([self._call(fields, visitor)])
+            (accepted,) = await self._service.accept([self._call(fields, visitor)])
         except Problem as problem:
             if problem.status >= 500:
                 raise
@@ -201,7 +201,7 @@ class LetterPages:
 
     def _call(self, fields: Mapping[str, str], visitor: Visitor) -> LetterCall:
         told = asked(fields, _NEW)
-        bot = bot_asked(self._desk, visitor, told.get("bot_id"))
+        bot = bot_asked(self._service, visitor, told.get("bot_id"))
         params = fields.get("params", "").strip().encode() or _plain(told, fields.get("text", ""))
         method = told.get("method", "sendMessage")
         # The form sent twice by a nervous hand is one letter; the same form with other words is another.
@@ -270,7 +270,7 @@ def _count_in(tally: Tally, state: str) -> int:
 
 
 async def lines_of(board: Board, letters: list[LetterView]) -> list[LetterLine]:
-    whys = await asyncio.gather(*(board.peik.desk.why(letter) for letter in letters))
+    whys = await asyncio.gather(*(board.peik.outbox.service.why(letter) for letter in letters))
     return [
         LetterLine(letter=letter, words=words_of(letter.params), why=_reason(letter) if why is None else why)
         for letter, why in zip(letters, whys, strict=True)
@@ -346,7 +346,7 @@ _decode_history = msgspec.json.Decoder(list[_Line]).decode
 class OneLetterPage:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
+        self._service = board.peik.outbox.service
 
     def table(self) -> tuple[Page, ...]:
         one = "/admin/letters/{letter_id}"
@@ -369,7 +369,7 @@ class OneLetterPage:
             letter=letter,
             is_uncertain=is_uncertain,
             story=story_of(letter),
-            why=await self._desk.why(letter),
+            why=await self._service.why(letter),
             priority=Priority.CRITICAL - letter.rank,
             priorities=[int(priority) for priority in sorted(Priority, reverse=True)],
             may_retry=may_act and letter.state is State.FAILED and not is_uncertain,
@@ -385,7 +385,7 @@ class OneLetterPage:
 
     async def _behind(self, letter: LetterView, visitor: Visitor) -> "Behind | None":
         """The update that it answers, if that is here and the visitor may see it."""
-        view = await arrival_behind(self._board.peik.inbox, letter)
+        view = await arrival_behind(self._board.peik.inbox.service, letter)
         if view is None or not visitor.sees(view.arrival.bot_id):
             return None
         arrival = view.arrival
@@ -398,12 +398,12 @@ class OneLetterPage:
 
     async def retry(self, request: Request, visitor: Visitor) -> Response:
         letter = await self._seen(request, visitor)
-        await self._desk.retry(letter.id)
+        await self._service.retry(letter.id)
         return self._back(request, visitor, letter, "letter_retried")
 
     async def cancel(self, request: Request, visitor: Visitor) -> Response:
         letter = await self._seen(request, visitor)
-        await self._desk.cancel(letter.id)
+        await self._service.cancel(letter.id)
         return self._back(request, visitor, letter, "letter_cancelled")
 
     async def resolve(self, request: Request, visitor: Visitor) -> Response:
@@ -412,7 +412,7 @@ class OneLetterPage:
         arrived = (await Fields.sent(request)).need("arrived")
         if arrived not in ("yes", "no"):
             raise BadInput(code="bad_arrived", detail="arrived is yes or no.")
-        await self._desk.resolve(letter.id, arrived=arrived == "yes")
+        await self._service.resolve(letter.id, arrived=arrived == "yes")
         return self._back(request, visitor, letter, "letter_arrived" if arrived == "yes" else "letter_retried")
 
     async def change(self, request: Request, visitor: Visitor) -> Response:
@@ -425,11 +425,11 @@ class OneLetterPage:
         is_now = fields.is_on("now")
         if priority is None and send_at_ms is None and not is_now:
             raise BadInput(code="nothing_to_change", detail="Choose another priority or another time.")
-        await self._desk.change(letter.id, priority=priority, send_at_ms=NOW if is_now else send_at_ms)
+        await self._service.change(letter.id, priority=priority, send_at_ms=NOW if is_now else send_at_ms)
         return self._back(request, visitor, letter, "letter_hurried" if is_now else "letter_changed")
 
     async def _seen(self, request: Request, visitor: Visitor) -> LetterView:
-        letter = await self._desk.letter(parse_id(request.path_params["letter_id"], "letter_id"))
+        letter = await self._service.letter(parse_id(request.path_params["letter_id"], "letter_id"))
         visitor.caller.must_see(letter)
         return letter
 

@@ -60,9 +60,9 @@ _decode_runs = msgspec.json.Decoder(list[DeadJobLine]).decode
 class DeadPages:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
-        self._inbox = board.peik.inbox
-        self._jobs = board.peik.jobs
+        self._service = board.peik.outbox.service
+        self._inbox = board.peik.inbox.service
+        self._jobs = board.peik.jobs.service
 
     def table(self) -> tuple[Page, ...]:
         return (
@@ -82,16 +82,16 @@ class DeadPages:
         told = asked(request.query_params, ("bot_id",))
         bot_ids = visitor.bot_ids
         if "bot_id" in told:
-            bot_ids = frozenset({bot_seen(self._desk, visitor, told["bot_id"]).bot_id})
-        causes: list[Cause] = await self._desk.causes(bot_ids=bot_ids, limit=CAUSES_MAX)
-        tallies = await self._desk.tallies()
+            bot_ids = frozenset({bot_seen(self._service, visitor, told["bot_id"]).bot_id})
+        causes: list[Cause] = await self._service.causes(bot_ids=bot_ids, limit=CAUSES_MAX)
+        tallies = await self._service.tallies()
         return self._board.page(
             request,
             visitor,
             "dead.html",
             causes=causes,
             told=told,
-            bots=bots_seen(self._desk, visitor),
+            bots=bots_seen(self._service, visitor),
             total=sum(
                 tally.failed
                 for bot_id, tally in tallies.items()
@@ -103,20 +103,20 @@ class DeadPages:
 
     async def retry_letters(self, request: Request, visitor: Visitor) -> Response:
         wanted = await self._cause(request, visitor)
-        count = await self._desk.retry_dead(wanted)
+        count = await self._service.retry_dead(wanted)
         self._board.note(request, target=wanted.cause, detail=f"{count} letters")
         return self._board.back(request, visitor, "/admin/dead", said="letters_all_retried", count=count)
 
     async def clear_letters(self, request: Request, visitor: Visitor) -> Response:
         wanted = await self._cause(request, visitor)
-        count = await self._desk.clear_dead(wanted)
+        count = await self._service.clear_dead(wanted)
         self._board.note(request, target=wanted.cause, detail=f"{count} letters")
         return self._board.back(request, visitor, "/admin/dead", said="letters_all_cleared", count=count)
 
     async def _cause(self, request: Request, visitor: Visitor) -> LetterFilter:
         """The group of a letter, as it stood when it was looked at."""
         fields = await Fields.sent(request)
-        letter = await self._desk.letter(parse_id(fields.need("newest"), "newest"))
+        letter = await self._service.letter(parse_id(fields.need("newest"), "newest"))
         visitor.caller.must_see(letter)
         if letter.state is not State.FAILED:
             raise _gone()
@@ -186,7 +186,7 @@ class DeadPages:
     async def _group(self, request: Request, visitor: Visitor) -> Sequence[tuple[ArrivalView, ArrivalDelivery]]:
         """Those that died of the same as one of them, and were there when it was looked at."""
         fields = await Fields.sent(request)
-        bot = bot_seen(self._desk, visitor, fields.need("bot_id"))
+        bot = bot_seen(self._service, visitor, fields.need("bot_id"))
         newest = parse_id(fields.need("newest"), "newest")
         for group in (await self._given_up(bot.bot_id, fields.need("consumer"))).values():
             if any(view.arrival.id == newest for view, _ in group):

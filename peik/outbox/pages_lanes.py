@@ -37,7 +37,7 @@ class Holds(msgspec.Struct, frozen=True, kw_only=True):
 class LanePages:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
+        self._service = board.peik.outbox.service
 
     def table(self) -> tuple[Page, ...]:
         return (
@@ -48,20 +48,20 @@ class LanePages:
     async def show(self, request: Request, visitor: Visitor) -> Response:
         told = asked(request.query_params, ("bot_id", "chat_id"))
         try:
-            bot = bot_asked(self._desk, visitor, told.get("bot_id"))
+            bot = bot_asked(self._service, visitor, told.get("bot_id"))
         except NotFound:
             if "bot_id" in told:
                 raise
             return self._board.page(request, visitor, "lanes.html", bot=None)
         chat = chat_key(request.query_params["chat_id"]) if "chat_id" in told else None
-        lanes = await self._desk.lanes(bot.bot_id, chat, limit=LANES_MAX)
-        waiting = (await self._desk.tallies()).get(bot.bot_id)
+        lanes = await self._service.lanes(bot.bot_id, chat, limit=LANES_MAX)
+        waiting = (await self._service.tallies()).get(bot.bot_id)
         return self._board.page(
             request,
             visitor,
             "lanes.html",
             bot=bot,
-            bots=bots_seen(self._desk, visitor),
+            bots=bots_seen(self._service, visitor),
             told=told,
             lanes=lanes,
             is_cut=len(lanes) == LANES_MAX,
@@ -75,14 +75,14 @@ class LanePages:
     async def hold(self, request: Request, visitor: Visitor) -> Response:
         """Nothing is sent to a chat for so many minutes."""
         fields = await Fields.sent(request)
-        bot, chat = bot_seen(self._desk, visitor, fields.need("bot_id")), _chat_in(fields)
-        await self._desk.hold_chat(bot.bot_id, chat, self._board.peik.clock.wall_ms() + hold_ms(fields))
+        bot, chat = bot_seen(self._service, visitor, fields.need("bot_id")), _chat_in(fields)
+        await self._service.hold_chat(bot.bot_id, chat, self._board.peik.clock.wall_ms() + hold_ms(fields))
         self._board.note(request, target=f"{bot.bot_id}/{chat}")
         return self._board.back(request, visitor, f"/admin/lanes?bot_id={bot.bot_id}", said="chats_held", chat=chat)
 
     async def _holds(self, bot: BotRecord) -> Holds:
         at_ms = self._board.peik.clock.wall_ms()
-        records = await self._desk.chats(bot.bot_id, after=None, limit=RECORDS_MAX)
+        records = await self._service.chats(bot.bot_id, after=None, limit=RECORDS_MAX)
         held = [record for record in records if record.held_until_ms is not None and record.held_until_ms > at_ms]
         until_ms = await self._board.peik.store.bot_held_until(bot.bot_id)
         return Holds(
@@ -125,8 +125,8 @@ class BotRow(msgspec.Struct, frozen=True, kw_only=True):
 class BotPages:
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._desk = board.peik.desk
-        self._inbox = board.peik.inbox
+        self._service = board.peik.outbox.service
+        self._inbox = board.peik.inbox.service
         self._nodes = nodes_of(board.peik)
 
     def table(self) -> tuple[Page, ...]:
@@ -150,7 +150,7 @@ class BotPages:
         fields = Fields.asked(request)
         text, after = (fields.text("text") or "").lower().removeprefix("@"), fields.id("cursor") or 0
         seen = sorted(
-            (bot for bot in self._desk.bots() if visitor.sees(bot.bot_id) and _fits(bot, text)),
+            (bot for bot in self._service.bots() if visitor.sees(bot.bot_id) and _fits(bot, text)),
             key=lambda bot: bot.bot_id,
         )
         page = [bot for bot in seen if bot.bot_id > after][: PAGE + 1]
@@ -168,7 +168,7 @@ class BotPages:
         )
 
     async def _rows(self, bots: list[BotRecord]) -> list[BotRow]:
-        tallies = await self._desk.tallies()
+        tallies = await self._service.tallies()
         serving = await self._nodes.serving()
         backlog: Counter[int] = Counter()
         for one in await self._inbox.tallies():
@@ -207,46 +207,46 @@ class BotPages:
     async def add(self, request: Request, visitor: Visitor) -> Response:
         must_see_all(visitor)
         fields = await Fields.sent(request)
-        bot, is_new = await self._desk.save_bot(
+        bot, is_new = await self._service.save_bot(
             Token(fields.need("token")), inbound=fields.text("inbound") or "polling"
         )
         self._board.note(request, target=str(bot.bot_id))
         return self._back(request, visitor, bot, "bots_added" if is_new else "bots_token_changed")
 
     async def pause(self, request: Request, visitor: Visitor) -> Response:
-        bot = await self._desk.change_bot(self._bot(request, visitor).bot_id, paused=PAUSED_BY_HAND)
+        bot = await self._service.change_bot(self._bot(request, visitor).bot_id, paused=PAUSED_BY_HAND)
         return self._back(request, visitor, bot, "bots_paused")
 
     async def resume(self, request: Request, visitor: Visitor) -> Response:
-        bot = await self._desk.change_bot(self._bot(request, visitor).bot_id, paused=None)
+        bot = await self._service.change_bot(self._bot(request, visitor).bot_id, paused=None)
         return self._back(request, visitor, bot, "bots_resumed")
 
     async def set_inbound(self, request: Request, visitor: Visitor) -> Response:
         inbound = (await Fields.sent(request)).need("inbound")
-        bot = await self._desk.change_bot(self._bot(request, visitor).bot_id, inbound=inbound)
+        bot = await self._service.change_bot(self._bot(request, visitor).bot_id, inbound=inbound)
         return self._back(request, visitor, bot, "bots_changed")
 
     async def set_missed(self, request: Request, visitor: Visitor) -> Response:
         """An empty field: as the settings say."""
         missed = (await Fields.sent(request)).text("missed")
-        bot = await self._desk.change_bot(self._bot(request, visitor).bot_id, missed=missed)
+        bot = await self._service.change_bot(self._bot(request, visitor).bot_id, missed=missed)
         return self._back(request, visitor, bot, "bots_changed")
 
     async def set_limits(self, request: Request, visitor: Visitor) -> Response:
         fields = await Fields.sent(request)
         limits = None if fields.is_on("usual") else _limits(fields)
-        bot = await self._desk.change_bot(self._bot(request, visitor).bot_id, limits=limits)
+        bot = await self._service.change_bot(self._bot(request, visitor).bot_id, limits=limits)
         return self._back(request, visitor, bot, "bots_changed")
 
     async def set_token(self, request: Request, visitor: Visitor) -> Response:
         token = Token((await Fields.sent(request)).need("token"))
-        bot = await self._desk.change_bot(self._bot(request, visitor).bot_id, token=token)
+        bot = await self._service.change_bot(self._bot(request, visitor).bot_id, token=token)
         return self._back(request, visitor, bot, "bots_token_changed")
 
     async def remove(self, request: Request, visitor: Visitor) -> Response:
         must_see_all(visitor)
         bot = self._bot(request, visitor)
-        await self._desk.remove_bot(bot.bot_id)
+        await self._service.remove_bot(bot.bot_id)
         return self._board.back(request, visitor, "/admin/bots", said="bots_removed", id=bot.bot_id)
 
     # ---- ----
@@ -254,7 +254,7 @@ class BotPages:
     def _bot(self, request: Request, visitor: Visitor) -> BotRecord:
         bot_id = parse_id(request.path_params["bot_id"], "bot_id")
         must_see(visitor, bot_id)
-        return self._desk.bot(bot_id)
+        return self._service.bot(bot_id)
 
     def _back(self, request: Request, visitor: Visitor, bot: BotRecord, said: str) -> Response:
         return self._board.back(request, visitor, f"/admin/bots/{bot.bot_id}", said=said, id=bot.bot_id)

@@ -1,4 +1,4 @@
-"""How the outbox is put together: the desk, who sends for it, and who acts beside it for the same bots."""
+"""How the outbox is put together: the service, who sends for it, and who acts beside it for the same bots."""
 
 import asyncio
 import random
@@ -39,13 +39,13 @@ class LeaseRights:
     """The port `Rights`: a session runs where its account's letters are sent from. One whose account is not known yet belongs
     to the node with the chores, which also enlists accounts."""
 
-    def __init__(self, desk: OutboxService, leases: Leases, accounts: "LetterAccounts") -> None:
-        self._desk = desk
+    def __init__(self, service: OutboxService, leases: Leases, accounts: "LetterAccounts") -> None:
+        self._service = service
         self._leases = leases
         self._accounts = accounts
 
     def may_run(self, session: Session) -> bool:
-        if session.user_id is None or self._desk.known(session.user_id) is None:
+        if session.user_id is None or self._service.known(session.user_id) is None:
             return self._leases.holds(CHORES)
         return self._leases.holds(session.user_id)
 
@@ -58,21 +58,21 @@ class LeaseRights:
 
 
 class LetterAccounts:
-    """The port `Accounts` of the sessions' desk."""
+    """The port `Accounts` of the sessions' service."""
 
-    def __init__(self, desk: OutboxService) -> None:
-        self._desk = desk
+    def __init__(self, service: OutboxService) -> None:
+        self._service = service
 
     async def add(self, user_id: int, username: str | None) -> None:
-        known = self._desk.known(user_id)
+        known = self._service.known(user_id)
         if known is None or (known.token.is_account and username not in (None, known.username)):
-            await self._desk.save_account(user_id, username)
+            await self._service.save_account(user_id, username)
 
     async def remove(self, user_id: int) -> None:
-        known = self._desk.known(user_id)
+        known = self._service.known(user_id)
         if known is not None and known.token.is_account:
             try:
-                await self._desk.remove_bot(user_id)
+                await self._service.remove_bot(user_id)
             except NotFound:
                 return  # another node was quicker
 
@@ -147,27 +147,27 @@ class Outbox(msgspec.Struct, frozen=True, kw_only=True):
     routes: Routes
     ways: AccountWays
     courier: Courier
-    hands: "BotWorkers"
-    desk: OutboxService
+    workers: "BotWorkers"
+    service: OutboxService
     timekeeper: Timekeeper
     hooks: Hooks
 
 
 def outbox_of(
-    ground: Context, carriers: Sequence[Carrier], poster: Poster, *, line_of: Callable[[int], AccountLine | None]
+    context: Context, carriers: Sequence[Carrier], poster: Poster, *, line_of: Callable[[int], AccountLine | None]
 ) -> Outbox:
     """`line_of`: the connection of an account, by its user id."""
-    config, clock, events, store = ground.config, ground.clock, ground.events, ground.store
+    config, clock, events, store = context.config, context.clock, context.events, context.store
     leases = Leases(store=store.nodes, clock=clock, events=events)
-    routes = routes_of(ground, carriers, probe_token=lambda: courier.probe_token())
-    timekeeper = _timekeeper(ground)
-    ways = AccountWays(line_of, clock=clock, chance=ground.chance, events=events, trial_s=config.route_trial)
-    courier = _courier(ground, leases, routes, ways)
+    routes = routes_of(context, carriers, probe_token=lambda: courier.probe_token())
+    timekeeper = _timekeeper(context)
+    ways = AccountWays(line_of, clock=clock, chance=context.chance, events=events, trial_s=config.route_trial)
+    courier = _courier(context, leases, routes, ways)
     store.listen(courier)
-    hands = BotWorkers(courier, leases)
-    desk = OutboxService(
+    workers = BotWorkers(courier, leases)
+    service = OutboxService(
         store=store,
-        engine=hands,
+        engine=workers,
         clock=clock,
         events=events,
         defaults=_defaults(config),
@@ -179,32 +179,32 @@ def outbox_of(
         routes=routes,
         ways=ways,
         courier=courier,
-        hands=hands,
-        desk=desk,
+        workers=workers,
+        service=service,
         timekeeper=timekeeper,
-        hooks=Hooks(store=store, poster=poster, clock=clock, settled=ground.settled, events=events),
+        hooks=Hooks(store=store, poster=poster, clock=clock, settled=context.settled, events=events),
     )
 
 
-def _timekeeper(ground: Context) -> Timekeeper:
-    config = ground.config
+def _timekeeper(context: Context) -> Timekeeper:
+    config = context.config
     retention = Retention(
         completed_ms=int(config.keep_completed * 1000),
         dead_ms=int(config.keep_dead * 1000),
         log_ms=int(config.keep_log * 1000),
     )
     return Timekeeper(
-        store=ground.store,
-        clock=ground.clock,
-        settled=ground.settled,
-        events=ground.events,
+        store=context.store,
+        clock=context.clock,
+        settled=context.settled,
+        events=context.events,
         retention=retention,
-        remove_blobs=ground.spool.remove,
+        remove_blobs=context.spool.remove,
     )
 
 
-def _courier(ground: Context, leases: Leases, routes: Routes, ways: AccountWays) -> Courier:
-    config, clock, events = ground.config, ground.clock, ground.events
+def _courier(context: Context, leases: Leases, routes: Routes, ways: AccountWays) -> Courier:
+    config, clock, events = context.config, context.clock, context.events
     terms = SenderTerms(
         in_flight_max=config.in_flight,
         timeout_s=config.timeout,
@@ -215,7 +215,7 @@ def _courier(ground: Context, leases: Leases, routes: Routes, ways: AccountWays)
     def make_sender(bot: BotRecord, lease: Lease) -> Sender:
         by = ways.of(bot) if bot.token.is_account else routes
         return Sender(
-            bot, lease, store=ground.store, routes=by, spool=ground.spool, clock=clock, events=events, terms=terms
+            bot, lease, store=context.store, routes=by, spool=context.spool, clock=clock, events=events, terms=terms
         )
 
     return Courier(clock=clock, events=events, lease_of=leases.of, make_sender=make_sender, routes=routes)

@@ -17,31 +17,31 @@ from peik.telegram.routes import Passthrough, Route, Routes
 POLLS_MAX = 20_000  # parked at once, one for each bot; what the machine gives in open files is the real bound
 
 
-def routes_of(ground: Context, carriers: Sequence[Carrier], *, probe_token: Callable[[], Token | None]) -> Routes:
+def routes_of(context: Context, carriers: Sequence[Carrier], *, probe_token: Callable[[], Token | None]) -> Routes:
     """A route for each address of the settings, with the carrier of the same place."""
     ways = [
         Route(
             address.name,
             carrier,
             kind=address.kind,
-            clock=ground.clock,
-            chance=ground.chance,
-            events=ground.events,
+            clock=context.clock,
+            chance=context.chance,
+            events=context.events,
             probe_token=probe_token,
-            trial_s=ground.config.route_trial,
+            trial_s=context.config.route_trial,
             is_watched=len(carriers) > 1,
         )
-        for address, carrier in zip(ground.config.routes, carriers, strict=True)
+        for address, carrier in zip(context.config.routes, carriers, strict=True)
     ]
-    return Routes(ways, clock=ground.clock, events=ground.events)
+    return Routes(ways, clock=context.clock, events=context.events)
 
 
-def passage_of(ground: Context, routes: Routes) -> Passthrough:
-    config = ground.config
+def passthrough_of(context: Context, routes: Routes) -> Passthrough:
+    config = context.config
     return Passthrough(
         routes=routes,
         downloaders={address.name: downloader_to(address, config) for address in config.routes},
-        clock=ground.clock,
+        clock=context.clock,
         timeout_s=config.timeout,
         upload_timeout_s=config.upload_timeout,
     )

@@ -150,7 +150,7 @@ class Caller:
         return [self.own(call) for call in calls]
 
     def bot_id_of(self, asked: int | None) -> int | None:
-        """As asked, or the only bot of this key. None leaves it to the desk."""
+        """As asked, or the only bot of this key. None leaves it to the service."""
         bot_ids = self.key.bot_ids
         if bot_ids is None:
             return asked

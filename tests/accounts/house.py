@@ -105,26 +105,26 @@ class House:
             make_clients=lambda config, clock: self._client,
             make_archive=self._archive,
         ) as self.peik:
-            while self.desk.trouble() is not None and self.clock.mono() > self.archive_back_at:  # noqa: ASYNC110
+            while self.service.trouble() is not None and self.clock.mono() > self.archive_back_at:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             yield
 
     @property
-    def desk(self) -> AccountService:
-        assert self.peik.sessions is not None
-        return self.peik.sessions
+    def service(self) -> AccountService:
+        assert self.peik.accounts is not None
+        return self.peik.accounts
 
     @property
     def archive(self) -> InlineArchive:
         return self.archives[-1]
 
     async def sign_in(self, person: Person, *, agent_id: str = "a", session_id: str | None = None) -> Session:
-        made = await self.desk.create_session(agent_id, phone=person.phone, session_id=session_id)
-        await self.desk.send_code(made.session_id)
-        return await self.desk.give_code(made.session_id, self.accounts.code_of(person.phone))
+        made = await self.service.create_session(agent_id, phone=person.phone, session_id=session_id)
+        await self.service.send_code(made.session_id)
+        return await self.service.give_code(made.session_id, self.accounts.code_of(person.phone))
 
     async def connected(self, person: Person) -> None:
-        await self.until(lambda: self.desk.line_of(person.user_id))
+        await self.until(lambda: self.service.line_of(person.user_id))
 
     async def until(self, is_so: Callable[[], object], *, within_s: float = 300.0) -> None:
         deadline = self.clock.mono() + within_s
@@ -143,10 +143,10 @@ class House:
     async def send_as(self, person: Person, chat_id: int, text: str, **terms: Any) -> int:
         params = msgspec.json.encode({"chat_id": chat_id, "text": text})
         call = LetterCall(bot_id=person.user_id, method="sendMessage", params=params, **terms)
-        return (await self.peik.desk.accept([call]))[0].letter_id
+        return (await self.peik.outbox.service.accept([call]))[0].letter_id
 
     async def ended(self, letter_id: int, timeout_s: float = 86400.0) -> LetterView:
-        view = await self.peik.desk.wait(letter_id, timeout_s)
+        view = await self.peik.outbox.service.wait(letter_id, timeout_s)
         assert view.state.is_final, f"letter {letter_id} is still {view.state}"
         return view
 

@@ -52,7 +52,7 @@ def test_it_stays_so_when_the_message_is_edited() -> None:
         ((chat_id, message_id),) = places_of(view)
         params = msgspec.json.encode({"chat_id": chat_id, "message_id": message_id, "text": "hello"})
         edit = LetterCall(bot_id=house.ali.user_id, method="editMessageText", params=params)
-        await house.ended((await house.peik.desk.accept([edit]))[0].letter_id)
+        await house.ended((await house.peik.outbox.service.accept([edit]))[0].letter_id)
         await asyncio.sleep(10)
         assert await marked(house) == {"hello": letter}
 
@@ -65,7 +65,7 @@ def test_a_letter_that_only_edits_did_not_send_the_message() -> None:
         post = house.accounts.say(house.private, house.ali, "by hand")
         params = msgspec.json.encode({"chat_id": post.chat_id, "message_id": post.message_id, "text": "edited"})
         edit = LetterCall(bot_id=house.ali.user_id, method="editMessageText", params=params)
-        letter = (await house.peik.desk.accept([edit]))[0].letter_id
+        letter = (await house.peik.outbox.service.accept([edit]))[0].letter_id
         assert (await house.ended(letter)).state is State.COMPLETED
         await asyncio.sleep(60)
         assert await marked(house) == {"edited": None}
@@ -85,7 +85,7 @@ def test_a_letter_of_several_messages_marks_all_of_them() -> None:
             }
         )
         call = LetterCall(bot_id=house.ali.user_id, method="copyMessages", params=params)
-        letter = (await house.peik.desk.accept([call]))[0].letter_id
+        letter = (await house.peik.outbox.service.accept([call]))[0].letter_id
         assert (await house.ended(letter)).state is State.COMPLETED
         await asyncio.sleep(10)
         sent = [one for one in await house.kept("s1") if one.chat_id == house.team.chat_id]
@@ -127,8 +127,8 @@ def test_who_comes_after_a_crash_marks_what_the_dead_one_could_not() -> None:
 def test_what_never_comes_into_the_archive_is_given_up() -> None:
     async def story(house: House) -> None:
         await begin(house)
-        found: list[LetterLinks] = [one for one in house.desk._chores if isinstance(one, LetterLinks)]
-        await house.desk.stop("s1")
+        found: list[LetterLinks] = [one for one in house.service._chores if isinstance(one, LetterLinks)]
+        await house.service.stop("s1")
         event = Settled(
             bot_id=house.ali.user_id,
             letter_id=await house.send_as(house.ali, house.sara.user_id, "waits"),
@@ -151,9 +151,9 @@ def test_what_never_comes_into_the_archive_is_given_up() -> None:
 def test_letters_of_bots_cost_nothing() -> None:
     async def story(house: House) -> None:
         params = msgspec.json.encode({"chat_id": 5, "text": "hello"})
-        accepted = await house.peik.desk.accept([LetterCall(method="sendMessage", params=params)])
+        accepted = await house.peik.outbox.service.accept([LetterCall(method="sendMessage", params=params)])
         assert (await house.ended(accepted[0].letter_id)).state is State.COMPLETED
-        (lettering,) = [one for one in house.desk._chores if isinstance(one, LetterLinks)]
+        (lettering,) = [one for one in house.service._chores if isinstance(one, LetterLinks)]
         assert not lettering._waiting
 
     play(story)

@@ -76,7 +76,7 @@ class Node:
         self.archive_way = archive_way
         self.told: list[Event] = []
         self.process: Process | None = None
-        self.office: Runtime | None = None
+        self.runtime: Runtime | None = None
         self._clients: list[SimClient] = []
         self._end = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
@@ -86,15 +86,15 @@ class Node:
 
     @property
     def up(self) -> Runtime:
-        assert self.office is not None, f"{self} is down"
-        return self.office
+        assert self.runtime is not None, f"{self} is down"
+        return self.runtime
 
     async def open(self) -> None:
         self._end = asyncio.Event()
         process = self.process = Process(self.name, self.world.loop)
         self._life = process.start(self._live(self._end))
-        await until(lambda: self.office or (self._life is not None and self._life.done()))
-        if self.office is None:
+        await until(lambda: self.runtime or (self._life is not None and self._life.done()))
+        if self.runtime is None:
             await self._life
 
     async def _live(self, end: asyncio.Event) -> None:
@@ -106,11 +106,11 @@ class Node:
             chance=random.Random(self.name),
             make_clients=lambda config, clock: self._client,
             make_archive=self._make_archive,
-        ) as office:
-            assert office.sessions is not None
-            while office.sessions.trouble() is not None:  # noqa: ASYNC110
+        ) as runtime:
+            assert runtime.accounts is not None
+            while runtime.accounts.trouble() is not None:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)
-            self.office = office
+            self.runtime = runtime
             await end.wait()
 
     def _make_archive(self, config: Config) -> Archive:
@@ -126,13 +126,13 @@ class Node:
         assert self._life is not None
         self.process.tell(self._end.set)
         await outlived(self.process, self._life, timeout_s=PATIENCE_S)
-        self.office = None
+        self.runtime = None
 
     async def kill(self) -> None:
         """At once, in the middle of whatever it does. The system closes what it had open, as it does for real ones."""
         process = self.process
         assert process is not None
-        self.office = None
+        self.runtime = None
         process.kill()
         for client in self._clients:
             client.cut(ClientError(Trouble.OFFLINE, "The process died."))
@@ -141,7 +141,7 @@ class Node:
             way.is_deaf = False
 
     def running(self) -> list[str]:
-        return [] if self.office is None or self.office.sessions is None else self.office.sessions.running()
+        return [] if self.runtime is None or self.runtime.accounts is None else self.runtime.accounts.running()
 
     async def asked(self, work: Coroutine[Any, Any, Any]) -> Any:
         assert self.process is not None
@@ -175,12 +175,12 @@ class World:
         return load(flags | {"api_root": "http://127.0.0.1:9"}, environment={}, folder=self.folder)
 
     async def sign_in(self, node: Node) -> None:
-        assert node.up.sessions is not None
-        desk = node.up.sessions
+        assert node.up.accounts is not None
+        service = node.up.accounts
         for number, person in enumerate(self.people):
-            made = await node.asked(desk.create_session("a", phone=person.phone, session_id=f"s{number}"))
-            await node.asked(desk.send_code(made.session_id))
-            await node.asked(desk.give_code(made.session_id, self.telegram.code_of(person.phone)))
+            made = await node.asked(service.create_session("a", phone=person.phone, session_id=f"s{number}"))
+            await node.asked(service.send_code(made.session_id))
+            await node.asked(service.give_code(made.session_id, self.telegram.code_of(person.phone)))
 
     async def run_by(self, *nodes: Node) -> None:
         """Until each session is connected on exactly one of these nodes, on that which has the lease of its account."""
@@ -202,8 +202,8 @@ class World:
 
     @staticmethod
     def _serves(node: Node, person: Person) -> bool:
-        assert node.up.sessions is not None
-        return node.up.leases.holds(person.user_id) and node.up.sessions.line_of(person.user_id) is not None
+        assert node.up.accounts is not None
+        return node.up.outbox.leases.holds(person.user_id) and node.up.accounts.line_of(person.user_id) is not None
 
     def talk(self) -> None:
         for chat in self.chats:
@@ -216,13 +216,13 @@ class World:
             self.number += 1
             params = f'{{"chat_id":{self.friend.user_id},"text":"letter {self.number}"}}'.encode()
             call = LetterCall(bot_id=person.user_id, method="sendMessage", params=params, priority=Priority.HIGH)
-            self.letters.append((await node.asked(node.up.desk.accept([call])))[0].letter_id)
+            self.letters.append((await node.asked(node.up.outbox.service.accept([call])))[0].letter_id)
 
     # ---- the end ----
 
     async def judge(self, node: Node) -> None:
         for letter_id in self.letters:
-            view = await node.asked(node.up.desk.wait(letter_id, PATIENCE_S))
+            view = await node.asked(node.up.outbox.service.wait(letter_id, PATIENCE_S))
             assert view.state is State.COMPLETED, view
         assert len(self.telegram.deliveries) == len(self.letters), "each arrived once"
         told = [event for one in self.nodes for event in one.told]
@@ -231,8 +231,8 @@ class World:
             await self._judge_archive(node, f"s{number}", person)
 
     async def _judge_archive(self, node: Node, session_id: str, person: Person) -> None:
-        assert node.up.sessions is not None
-        desk = node.up.sessions
+        assert node.up.accounts is not None
+        service = node.up.accounts
         there = sorted(post.text for chat in person.chats.values() for post in chat.box_of(person).posts.values())
         wanted = MessageFilter(session_id=session_id)
         lines: list[FeedRecord] = []
@@ -240,7 +240,7 @@ class World:
             while len(lines) < len(there):
                 lines = await node.asked(node.archive.fed(session_id, after=0, limit=10_000))
                 await asyncio.sleep(LOOK_S)
-        found, _ = await node.asked(desk.messages(wanted, cursor=None, limit=1000))
+        found, _ = await node.asked(service.messages(wanted, cursor=None, limit=1000))
         assert sorted(one.text for one in found) == there
         assert [line.number for line in lines] == list(range(1, len(there) + 1)), "each was told once"
 
@@ -266,7 +266,7 @@ async def two_nodes(loop: RealLoop, kind: str, folder: Path) -> AsyncIterator[tu
         await world.write(first)
         yield world, first, second
         for node in world.nodes:
-            if node.office is not None:
+            if node.runtime is not None:
                 await node.drain()
 
 
@@ -349,9 +349,9 @@ def test_a_node_ends_even_if_the_library_of_its_store_swallows_that() -> None:
             return News(is_all=True)
 
     async def story() -> None:
-        office: Any = SimpleNamespace(store=SimpleNamespace(nodes=Nodes()))
+        runtime: Any = SimpleNamespace(store=SimpleNamespace(nodes=Nodes()))
         async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-            following = group.create_task(Swallowing(office, group).follow())
+            following = group.create_task(Swallowing(runtime, group).follow())
             await heard.wait()
             following.cancel()
 

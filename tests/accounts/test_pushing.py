@@ -363,7 +363,7 @@ def test_what_an_account_sees_is_posted_with_the_secret_of_all_webhooks() -> Non
             house.accounts.say(house.private, house.sara, "hello")
             await house.until(lambda: receivers.heard)
             heard = receivers.heard[-1]
-            secret = await house.peik.hooks.own_secret()
+            secret = await house.peik.outbox.hooks.own_secret()
             lines = verified(secret, heard.headers, heard.body, now_s=house.clock.wall_s())["data"]["lines"]
             assert [(line["session_id"], line["data"]["text"]) for line in lines] == [(session.session_id, "hello")]
             assert heard.url == "https://shop.example/"

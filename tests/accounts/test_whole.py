@@ -46,12 +46,12 @@ def test_an_account_is_a_bot_of_its_own_kind() -> None:
     async def story(house: House) -> None:
         await house.sign_in(house.ali)
         await house.connected(house.ali)
-        desk = house.peik.desk
-        record = desk.bot(house.ali.user_id)
+        service = house.peik.outbox.service
+        record = service.bot(house.ali.user_id)
         assert record.token.is_account
-        assert not desk.bot(None).token.is_account, "who means an account says so"
+        assert not service.bot(None).token.is_account, "who means an account says so"
         with pytest.raises(BadInput, match="account of a person"):
-            await desk.change_bot(house.ali.user_id, inbound="polling")
+            await service.change_bot(house.ali.user_id, inbound="polling")
         with pytest.raises(BadInput):
             Token(record.token.reveal())  # nobody can come to a door with it
 
@@ -62,12 +62,12 @@ def test_letters_wait_while_the_account_is_away_and_cost_nothing() -> None:
     async def story(house: House) -> None:
         session = await house.sign_in(house.ali)
         await house.connected(house.ali)
-        await house.desk.stop(session.session_id)
+        await house.service.stop(session.session_id)
         letter = await house.send_as(house.ali, house.sara.user_id, "later")
         await asyncio.sleep(600)
-        view = await house.peik.desk.letter(letter)
+        view = await house.peik.outbox.service.letter(letter)
         assert (view.state, view.attempts_made, view.uncertain_tries) == (State.WAITING, 0, 0)
-        await house.desk.start(session.session_id)
+        await house.service.start(session.session_id)
         await house.connected(house.ali)
         began = house.clock.mono()
         assert (await house.ended(letter)).state is State.COMPLETED
@@ -83,8 +83,8 @@ def test_a_revoked_account_ends_cleanly_and_disturbs_nobody() -> None:
         await house.connected(house.sara)
         house.accounts.revoke(house.ali)
         await house.until(lambda: house.told_of(SessionRevoked))
-        assert (await house.desk.session(ali.session_id)).state is SessionState.REVOKED
-        assert house.desk.running() == [sara.session_id]
+        assert (await house.service.session(ali.session_id)).state is SessionState.REVOKED
+        assert house.service.running() == [sara.session_id]
         letter = await house.send_as(house.sara, house.ali.user_id, "still here")
         assert (await house.ended(letter)).state is State.COMPLETED
 
@@ -117,8 +117,8 @@ def test_readers_hear_at_once_and_from_their_place() -> None:
         await house.connected(house.ali)
         house.accounts.say(house.private, house.sara, "before")
         await asyncio.sleep(5)
-        now = await house.desk.follow(FeedFilter())
-        named = await house.desk.follow(FeedFilter(), reader="mine")
+        now = await house.service.follow(FeedFilter())
+        named = await house.service.follow(FeedFilter(), reader="mine")
         waiting = asyncio.create_task(now.next(timeout_s=60))
         await asyncio.sleep(1)
         house.accounts.say(house.private, house.sara, "after")
@@ -126,9 +126,9 @@ def test_readers_hear_at_once_and_from_their_place() -> None:
         heard = await named.next(timeout_s=5)
         assert [one.number for one in heard] == [1, 2]
         await named.confirm()
-        again = await house.desk.follow(FeedFilter(), reader="mine")
+        again = await house.service.follow(FeedFilter(), reader="mine")
         assert await again.next(timeout_s=2) == []
-        other = await house.desk.follow(FeedFilter(agent_id="b"), after={})
+        other = await house.service.follow(FeedFilter(agent_id="b"), after={})
         assert await other.next(timeout_s=2) == []
         assert other.places == {session.session_id: 2}
 
@@ -139,15 +139,15 @@ def test_deleting_a_session_takes_its_account_along_but_not_its_letters() -> Non
     async def story(house: House) -> None:
         session = await house.sign_in(house.ali)
         await house.connected(house.ali)
-        await house.desk.stop(session.session_id)
+        await house.service.stop(session.session_id)
         letter = await house.send_as(house.ali, house.sara.user_id, "waits")
         with pytest.raises(Conflict):
-            await house.desk.delete_session(session.session_id)
-        await house.peik.desk.cancel(letter)
-        assert await house.desk.delete_session(session.session_id)
+            await house.service.delete_session(session.session_id)
+        await house.peik.outbox.service.cancel(letter)
+        assert await house.service.delete_session(session.session_id)
         with pytest.raises(NotFound):
-            house.peik.desk.bot(house.ali.user_id)
-        assert not await house.desk.delete_session(session.session_id)
+            house.peik.outbox.service.bot(house.ali.user_id)
+        assert not await house.service.delete_session(session.session_id)
 
     play(story)
 
@@ -158,13 +158,13 @@ def test_bots_do_not_wait_for_an_archive_that_is_away() -> None:
         house.bots.user(5)
         async with house.open():
             with pytest.raises(Unavailable):
-                await house.desk.create_session("a")
+                await house.service.create_session("a")
             call = LetterCall(method="sendMessage", params=b'{"chat_id":5,"text":"x"}')
-            letter = (await house.peik.desk.accept([call]))[0].letter_id
+            letter = (await house.peik.outbox.service.accept([call]))[0].letter_id
             assert (await house.ended(letter)).state is State.COMPLETED
             assert house.clock.mono() < house.archive_back_at
             assert house.told_of(ArchiveAway)[0].why == "No way there."
-            await house.until(lambda: house.desk.trouble() is None)
+            await house.until(lambda: house.service.trouble() is None)
             await house.sign_in(house.ali)
             await house.connected(house.ali)
 

@@ -103,7 +103,7 @@ class World:
     async def _read(self) -> None:
         """A program with a name: it does its work line by line, and says so after the last."""
         chance = random.Random(f"reader {self.chance.random()}")
-        follower = await self.house.desk.follow(FeedFilter(), reader=READER)
+        follower = await self.house.service.follow(FeedFilter(), reader=READER)
         while True:
             try:
                 for line in await follower.next(timeout_s=30):
@@ -254,7 +254,7 @@ class World:
     async def pause(self) -> None:
         session_id = self.chance.choice(list(self.sessions))
         act = self.chance.choice(["stop", "start", "start"])
-        await self.asked(lambda: getattr(self.house.desk, act)(session_id))
+        await self.asked(lambda: getattr(self.house.service, act)(session_id))
 
     async def step(self) -> None:
         deeds = {
@@ -298,7 +298,7 @@ class World:
         """From here on everything is owed, and letters are taken."""
         while not (  # noqa: ASYNC110
             any(one.chat_id == SHARED for one in await self.house.archive.chat_states(session_id))
-            and self.house.peik.desk.known(person.user_id) is not None
+            and self.house.peik.outbox.service.known(person.user_id) is not None
         ):
             await asyncio.sleep(0.01)
 
@@ -309,7 +309,7 @@ class World:
         self.begin()
         await self._until(lambda: self._is_open)
         for session_id in self.sessions:
-            await self.asked(lambda session_id=session_id: self.house.desk.start(session_id))
+            await self.asked(lambda session_id=session_id: self.house.service.start(session_id))
         while None in self.letters.values():
             await self.send_again()
         await asyncio.sleep(SETTLE_S)
@@ -380,7 +380,7 @@ async def judge_letters(world: World) -> None:
     assert arrived == Counter(dict.fromkeys(world.letters, 1))
     for text, letter_id in world.letters.items():
         assert letter_id is not None
-        view = await world.house.peik.desk.letter(letter_id)
+        view = await world.house.peik.outbox.service.letter(letter_id)
         assert view.state is State.COMPLETED, f"{text} is {view.state}"
 
 

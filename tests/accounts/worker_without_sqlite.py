@@ -69,19 +69,19 @@ class Life:
                 events=told,
                 chance=random.Random(1),
                 make_clients=lambda config, clock: self.telegram.clients,
-            ) as office,
+            ) as runtime,
         ):
-            house = House(self.folder, office, self.telegram, http)
-            assert office.sessions is not None
-            desk = office.sessions
+            house = House(self.folder, runtime, self.telegram, http)
+            assert runtime.accounts is not None
+            service = runtime.accounts
             async with asyncio.timeout(PATIENCE_S):
-                while desk.trouble() is not None:  # noqa: ASYNC110
+                while service.trouble() is not None:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            async with _served(Gateway(office, rest.build(office, KEY))) as house.url:
+            async with _served(Gateway(runtime, rest.build(runtime, KEY))) as house.url:
                 try:
                     yield house
                 finally:
-                    desk.end_streams()
+                    service.end_streams()
 
     def say(self, text: str) -> None:
         self.telegram.say(self.private, self.sara, text)
@@ -91,8 +91,8 @@ class Life:
 
     async def listen(self, house: House, up_to: int) -> None:
         """As a reader with a name."""
-        assert house.office.sessions is not None
-        follower = await house.office.sessions.follow(FeedFilter(), reader="books")
+        assert house.runtime.accounts is not None
+        follower = await house.runtime.accounts.follow(FeedFilter(), reader="books")
         async with asyncio.timeout(PATIENCE_S):
             while not self.heard or self.heard[-1] < up_to:
                 self.heard += [line.number for line in await follower.next(timeout_s=1)]

@@ -78,20 +78,20 @@ def paging() -> Iterator[Pager]:
 class Hearing:
     """What people were told, by a chat and by a pager, of a Peik in virtual time."""
 
-    def __init__(self, pager: Pager, office: Callable[[], Runtime], chat: Callable[[], list[str]]) -> None:
+    def __init__(self, pager: Pager, runtime: Callable[[], Runtime], chat: Callable[[], list[str]]) -> None:
         self.pager = pager
-        self._office = office
+        self._runtime = runtime
         self._chat = chat
 
     async def told(self, rule: str) -> list[SentAlert]:
         """The oldest first."""
-        return [one for one in reversed(await self._office().alerts.last()) if one.rule == rule]
+        return [one for one in reversed(await self._runtime().watch.alerts.last()) if one.rule == rule]
 
     async def begins(self, rule: str, *, within_s: float = DEADLINE_S, times: int = 1) -> str:
         """It is told by the pager within that time; once for each of its matters, if there are several. The text."""
         texts = await self._heard(rule, "began", times, within_s)
         assert all(f"\nTo do: {BY_NAME[rule].todo} See docs/runbook.md#{rule}." in text for text in texts), texts
-        assert rule in {one.name for one in self._office().alerts.ongoing()}
+        assert rule in {one.name for one in self._runtime().watch.alerts.ongoing()}
         RAISED.add(rule)
         return texts[-1]
 
@@ -103,7 +103,7 @@ class Hearing:
         (began, *_) = await self.told(rule)
         kind_before = Counter(one.kind for one in await self.told(rule))
         assert kind_before["again"] == 0
-        clock = self._office().clock
+        clock = self._runtime().clock
         while clock.wall_ms() < began.at_ms + repeat_s * 1000 - (every_s + 1) * 1000:
             if cause is not None:
                 await cause()
@@ -117,7 +117,7 @@ class Hearing:
         """It is told that it is over, and nothing goes on; then nothing was told twice or to one way only."""
         texts = await self._heard(rule, "over", times, within_s)
         assert all(text.startswith("Peik: over, after ") for text in texts)
-        assert rule not in {one.name for one in self._office().alerts.ongoing()}
+        assert rule not in {one.name for one in self._runtime().watch.alerts.ongoing()}
         await self.agree(rule)
 
     async def ends_in_silence(self, rule: str) -> None:
@@ -136,7 +136,7 @@ class Hearing:
 
     async def _heard(self, rule: str, kind: str, times: int, within_s: float) -> list[str]:
         """Looks at the pager: it works whether or not Telegram and the store do. Whose text it is, the papers say afterwards."""
-        clock = self._office().clock
+        clock = self._runtime().clock
         deadline = clock.mono() + within_s
         while True:
             if kind == "over":
@@ -155,7 +155,7 @@ class Hearing:
             await asyncio.sleep(1.0)
 
     async def _until(self, is_so: Callable[[], bool], within_s: float, what: str) -> None:
-        clock = self._office().clock
+        clock = self._runtime().clock
         deadline = clock.mono() + within_s
         while not is_so():
             assert clock.mono() < deadline, f"it never came to that: {what}"
@@ -205,7 +205,7 @@ class Alarm(Stage):
 
     async def _look(self) -> None:
         if self.is_looking:
-            await self.peik.watching.run()
+            await self.peik.watch.rounds.run()
 
 
 Story = Callable[[Alarm, Hearing], Coroutine[Any, Any, None]]

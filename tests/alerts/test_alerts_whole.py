@@ -24,12 +24,12 @@ def test_dead_letters_are_told_through_a_restart_and_when_they_are_gone() -> Non
             assert text.startswith(f"Peik: there are 3 dead letters, 3 of them of bot {BOT}\nTo do: ")
         async with stage.open():
             await asyncio.sleep(120)
-            assert [one.name for one in stage.peik.alerts.ongoing()] == ["dead-letters"]
+            assert [one.name for one in stage.peik.watch.alerts.ongoing()] == ["dead-letters"]
             assert len(stage.texts(ADMIN)) == 1
-            await stage.peik.desk.clear_dead(LetterFilter())
+            await stage.peik.outbox.service.clear_dead(LetterFilter())
             await asyncio.sleep(120)
             assert stage.texts(ADMIN)[1].startswith("Peik: over, after ")
-            assert stage.peik.alerts.ongoing() == []
+            assert stage.peik.watch.alerts.ongoing() == []
 
     play_closed(story, admin_chats=str(ADMIN), alert_dead="2", alert_disk="0%", alert_memory="100%")
 

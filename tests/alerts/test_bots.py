@@ -26,7 +26,7 @@ def test_a_token_that_was_revoked_pauses_its_bot_until_it_has_a_new_one() -> Non
             await stage.text(5, "hello", bot_id=BOT)
             assert f"bot {BOT} is paused" in await hearing.begins("bot-paused", within_s=60)
             await hearing.goes_on("bot-paused")
-            await stage.peik.desk.save_bot(Token(fresh))
+            await stage.peik.outbox.service.save_bot(Token(fresh))
             await hearing.is_over("bot-paused")
 
     alarm_closed(story, bot_tokens=f"{MESSENGER},{TOKEN}")

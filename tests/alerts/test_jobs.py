@@ -30,7 +30,7 @@ def _kinds(work: Callable[..., Any], **terms: Any) -> JobKinds:
 
 
 async def _queue(stage: Alarm, count: int = 1) -> list[int]:
-    return [one.job_id for one in await stage.peik.jobs.queue([JobRequest(kind="film")] * count)]
+    return [one.job_id for one in await stage.peik.jobs.service.queue([JobRequest(kind="film")] * count)]
 
 
 @pytest.mark.raises_alert("jobs-failing")
@@ -115,7 +115,7 @@ def test_a_full_disk_is_told_and_jobs_wait_for_room(tmp_path: Path) -> None:
             await disk.make_room()
             await hearing.is_over("disk")
             await hearing.is_over("no-room")
-            assert (await stage.peik.jobs.wait(job_id, 60.0)).state is State.COMPLETED
+            assert (await stage.peik.jobs.service.wait(job_id, 60.0)).state is State.COMPLETED
 
     with mounted(tmp_path / "work"):
         alarm_closed(story, looks=True, alert_disk="0.1%", work=str(tmp_path / "work"), work_max="3M", work_free="500K")
@@ -144,7 +144,7 @@ def test_a_work_folder_that_is_busy_is_told_after_ten_tries(tmp_path: Path) -> N
 def test_a_broadcast_whose_first_letters_fail_stops_until_somebody_resumes_it() -> None:
     async def story(stage: Alarm, hearing: Hearing) -> None:
         campaign = Campaign(stage)
-        campaign.desk = stage.peik.broadcasts
+        campaign.service = stage.peik.broadcasts.service
         for chat in people(4):
             stage.telegram.user(chat)
             stage.telegram.write(BOT, chat, "/start")
@@ -153,7 +153,7 @@ def test_a_broadcast_whose_first_letters_fail_stops_until_somebody_resumes_it() 
         await campaign.until(made.id, Phase.STOPPED)
         assert "stopped by itself" in await hearing.begins("broadcast-stopped", within_s=60)
         await hearing.goes_on("broadcast-stopped")
-        await campaign.desk.resume(made.id)
+        await campaign.service.resume(made.id)
         await hearing.is_over("broadcast-stopped")
 
     alarm(story)

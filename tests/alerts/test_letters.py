@@ -25,7 +25,7 @@ def test_people_who_blocked_the_bot_make_dead_letters_until_somebody_clears_them
         await _dead(stage, 51)
         assert "there are 51 dead letters" in await hearing.begins("dead-letters", within_s=60)
         await hearing.goes_on("dead-letters")
-        await stage.peik.desk.clear_dead(LetterFilter())
+        await stage.peik.outbox.service.clear_dead(LetterFilter())
         await hearing.is_over("dead-letters")
 
     alarm(story, looks=True)

@@ -69,8 +69,8 @@ class Town:
         told.listen(self.told.extend)
         config = load(flags, environment={}, folder=self.folder / name)
         carrier = SimCarrier(self.telegram)
-        async with running(config, events=told, clock=self.clock, carrier=carrier) as office:
-            yield office
+        async with running(config, events=told, clock=self.clock, carrier=carrier) as runtime:
+            yield runtime
 
     def said(self, rule: str) -> Counter[str]:
         """What the pager heard of a rule: its beginnings, by text."""
@@ -110,30 +110,32 @@ def test_dead_letters_are_told_by_one_of_two_nodes_and_the_other_goes_on_with_th
             town.telegram.block(BOT, 5)
             async with town.node("two") as two:
                 nodes = (one, two)
-                await until(lambda: any(office.leases.holds(0) for office in nodes))
-                await two.desk.accept([call(params={"chat_id": 5, "text": "hello"}) for _ in range(3)])
+                await until(lambda: any(runtime.outbox.leases.holds(0) for runtime in nodes))
+                await two.outbox.service.accept([call(params={"chat_id": 5, "text": "hello"}) for _ in range(3)])
 
                 async def look() -> None:
-                    for office in nodes:
-                        await office.watching.look()
+                    for runtime in nodes:
+                        await runtime.watch.rounds.look()
 
                 await until(lambda: town.said("dead-letters") or None, look)
                 assert "there are 3 dead letters" in await town.begins("dead-letters")
                 for _ in range(3):
                     await look()
                 assert sum(town.said("dead-letters").values()) == 1
-            await until(lambda: one.leases.holds(0))  # the other one is gone; this one looks now
+            await until(lambda: one.outbox.leases.holds(0))  # the other one is gone; this one looks now
             for _ in range(3):
-                await one.watching.look()
+                await one.watch.rounds.look()
                 await asyncio.sleep(0.05)
-            await until(lambda: "dead-letters" in {each.name for each in one.alerts.ongoing()}, one.watching.look)
+            await until(
+                lambda: "dead-letters" in {each.name for each in one.watch.alerts.ongoing()}, one.watch.rounds.look
+            )
             assert sum(town.said("dead-letters").values()) == 1
-            await one.desk.clear_dead(LetterFilter())
-            await one.watching.look()
+            await one.outbox.service.clear_dead(LetterFilter())
+            await one.watch.rounds.look()
             town.clock.ahead_ms += int(CALM_S * 1000) + 20_000
 
             async def again() -> None:
-                one.alerts.look_again()
+                one.watch.alerts.look_again()
 
             await until(lambda: town.ends("dead letters"), again)
             assert len(town.ends("dead letters")) == 1
@@ -168,10 +170,10 @@ def test_a_redis_that_does_not_write_to_its_disk_is_told_by_one_of_two_nodes_unt
         async with town.node("one") as one, town.node("two") as two:
 
             async def look() -> None:
-                for office in (one, two):
-                    for seldom in office.watching._seldom:
+                for runtime in (one, two):
+                    for seldom in runtime.watch.rounds._seldom:
                         seldom._look_at = 0.0
-                    await office.watching.look()
+                    await runtime.watch.rounds.look()
 
             await until(lambda: town.said("store-weak") or None, look)
             assert "outlives a power cut" in await town.begins("store-weak")
@@ -183,8 +185,8 @@ def test_a_redis_that_does_not_write_to_its_disk_is_told_by_one_of_two_nodes_unt
 
             async def again() -> None:
                 await look()
-                for office in (one, two):
-                    office.alerts.look_again()
+                for runtime in (one, two):
+                    runtime.watch.alerts.look_again()
 
             await until(lambda: town.ends("power cut"), again)
             assert len(town.ends("power cut")) == 1

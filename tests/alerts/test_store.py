@@ -89,7 +89,7 @@ def test_backups_that_cannot_be_written_grow_old_until_they_can(tmp_path: Path) 
 def test_a_clock_that_is_set_a_month_ahead_is_told_of_until_it_has_held() -> None:
     async def story(stage: Alarm, hearing: Hearing) -> None:
         async with stage.open():
-            watching = asyncio.create_task(stage.peik.clock_watch.run())
+            watching = asyncio.create_task(stage.peik.watch.clock.run())
             await asyncio.sleep(60)
             stage.clock.wall_offset_s += 31 * 24 * HOUR_S
             assert "744 hours ahead" in await hearing.begins("clock", within_s=60)

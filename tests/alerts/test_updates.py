@@ -47,7 +47,7 @@ def test_a_bot_whose_webhook_fails_is_away_until_it_answers() -> None:
     async def story(stage: Alarm, hearing: Hearing) -> None:
         stage.pusher = bots = Bots(stage.clock, lambda got: PushAnswer(status=502))
         async with stage.open():
-            await stage.peik.inbox.set_consumer(BOT, "default", url="http://127.0.0.1:9000/hook")
+            await stage.peik.inbox.service.set_consumer(BOT, "default", url="http://127.0.0.1:9000/hook")
             await written(stage, "hello")
             assert "consumer default has not been reached" in await hearing.begins("consumer-away", within_s=900)
             await hearing.goes_on("consumer-away")

@@ -56,14 +56,14 @@ class Life:
         told = Events()
         told.listen(lambda events: self.surprises.extend(one for one in events if isinstance(one, Surprise)))
         config = load({**flags, "grace": "2s"}, environment={}, folder=self.folder)
-        async with running(config, events=told, carrier=SimCarrier(self.telegram)) as office:
-            yield office
+        async with running(config, events=told, carrier=SimCarrier(self.telegram)) as runtime:
+            yield runtime
 
-    async def send(self, office: Runtime, chat: int) -> None:
+    async def send(self, runtime: Runtime, chat: int) -> None:
         """One caller: the next letter when the last one is acknowledged."""
         for number in range(1_000_000):
             text = f"{number:06}"
-            (one,) = await office.desk.accept([call(params={"chat_id": chat, "text": text})])
+            (one,) = await runtime.outbox.service.accept([call(params={"chat_id": chat, "text": text})])
             self.accepted[one.letter_id] = f"{chat} {text}"
             await asyncio.sleep(0.005)
 
@@ -75,19 +75,19 @@ class Life:
             await asyncio.sleep(0.01)
 
 
-async def all_letters(office: Runtime) -> list[LetterView]:
+async def all_letters(runtime: Runtime) -> list[LetterView]:
     found: list[LetterView] = []
     before = None
-    while page := await office.desk.find(LetterFilter(bot_id=BOT), before=before, limit=500):
+    while page := await runtime.outbox.service.find(LetterFilter(bot_id=BOT), before=before, limit=500):
         found += page
         before = page[-1].id
     return found[::-1]
 
 
-async def until_quiet(office: Runtime) -> None:
+async def until_quiet(runtime: Runtime) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            tally = (await office.desk.tallies()).get(BOT)
+            tally = (await runtime.outbox.service.tallies()).get(BOT)
             if tally is not None and not (tally.waiting or tally.active or tally.delayed):
                 return
             await asyncio.sleep(0.05)
@@ -100,13 +100,13 @@ async def test_a_backup_taken_while_everything_flows_is_of_one_moment_and_goes_o
     place = kind(tmp_path)
     life = Life(place, tmp_path / "life")
     backups = backups_in(tmp_path, place)
-    async with life.open() as office:
-        flow = [asyncio.create_task(life.send(office, chat)) for chat in CHATS] + [asyncio.create_task(life.write())]
+    async with life.open() as runtime:
+        flow = [asyncio.create_task(life.send(runtime, chat)) for chat in CHATS] + [asyncio.create_task(life.write())]
         async with asyncio.timeout(PATIENCE_S):
-            while len(life.accepted) < 100 or not await office.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT)):  # noqa: ASYNC110
+            while len(life.accepted) < 100 or not await runtime.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         before = dict(life.accepted)
-        arrived = await office.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT))
+        arrived = await runtime.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT))
         made = await backups.create(BackupWatch())
         after = dict(life.accepted)
         assert len(after) > len(before), "it was taken while letters came"
@@ -119,15 +119,15 @@ async def test_a_backup_taken_while_everything_flows_is_of_one_moment_and_goes_o
     await gone(place)
 
     second = Life(place, tmp_path / "second")
-    async with second.open() as office:
-        letters = await all_letters(office)
+    async with second.open() as runtime:
+        letters = await all_letters(runtime)
         ids = {one.id for one in letters}
         assert set(before) <= ids, "what was acknowledged before it is in it"
         assert len(ids) == len(letters)
         was_sent = {one.id for one in letters if one.state is State.COMPLETED}
-        assert await office.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT)) >= arrived
-        await until_quiet(office)
-        ended = await all_letters(office)
+        assert await runtime.store.inbox.count_arrivals(ArrivalFilter(bot_id=BOT)) >= arrived
+        await until_quiet(runtime)
+        ended = await all_letters(runtime)
         assert {one.state for one in ended} == {State.COMPLETED}
         lanes = defaultdict(list)
         for one in second.telegram.sent:
@@ -140,7 +140,7 @@ async def test_a_backup_taken_while_everything_flows_is_of_one_moment_and_goes_o
         unsent = ids - was_sent
         wanted = {life.accepted[one] for one in unsent if one in life.accepted}
         assert wanted <= {f"{chat} {text}" for chat, texts in lanes.items() for text in texts}, "none of them is lost"
-        (fresh,) = await office.desk.accept([call(params={"chat_id": 5, "text": "new"})])
+        (fresh,) = await runtime.outbox.service.accept([call(params={"chat_id": 5, "text": "new"})])
         assert fresh.letter_id not in ids, "its numbers go on"
-        assert (await office.desk.wait(fresh.letter_id, 60)).state is State.COMPLETED
+        assert (await runtime.outbox.service.wait(fresh.letter_id, 60)).state is State.COMPLETED
     assert not life.surprises + second.surprises

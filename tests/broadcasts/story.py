@@ -23,7 +23,7 @@ def people(count: int) -> list[int]:
 class Campaign:
     """A stage with broadcasts on it. `open` opens Peik, once or several times."""
 
-    desk: BroadcastService
+    service: BroadcastService
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -31,7 +31,7 @@ class Campaign:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         async with self.stage.open():
-            self.desk = self.stage.peik.broadcasts
+            self.service = self.stage.peik.broadcasts.service
             yield
 
     @asynccontextmanager
@@ -47,7 +47,7 @@ class Campaign:
     async def create(self, audience: Audience | list[int], text: str = "Hello", **terms: Any) -> Broadcast:
         if isinstance(audience, list):
             audience = listed(audience)
-        return await self.desk.create(
+        return await self.service.create(
             BroadcastRequest(method="sendMessage", params={"text": text}, audience=audience, bot_id=BOT, **terms)
         )
 
@@ -59,14 +59,14 @@ class Campaign:
     ) -> Broadcast:
         deadline = self.stage.clock.mono() + timeout_s
         while True:
-            found = await self.desk.get(broadcast_id)
+            found = await self.service.get(broadcast_id)
             if is_so(found):
                 return found
             assert self.stage.clock.mono() < deadline, found
             await asyncio.sleep(0.25)
 
     async def ledger(self, broadcast_id: str) -> dict[int, Recipient]:
-        return {number: line async for page in self.desk.ledger(broadcast_id) for number, line in page}
+        return {number: line async for page in self.service.ledger(broadcast_id) for number, line in page}
 
     async def states(self, broadcast_id: str) -> Counter[RecipientState]:
         return Counter(line.state for line in (await self.ledger(broadcast_id)).values())

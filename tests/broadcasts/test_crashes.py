@@ -156,14 +156,14 @@ async def played(loop: WorldLoop, clock: VirtualClock, folder: Path, seed: int) 
             made.append((await campaign.create(people(RECIPIENTS), start=True, key=key, canary=canary)).id)
         while True:
             await asyncio.sleep(chance.choice([0.05, 0.4, 3.0]))
-            found = await campaign.desk.get(made[0])
+            found = await campaign.service.get(made[0])
             if found.phase is Phase.COMPLETED:
                 return
             try:
                 if chance.random() < 0.2 and found.phase is not Phase.PAUSED:
-                    await campaign.desk.pause(made[0])
+                    await campaign.service.pause(made[0])
                 elif found.phase is Phase.PAUSED and chance.random() < 0.6:
-                    await campaign.desk.resume(made[0])
+                    await campaign.service.resume(made[0])
             except Conflict:
                 pass  # it has ended in this moment
 
@@ -182,7 +182,7 @@ async def played(loop: WorldLoop, clock: VirtualClock, folder: Path, seed: int) 
 async def judge(world: World, broadcast_id: str) -> None:
     got = world.campaign.got()
     ledger = await world.campaign.ledger(broadcast_id)
-    done = await world.campaign.desk.get(broadcast_id)
+    done = await world.campaign.service.get(broadcast_id)
     assert [line.chat for line in ledger.values()] == people(RECIPIENTS)
     for number, line in ledger.items():
         assert line.state is RecipientState.DELIVERED, (number, line)
@@ -190,7 +190,7 @@ async def judge(world: World, broadcast_id: str) -> None:
         assert 1 <= got[line.chat] <= 1 + line.uncertain_tries, (number, line, got[line.chat])
     assert set(got) == set(people(RECIPIENTS))
     assert (done.counts.delivered, done.pending, done.open, done.batch) == (RECIPIENTS, 0, (), None)
-    assert len(await world.campaign.desk.find()) == 1, "it was made once, however often it was asked for"
+    assert len(await world.campaign.service.find()) == 1, "it was made once, however often it was asked for"
     assert not [one for one in world.stage.told if isinstance(one, Surprise)]
 
 
@@ -211,16 +211,16 @@ async def ended_early(loop: WorldLoop, clock: VirtualClock, folder: Path, seed: 
         made = await campaign.create(people(RECIPIENTS), start=True, key=f"seed {seed}")
         while True:
             await asyncio.sleep(chance.choice([0.05, 0.4, 3.0]))
-            found = await campaign.desk.get(made.id)
+            found = await campaign.service.get(made.id)
             if found.phase is end:
                 return
             with contextlib.suppress(Conflict):  # it is so, or it went on in this moment
                 if found.phase.is_sending and found.counts.delivered >= least:
-                    await (campaign.desk.cancel if wish is Phase.CANCELLING else campaign.desk.recall)(made.id)
+                    await (campaign.service.cancel if wish is Phase.CANCELLING else campaign.service.recall)(made.id)
                 elif found.phase is Phase.RECALLING and chance.random() < 0.1:
-                    await campaign.desk.pause(made.id)
+                    await campaign.service.pause(made.id)
                 elif found.phase is Phase.PAUSED:
-                    await campaign.desk.resume(made.id)
+                    await campaign.service.resume(made.id)
 
     for _ in range(LIVES):
         if await world.live(story):
@@ -235,7 +235,7 @@ async def ended_early(loop: WorldLoop, clock: VirtualClock, folder: Path, seed: 
 
 
 async def judge_ended(world: World, end: Phase) -> None:
-    (done,) = await world.campaign.desk.find()
+    (done,) = await world.campaign.service.find()
     got = world.campaign.got()
     ledger = await world.campaign.ledger(done.id)
     sent_state = RecipientState.DELIVERED if end is Phase.CANCELLED else RecipientState.RECALLED

@@ -47,8 +47,12 @@ class Line:
 
     def __init__(self, campaign: Campaign, seed: int) -> None:
         peik, chance = campaign.stage.peik, random.Random(seed)
-        peik.broadcaster.stop()
-        parts = (peik.store.papers, peik.store.contacts, BroadcastLetters(peik.desk, peik.store, is_paced=True))
+        peik.broadcasts.engine.stop()
+        parts = (
+            peik.store.papers,
+            peik.store.contacts,
+            BroadcastLetters(peik.outbox.service, peik.store, is_paced=True),
+        )
         papers, contacts, letters = (Doubtful(part, chance) for part in parts)
         self.engine = Broadcaster(
             papers=papers,
@@ -69,10 +73,10 @@ def test_a_store_that_fails_anywhere_loses_and_doubles_nothing(seed: int) -> Non
         async with campaign.beside(Line(campaign, seed).engine):
             made = await campaign.create(people(COUNT), start=True)
             await campaign.when(made.id, lambda one: one.counts.delivered > 30)
-            await campaign.desk.pause(made.id)
+            await campaign.service.pause(made.id)
             rest = await campaign.when(made.id, lambda one: one.is_at_rest)
             assert rest.counts.delivered == sum(campaign.got().values())
-            await campaign.desk.resume(made.id)
+            await campaign.service.resume(made.id)
             done = await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter(people(COUNT))
         assert (done.counts.delivered, await campaign.states(made.id)) == (COUNT, {S.DELIVERED: COUNT})
@@ -88,7 +92,7 @@ def test_a_recall_by_a_store_that_fails_deletes_all_that_was_sent(seed: int) -> 
         async with campaign.beside(Line(campaign, seed).engine):
             made = await campaign.create(people(COUNT), start=True)
             await campaign.when(made.id, lambda one: one.counts.delivered > 30)
-            await campaign.desk.recall(made.id)
+            await campaign.service.recall(made.id)
             done = await campaign.until(made.id, Phase.RECALLED)
         sent = campaign.got()
         assert set(sent.values()) == {1}

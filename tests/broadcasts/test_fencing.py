@@ -19,7 +19,7 @@ NOTED = tuple(LedgerEntry(number) for number in range(1, 6))
 
 def letters_of(campaign: Campaign) -> BroadcastLettersPort:
     peik = campaign.stage.peik
-    return BroadcastLetters(peik.desk, peik.store, is_paced=True)
+    return BroadcastLetters(peik.outbox.service, peik.store, is_paced=True)
 
 
 async def left(campaign: Campaign, broadcast_id: str, phase: Phase) -> Broadcast:
@@ -32,7 +32,7 @@ async def left(campaign: Campaign, broadcast_id: str, phase: Phase) -> Broadcast
 
     changed = await BroadcastRepository(campaign.stage.peik.store.papers).change(broadcast_id, as_left)
     assert changed is not None
-    campaign.stage.peik.broadcaster.look()
+    campaign.stage.peik.broadcasts.engine.look()
     return changed[1]
 
 
@@ -49,7 +49,7 @@ def test_letters_of_a_batch_that_was_noted_do_not_go_out_after_it_halted(phase: 
         if phase is not Phase.PAUSED:
             assert await campaign.states(made.id) == {RecipientState.CANCELLED: COUNT}
             return
-        await campaign.desk.resume(made.id)
+        await campaign.service.resume(made.id)
         done = await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter(people(COUNT))
         assert done.counts.delivered == COUNT
@@ -72,7 +72,7 @@ def test_a_recall_that_halted_deletes_nothing_later() -> None:
         assert await campaign.states(made.id) == {RecipientState.DELIVERED: COUNT}
         telegram = campaign.stage.telegram
         assert all(telegram.message(BOT, int(line.chat), line.messages[0]) for line in rows.values())
-        await campaign.desk.resume(made.id)
+        await campaign.service.resume(made.id)
         done = await campaign.until(made.id, Phase.RECALLED)
         assert (done.counts.recalled, done.unrecalled) == (COUNT, 0)
 
@@ -83,7 +83,7 @@ def test_a_batch_that_is_resumed_before_it_was_closed_goes_out_once() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(COUNT))
         await left(campaign, made.id, Phase.PAUSED)
-        await campaign.desk.resume(made.id)
+        await campaign.service.resume(made.id)
         await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter(people(COUNT))
 
@@ -93,11 +93,11 @@ def test_a_batch_that_is_resumed_before_it_was_closed_goes_out_once() -> None:
 def test_a_bot_that_is_gone_leaves_a_halted_broadcast_as_it_is() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(COUNT))
-        await campaign.stage.peik.desk.remove_bot(BOT)
+        await campaign.stage.peik.outbox.service.remove_bot(BOT)
         await left(campaign, made.id, Phase.PAUSED)
         rest = await campaign.when(made.id, lambda one: one.is_at_rest)
         assert (rest.phase, rest.pending) == (Phase.PAUSED, COUNT)
-        await campaign.desk.cancel(made.id)
+        await campaign.service.cancel(made.id)
         await campaign.until(made.id, Phase.CANCELLED)
         assert await campaign.states(made.id) == {RecipientState.CANCELLED: COUNT}
 

@@ -40,9 +40,9 @@ async def brought_to(campaign: Campaign, phase: Phase) -> str:
     if phase in (Phase.CANARY, Phase.RUNNING, Phase.PAUSED, Phase.RECALLING):
         await campaign.when(made.id, lambda one: one.counts.delivered > 20)
     if phase is Phase.PAUSED:
-        await campaign.desk.pause(made.id)
+        await campaign.service.pause(made.id)
     if phase is Phase.RECALLING:
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
     await campaign.until(made.id, phase)
     return made.id
 
@@ -51,16 +51,16 @@ async def brought_to(campaign: Campaign, phase: Phase) -> str:
 def test_paused_nothing_more_goes_and_resumed_everybody_gets_it(phase: Phase) -> None:
     async def story(campaign: Campaign) -> None:
         made = await brought_to(campaign, phase)
-        await campaign.desk.pause(made)
+        await campaign.service.pause(made)
         rest = await campaign.when(made, lambda one: one.is_at_rest)
         assert (rest.phase, rest.queued) == (Phase.PAUSED, 0)
         sent = campaign.got()
         assert rest.counts.delivered == sum(sent.values()) < COUNT
-        tally = (await campaign.stage.peik.desk.tallies())[BOT]
+        tally = (await campaign.stage.peik.outbox.service.tallies())[BOT]
         assert tally.waiting + tally.delayed + tally.active == 0, "what waited is taken back"
         await campaign.stage.ended(await campaign.stage.text(1, "an hour later", send_at_ms=_in_an_hour(campaign)))
         assert sum(campaign.got().values()) == sum(sent.values()) + 1
-        await campaign.desk.resume(made)
+        await campaign.service.resume(made)
         done = await campaign.until(made, Phase.COMPLETED)
         assert campaign.got() == Counter([*people(COUNT), 1])
         assert done.counts.delivered == COUNT
@@ -88,15 +88,15 @@ def _in_an_hour(campaign: Campaign) -> int:
 def test_cancelled_nobody_else_gets_it_and_everybody_has_an_end(phase: Phase) -> None:
     async def story(campaign: Campaign) -> None:
         made = await brought_to(campaign, phase)
-        await campaign.desk.cancel(made)
+        await campaign.service.cancel(made)
         done = await campaign.until(made, Phase.CANCELLED)
         states = await campaign.states(made)
         assert set(states) <= {S.DELIVERED, S.CANCELLED, S.BLOCKED}
         assert states[S.DELIVERED] == sum(campaign.got().values()) == done.counts.delivered
         assert states[S.CANCELLED] == done.counts.cancelled == COUNT - done.counts.delivered - done.counts.blocked
-        await campaign.desk.delete(made)
+        await campaign.service.delete(made)
         with pytest.raises(NotFound):
-            await campaign.desk.get(made)
+            await campaign.service.get(made)
         assert await campaign.stage.peik.store.papers.shelves("broadcast") == []
 
     tell(story)
@@ -107,7 +107,7 @@ def test_what_was_sent_is_recalled() -> None:
         made = await campaign.create(people(60), start=True)
         await campaign.until(made.id, Phase.COMPLETED)
         lines = await campaign.ledger(made.id)
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
         done = await campaign.until(made.id, Phase.RECALLED)
         assert (done.counts.recalled, done.counts.delivered, done.unrecalled) == (60, 0, 0)
         assert await campaign.states(made.id) == {S.RECALLED: 60}
@@ -120,7 +120,7 @@ def test_what_was_sent_is_recalled() -> None:
 def test_a_recall_in_the_middle_ends_it_too() -> None:
     async def story(campaign: Campaign) -> None:
         made = await brought_to(campaign, Phase.RUNNING)
-        await campaign.desk.recall(made)
+        await campaign.service.recall(made)
         done = await campaign.until(made, Phase.RECALLED)
         sent = sum(campaign.got().values())
         assert 20 < sent < COUNT
@@ -135,7 +135,7 @@ def test_what_is_older_than_two_days_cannot_be_recalled_and_is_counted() -> None
         made = await campaign.create(people(5), start=True)
         await campaign.until(made.id, Phase.COMPLETED)
         campaign.stage.clock.wall_offset_s += 49 * 3600
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
         done = await campaign.until(made.id, Phase.RECALLED)
         assert (done.counts.delivered, done.counts.recalled, done.unrecalled) == (5, 0, 5)
         assert all("48 hours" in (line.error or "") for line in (await campaign.ledger(made.id)).values())
@@ -147,10 +147,10 @@ def test_a_recall_is_paused_resumed_and_ended() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(COUNT), start=True)
         await campaign.until(made.id, Phase.COMPLETED)
-        await campaign.desk.recall(made.id)
-        await campaign.desk.pause(made.id)
+        await campaign.service.recall(made.id)
+        await campaign.service.pause(made.id)
         await campaign.when(made.id, lambda one: one.is_at_rest)
-        await campaign.desk.resume(made.id)
+        await campaign.service.resume(made.id)
         done = await campaign.until(made.id, Phase.RECALLED)
         assert (done.counts.recalled, done.unrecalled) == (COUNT, 0)
 
@@ -161,12 +161,12 @@ def test_a_cancelled_recall_can_be_asked_for_again() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(COUNT), start=True)
         await campaign.until(made.id, Phase.COMPLETED)
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
         await campaign.when(made.id, lambda one: one.recall_next > 0)
-        await campaign.desk.cancel(made.id)
+        await campaign.service.cancel(made.id)
         done = await campaign.until(made.id, Phase.CANCELLED)
         assert done.counts.delivered + done.counts.recalled == COUNT
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
         done = await campaign.until(made.id, Phase.RECALLED)
         assert (done.counts.recalled, done.unrecalled) == (COUNT, 0)
 
@@ -180,18 +180,18 @@ def test_what_cannot_be_asked_is_refused() -> None:
             for step in (PhaseStep.START, PhaseStep.PAUSE, PhaseStep.RESUME, PhaseStep.CANCEL, PhaseStep.RECALL):
                 if step not in steps_from(phase):
                     with pytest.raises(Conflict, match=r".") as refused:
-                        await getattr(campaign.desk, step)(made)
+                        await getattr(campaign.service, step)(made)
                     assert refused.value.code == "wrong_phase"
             if phase is not Phase.DRAFT:
                 with pytest.raises(Conflict):
-                    await campaign.desk.delete(made)
-                await campaign.desk.cancel(made)
+                    await campaign.service.delete(made)
+                await campaign.service.cancel(made)
         with pytest.raises(NotFound):
-            await campaign.desk.get("123")
+            await campaign.service.get("123")
         with pytest.raises(BadInput, match="does not send"):
-            await campaign.desk.create(_request("deleteMessage", {"message_id": 1}))
+            await campaign.service.create(_request("deleteMessage", {"message_id": 1}))
         with pytest.raises(BadInput, match="stars_max"):
-            await campaign.desk.create(_request("sendMessage", {"text": "a", "allow_paid_broadcast": True}))
+            await campaign.service.create(_request("sendMessage", {"text": "a", "allow_paid_broadcast": True}))
 
     tell(story)
 
@@ -206,9 +206,9 @@ def test_known_chats_are_written_down_when_it_starts() -> None:
         await contacts.save_contacts(BOT, [_contact(chat, "fa", is_gone=chat == 3) for chat in range(1, 6)], place=1)
         wanted = ContactAudience(wanted=ContactFilter(languages=frozenset({"fa"})))
         made = await campaign.create(wanted, "Salam {name}")
-        assert (await campaign.desk.estimate(made.id)).recipients == 4
+        assert (await campaign.service.estimate(made.id)).recipients == 4
         await contacts.save_contacts(BOT, [_contact(6, "fa"), _contact(7, "en")], place=2)
-        await campaign.desk.start(made.id)
+        await campaign.service.start(made.id)
         done = await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter([1, 2, 4, 5, 6])
         assert campaign.stage.texts(6) == ["Salam chat 6"]
@@ -238,7 +238,7 @@ def test_the_same_key_is_the_same_broadcast() -> None:
         with pytest.raises(Conflict) as refused:
             await campaign.create(people(4), key="once")
         assert refused.value.code == "idempotency_key_reused"
-        assert len(await campaign.desk.find()) == 1
+        assert len(await campaign.service.find()) == 1
 
     tell(story)
 
@@ -253,7 +253,7 @@ def test_ends_that_came_while_nobody_listened_are_found() -> None:
             stage.telegram.dark(True)
             made = await campaign.create(people(3), start=True)
             await campaign.when(made.id, lambda one: len(one.open) == 3, timeout_s=60.0)
-            stage.peik.broadcaster.stop()
+            stage.peik.broadcasts.engine.stop()
             stage.telegram.dark(False)
             await stage.quiet()
         async with campaign.open():

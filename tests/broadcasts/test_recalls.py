@@ -14,11 +14,11 @@ def test_a_second_recall_deletes_what_the_first_could_not() -> None:
         await campaign.until(made.id, Phase.COMPLETED)
         faults = campaign.stage.telegram.faults
         faults.add("error", status=400, words="Bad Request: message can't be deleted", method="deleteMessage", count=1)
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
         await campaign.when(made.id, lambda one: one.unrecalled == 1)
-        await campaign.desk.cancel(made.id)
+        await campaign.service.cancel(made.id)
         await campaign.until(made.id, Phase.CANCELLED)
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
         done = await campaign.until(made.id, Phase.RECALLED)
         assert (done.counts.recalled, done.unrecalled) == (COUNT, 0)
         assert await campaign.states(made.id) == {S.RECALLED: COUNT}
@@ -39,11 +39,11 @@ def test_what_was_sent_again_by_hand_is_recalled_too() -> None:
         letter_id = (await campaign.ledger(made.id))[1].letter_id
         assert letter_id is not None
         stage.telegram.unblock(BOT, FIRST)
-        await stage.peik.desk.open_chat(BOT, FIRST)
-        await stage.peik.desk.retry(letter_id)
+        await stage.peik.outbox.service.open_chat(BOT, FIRST)
+        await stage.peik.outbox.service.retry(letter_id)
         await stage.ended(letter_id)
         assert campaign.got()[FIRST] == 1
-        await campaign.desk.recall(made.id)
+        await campaign.service.recall(made.id)
         done = await campaign.until(made.id, Phase.RECALLED)
         assert (done.counts.recalled, done.counts.blocked, done.unrecalled) == (4, 1, 0)
         line = (await campaign.ledger(made.id))[1]
@@ -58,6 +58,6 @@ def test_stopped_by_its_cap_a_first_slice_stays_a_first_slice() -> None:
         made = await campaign.create(people(20), start=True, canary=Canary(count=5), paid=Paid(stars_max=0.2))
         stopped = await campaign.until(made.id, Phase.STOPPED)
         assert "Stars" in (stopped.reason or "")
-        assert (await campaign.desk.resume(made.id)).phase is Phase.CANARY
+        assert (await campaign.service.resume(made.id)).phase is Phase.CANARY
 
     tell(story)

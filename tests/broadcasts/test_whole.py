@@ -50,7 +50,7 @@ def test_a_reply_goes_out_at_once_while_a_broadcast_runs() -> None:
             letter = await stage.text(chat, "reply", priority=Priority.HIGH)
             await stage.ended(letter)
             assert stage.clock.mono() - began < 0.5
-        tally = (await stage.peik.desk.tallies())[BOT]
+        tally = (await stage.peik.outbox.service.tallies())[BOT]
         assert tally.waiting + tally.active + tally.delayed <= 150, "only a window of it is in the outbox"
         await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter(people(500)) + Counter([FIRST + 450, 77])
@@ -62,7 +62,7 @@ def test_values_of_a_csv_are_filled_in_and_escaped() -> None:
     rows = b"chat_id,name\r\n1,Ali\r\n2,<b>Sara\r\n1,Ali again\r\n"
 
     async def story(campaign: Campaign) -> None:
-        made = await campaign.desk.create(
+        made = await campaign.service.create(
             BroadcastRequest(
                 method="sendmessage",
                 params={"text": "Salam {name}!", "parse_mode": "HTML", "chat_id": 5},
@@ -86,9 +86,9 @@ def test_chats_out_of_reach_are_suppressed_and_new_refusals_are_told() -> None:
             stage.telegram.block(BOT, chat)
         await stage.ended(await stage.text(FIRST + 1, "learns that it is blocked"))
         made = await campaign.create(people(6))
-        estimate = await campaign.desk.estimate(made.id)
+        estimate = await campaign.service.estimate(made.id)
         assert (estimate.recipients, estimate.suppressed, estimate.messages) == (5, 1, 5)
-        await campaign.desk.start(made.id)
+        await campaign.service.start(made.id)
         done = await campaign.until(made.id, Phase.COMPLETED)
         assert (done.counts.delivered, done.counts.blocked, done.counts.suppressed) == (4, 1, 1)
         ledger = await campaign.ledger(made.id)
@@ -111,7 +111,7 @@ def test_a_canary_stops_it_and_somebody_lets_it_go_on() -> None:
         assert "first 10 recipients" in (stopped.reason or "")
         await campaign.when(made.id, lambda one: one.is_at_rest)
         assert sum(campaign.got().values()) <= 6, "nobody beyond the slice was written to"
-        await campaign.desk.resume(made.id)
+        await campaign.service.resume(made.id)
         done = await campaign.until(made.id, Phase.COMPLETED)
         assert (done.counts.delivered, done.counts.blocked) == (96, 4)
         assert campaign.got() == Counter(people(100)[4:])
@@ -134,12 +134,12 @@ def test_a_canary_that_goes_well_is_waited_for() -> None:
 def test_nothing_is_sent_in_quiet_hours() -> None:
     async def story(campaign: Campaign) -> None:
         stage = campaign.stage
-        await stage.peik.desk.change_bot(BOT, limits=PaceLimits(bulk_per_s=5.0))
+        await stage.peik.outbox.service.change_bot(BOT, limits=PaceLimits(bulk_per_s=5.0))
         start, end = _clock_time(stage.clock.wall_s() + 60), _clock_time(stage.clock.wall_s() + 3600)
         made = await campaign.create(people(400), start=True, quiet=Quiet(start=start, end=end, tz="UTC"))
         quiet = await campaign.until(made.id, Phase.QUIET)
         assert quiet.quiet_until_ms is not None
-        estimate = await campaign.desk.estimate(made.id)
+        estimate = await campaign.service.estimate(made.id)
         assert estimate.done_at_ms > quiet.quiet_until_ms
         await asyncio.sleep((quiet.quiet_until_ms - stage.clock.wall_ms()) / 1000)
         done = await campaign.until(made.id, Phase.COMPLETED)
@@ -159,9 +159,9 @@ def _clock_time(at_s: float) -> str:
 def test_a_paid_broadcast_stops_at_its_cap() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(100), paid=Paid(stars_max=5))
-        estimate = await campaign.desk.estimate(made.id)
+        estimate = await campaign.service.estimate(made.id)
         assert (estimate.stars_most, estimate.stars, estimate.stars_max) == (10.0, 0.0, 5)
-        await campaign.desk.start(made.id)
+        await campaign.service.start(made.id)
         stopped = await campaign.until(made.id, Phase.STOPPED)
         assert "5 Stars" in (stopped.reason or "")
         assert sum(campaign.got().values()) == 50
@@ -186,10 +186,10 @@ def test_it_starts_at_its_time() -> None:
 def test_a_preview_goes_to_one_chat_ahead_of_all() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(3), "Hi")
-        letter = await campaign.stage.ended(await campaign.desk.preview(made.id, 9))
+        letter = await campaign.stage.ended(await campaign.service.preview(made.id, 9))
         assert (letter.chat, campaign.stage.texts(9)) == (9, ["Hi"])
         assert campaign.got() == Counter([9])
-        assert (await campaign.desk.get(made.id)).phase is Phase.DRAFT
+        assert (await campaign.service.get(made.id)).phase is Phase.DRAFT
 
     tell(story)
 

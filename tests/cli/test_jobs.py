@@ -158,7 +158,7 @@ def test_lists_counts_and_what_was_used(tmp_path: Path) -> None:
         assert (await place.asked("used", "refuse", "-5"))["jobs"] == 1
         assert f"1 of {JOBS_A_DAY}" in (await place.peik("used", "refuse", "ann")).out
         hosts = await place.asked("hosts")
-        assert hosts == {"node": place.works.office.store.nodes.node, "hosts": []}
+        assert hosts == {"node": place.works.runtime.store.nodes.node, "hosts": []}
         assert (await place.peik("hosts")).err == f"As node {hosts['node']} has met them.\n"
 
     play(tmp_path, story)

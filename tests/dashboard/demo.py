@@ -32,9 +32,9 @@ class Shifted(SystemClock):
 class Demo:
     """The house while it is furnished, and the addresses of some of its things."""
 
-    def __init__(self, folder: Path, office: Runtime, sim: SimServer, accounts: Accounts, clock: Shifted) -> None:
+    def __init__(self, folder: Path, runtime: Runtime, sim: SimServer, accounts: Accounts, clock: Shifted) -> None:
         self.folder = folder
-        self.office = office
+        self.runtime = runtime
         self.sim = sim
         self.accounts = accounts
         self.clock = clock

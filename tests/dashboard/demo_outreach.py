@@ -19,17 +19,17 @@ async def furnish(demo: Demo) -> None:
     await demo.dashboard.board.people.add("sara", Role.OPERATOR, "a long password for the demo")
     await demo.dashboard.board.people.add("tom", Role.VIEWER, "a long password for the demo")
     await demo.dashboard.board.people.add("amir", Role.ADMIN, "a long password for the demo")
-    await demo.office.keyring.make("shop backend", ("send",))
-    await demo.office.keyring.make("grafana", ("read",), expires_at_ms=demo.clock.wall_ms() + 86_400_000 * 60)
+    await demo.runtime.keyring.make("shop backend", ("send",))
+    await demo.runtime.keyring.make("grafana", ("read",), expires_at_ms=demo.clock.wall_ms() + 86_400_000 * 60)
 
 
 async def broadcasts(demo: Demo) -> None:
-    desk, faults = demo.office.broadcasts, demo.sim.telegram.faults
+    service, faults = demo.runtime.broadcasts.service, demo.sim.telegram.faults
     chats = listed(range(FIRST, FIRST + READERS))
     for chat in range(FIRST, FIRST + READERS, 37):
         faults.add(Kind.ERROR, status=403, words="Forbidden: bot was blocked by the user", chat=chat)
     text = "Весенняя распродажа: скидка 30 % на всё до воскресенья!"
-    done = await desk.create(
+    done = await service.create(
         BroadcastRequest(
             bot_id=NEWS,
             name="Spring sale",
@@ -46,7 +46,7 @@ async def broadcasts(demo: Demo) -> None:
     # Half of them never answer, so that it stays on its way.
     for chat in range(FIRST + READERS, FIRST + READERS + 64):
         faults.add(Kind.HANG, chat=chat, method="sendMessage")
-    going = await desk.create(
+    going = await service.create(
         BroadcastRequest(
             bot_id=NEWS,
             name="نوروز مبارک",
@@ -59,7 +59,7 @@ async def broadcasts(demo: Demo) -> None:
     )
     await until(lambda: _has_begun(demo, going.id))
     demo.pages["broadcast-running"] = f"/admin/broadcasts/{going.id}"
-    draft = await desk.create(
+    draft = await service.create(
         BroadcastRequest(
             bot_id=NEWS,
             name="Opening hours in May",
@@ -74,25 +74,25 @@ async def broadcasts(demo: Demo) -> None:
 
 
 async def _is_over(demo: Demo, broadcast_id: str) -> bool:
-    return (await demo.office.broadcasts.get(broadcast_id)).phase is Phase.COMPLETED
+    return (await demo.runtime.broadcasts.service.get(broadcast_id)).phase is Phase.COMPLETED
 
 
 async def _has_begun(demo: Demo, broadcast_id: str) -> bool:
-    return (await demo.office.broadcasts.get(broadcast_id)).counts.done >= 100
+    return (await demo.runtime.broadcasts.service.get(broadcast_id)).counts.done >= 100
 
 
 async def notifications(demo: Demo) -> None:
-    desk = demo.office.notifications
-    await desk.templates.save("order", "en", "<b>{title}</b>\n{message}\n\nOrder {number}")
-    await desk.templates.save("order", "fa", "<b>{title}</b>\n{message}\n({number}) سفارش")
-    await desk.templates.save("reminder", "ru", "<b>{title}</b>: {message}")
+    service = demo.runtime.notifications.service
+    await service.templates.save("order", "en", "<b>{title}</b>\n{message}\n\nOrder {number}")
+    await service.templates.save("order", "fa", "<b>{title}</b>\n{message}\n({number}) سفارش")
+    await service.templates.save("reminder", "ru", "<b>{title}</b>: {message}")
     for user_id, name, language, _ in PEOPLE[:7]:
         named = f"customer-{user_id % 1000}"
-        code = await desk.links.new_code(named, bot_id=SHOP, language=language)
+        code = await service.links.new_code(named, bot_id=SHOP, language=language)
         if name != "Дмитрий":
             demo.sim.telegram.write(SHOP, user_id, f"/start {code.code}")
             await until(lambda named=named: _is_linked(demo, named))
-    await desk.links.change("customer-101", quiet=Quiet(start="23:00", end="07:30", tz="Asia/Tehran"))
+    await service.links.change("customer-101", quiet=Quiet(start="23:00", end="07:30", tz="Asia/Tehran"))
     said = (
         ("order", "Sent", "Your parcel is on its way."),
         ("order", "ارسال شد", "بسته شما در راه است."),
@@ -102,7 +102,7 @@ async def notifications(demo: Demo) -> None:
         kind, title, message = said[number % 3]
         who = PEOPLE[(number * 2) % 7]
         if who[1] != "Дмитрий":
-            await desk.notify(
+            await service.notify(
                 [
                     NotifyRequest(
                         type=kind,
@@ -116,5 +116,5 @@ async def notifications(demo: Demo) -> None:
 
 
 async def _is_linked(demo: Demo, user_id: str) -> bool:
-    user = await demo.office.notifications.links.user(user_id)
+    user = await demo.runtime.notifications.service.links.user(user_id)
     return user is not None and user.link is not None

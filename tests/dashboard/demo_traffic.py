@@ -53,11 +53,11 @@ async def sent(demo: Demo, text: str, *, chat: int, **terms: Any) -> int:
         bot_id=terms.pop("bot_id", SHOP),
         **terms,
     )
-    return (await demo.office.desk.accept([call]))[0].letter_id
+    return (await demo.runtime.outbox.service.accept([call]))[0].letter_id
 
 
 async def ended(demo: Demo, letter_id: int) -> State:
-    return (await demo.office.desk.wait(letter_id, PATIENCE_S)).state
+    return (await demo.runtime.outbox.service.wait(letter_id, PATIENCE_S)).state
 
 
 async def _figures(demo: Demo, chance: random.Random) -> None:
@@ -83,7 +83,7 @@ async def _figures(demo: Demo, chance: random.Random) -> None:
             sums.end_to_end.add(seconds * 1.3)
             sums.tries.add(seconds)
         filings.append(Filing(shelf=SHELF, key=f"{minute:010d}:peik-2:1", body=sums.on_paper()))
-    await demo.office.store.papers.file(filings)
+    await demo.runtime.store.papers.file(filings)
 
 
 async def _arrivals(demo: Demo, chance: random.Random) -> None:
@@ -103,12 +103,12 @@ async def _arrivals(demo: Demo, chance: random.Random) -> None:
 
 
 async def _came(demo: Demo, count: int) -> bool:
-    return await demo.office.inbox.count(ArrivalFilter()) >= count
+    return await demo.runtime.inbox.service.count(ArrivalFilter()) >= count
 
 
 async def _given_up(demo: Demo) -> None:
     """A handler failed five times at these."""
-    inbox, at_ms = demo.office.store.inbox, demo.clock.wall_ms()
+    inbox, at_ms = demo.runtime.store.inbox, demo.clock.wall_ms()
     consumer = await inbox.ensure_consumer(SHOP, DEFAULT_CONSUMER, at_ms=at_ms)
     found = await inbox.find_arrivals(ArrivalFilter(bot_id=SHOP), before=None, limit=7)
     for place, words in (
@@ -166,9 +166,9 @@ async def _uncertain(demo: Demo) -> None:
 
 async def _open(demo: Demo) -> None:
     """Some wait for a chat that is held, one is on its way, some are for later, two were taken back."""
-    desk = demo.office.desk
+    service = demo.runtime.outbox.service
     demo.clock.set_ago(0.02)
-    await desk.hold_chat(SHOP, HELD, demo.clock.wall_ms() + HOUR_MS)
+    await service.hold_chat(SHOP, HELD, demo.clock.wall_ms() + HOUR_MS)
     ids = [await sent(demo, SAID[number], chat=HELD) for number in range(6)]
     demo.pages["letter-waiting"] = f"/admin/letters/{ids[0]}"
     demo.sim.telegram.faults.add(Kind.HANG, chat=STUCK)
@@ -180,7 +180,7 @@ async def _open(demo: Demo) -> None:
             demo, SAID[number + 2], chat=PEOPLE[number][0], send_at_ms=at_ms + (number + 1) * HOUR_MS
         )
         if number > 5:
-            await desk.cancel(letter_id)
+            await service.cancel(letter_id)
     demo.clock.set_ago(0)
     demo.pages["chat"] = f"/admin/chats/{SHOP}/{PEOPLE[2][0]}"
     demo.pages["bot"] = f"/admin/bots/{SHOP}"

@@ -47,16 +47,18 @@ async def furnish(demo: Demo) -> None:
 
 
 async def _jobs(demo: Demo) -> None:
-    desk = demo.office.jobs
+    service = demo.runtime.jobs.service
     for number in range(6):
-        await desk.queue([JobRequest(kind="report", params={"month": number + 1}, user="tom")])
-    wrong = await desk.queue([JobRequest(kind="report", params={"month": 13}, user="tom", metadata={"ticket": 4711})])
-    odd = await desk.queue([JobRequest(kind="thumbnail", params={"file": "notes.txt"}, user="leila")])
-    await desk.queue([JobRequest(kind="report", params={"month": 11}, user="sara", attempts=5)])
+        await service.queue([JobRequest(kind="report", params={"month": number + 1}, user="tom")])
+    wrong = await service.queue(
+        [JobRequest(kind="report", params={"month": 13}, user="tom", metadata={"ticket": 4711})]
+    )
+    odd = await service.queue([JobRequest(kind="thumbnail", params={"file": "notes.txt"}, user="leila")])
+    await service.queue([JobRequest(kind="report", params={"month": 11}, user="sara", attempts=5)])
     for queued in (*wrong, *odd):
-        await desk.wait(queued.job_id, 60)
+        await service.wait(queued.job_id, 60)
     running = [
-        (await desk.queue([JobRequest(kind="download", params={"film": film}, user=f"user-{number % 3}")]))[0].job_id
+        (await service.queue([JobRequest(kind="download", params={"film": film}, user=f"user-{number % 3}")]))[0].job_id
         for number, film in enumerate(FILMS)
     ]
     await until(lambda: _runs(demo, running[0]))
@@ -65,7 +67,7 @@ async def _jobs(demo: Demo) -> None:
 
 
 async def _runs(demo: Demo, job_id: int) -> bool:
-    return (await demo.office.jobs.get(job_id)).state is State.ACTIVE
+    return (await demo.runtime.jobs.service.get(job_id)).state is State.ACTIVE
 
 
 async def _accounts(demo: Demo) -> None:

@@ -46,10 +46,10 @@ async def furnished(folder: Path) -> AsyncIterator[Demo]:
             is_alone=True,
             make_clients=lambda config, clock: clients,
             job_kinds=demo_work.kinds(),
-        ) as office:
-            demo = Demo(folder, office, sim, accounts, clock)
-            demo.dashboard = Dashboard(office, KEY, rest.build(office, KEY))
-            async with listening(Gateway(office, demo.dashboard)) as demo.url:
+        ) as runtime:
+            demo = Demo(folder, runtime, sim, accounts, clock)
+            demo.dashboard = Dashboard(runtime, KEY, rest.build(runtime, KEY))
+            async with listening(Gateway(runtime, demo.dashboard)) as demo.url:
                 try:
                     await demo_outreach.broadcasts(demo)
                     await demo_traffic.before(demo)

@@ -19,13 +19,13 @@ async def _nowhere(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def visited(office: Runtime) -> AsyncIterator[Visit]:
+async def visited(runtime: Runtime) -> AsyncIterator[Visit]:
     """A browser that is signed in with the admin key."""
-    dashboard = Dashboard(office, KEY, _nowhere)
-    async with listening(Gateway(office, dashboard)) as url:
+    dashboard = Dashboard(runtime, KEY, _nowhere)
+    async with listening(Gateway(runtime, dashboard)) as url:
         sim: Any = None  # there is none
         try:
-            async with Visited(url, office, sim, dashboard, []).visitor() as browser:
+            async with Visited(url, runtime, sim, dashboard, []).visitor() as browser:
                 yield browser
         finally:
             dashboard.end()
@@ -35,7 +35,7 @@ def visit_accounts(
     folder: Path, story: Callable[[House, Visit], Coroutine[Any, Any, None]]
 ) -> Coroutine[Any, Any, None]:
     async def whole() -> None:
-        async with house(folder) as built, visited(built.office) as browser:
+        async with house(folder) as built, visited(built.runtime) as browser:
             await story(built, browser)
 
     return whole()
@@ -43,7 +43,7 @@ def visit_accounts(
 
 def visit_works(folder: Path, story: Callable[[Works, Visit], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
     async def whole() -> None:
-        async with works(folder) as built, visited(built.office) as browser:
+        async with works(folder) as built, visited(built.runtime) as browser:
             await story(built, browser)
 
     return whole()

@@ -41,9 +41,9 @@ _COUNT = """async (png) => {
 }"""
 
 
-async def small(desk: Page, png: bytes) -> bytes:
+async def small(service: Page, png: bytes) -> bytes:
     """The same picture as a palette PNG. `desk` is any page that lets scripts run; about:blank will do."""
-    counted: dict[str, Any] = await desk.evaluate(_COUNT, base64.b64encode(png).decode())
+    counted: dict[str, Any] = await service.evaluate(_COUNT, base64.b64encode(png).decode())
     width, height = counted["width"], counted["height"]
     indices = base64.b64decode(counted["indices"])
     rows = b"".join(b"\0" + indices[at : at + width] for at in range(0, width * height, width))

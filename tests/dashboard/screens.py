@@ -76,14 +76,14 @@ async def sign_in(page: Page, url: str) -> None:
 
 
 async def taken(demo: Demo, opened: Browser, folder: Path, *, is_whole: bool, names: frozenset[str]) -> None:
-    async with page_of(opened) as desk:
+    async with page_of(opened) as service:
         for way in WAYS:
             async with page_of(opened, width=way.width, language=way.language, is_dark=way.theme == "dark") as page:
                 for name, path in pages_of(demo).items():
                     if (name in MAIN or way.is_usual) and (not names or name in names):
                         picture = await _picture(page, demo, path, way, is_whole=is_whole)
                         file = folder / f"{name}-{way.language}-{way.theme}-{way.width}.png"
-                        file.write_bytes(await small(desk, picture))
+                        file.write_bytes(await small(service, picture))
                     if path == SIGN_IN:  # the first of them, and the only one that needs no sign-in
                         await sign_in(page, demo.url)
 

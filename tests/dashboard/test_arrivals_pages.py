@@ -58,7 +58,9 @@ def test_arrivals_are_found_opened_and_replayed_after_their_count_was_shown(tmp_
             assert "to default: 1" in page.text
             page = await browser.submit(page, "/admin/arrivals/replay")
             assert "Arrivals handed on again: 1" in page.text
-            newest = (await home.peik.inbox.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=1))[0].arrival
+            newest = (await home.peik.inbox.service.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=1))[
+                0
+            ].arrival
             assert newest.replay_of == needle
             page = await browser.get(f"/admin/arrivals/{needle}")
             assert '"text": "a needle"' in page.text
@@ -134,7 +136,7 @@ def test_dead_letters_stand_by_their_cause_and_go_out_or_away_by_group(tmp_path:
 def test_failed_jobs_stand_by_their_reason_and_run_again_by_group(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         jobs, at_ms = home.peik.store.jobs, home.peik.clock.wall_ms()
-        queued = await home.peik.jobs.queue([JobRequest(kind="grab"), JobRequest(kind="grab")])
+        queued = await home.peik.jobs.service.queue([JobRequest(kind="grab"), JobRequest(kind="grab")])
         terms = KindTerms(concurrency=2, per_user=2)
         for number, job in enumerate(await jobs.take("grab", terms, limit=2, lease_ms=60_000, at_ms=at_ms)):
             ran = Ran(job_id=job.id, run=job.run, end=JobEnd.HOPELESS, reason=f"ValueError: {number} is no address.")
@@ -145,7 +147,7 @@ def test_failed_jobs_stand_by_their_reason_and_run_again_by_group(tmp_path: Path
             page = await browser.submit(page, "/admin/dead/jobs/retry")
             assert "Jobs that run again: 2" in page.text
             assert "No job has failed" in page.text
-        assert [(await home.peik.jobs.get(one.job_id)).state for one in queued] == [State.WAITING] * 2
+        assert [(await home.peik.jobs.service.get(one.job_id)).state for one in queued] == [State.WAITING] * 2
 
     visit(tmp_path, story)
 
@@ -223,7 +225,7 @@ def test_whoever_signed_in_for_some_bots_sees_nothing_of_the_others(tmp_path: Pa
         await give_up(home, [arrival], "ValueError: secret")
         await dead(home, 1)
         other = 77777
-        await home.peik.desk.save_bot(Token(f"{other}:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))
+        await home.peik.outbox.service.save_bot(Token(f"{other}:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))
         async with home.visitor("read", "send", bot_ids=frozenset({other})) as browser:
             for path in ("/admin/arrivals", "/admin/dead", "/admin/dead/arrivals", "/admin/lanes", "/admin/chats"):
                 page = await browser.get(path)

@@ -71,13 +71,13 @@ async def furnish(home: House) -> Objects:
     peik, at_ms = home.peik, home.peik.clock.wall_ms()
     home.sim.telegram.add_bot(OTHER_TOKEN)
     home.sim.telegram.user(CHAT, "Somebody")  # Telegram tells any bot that writes there
-    await peik.desk.save_bot(Token(OTHER_TOKEN), inbound="polling")
-    code = await peik.notifications.links.new_code(USER, bot_id=OTHER)
+    await peik.outbox.service.save_bot(Token(OTHER_TOKEN), inbound="polling")
+    code = await peik.notifications.service.links.new_code(USER, bot_id=OTHER)
     home.sim.telegram.write(OTHER_TOKEN, CHAT, f"/start {code.code}")
     await until(lambda: _is_linked(home))
-    (notice,) = await peik.notifications.notify([NotifyRequest(user_id=USER, type="task", title=MARK)])
-    await peik.desk.wait(notice.letter_ids[0], 60)
-    await peik.desk.change_bot(OTHER, paused="for the story")
+    (notice,) = await peik.notifications.service.notify([NotifyRequest(user_id=USER, type="task", title=MARK)])
+    await peik.outbox.service.wait(notice.letter_ids[0], 60)
+    await peik.outbox.service.change_bot(OTHER, paused="for the story")
     letter_id = await accept(home, text=MARK, chat=CHAT, bot_id=OTHER)
     contact = Contact(bot_id=OTHER, chat_id=CHAT, type="private", name=MARK, first_seen_ms=at_ms, last_seen_ms=at_ms)
     await peik.store.contacts.save_contacts(OTHER, [contact], place=await peik.store.contacts.contacts_place(OTHER))
@@ -85,7 +85,7 @@ async def furnish(home: House) -> Objects:
         OTHER, [read_update(message(90_000, MARK, user=CHAT))], at_ms=at_ms, last_update_id=None
     )
     (view,) = await peik.store.inbox.find_arrivals(ArrivalFilter(bot_id=OTHER), before=None, limit=1)
-    made = await peik.broadcasts.create(
+    made = await peik.broadcasts.service.create(
         BroadcastRequest(
             bot_id=OTHER,
             name=MARK,
@@ -97,7 +97,7 @@ async def furnish(home: House) -> Objects:
     )
     key = await peik.keyring.make(MARK, ("admin",), bot_ids=None)
     await home.dashboard.board.people.add("mina", Role.ADMIN, "correct horse battery")
-    await peik.notifications.templates.save("task", "fa", "{title}")
+    await peik.notifications.service.templates.save("task", "fa", "{title}")
     return Objects(
         letter_id=letter_id,
         arrival_id=view.arrival.id,
@@ -114,23 +114,23 @@ async def _is_linked(home: House) -> bool | None:
 async def standing(home: House) -> dict[str, Any]:
     """Everything that somebody could have changed."""
     peik, board = home.peik, home.dashboard.board
-    letters = await peik.desk.find(LetterFilter(), before=None, limit=500)
-    bot = next((one for one in peik.desk.bots() if one.bot_id == OTHER), None)
-    user = await peik.notifications.links.user(USER)
+    letters = await peik.outbox.service.find(LetterFilter(), before=None, limit=500)
+    bot = next((one for one in peik.outbox.service.bots() if one.bot_id == OTHER), None)
+    user = await peik.notifications.service.links.user(USER)
     arrival = await peik.store.inbox.find_arrivals(ArrivalFilter(bot_id=OTHER), before=None, limit=50)
     return {
         "letters": sorted((one.id, one.state, one.rank, one.due_at_ms) for one in letters),
         "bot": bot and (bot.paused, bot.inbound, bot.missed, bot.limits),
-        "chats": [] if bot is None else await peik.desk.chats(OTHER, after=None, limit=50),
+        "chats": [] if bot is None else await peik.outbox.service.chats(OTHER, after=None, limit=50),
         "user": None if user is None else (user.link, user.code),
         "arrivals": [(one.arrival.id, one.deliveries) for one in arrival],
         "broadcasts": sorted(
-            (one.id, one.phase) for one in await peik.broadcasts.find(bot_ids=None, before=None, limit=50)
+            (one.id, one.phase) for one in await peik.broadcasts.service.find(bot_ids=None, before=None, limit=50)
         ),
         "keys": sorted(key.id for key in peik.keyring.known() if "of tests" not in key.name),
         "people": await board.people.everybody(),
-        "templates": await peik.notifications.templates.all(after=None, limit=50),
-        "bots": sorted(one.bot_id for one in peik.desk.bots()),
+        "templates": await peik.notifications.service.templates.all(after=None, limit=50),
+        "bots": sorted(one.bot_id for one in peik.outbox.service.bots()),
     }
 
 
@@ -156,9 +156,9 @@ async def walk(home: House, browser: Visit, objects: Objects) -> list[tuple[str,
 async def nothing_changed(home: House, before: dict[str, Any]) -> None:
     """But for what its own bot was told to send: it may write to any chat, that is what it is for."""
     after = await standing(home)
-    own = {one.id for one in await home.peik.desk.find(LetterFilter(bot_id=BOT), before=None, limit=500)}
+    own = {one.id for one in await home.peik.outbox.service.find(LetterFilter(bot_id=BOT), before=None, limit=500)}
     after["letters"] = [one for one in after["letters"] if one[0] not in own]
-    made = {one.id for one in await home.peik.broadcasts.find(bot_ids=frozenset({BOT}), before=None, limit=50)}
+    made = {one.id for one in await home.peik.broadcasts.service.find(bot_ids=frozenset({BOT}), before=None, limit=50)}
     after["broadcasts"] = [one for one in after["broadcasts"] if one[0] not in made]
     for name, value in before.items():
         assert after[name] == value, name

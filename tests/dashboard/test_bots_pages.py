@@ -19,14 +19,14 @@ def test_a_bot_is_added_by_its_token_which_no_page_shows_again(tmp_path: Path) -
             )
             assert (page.status, page.url) == (200, "/admin/bots/7000002")
             assert "Bot 7000002 is added." in page.text
-            assert home.peik.desk.bot(7000002).inbound == "polling"
+            assert home.peik.outbox.service.bot(7000002).inbound == "polling"
             pages = [page, await browser.get("/admin/bots"), await browser.get("/admin/audit")]
             assert not any("BBsecret" in one.body for one in pages)
             assert "bots.add 7000002 done" in pages[2].text
 
             page = await browser.submit(await browser.get("/admin/bots"), "/admin/bots", button="Add", token="what")
             assert page.url == "/admin/bots"
-            assert len(home.peik.desk.bots()) == 2
+            assert len(home.peik.outbox.service.bots()) == 2
 
     visit(tmp_path, story)
 
@@ -35,12 +35,12 @@ def test_a_bot_is_paused_and_goes_on(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         async with home.visitor() as browser:
             page = await browser.submit(await browser.get(ONE), f"{ONE}/pause")
-            assert home.peik.desk.bot(BOT).paused == "paused by hand"
+            assert home.peik.outbox.service.bot(BOT).paused == "paused by hand"
             assert "paused by hand" in page.text
             assert "paused" in (await browser.get("/admin/bots")).text
             assert not page.has_form(f"{ONE}/pause")
             await browser.submit(page, f"{ONE}/resume")
-            assert home.peik.desk.bot(BOT).paused is None
+            assert home.peik.outbox.service.bot(BOT).paused is None
 
     visit(tmp_path, story)
 
@@ -51,23 +51,23 @@ def test_what_a_bot_does_with_updates_and_how_fast_it_goes_is_set(tmp_path: Path
             await browser.submit(await browser.get(ONE), f"{ONE}/inbound", inbound="polling")
             await browser.submit(await browser.get(ONE), f"{ONE}/missed", missed="both")
             page = await browser.submit(await browser.get(ONE), f"{ONE}/limits", button="Save", bulk_per_s="12,5")
-            bot = home.peik.desk.bot(BOT)
+            bot = home.peik.outbox.service.bot(BOT)
             assert (bot.inbound, bot.missed, bot.limits) == ("polling", "both", PaceLimits(bulk_per_s=12.5))
             assert page.form(f"{ONE}/limits", button="Save").fields["bulk_per_s"] == "12.5"
 
             for wrong in ({"group_per_min": "1.5"}, {"bulk_per_s": "0"}, {"bulk_per_s": "fast"}, {"bulk_per_s": ""}):
                 page = await browser.submit(await browser.get(ONE), f"{ONE}/limits", button="Save", **wrong)
                 assert "bad" in page.body
-                assert home.peik.desk.bot(BOT).limits == PaceLimits(bulk_per_s=12.5)
+                assert home.peik.outbox.service.bot(BOT).limits == PaceLimits(bulk_per_s=12.5)
 
             await browser.submit(await browser.get(ONE), f"{ONE}/limits", button="Back to Telegram")
             await browser.submit(await browser.get(ONE), f"{ONE}/missed", missed="")
-            bot = home.peik.desk.bot(BOT)
+            bot = home.peik.outbox.service.bot(BOT)
             assert (bot.missed, bot.limits) == (None, None)
 
             page = await browser.submit(await browser.get(ONE), f"{ONE}/inbound", inbound="webhook")
             assert "PEIK_PUBLIC_URL" in page.text
-            assert home.peik.desk.bot(BOT).inbound == "polling"
+            assert home.peik.outbox.service.bot(BOT).inbound == "polling"
 
     visit(tmp_path, story)
 
@@ -77,10 +77,10 @@ def test_a_token_is_rotated_for_the_same_bot_only(tmp_path: Path) -> None:
         async with home.visitor() as browser:
             page = await browser.submit(await browser.get(ONE), f"{ONE}/token", token=OTHER)
             assert "belongs to bot 7000002" in page.text
-            assert home.peik.desk.bot(BOT).token.reveal() == TOKEN
+            assert home.peik.outbox.service.bot(BOT).token.reveal() == TOKEN
             page = await browser.submit(page, f"{ONE}/token", token=f"{BOT}:CCnew")
             assert "has its new token" in page.text
-            assert home.peik.desk.bot(BOT).token.reveal() == f"{BOT}:CCnew"
+            assert home.peik.outbox.service.bot(BOT).token.reveal() == f"{BOT}:CCnew"
             assert "CCnew" not in page.body
 
     visit(tmp_path, story)
@@ -90,7 +90,7 @@ def test_a_bot_is_removed(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         async with home.visitor() as browser:
             page = await browser.submit(await browser.get(ONE), f"{ONE}/remove")
-            assert (page.url, home.peik.desk.bots()) == ("/admin/bots", [])
+            assert (page.url, home.peik.outbox.service.bots()) == ("/admin/bots", [])
             assert "No bot is here yet" in page.text
             assert (await browser.get(ONE)).status == 404
 
@@ -132,7 +132,7 @@ def test_who_only_sees_finds_nothing_to_press(tmp_path: Path) -> None:
 def test_many_bots_are_found_by_name_and_shown_in_pages(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         for number in range(60):
-            await home.peik.desk.save_bot(Token(f"{8000000 + number}:AAtest"))
+            await home.peik.outbox.service.save_bot(Token(f"{8000000 + number}:AAtest"))
         async with home.visitor() as browser:
             page = await browser.get("/admin/bots")
             assert "Bots here: 61" in page.text

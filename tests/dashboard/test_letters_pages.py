@@ -16,12 +16,12 @@ FINAL = "Bad Request: message is too long"
 
 async def accept(home: House, *, text: str = "hello", chat: int = 5, **terms: Any) -> int:
     params = msgspec.json.encode({"chat_id": chat, "text": text})
-    (accepted,) = await home.peik.desk.accept([LetterCall(method="sendMessage", params=params, **terms)])
+    (accepted,) = await home.peik.outbox.service.accept([LetterCall(method="sendMessage", params=params, **terms)])
     return accepted.letter_id
 
 
 async def ended(home: House, letter_id: int) -> State:
-    return (await home.peik.desk.wait(letter_id, 60)).state
+    return (await home.peik.outbox.service.wait(letter_id, 60)).state
 
 
 async def dead(home: House, count: int, words: str = FINAL) -> list[int]:
@@ -106,7 +106,7 @@ def test_an_uncertain_letter_is_resolved_either_way(tmp_path: Path) -> None:
             page = await browser.get(f"/admin/letters/{first}")
             assert "Nobody knows whether it arrived" in page.text
             await browser.submit(page, f"/admin/letters/{first}/resolve", button="It arrived")
-            assert (await home.peik.desk.letter(first)).state is State.COMPLETED
+            assert (await home.peik.outbox.service.letter(first)).state is State.COMPLETED
             second = await uncertain(home, 6)
             page = await browser.get(f"/admin/letters/{second}")
             await browser.submit(page, f"/admin/letters/{second}/resolve", button="send again")
@@ -124,13 +124,13 @@ def test_a_waiting_letter_says_why_and_is_changed_hurried_or_cancelled(tmp_path:
             assert "It is scheduled" in page.text
             page = await browser.submit(page, f"/admin/letters/{later}/change", button="Change", priority="2")
             assert "critical" in page.text
-            assert (await home.peik.desk.letter(later)).rank == 0
+            assert (await home.peik.outbox.service.letter(later)).rank == 0
             page = await browser.submit(page, f"/admin/letters/{later}/change", button="Send now")
             assert await ended(home, later) is State.COMPLETED
             old = await browser.get(f"/admin/letters/{never}")
             page = await browser.submit(old, f"/admin/letters/{never}/cancel")
             assert "is cancelled" in page.text
-            assert (await home.peik.desk.letter(never)).state is State.CANCELLED
+            assert (await home.peik.outbox.service.letter(never)).state is State.CANCELLED
             page = await browser.submit(old, f"/admin/letters/{never}/cancel")
             assert page.url == f"/admin/letters/{never}"
             assert f"Letter {never} is cancelled" not in page.text, "a refusal is told as one"
@@ -153,14 +153,14 @@ def test_all_of_a_filter_is_dealt_with_after_its_count_was_shown(tmp_path: Path)
             page = await browser.submit(page, "/admin/letters/bulk", button="Clear")
             assert "cleared away: 2" in page.text
             page = await browser.submit(page, "/admin/letters/bulk")
-            counted = await home.peik.desk.count(LetterFilter(state=State.FAILED))
+            counted = await home.peik.outbox.service.count(LetterFilter(state=State.FAILED))
             assert counted.letters == 0
             page = await browser.submit(await browser.get("/admin/letters"), "/admin/letters/bulk", button="Cancel")
             late = await accept(home, chat=8, send_at_ms=1 << 42)
             page = await browser.submit(page, "/admin/letters/bulk")
             assert "Letters cancelled: 1" in page.text
-            assert (await home.peik.desk.letter(other)).state is State.CANCELLED
-            assert (await home.peik.desk.letter(late)).state is State.DELAYED, "it came after the count"
+            assert (await home.peik.outbox.service.letter(other)).state is State.CANCELLED
+            assert (await home.peik.outbox.service.letter(late)).state is State.DELAYED, "it came after the count"
 
     visit(tmp_path, story)
 
@@ -187,7 +187,7 @@ def test_a_test_message_is_sent_once_however_often_the_form_comes(tmp_path: Path
 def test_a_viewer_sees_no_buttons_and_nobody_sees_the_letters_of_other_bots(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         other_bot = 77777
-        await home.peik.desk.save_bot(Token(f"{other_bot}:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))
+        await home.peik.outbox.service.save_bot(Token(f"{other_bot}:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))
         waiting = await accept(home, send_at_ms=1 << 42, bot_id=BOT)
         hidden = await accept(home, send_at_ms=1 << 42, bot_id=other_bot, text="not for you")
         async with home.visitor("read", bot_ids=frozenset({BOT})) as browser:

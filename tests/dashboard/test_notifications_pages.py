@@ -124,8 +124,8 @@ def test_a_key_of_one_bot_sees_and_changes_the_same_users_as_over_rest(tmp_path:
 
     async def story(home: House) -> None:
         home.sim.telegram.add_bot(other_token)
-        await home.peik.desk.save_bot(Token(other_token), inbound="polling")
-        links = home.peik.notifications.links
+        await home.peik.outbox.service.save_bot(Token(other_token), inbound="polling")
+        links = home.peik.notifications.service.links
         async with home.visitor("send", bot_ids=frozenset({BOT})) as browser:
             await linked(home, browser, "lena-7")
             await links.new_code("aziz-8", bot_id=BOT)

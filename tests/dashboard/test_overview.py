@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S
 
 async def deliver(home: House, count: int) -> None:
     for number in range(count):
-        (accepted,) = await home.peik.desk.accept(
+        (accepted,) = await home.peik.outbox.service.accept(
             [
                 LetterCall(
                     bot_id=BOT,
@@ -27,7 +27,7 @@ async def deliver(home: House, count: int) -> None:
                 )
             ]
         )
-        view = await home.peik.desk.wait(accepted.letter_id, PATIENCE_S)
+        view = await home.peik.outbox.service.wait(accepted.letter_id, PATIENCE_S)
         assert view.state == "completed"
 
 

@@ -22,15 +22,15 @@ async def sign_in(page: Page, home: House) -> None:
 
 def test_the_page_of_a_letter_follows_its_delivery_without_being_asked(tmp_path: Path) -> None:
     async def story(home: House) -> None:
-        desk = home.peik.desk
-        await desk.hold_chat(BOT, 5, home.peik.clock.wall_ms() + HOUR_MS)
+        service = home.peik.outbox.service
+        await service.hold_chat(BOT, 5, home.peik.clock.wall_ms() + HOUR_MS)
         letter_id = await accept(home, chat=5)
         async with browser() as opened, page_of(opened) as page:
             await sign_in(page, home)
             await page.goto(f"{home.url}/admin/letters/{letter_id}")
             await expect(page.locator("h1")).to_contain_text("waiting")
             await expect(page.locator("[data-live-state]")).to_have_text("live", timeout=PATIENCE_MS)
-            await desk.hold_chat(BOT, 5, 0)
+            await service.hold_chat(BOT, 5, 0)
             await expect(page.locator("h1")).to_contain_text("completed", timeout=PATIENCE_MS)
             await expect(page.locator(".timeline")).to_contain_text("delivered", timeout=PATIENCE_MS)
 
@@ -42,7 +42,7 @@ def test_no_page_is_wider_than_a_phone_in_persian(tmp_path: Path) -> None:
         at_ms = home.peik.clock.wall_ms()
         (letter_id,) = await dead(home, 1, f"Bad Request: {'long' * 60}")
         await accept(home, chat=5, text="سلام " * 40, send_at_ms=at_ms + HOUR_MS)
-        await home.peik.desk.hold_chat(BOT, 5, at_ms + HOUR_MS)
+        await home.peik.outbox.service.hold_chat(BOT, 5, at_ms + HOUR_MS)
         person = Contact(
             bot_id=BOT, chat_id=5, type="private", name="م" * 60, first_seen_ms=at_ms, last_seen_ms=at_ms, campaign="c" * 60
         )  # fmt: skip

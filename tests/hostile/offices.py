@@ -149,7 +149,7 @@ class Resident:
         serving = asyncio.ensure_future(self.server._serve([listener]))
         self._is_open.set()
         await self._end.wait()
-        self.peik.inbox.end()
+        self.peik.inbox.service.end()
         self.server.should_exit = True
         await serving
 
@@ -224,7 +224,9 @@ class Resident:
 
     def letters(self) -> int:
         """How many letters there are or ever were."""
-        return sum(sum(msgspec.structs.astuple(tally)) for tally in self.run(self.peik.desk.tallies()).values())
+        return sum(
+            sum(msgspec.structs.astuple(tally)) for tally in self.run(self.peik.outbox.service.tallies()).values()
+        )
 
     def spooled(self) -> set[str]:
         folder = self.folder / "peik.db.files"

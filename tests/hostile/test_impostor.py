@@ -65,7 +65,7 @@ def stage() -> Iterator[tuple[Resident, Impostor]]:
 
 async def _trust(peik: Resident) -> None:
     """Let the way to Telegram count as open: after some nonsense Peik would ask the impostor nothing more."""
-    routes = peik.peik.courier.routes
+    routes = peik.peik.outbox.courier.routes
     routes._is_open = False
     for route in routes._routes:
         route._breaker = CLOSED

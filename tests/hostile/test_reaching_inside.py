@@ -105,7 +105,7 @@ def test_a_bot_that_came_by_itself_is_pushed_to_the_open_internet_only(at_home: 
 
 def test_a_name_that_leads_inside_is_judged_when_it_is_called_and_by_whose_bot_it_is(at_home: Resident) -> None:
     assert set_webhook(at_home, "https://bot.example/hook", STRANGER).status == 200  # it has come
-    reach_of = at_home.peik.inbox._reach_of
+    reach_of = at_home.peik.inbox.service._reach_of
     assert at_home.run(reach_of(BOT)) is AddressReach.INSIDE
     assert at_home.run(reach_of(int(STRANGER.partition(":")[0]))) is AddressReach.PUBLIC
 

@@ -34,7 +34,7 @@ def push(peik: Resident, bot_id: object, headers: Pairs, *, query: str = "", bod
 
 
 def secret_of(peik: Resident, bot_id: int) -> bytes:
-    return peik.run(peik.peik.receiver.pushed.secret(bot_id)).encode()
+    return peik.run(peik.peik.inbox.receiver.pushed.secret(bot_id)).encode()
 
 
 # ---- pushes ----

@@ -237,7 +237,7 @@ def peik() -> Iterator[Resident]:
 
 
 def push(peik: Resident, body: bytes) -> Heard:
-    secret = peik.run(peik.peik.receiver.pushed.secret(BOT)).encode()
+    secret = peik.run(peik.peik.inbox.receiver.pushed.secret(BOT)).encode()
     heard = peik.ask("POST", f"/webhook/{BOT}", headers=[(SECRET, secret)], body=body)
     assert heard is not None
     return heard

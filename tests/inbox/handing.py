@@ -84,7 +84,9 @@ class Program:
         allowed: frozenset[str] | None = None,
         consumers: Consumers | None = None,
     ) -> None:
-        (consumers or self._stage.peik.consumers).handle(BOT, name, Handling(handle=self._handle, allowed=allowed))
+        (consumers or self._stage.peik.inbox.consumers).handle(
+            BOT, name, Handling(handle=self._handle, allowed=allowed)
+        )
 
     async def _handle(self, arrival: Arrival, tries: int) -> None:
         text = text_of(arrival)
@@ -137,7 +139,7 @@ async def all_over(stage: Stage, name: str = DEFAULT_CONSUMER, timeout_s: float 
 
 async def views(stage: Stage) -> dict[str, ArrivalView]:
     """Arrivals by their texts."""
-    found = await stage.peik.inbox.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=500)
+    found = await stage.peik.inbox.service.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=500)
     return {text_of(view.arrival): view for view in found}
 
 
@@ -172,7 +174,7 @@ async def on_unsure_store(stage: Stage, pusher: PushPort | None = None) -> Async
 
     async def accept(bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None:
         call = LetterCall(bot_id=bot_id, method=method, params=params, idempotency_key=idempotency_key)
-        await stage.peik.desk.accept([call])
+        await stage.peik.outbox.service.accept([call])
 
     store = Unsure(stage.peik.store.inbox)
     consumers = Consumers(

@@ -49,10 +49,10 @@ def listening(
     off: tuple[str, ...] = (),
 ) -> None:
     async def main(clock: VirtualClock) -> None:
-        desk = Desk()
-        alerts = AlertService(chats=chats, clock=clock, send=desk.send, off=off)
+        service = Desk()
+        alerts = AlertService(chats=chats, clock=clock, send=service.send, off=off)
         running = asyncio.create_task(alerts.run())
-        await story(alerts, desk)
+        await story(alerts, service)
         running.cancel()
 
     run_virtual(main)
@@ -148,16 +148,16 @@ _LASTING: list[tuple[events.Event, events.Event, float, str]] = [
 
 @pytest.mark.parametrize(("event", "words"), [*_EXAMPLES, *_MORE])
 def test_an_alert_says_what_happened_and_what_to_do(event: events.Event, words: str) -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         alerts([event])
         await asyncio.sleep(1.0)
-        ((chat, text),) = desk.sent
+        ((chat, text),) = service.sent
         assert chat == "1"
         assert re.search(words, text), text
         assert re.search(r"\nTo do: .+ See docs/runbook.md#[a-z-]+\.$", text)
         alerts([event])
         await asyncio.sleep(10.0)
-        assert len(desk.sent) == 1
+        assert len(service.sent) == 1
 
     listening(story)
 
@@ -175,18 +175,18 @@ def test_every_rule_has_an_example_somewhere() -> None:
 
 
 def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         for percent in (75, 50, 50, 25):
             alerts([events.InboxNearExpiry(bot_id=5, percent_left=percent, expires_at_ms=0)])
         for kind in ("poller", "gap", "poller"):
             alerts([events.Intruder(bot_id=5, kind=kind, detail="")])
         await asyncio.sleep(1.0)
-        assert sorted(chat for chat, _ in desk.sent) == ["1"] * 5 + ["@ops"] * 5
-        assert len(desk.keys) == len(desk.sent)
+        assert sorted(chat for chat, _ in service.sent) == ["1"] * 5 + ["@ops"] * 5
+        assert len(service.keys) == len(service.sent)
         await asyncio.sleep(3600.0)
         alerts([events.Intruder(bot_id=5, kind="poller", detail="")])
         await asyncio.sleep(1.0)
-        assert len(desk.sent) == 12
+        assert len(service.sent) == 12
 
     listening(story, chats=("1", "@ops"))
 
@@ -195,33 +195,33 @@ def test_every_chat_hears_of_each_matter_and_matters_are_apart() -> None:
 def test_what_may_pass_is_an_alert_only_when_it_lasts(
     begins: events.Event, ends: events.Event, after_s: float, words: str
 ) -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         alerts([begins])
         await asyncio.sleep(after_s - 1)
         alerts([ends])
         await asyncio.sleep(2 * after_s)
-        assert desk.sent == []
+        assert service.sent == []
         alerts([begins])
         await asyncio.sleep(after_s - 1)
         alerts([begins])  # some tell it with every try
-        assert desk.sent == []
+        assert service.sent == []
         await asyncio.sleep(2.0)
-        ((_, text),) = desk.sent
+        ((_, text),) = service.sent
         assert words in text
         alerts([ends])
         await asyncio.sleep(1.0)
-        assert desk.sent[1][1].startswith("Peik: over, after ")
-        assert words in desk.sent[1][1]
-        assert len(desk.sent) == 2
+        assert service.sent[1][1].startswith("Peik: over, after ")
+        assert words in service.sent[1][1]
+        assert len(service.sent) == 2
 
     listening(story)
 
 
 def test_short_waits_of_an_account_are_no_alert() -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         alerts([session_events.SessionFlooded(bot_id=5, session_id="s1", wait_s=600.0)])
         await asyncio.sleep(60.0)
-        assert desk.sent == []
+        assert service.sent == []
 
     listening(story)
 
@@ -233,78 +233,78 @@ def failed(number: int, *, kind: str = "download", state: State = State.FAILED) 
 
 
 def test_ten_jobs_of_a_kind_that_fail_within_an_hour_are_an_alert_and_nine_are_none() -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         for number in range(9):
             alerts([failed(number), failed(number, kind="convert", state=State.DELAYED)])
         await asyncio.sleep(3601.0)
         for number in range(10, 19):
             alerts([failed(number)])
         await asyncio.sleep(60.0)
-        assert desk.sent == []
+        assert service.sent == []
         alerts([failed(19)])
         await asyncio.sleep(60.0)
-        ((_, text),) = desk.sent
+        ((_, text),) = service.sent
         assert re.search("10 jobs of the kind download failed within an hour; the last one is 19: KeyError", text), text
         alerts([failed(21)])
         await asyncio.sleep(60.0)
-        assert len(desk.sent) == 1
+        assert len(service.sent) == 1
 
     listening(story, off=("new-error", "rising-error"))
 
 
 def test_dead_arrivals_are_told_at_once_and_then_counted() -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         alerts([dead(1)])
         await asyncio.sleep(1.0)
         for number in range(2, 42):
             alerts([dead(number)])
             await asyncio.sleep(1.0)
-        assert len(desk.sent) == 1
+        assert len(service.sent) == 1
         await asyncio.sleep(600.0)
-        assert len(desk.sent) == 2
-        assert "40 updates could not be handled" in desk.sent[1][1]
+        assert len(service.sent) == 2
+        assert "40 updates could not be handled" in service.sent[1][1]
         await asyncio.sleep(6000.0)
-        assert len(desk.sent) == 2
+        assert len(service.sent) == 2
         alerts([msgspec.structs.replace(dead(50), state=State.COMPLETED)])
         await asyncio.sleep(1.0)
-        assert len(desk.sent) == 2
+        assert len(service.sent) == 2
 
     listening(story, off=("new-error", "rising-error"))
 
 
-def test_a_desk_that_cannot_take_an_alert_now_is_asked_again_and_one_that_never_can_is_not() -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
-        desk.failures = [StoreUnavailable(code="x", detail="full"), StoreUnavailable(code="x", detail="full")]
+def test_a_service_that_cannot_take_an_alert_now_is_asked_again_and_one_that_never_can_is_not() -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
+        service.failures = [StoreUnavailable(code="x", detail="full"), StoreUnavailable(code="x", detail="full")]
         alerts([events.UpdatesExpired(bot_id=5, count=1)])
         await asyncio.sleep(60.0)
-        assert len(desk.sent) == 1
-        desk.failures = [BadInput(code="x", detail="no such chat")]
+        assert len(service.sent) == 1
+        service.failures = [BadInput(code="x", detail="no such chat")]
         alerts([events.UnreadDropped(bot_id=5, count=1)])
         await asyncio.sleep(60.0)
         alerts([events.UnreadDropped(bot_id=6, count=1)])
         await asyncio.sleep(60.0)
-        assert [text.partition(":")[2].strip()[:5] for _, text in desk.sent] == ["bot 5", "bot 6"]
+        assert [text.partition(":")[2].strip()[:5] for _, text in service.sent] == ["bot 5", "bot 6"]
 
     listening(story)
 
 
 def test_a_flood_of_alerts_is_cut_and_says_so() -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         alerts([events.UnreadDropped(bot_id=bot_id, count=1) for bot_id in range(QUEUE_MAX + 30)])
         await asyncio.sleep(1.0)
-        assert len(desk.sent) == QUEUE_MAX
+        assert len(service.sent) == QUEUE_MAX
         alerts([events.UpdatesExpired(bot_id=5, count=1)])
         await asyncio.sleep(1.0)
-        assert "30 more alerts could not be sent" in desk.sent[-1][1]
+        assert "30 more alerts could not be sent" in service.sent[-1][1]
 
     listening(story)
 
 
 def test_without_chats_nobody_is_told_and_it_is_known_all_the_same() -> None:
-    async def story(alerts: AlertService, desk: Desk) -> None:
+    async def story(alerts: AlertService, service: Desk) -> None:
         alerts([dead(1)])
         await asyncio.sleep(1.0)
-        assert desk.sent == []
+        assert service.sent == []
         assert {one.name for one in alerts.ongoing()} == {"dead-arrivals", "new-error"}
 
     listening(story, chats=())

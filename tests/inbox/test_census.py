@@ -36,14 +36,14 @@ class Counted:
 
 
 async def counted(stage: Stage, *, refuses: int = 0, witness: Any = None) -> ContactCollector:
-    office = stage.peik
-    own = getattr(office, "census", None)
+    runtime = stage.peik
+    own = runtime.notifications.contacts
     if own is not None:
         own.stop()
     return ContactCollector(
-        store=office.store.inbox,
-        contacts=Counted(office.store.contacts, refuses),
-        events=office.events,
+        store=runtime.store.inbox,
+        contacts=Counted(runtime.store.contacts, refuses),
+        events=runtime.events,
         served=lambda: [BOT],
         witnesses=[] if witness is None else [witness],
     )

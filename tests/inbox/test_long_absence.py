@@ -30,7 +30,9 @@ async def poll(stage: Stage) -> list[str]:
     """As a bot does through the gateway: ask until there is nothing more, each time confirming what it has."""
     found: list[str] = []
     offset: int | None = None
-    while page := await stage.peik.inbox.updates(BOT, "default", offset=offset, limit=100, timeout_s=5, allowed=None):
+    while page := await stage.peik.inbox.service.updates(
+        BOT, "default", offset=offset, limit=100, timeout_s=5, allowed=None
+    ):
         found += [msgspec.json.decode(one.payload)["message"]["text"] for one in page]
         offset = wire_id(page[-1].number) + 1
     return found

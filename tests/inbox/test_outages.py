@@ -58,7 +58,7 @@ async def away(stage: Stage, *deeds: Callable[[], Any], before_s: float = HOUR_S
 
 
 async def come_back(stage: Stage, began: int) -> OutageSettled:
-    outages = stage.peik.outages
+    outages = stage.peik.inbox.outages
     outages.expect(BOT, "source", began)
     await outages.kept(BOT)
     await fetch(stage)
@@ -130,7 +130,9 @@ def test_a_notice_answers_the_first_message_and_is_known_by_its_type() -> None:
     async def story(stage: Stage) -> None:
         await begin(stage)
         await come_back(stage, await away(stage, *writes(stage, JOHN, "one", "two")))
-        (letter,) = await stage.peik.desk.find(LetterFilter(message_type="missed_notice"), before=None, limit=10)
+        (letter,) = await stage.peik.outbox.service.find(
+            LetterFilter(message_type="missed_notice"), before=None, limit=10
+        )
         params = msgspec.json.decode(letter.params)
         first = stage.telegram.message(TOKEN, JOHN, params["reply_parameters"]["message_id"])
         assert first is not None
@@ -144,7 +146,7 @@ def test_a_notice_answers_the_first_message_and_is_known_by_its_type() -> None:
 def test_a_bot_has_its_own_policy() -> None:
     async def story(stage: Stage) -> None:
         await begin(stage)
-        await stage.peik.desk.change_bot(BOT, missed="drop")
+        await stage.peik.outbox.service.change_bot(BOT, missed="drop")
         event = await come_back(stage, await away(stage, *writes(stage, JOHN, "hello")))
         assert (event.policy, event.missed, event.handed, event.notices) == ("drop", 1, 0, 0)
         assert (stage.texts(JOHN), await waiting(stage)) == ([], [])
@@ -198,7 +200,7 @@ def test_who_blocked_the_bot_meanwhile_is_left_alone() -> None:
         ]
         event = await come_back(stage, await away(stage, *deeds))
         assert event.notices == 1
-        assert (await stage.peik.desk.tallies())[BOT].failed == 0
+        assert (await stage.peik.outbox.service.tallies())[BOT].failed == 0
 
     play(story, missed="both")
 
@@ -283,7 +285,7 @@ async def crash_while_telling(stage: Stage, began: int) -> None:
 
 def other_outages(stage: Stage, *, store: Any = None, accept: Any = None, chats_max: int = 1000) -> Outages:
     """As the app builds them, but for what a story changes."""
-    office = stage.peik
+    runtime = stage.peik
 
     async def accepted(bot_id: int, calls: Sequence[OutgoingPush]) -> None:
         for one in calls:
@@ -294,7 +296,7 @@ def other_outages(stage: Stage, *, store: Any = None, accept: Any = None, chats_
         return True
 
     settling = OutageSettlement(
-        store=store or office.store.inbox,
+        store=store or runtime.store.inbox,
         clock=stage.clock,
         texts=load_texts(None),
         accept=accept or accepted,
@@ -302,12 +304,12 @@ def other_outages(stage: Stage, *, store: Any = None, accept: Any = None, chats_
         chats_max=chats_max,
     )
     return Outages(
-        store=store or office.store.inbox,
+        store=store or runtime.store.inbox,
         clock=stage.clock,
-        events=office.events,
+        events=runtime.events,
         settling=settling,
-        bot=office.desk.bot,
-        policy=office.config.missed,
+        bot=runtime.outbox.service.bot,
+        policy=runtime.config.missed,
         missed_after_s=60.0,
     )
 
@@ -317,8 +319,8 @@ def test_an_outage_that_a_crash_interrupted_before_all_was_fetched_is_taken_up_a
         async with stage.open():
             await begin(stage)
             began = await away(stage, *writes(stage, JOHN, "hello"))
-            stage.peik.outages.expect(BOT, "source", began)
-            await stage.peik.outages.kept(BOT)
+            stage.peik.inbox.outages.expect(BOT, "source", began)
+            await stage.peik.inbox.outages.kept(BOT)
         async with stage.open():
             await fetch(stage)
             await settled(stage)
@@ -332,14 +334,14 @@ def test_an_outage_that_is_taken_up_again_waits_for_its_source() -> None:
     async def story(stage: Stage) -> None:
         async with stage.open():
             await until(stage, lambda: bool(stage.events_of(InboxRecovered)))
-            stage.peik.outages.expect(BOT, "source", stage.clock.wall_ms() - 7_200_000)
-            await stage.peik.outages.kept(BOT)
+            stage.peik.inbox.outages.expect(BOT, "source", stage.clock.wall_ms() - 7_200_000)
+            await stage.peik.inbox.outages.kept(BOT)
         stage.telegram.user(JOHN, "John", "en")
         stage.telegram.write(TOKEN, JOHN, "hello", date=stage.clock.wall_s() - 600.0)
         stage.telegram.dark(True)
         async with stage.open():
             await asyncio.sleep(30.0)
-            assert (stage.events_of(OutageSettled), stage.peik.outages.holds(BOT)) == ([], True)
+            assert (stage.events_of(OutageSettled), stage.peik.inbox.outages.holds(BOT)) == ([], True)
             stage.telegram.dark(False)
             assert (await settled(stage)).missed == 1
             assert "about 2 hours" in stage.texts(JOHN)[0]
@@ -351,7 +353,7 @@ def test_peik_and_its_consumer_being_away_at_once_is_one_outage() -> None:
     async def story(stage: Stage) -> None:
         await begin(stage)
         began = await away(stage, *writes(stage, JOHN, "hello"))
-        outages = stage.peik.outages
+        outages = stage.peik.inbox.outages
         outages.expect(BOT, "consumer", began + 1000)
         outages.expect(BOT, "source", began)
         outages.over(BOT, "consumer")
@@ -381,8 +383,8 @@ def test_a_consumer_that_is_back_before_the_source_waits_for_it() -> None:
         began = await away(stage, *writes(stage, JOHN, "after it"))
         stage.telegram.dark(True)
         async with stage.open():
-            stage.peik.outages.expect(BOT, "consumer", began)
-            stage.peik.outages.over(BOT, "consumer")
+            stage.peik.inbox.outages.expect(BOT, "consumer", began)
+            stage.peik.inbox.outages.over(BOT, "consumer")
             await asyncio.sleep(300.0)
             assert stage.events_of(OutageSettled) == []
             stage.telegram.dark(False)
@@ -402,8 +404,8 @@ def test_a_consumer_that_was_away_while_peik_was_there_is_an_outage_too() -> Non
         await asyncio.sleep(70.0)
         stage.telegram.write(TOKEN, SARA, "just now")
         await fetch(stage)
-        stage.peik.outages.expect(BOT, "consumer", began)
-        stage.peik.outages.over(BOT, "consumer")
+        stage.peik.inbox.outages.expect(BOT, "consumer", began)
+        stage.peik.inbox.outages.over(BOT, "consumer")
         event = await settled(stage)
         assert (event.missed, event.handed, len(stage.texts(JOHN)), len(stage.texts(SARA))) == (1, 0, 1, 0)
         assert len(await waiting(stage)) == 1
@@ -429,7 +431,7 @@ def test_nobody_is_told_of_a_short_absence_or_of_a_first_start() -> None:
 def test_what_waited_is_held_until_it_is_settled_unless_it_is_all_handed_on(policy: str, is_held: bool) -> None:
     async def story(stage: Stage) -> None:
         await begin(stage)
-        outages = stage.peik.outages
+        outages = stage.peik.inbox.outages
         rung: list[tuple[int, bool]] = []
         outages.when_released(lambda bot_id: rung.append((bot_id, outages.holds(bot_id))))
         assert not outages.holds(BOT)
@@ -448,10 +450,10 @@ def test_what_waited_is_held_until_it_is_settled_unless_it_is_all_handed_on(poli
 def test_a_bot_whose_updates_are_turned_off_is_not_held_for_ever() -> None:
     async def story(stage: Stage) -> None:
         await begin(stage)
-        stage.peik.outages.expect(BOT, "source", 0)
-        stage.peik.outages.forget(BOT)
+        stage.peik.inbox.outages.expect(BOT, "source", 0)
+        stage.peik.inbox.outages.forget(BOT)
         await settled(stage)
-        assert not stage.peik.outages.holds(BOT)
+        assert not stage.peik.inbox.outages.holds(BOT)
 
     play(story, missed="both")
 
@@ -461,11 +463,11 @@ def test_a_bot_whose_updates_are_turned_off_is_not_held_for_ever() -> None:
 
 def test_what_was_left_of_many_bots_is_taken_up_whole_although_the_store_fails_on_the_way() -> None:
     async def story(stage: Stage) -> None:
-        desk, store = stage.peik.desk, stage.peik.store.inbox
+        service, store = stage.peik.outbox.service, stage.peik.store.inbox
         tokens = [
             Token(f"{BOT + more}:AAE-another-another-another-another-0") for more in range(1, 2 * ASKED_AT_ONCE + 6)
         ]
-        bots = [record for record, _ in await asyncio.gather(*map(desk.save_bot, tokens))]
+        bots = [record for record, _ in await asyncio.gather(*map(service.save_bot, tokens))]
         without = bots[ASKED_AT_ONCE]
         began = stage.clock.wall_ms()
         for bot in bots:
@@ -518,11 +520,11 @@ def test_more_chats_than_are_held_in_memory_are_told_in_several_goes() -> None:
 def test_a_bot_that_is_removed_meanwhile_leaves_nothing_behind() -> None:
     async def story(stage: Stage) -> None:
         await begin(stage)
-        await stage.peik.desk.remove_bot(BOT)
-        stage.peik.outages.expect(BOT, "source", 0)
-        stage.peik.outages.over(BOT, "source")
+        await stage.peik.outbox.service.remove_bot(BOT)
+        stage.peik.inbox.outages.expect(BOT, "source", 0)
+        stage.peik.inbox.outages.over(BOT, "source")
         await until(stage, lambda: bool(stage.events_of(OutageSettled)))
-        assert (stage.peik.outages.holds(BOT), stage.events_of(Surprise)) == (False, [])
+        assert (stage.peik.inbox.outages.holds(BOT), stage.events_of(Surprise)) == (False, [])
 
     play(story, missed="both")
 

@@ -42,7 +42,7 @@ def test_what_users_write_is_stored_in_order_and_confirmed_and_every_type_is_ask
 
 def test_a_paused_bot_is_polled_all_the_same() -> None:
     async def story(stage: Stage) -> None:
-        await stage.peik.desk.change_bot(BOT, paused="by hand")
+        await stage.peik.outbox.service.change_bot(BOT, paused="by hand")
         write(stage, 0, 3)
         await asyncio.sleep(SOON_S)
         assert await texts(stage) == numbered(0, 3)
@@ -130,13 +130,13 @@ def test_an_outage_is_told_once_and_its_end_is_noticed_at_once() -> None:
         await asyncio.sleep(HOUR_S - 10.0)
         (failed,) = stage.events_of(events.SourceFailed)
         assert failed.source == "polling"
-        assert not stage.peik.receiver.status(BOT).is_well
+        assert not stage.peik.inbox.receiver.status(BOT).is_well
         write(stage, 0, 2)
         await asyncio.sleep(10.0 + 16.0)  # the route is probed at least every 15 s
         assert await texts(stage) == numbered(0, 2)
         (back,) = stage.events_of(events.SourceBack)
         assert back.away_s > HOUR_S - 60.0
-        assert stage.peik.receiver.status(BOT).is_well
+        assert stage.peik.inbox.receiver.status(BOT).is_well
 
     play(story, inbound="polling")
 
@@ -164,7 +164,7 @@ def test_a_revoked_token_is_told_once_and_a_new_one_goes_on_at_once() -> None:
         await asyncio.sleep(10 * 60.0)
         assert stage.telegram.counters.requests["getUpdates"] - asked <= 10
         stage.telegram.write(BOT, 5, "n0")
-        await stage.peik.desk.change_bot(BOT, token=Token(token))
+        await stage.peik.outbox.service.change_bot(BOT, token=Token(token))
         await asyncio.sleep(SOON_S)
         assert await texts(stage) == numbered(0, 1)
 
@@ -174,10 +174,10 @@ def test_a_revoked_token_is_told_once_and_a_new_one_goes_on_at_once() -> None:
 def test_a_new_token_in_the_settings_leaves_the_bot_as_it_was_changed_to_be() -> None:
     async def story(stage: Stage) -> None:
         async with stage.open():
-            await stage.peik.desk.change_bot(BOT, inbound="off")
+            await stage.peik.outbox.service.change_bot(BOT, inbound="off")
         stage._settings["bot_tokens"] = token = stage.telegram.revoke(BOT)
         async with stage.open():
-            bot = stage.peik.desk.bot(BOT)
+            bot = stage.peik.outbox.service.bot(BOT)
             assert (bot.token.reveal(), bot.inbound) == (token, "off")
 
     play_closed(story, inbound="polling")
@@ -395,10 +395,10 @@ def test_a_chat_that_was_shut_is_open_again_when_its_user_writes() -> None:
         stage.telegram.block(TOKEN, 5)
         await stage.ended(await stage.text(5, "lost"))
         await asyncio.sleep(SOON_S)
-        assert stage.peik.courier.is_chat_shut(BOT, 5)
+        assert stage.peik.outbox.courier.is_chat_shut(BOT, 5)
         stage.telegram.write(TOKEN, 5, "I am back")
         await asyncio.sleep(SOON_S)
-        assert not stage.peik.courier.is_chat_shut(BOT, 5)
+        assert not stage.peik.outbox.courier.is_chat_shut(BOT, 5)
         await stage.ended(await stage.text(5, "welcome"))
         assert stage.texts(5) == ["welcome"]
         known = await stage.peik.store.known_chats(BOT, after=None, limit=9)
@@ -415,10 +415,10 @@ def test_being_blocked_does_not_open_a_chat() -> None:
         await stage.ended(await stage.text(5, "lost"))
         await asyncio.sleep(SOON_S)
         assert [one.type for one in await arrivals(stage)] == ["message", "my_chat_member"]
-        assert stage.peik.courier.is_chat_shut(BOT, 5)
+        assert stage.peik.outbox.courier.is_chat_shut(BOT, 5)
         stage.telegram.unblock(TOKEN, 5)
         await asyncio.sleep(SOON_S)
-        assert not stage.peik.courier.is_chat_shut(BOT, 5)
+        assert not stage.peik.outbox.courier.is_chat_shut(BOT, 5)
 
     play(story, inbound="polling")
 
@@ -450,16 +450,16 @@ def test_a_bot_that_is_turned_off_is_polled_no_more_and_turned_on_again_misses_n
     async def story(stage: Stage) -> None:
         write(stage, 0, 1)
         await asyncio.sleep(SOON_S)
-        await stage.peik.desk.change_bot(BOT, inbound="off")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="off")
         asked = stage.telegram.counters.requests["getUpdates"]
         write(stage, 1, 2)
         await asyncio.sleep(HOUR_S)
         assert stage.telegram.counters.requests["getUpdates"] == asked
-        assert stage.peik.receiver.status(BOT).source == "off"
-        await stage.peik.desk.change_bot(BOT, inbound="polling")
+        assert stage.peik.inbox.receiver.status(BOT).source == "off"
+        await stage.peik.outbox.service.change_bot(BOT, inbound="polling")
         await asyncio.sleep(SOON_S)
         assert await texts(stage) == numbered(0, 3)
-        await stage.peik.desk.remove_bot(BOT)
+        await stage.peik.outbox.service.remove_bot(BOT)
         await asyncio.sleep(100.0)
         assert not stage.events_of(events.Surprise)
 

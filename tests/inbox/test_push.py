@@ -37,7 +37,7 @@ def tell(story: Story, answer: Callable[[Got], PushAnswer] = ok, **settings: str
     async def main(stage: Stage) -> None:
         stage.pusher = bots = Bots(stage.clock, answer)
         async with stage.open():
-            await stage.peik.inbox.set_consumer(BOT, "default", url=URL)
+            await stage.peik.inbox.service.set_consumer(BOT, "default", url=URL)
             await story(stage, bots)
         assert not stage.events_of(events.Surprise)
 
@@ -45,7 +45,7 @@ def tell(story: Story, answer: Callable[[Got], PushAnswer] = ok, **settings: str
 
 
 async def letters(stage: Stage) -> list[LetterView]:
-    return await stage.peik.desk.find(LetterFilter(bot_id=BOT), before=None, limit=100)
+    return await stage.peik.outbox.service.find(LetterFilter(bot_id=BOT), before=None, limit=100)
 
 
 def calling(method: str, **params: Any) -> PushAnswer:
@@ -54,7 +54,7 @@ def calling(method: str, **params: Any) -> PushAnswer:
 
 def test_an_update_is_posted_as_telegram_posts_it() -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        await stage.peik.inbox.set_consumer(BOT, "default", url=URL, secret="s3cret_", connections_max=7)
+        await stage.peik.inbox.service.set_consumer(BOT, "default", url=URL, secret="s3cret_", connections_max=7)
         await written(stage, "hello")
         await all_over(stage)
         (got,) = bots.got
@@ -69,7 +69,7 @@ def test_an_update_is_posted_as_telegram_posts_it() -> None:
 
 def test_one_in_flight_per_chat_in_order_and_no_more_at_once_than_allowed() -> None:
     async def story(stage: Stage, bots: Bots) -> None:
-        await stage.peik.inbox.set_consumer(BOT, "default", url=URL, connections_max=3)
+        await stage.peik.inbox.service.set_consumer(BOT, "default", url=URL, connections_max=3)
         for number, chat in itertools.product(range(4), range(1, 9)):
             await written(stage, f"{chat}: {number}", chat=chat)
         await all_over(stage)
@@ -241,10 +241,10 @@ def test_changes_of_the_address_take_effect_and_removal_ends_the_pushes() -> Non
     async def story(stage: Stage, bots: Bots) -> None:
         await written(stage, "one")
         await all_over(stage)
-        await stage.peik.inbox.set_consumer(BOT, "default", url="http://127.0.0.1:9001/other")
+        await stage.peik.inbox.service.set_consumer(BOT, "default", url="http://127.0.0.1:9001/other")
         await written(stage, "two")
         await all_over(stage)
-        await stage.peik.inbox.set_consumer(BOT, "default", url=None)
+        await stage.peik.inbox.service.set_consumer(BOT, "default", url=None)
         await written(stage, "three")
         await asyncio.sleep(60)
         assert [(got.url.split("/")[-1], got.text) for got in bots.got] == [("hook", "one"), ("other", "two")]
@@ -255,7 +255,7 @@ def test_changes_of_the_address_take_effect_and_removal_ends_the_pushes() -> Non
 def test_a_further_consumer_is_pushed_everything_too_and_a_deaf_one_delays_nobody() -> None:
     async def story(stage: Stage, bots: Bots) -> None:
         bots.answer = lambda got: HANGS if "9002" in got.url else PushAnswer(status=200)
-        await stage.peik.inbox.set_consumer(BOT, "deaf", url="http://127.0.0.1:9002/")
+        await stage.peik.inbox.service.set_consumer(BOT, "deaf", url="http://127.0.0.1:9002/")
         await written(stage, "one", "two", "three")
         await all_over(stage, timeout_s=2)
         assert [got.text for got in bots.got if got.url == URL] == ["one", "two", "three"]
@@ -273,7 +273,7 @@ def test_handlers_take_over_from_a_push_after_what_was_in_flight() -> None:
         await all_over(stage)
         assert (bots.texts, program.texts) == (["pushed"], ["handled"])
         with pytest.raises(Conflict):
-            await stage.peik.inbox.set_consumer(BOT, "default", url=URL)
+            await stage.peik.inbox.service.set_consumer(BOT, "default", url=URL)
 
     tell(story)
 
@@ -300,9 +300,9 @@ def test_a_bot_that_is_away_with_nothing_left_for_it_is_waited_for_in_peace() ->
         bots.answer = lambda got: PushAnswer(why="refused")
         await written(stage, "one")
         await told(stage, events.ConsumerAway)
-        state = (await stage.peik.inbox.inbox(BOT)).state
+        state = (await stage.peik.inbox.service.inbox(BOT)).state
         assert state is not None
-        await stage.peik.inbox.acknowledge(BOT, "default", up_to=state.last_number)
+        await stage.peik.inbox.service.acknowledge(BOT, "default", up_to=state.last_number)
         await asyncio.sleep(HOUR_S)  # in a spin time would stand still
         bots.answer = ok
         await written(stage, "two")

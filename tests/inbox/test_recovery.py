@@ -245,8 +245,8 @@ def test_a_bot_that_is_written_to_all_the_time_catches_up_all_the_same() -> None
                 write(stage, number, 1)
                 await asyncio.sleep(0.01)
             assert recovered(stage).found > 350
-            assert not stage.peik.outages.holds(BOT)
-            asking = asyncio.ensure_future(stage.peik.inbox.recover(BOT))
+            assert not stage.peik.inbox.outages.holds(BOT)
+            asking = asyncio.ensure_future(stage.peik.inbox.service.recover(BOT))
             for number in range(2351, 2851):
                 write(stage, number, 1)
                 await asyncio.sleep(0.01)
@@ -324,7 +324,7 @@ def test_updates_that_cannot_be_stored_for_hours_are_an_absence_and_near_their_e
 def test_a_pass_by_hand_is_made_by_the_running_poller() -> None:
     async def story(stage: Stage) -> None:
         await asyncio.sleep(SOON_S)
-        reports = await asyncio.gather(*(stage.peik.inbox.recover(BOT) for _ in range(3)))
+        reports = await asyncio.gather(*(stage.peik.inbox.service.recover(BOT) for _ in range(3)))
         assert {report.found for report in reports} == {0}
         write(stage, 0, 2)
         await asyncio.sleep(100.0)
@@ -339,9 +339,9 @@ def test_a_pass_by_hand_ends_with_its_poller() -> None:
     async def story(stage: Stage) -> None:
         await asyncio.sleep(SOON_S)
         stage.telegram.dark(True)
-        asking = asyncio.ensure_future(stage.peik.inbox.recover(BOT))
+        asking = asyncio.ensure_future(stage.peik.inbox.service.recover(BOT))
         await asyncio.sleep(30.0)
-        await stage.peik.desk.change_bot(BOT, inbound="off")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="off")
         with pytest.raises(Unavailable):
             await asking
 
@@ -382,7 +382,7 @@ def test_a_visit_gives_up_when_the_store_does_not_answer() -> None:
 def test_a_bot_whose_updates_are_off_can_be_visited_once() -> None:
     async def story(stage: Stage) -> None:
         write(stage, 0, 120)
-        report = await stage.peik.inbox.recover(BOT)
+        report = await stage.peik.inbox.service.recover(BOT)
         assert (report.found, report.stored) == (120, 120)
         assert await texts(stage) == numbered(0, 120)
         asked = stage.telegram.counters.requests["getUpdates"]
@@ -397,11 +397,11 @@ def test_a_visitor_leaves_another_programs_webhook_and_polls_alone() -> None:
         other = OtherProgram(stage)
         await other.call("setWebhook", url="https://bot.example.com/hook")
         with pytest.raises(Conflict, match=r"bot\.example\.com"):
-            await stage.peik.inbox.recover(BOT)
+            await stage.peik.inbox.service.recover(BOT)
         assert stage.telegram.bots[BOT].webhook is not None
         stage.telegram.dark(True)
         with pytest.raises(Unavailable):
-            await stage.peik.inbox.recover(BOT)
+            await stage.peik.inbox.service.recover(BOT)
 
     play(story, inbound="off")
 
@@ -415,13 +415,13 @@ def test_only_the_owner_of_the_store_polls_and_its_heir_goes_on() -> None:
                 write(stage, 0, 1)
                 await asyncio.sleep(SOON_S)
                 with pytest.raises(Conflict):
-                    await guest.inbox.recover(BOT)
-                assert guest.receiver.status(BOT).source == "off"
+                    await guest.inbox.service.recover(BOT)
+                assert guest.inbox.receiver.status(BOT).source == "off"
                 assert not stage.events_of(events.Intruder)
                 assert await texts(stage) == numbered(0, 1)
             write(stage, 1, 1)
             await asyncio.sleep(10.0)
-            assert guest.receiver.status(BOT).is_well
+            assert guest.inbox.receiver.status(BOT).is_well
             assert waiting(stage) == 0
             assert [text_of(one) for one in await stored_in(guest.store)] == numbered(0, 2)
 
@@ -445,7 +445,7 @@ def test_a_command_can_make_one_pass_without_a_server(tmp_path: Path) -> None:
             flags = {"store": f"sqlite:///{tmp_path}/peik.db", "api_root": sim.url, "inbound": "off"}
             config = load(flags, environment={}, folder=tmp_path)
             async with running(config) as peik:
-                await peik.desk.save_bot(Token(TOKEN), inbound="polling")
+                await peik.outbox.service.save_bot(Token(TOKEN), inbound="polling")
                 with pytest.raises(StartError):
                     await recover_once(config, BOT)
             for number in range(230):

@@ -126,7 +126,7 @@ def test_a_dead_arrival_can_be_retried_at_the_end_of_its_chat() -> None:
         await written(stage, "poison", "after")
         await all_over(stage)
         is_mended = True
-        await stage.peik.inbox.retry((await views(stage))["poison"].arrival.id)
+        await stage.peik.inbox.service.retry((await views(stage))["poison"].arrival.id)
         await until(stage, lambda: program.finished == ["after", "poison"], 5)
         assert program.tries[-1] == 0
 
@@ -149,7 +149,7 @@ def test_one_chat_that_never_ends_does_not_hold_up_another() -> None:
         await until(stage, lambda: len(program.finished) == 50, 10)
         progress = (await consumer(stage)).progress
         assert progress == ConsumerProgress(watermark=FIRST - 1, spans=((FIRST + 2, FIRST + 51),))
-        assert stage.peik.consumers.in_hand(BOT, "default") == {FIRST}
+        assert stage.peik.inbox.consumers.in_hand(BOT, "default") == {FIRST}
         active = (await views(stage))["stuck"].deliveries[0].state
         assert active is State.ACTIVE
         forever.set()
@@ -436,7 +436,7 @@ def test_a_removed_consumer_ends_its_runner_quietly() -> None:
         program.run()
         await written(stage, "one")
         await all_over(stage)
-        await stage.peik.desk.remove_bot(BOT)
+        await stage.peik.outbox.service.remove_bot(BOT)
         await asyncio.sleep(60)
         no_surprise(stage)
 

@@ -55,7 +55,7 @@ async def push(stage: Stage, *, fails: frozenset[str] = frozenset()) -> None:
             if json.loads(one.body).get("message", {}).get("text") in fails:
                 stage.telegram.push_done(one, PushResult(status=503, retry_after_s=3600.0))
             else:
-                await stage.peik.receiver.pushed.take_in(BOT, read_update(one.body))
+                await stage.peik.inbox.receiver.pushed.take_in(BOT, read_update(one.body))
                 stage.telegram.push_done(one, PushResult(status=200))
 
 
@@ -70,7 +70,7 @@ def test_the_webhook_is_set_with_a_secret_and_every_type_and_without_dropping_an
             webhook = stage.telegram.bots[BOT].webhook
             assert webhook is not None
             assert webhook.url == OURS
-            assert webhook.secret_token == await stage.peik.receiver.pushed.secret(BOT)
+            assert webhook.secret_token == await stage.peik.inbox.receiver.pushed.secret(BOT)
             assert len(webhook.secret_token) >= 32
             assert webhook.connections_max == 100
             assert stage.telegram.bots[BOT].allowed == frozenset(UPDATE_TYPES)
@@ -80,7 +80,7 @@ def test_the_webhook_is_set_with_a_secret_and_every_type_and_without_dropping_an
             secret = webhook.secret_token
         async with stage.open():
             await asyncio.sleep(SOON_S)
-            assert await stage.peik.receiver.pushed.secret(BOT) == secret
+            assert await stage.peik.inbox.receiver.pushed.secret(BOT) == secret
 
     play_closed(story, inbound="webhook", public_url=PUBLIC)
 
@@ -181,7 +181,7 @@ def test_what_telegram_says_against_the_address_is_passed_on() -> None:
         (failed,) = stage.events_of(events.SourceFailed)
         assert "HTTPS" in failed.why
         assert stage.telegram.counters.requests["setWebhook"] <= 11
-        assert not stage.peik.receiver.status(BOT).is_well
+        assert not stage.peik.inbox.receiver.status(BOT).is_well
 
     play(story, inbound="webhook", public_url="http://peik.example.com")
 
@@ -189,9 +189,9 @@ def test_what_telegram_says_against_the_address_is_passed_on() -> None:
 def test_without_a_public_url_a_webhook_is_refused_with_what_to_set(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         with pytest.raises(BadInput, match="PEIK_PUBLIC_URL"):
-            await stage.peik.desk.change_bot(BOT, inbound="webhook")
+            await stage.peik.outbox.service.change_bot(BOT, inbound="webhook")
         with pytest.raises(BadInput, match="PEIK_PUBLIC_URL"):
-            await stage.peik.desk.save_bot(Token("42:other"), inbound="webhook")
+            await stage.peik.outbox.service.save_bot(Token("42:other"), inbound="webhook")
 
     async def refused(stage: Stage) -> None:
         with pytest.raises(StartError, match="PEIK_PUBLIC_URL"):
@@ -210,15 +210,15 @@ def test_a_disk_that_fails_while_the_webhook_is_set_is_no_surprise() -> None:
             return True
 
         stage.peik.store._connection.exec_trace = refuse
-        await stage.peik.desk.change_bot(BOT, inbound="webhook")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="webhook")
         await asyncio.sleep(60.0)
         assert url(stage) is None
-        assert not stage.peik.receiver.status(BOT).is_well
+        assert not stage.peik.inbox.receiver.status(BOT).is_well
         assert not [one for one in stage.events_of(events.Surprise) if one.where == "source"]
         stage.peik.store._connection.exec_trace = None
         await asyncio.sleep(60.0)
         assert url(stage) == OURS
-        assert stage.peik.receiver.status(BOT).is_well
+        assert stage.peik.inbox.receiver.status(BOT).is_well
 
     play(story, inbound="off", public_url=PUBLIC)
 
@@ -231,13 +231,13 @@ def test_one_update_that_is_never_taken_does_not_keep_an_outage_open() -> None:
         await asyncio.sleep(HOUR_S)
         async with stage.open():
             await asyncio.sleep(SOON_S)
-            assert stage.peik.outages.holds(BOT)
+            assert stage.peik.inbox.outages.holds(BOT)
             for _ in range(15 * 60):
                 for one in stage.telegram.pushes_due():
                     stage.telegram.push_done(one, PushResult(status=400))
                 await asyncio.sleep(1.0)
             assert stage.events_of(events.SourceFailed)
-            assert not stage.peik.outages.holds(BOT)
+            assert not stage.peik.inbox.outages.holds(BOT)
             assert len(stage.events_of(events.OutageSettled)) == 1
 
     play_closed(story, inbound="webhook", public_url=PUBLIC, missed="notify")
@@ -253,7 +253,7 @@ def test_from_webhook_to_polling_nothing_is_lost_that_a_push_did_not_bring() -> 
             write(stage, user, 1, user=user + 1)
         await push(stage, fails=frozenset({"n1"}))
         assert sorted(await texts(stage)) == ["n0", "n2", "n3"]
-        await stage.peik.desk.change_bot(BOT, inbound="polling")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="polling")
         await asyncio.sleep(10.0)
         assert url(stage) is None
         assert await texts(stage) == ["n0", "n2", "n3", "n1"]
@@ -271,12 +271,12 @@ def test_from_polling_to_webhook_and_back_nothing_is_lost_or_taken_for_a_theft()
     async def story(stage: Stage) -> None:
         write(stage, 0, 3)
         await asyncio.sleep(SOON_S)
-        await stage.peik.desk.change_bot(BOT, inbound="webhook")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="webhook")
         await asyncio.sleep(SOON_S)
         write(stage, 3, 3)
         await push(stage)
         assert (await state(stage)).last_update_id == (await arrivals(stage))[2].update_id  # what polls may confirm
-        await stage.peik.desk.change_bot(BOT, inbound="polling")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="polling")
         await asyncio.sleep(10.0)
         write(stage, 6, 3)
         await asyncio.sleep(SOON_S)
@@ -291,11 +291,11 @@ def test_another_source_or_token_after_quiet_hours_is_no_outage() -> None:
     async def story(stage: Stage) -> None:
         for quiet_s in range(0, 120, 10):
             await asyncio.sleep(HOUR_S + quiet_s)
-            await stage.peik.desk.change_bot(BOT, token=Token(stage.telegram.revoke(BOT)))
+            await stage.peik.outbox.service.change_bot(BOT, token=Token(stage.telegram.revoke(BOT)))
             await asyncio.sleep(HOUR_S + quiet_s)
-            await stage.peik.desk.change_bot(BOT, inbound="webhook")
+            await stage.peik.outbox.service.change_bot(BOT, inbound="webhook")
             await asyncio.sleep(HOUR_S + quiet_s)
-            await stage.peik.desk.change_bot(BOT, inbound="polling")
+            await stage.peik.outbox.service.change_bot(BOT, inbound="polling")
         assert not stage.events_of(events.OutageSettled)
 
     play(story, inbound="polling", public_url=PUBLIC, missed="both")
@@ -305,13 +305,13 @@ def test_a_replay_of_something_old_is_not_taken_for_the_newest_that_came_by_webh
     async def story(stage: Stage) -> None:
         write(stage, 0, 3)
         await asyncio.sleep(SOON_S)
-        await stage.peik.desk.change_bot(BOT, inbound="webhook")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="webhook")
         await asyncio.sleep(SOON_S)
         write(stage, 3, 3)
         await push(stage)
         first = (await arrivals(stage))[0].number
-        assert await stage.peik.inbox.replay(ArrivalFilter(bot_id=BOT, last_number=first), "default") == 1
-        await stage.peik.desk.change_bot(BOT, inbound="polling")
+        assert await stage.peik.inbox.service.replay(ArrivalFilter(bot_id=BOT, last_number=first), "default") == 1
+        await stage.peik.outbox.service.change_bot(BOT, inbound="polling")
         await asyncio.sleep(10.0)
         write(stage, 6, 3)
         await asyncio.sleep(SOON_S)
@@ -327,14 +327,14 @@ def test_a_bot_that_is_turned_off_or_removed_leaves_no_webhook_behind_and_its_up
         await asyncio.sleep(SOON_S)
         write(stage, 0, 2)
         stage.telegram.faults.add("error", method="deleteWebhook", count=2)
-        await stage.peik.desk.change_bot(BOT, inbound="off")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="off")
         await asyncio.sleep(30.0)
         assert url(stage) is None
         assert waiting(stage) == 2
-        await stage.peik.desk.change_bot(BOT, inbound="webhook")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="webhook")
         await asyncio.sleep(SOON_S)
         assert url(stage) == OURS
-        await stage.peik.desk.remove_bot(BOT)
+        await stage.peik.outbox.service.remove_bot(BOT)
         await asyncio.sleep(SOON_S)
         assert url(stage) is None
         assert not stage.events_of(events.Surprise)
@@ -346,9 +346,9 @@ def test_a_webhook_that_is_wanted_again_before_it_was_taken_away_stays() -> None
     async def story(stage: Stage) -> None:
         await asyncio.sleep(SOON_S)
         fault = stage.telegram.faults.add("error", method="deleteWebhook")
-        await stage.peik.desk.change_bot(BOT, inbound="off")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="off")
         await asyncio.sleep(SOON_S)
-        await stage.peik.desk.change_bot(BOT, inbound="webhook")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="webhook")
         await asyncio.sleep(SOON_S)
         stage.telegram.faults.clear(fault)
         for _ in range(60):
@@ -362,7 +362,7 @@ def test_a_foreign_webhook_of_a_bot_that_is_turned_off_stays() -> None:
     async def story(stage: Stage) -> None:
         await asyncio.sleep(SOON_S)
         await OtherProgram(stage).call("setWebhook", url="https://elsewhere.example.com/hook")
-        await stage.peik.desk.change_bot(BOT, inbound="off")
+        await stage.peik.outbox.service.change_bot(BOT, inbound="off")
         await asyncio.sleep(30.0)
         assert url(stage) == "https://elsewhere.example.com/hook"
 
@@ -375,7 +375,7 @@ def test_a_foreign_webhook_of_a_bot_that_is_turned_off_stays() -> None:
 def test_pushes_out_of_order_are_one_epoch_and_a_far_lower_id_is_another() -> None:
     async def story(stage: Stage) -> None:
         await asyncio.sleep(SOON_S)
-        pushed = stage.peik.receiver.pushed
+        pushed = stage.peik.inbox.receiver.pushed
         base = 500_000_000
         for number in (base, base + 2, base + 1, base + 2 - DISORDER_MAX):
             await pushed.take_in(BOT, _update(number))
@@ -401,7 +401,7 @@ def test_after_a_restart_the_newest_id_is_known_from_the_store() -> None:
             await push(stage)
         async with stage.open():
             await asyncio.sleep(SOON_S)
-            await stage.peik.receiver.pushed.take_in(BOT, _update(5_000_000))
+            await stage.peik.inbox.receiver.pushed.take_in(BOT, _update(5_000_000))
             assert (await state(stage)).epoch == 2
             assert len(await arrivals(stage)) == 3
 

@@ -26,12 +26,12 @@ HOUR_S = 3600.0
 class StagedCounter(LocalTransport):
     """The counter of a Peik that a stage has opened."""
 
-    def __init__(self, office: Runtime) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         super().__init__({})
-        self._staged = office
+        self._staged = runtime
 
     async def open(self) -> None:
-        self._open_office = self._staged
+        self._open_runtime = self._staged
         self._keeper = asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
@@ -96,12 +96,12 @@ def test_what_no_handler_can_do_becomes_a_dead_arrival() -> None:
             await life.recover()
             await asyncio.sleep(60)
             assert life.handled == ["two"]
-            (dead,) = await stage.peik.inbox.arrivals(
+            (dead,) = await stage.peik.inbox.service.arrivals(
                 ArrivalFilter(bot_id=BOT, state=State.FAILED), before=None, limit=10
             )
             assert dead.deliveries[0].failed_reason == "RuntimeError: the disk is full"
             life.failing.clear()
-            await stage.peik.inbox.retry(dead.arrival.id)
+            await stage.peik.inbox.service.retry(dead.arrival.id)
             await asyncio.sleep(5)
             assert life.handled == ["two", "poison"]
 
@@ -114,9 +114,9 @@ def test_a_client_that_was_stopped_costs_no_message_a_try() -> None:
             await life.recover()
             await life.client.disconnect()
             stage.telegram.write(TOKEN, 5, "hello")
-            await stage.peik.inbox.recover(BOT)
+            await stage.peik.inbox.service.recover(BOT)
             await asyncio.sleep(HOUR_S)
-            (view,) = await stage.peik.inbox.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=10)
+            (view,) = await stage.peik.inbox.service.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=10)
             assert (view.deliveries[0].state, view.deliveries[0].tries) == (State.WAITING, 0)
             assert await life.recover() == 1
             assert life.handled == ["hello"]
@@ -152,7 +152,7 @@ def test_kinds_that_are_not_translated_are_kept_and_counted(caplog: pytest.LogCa
         stage.telegram.update(TOKEN, "poll_answer", {"poll_id": "7", "user": {"id": 5}, "option_ids": [1]})
         async with alive(stage) as life:
             assert await life.recover() == 1
-            found = await stage.peik.inbox.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=10)
+            found = await stage.peik.inbox.service.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=10)
             assert {view.arrival.type for view in found} == {"message", "poll_answer"}
 
     play(story)

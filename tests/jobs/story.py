@@ -65,7 +65,7 @@ class Folders:
 
 
 class Chats:
-    """Letters by their keys, as the desk of letters accepts them."""
+    """Letters by their keys, as the outbox accepts them."""
 
     def __init__(self) -> None:
         self.letters: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -105,7 +105,7 @@ class Heard:
 
 
 class Node:
-    """One process with workers and a desk."""
+    """One process with workers and a service."""
 
     def __init__(self, stage: "Stage", name: str) -> None:
         self.name = name
@@ -125,7 +125,7 @@ class Node:
             folder_bytes=10 * MB,
         )
         self.workers = Workers(store=self.jobs, node=name, kinds=stage.kinds, tools=self.tools)
-        self.desk = JobService(
+        self.service = JobService(
             store=self.jobs,
             kinds=stage.kinds,
             teller=stage.heard,
@@ -192,15 +192,15 @@ class Stage:
         for node in self.nodes.values():
             if node is not origin:
                 node.workers.hear()
-                node.desk.ask_again()
+                node.service.ask_again()
 
     async def queue(self, kind: str = "work", *, at: str | None = None, **terms: Any) -> int:
-        """One job, by the desk of a node. Its id."""
+        """One job, by the service of a node. Its id."""
         node = self.nodes[at] if at is not None else next(iter(self.nodes.values()))
-        return (await node.desk.queue([JobRequest(kind=kind, **terms)]))[0].job_id
+        return (await node.service.queue([JobRequest(kind=kind, **terms)]))[0].job_id
 
     async def ended(self, job_id: int, timeout_s: float = 3600.0) -> Record:
-        job = await next(iter(self.nodes.values())).desk.wait(job_id, timeout_s)
+        job = await next(iter(self.nodes.values())).service.wait(job_id, timeout_s)
         assert job.state.is_final, f"job {job_id} is still {job.state}"
         return job
 

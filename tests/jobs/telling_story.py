@@ -62,12 +62,12 @@ class JobStage(Stage):
     async def queue(self, kind: str = "work", *, notice: Mapping[str, Any] | None = None, **terms: Any) -> int:
         """A job that is told of in Ann's chat, unless the notice says otherwise."""
         whole = {"bot_id": BOT, "chat_id": ANN, **(notice or {})}
-        (queued,) = await self.peik.jobs.queue([JobRequest(kind=kind, notice=whole, **terms)])
+        (queued,) = await self.peik.jobs.service.queue([JobRequest(kind=kind, notice=whole, **terms)])
         return queued.job_id
 
     async def done(self, job_id: int) -> Record:
         """The job once it has ended and all letters are out."""
-        job = await self.peik.jobs.wait(job_id, 86_400.0)
+        job = await self.peik.jobs.service.wait(job_id, 86_400.0)
         assert job.state.is_final, job.state
         await asyncio.sleep(10.0)
         await self.quiet()
@@ -91,22 +91,22 @@ class JobStage(Stage):
         return None if message is None else str(message["text"])
 
     async def letters(self) -> list[LetterView]:
-        return await self.peik.desk.find(LetterFilter(), before=None, limit=1000)
+        return await self.peik.outbox.service.find(LetterFilter(), before=None, limit=1000)
 
     async def dead(self) -> list[LetterView]:
         return [one for one in await self.letters() if one.state is State.FAILED]
 
     # ---- a teller that somebody else works for ----
 
-    def desk_letters(self) -> JobLetters:
-        return JobLetters(self.peik.desk, self.peik.spool, size_bytes_max=10_000_000)
+    def service_letters(self) -> JobLetters:
+        return JobLetters(self.peik.outbox.service, self.peik.spool, size_bytes_max=10_000_000)
 
     @asynccontextmanager
     async def teller(self, letters: Any = None, **terms: Any) -> AsyncIterator[StatusMessages]:
         """One more life that tells, on the same store; what it does in the end is nothing."""
         telling = StatusMessages(
             store=self.peik.store.jobs,
-            letters=letters or self.desk_letters(),
+            letters=letters or self.service_letters(),
             kinds=self.kinds,
             texts=TEXTS,
             clock=self.clock,

@@ -65,7 +65,7 @@ def test_who_waits_hears_how_many_are_before_him_and_how_long_it_may_take() -> N
             await asyncio.sleep(5.0)
             assert stage.now(2) == "⏳ Queued: yours is next."
             assert stage.now() == "\u200f⏳ در صف: ۱ کار جلوتر از شماست."
-            await stage.peik.jobs.wait(first, 1000.0)
+            await stage.peik.jobs.service.wait(first, 1000.0)
             more = await stage.queue(user="d", notice={"chat_id": 4})
             await asyncio.sleep(60.0)
             assert stage.now(4) == "⏳ Queued: 1 job before yours. It begins in about 2 minutes."
@@ -153,14 +153,14 @@ def test_cancelled_in_its_line_and_cancelled_while_it_runs_are_both_told_and_a_r
             runs = await stage.queue(notice={"chat_id": 1})
             waits = await stage.queue(notice={"chat_id": 2})
             await asyncio.sleep(5.0)
-            await stage.peik.jobs.cancel(waits)
-            await stage.peik.jobs.cancel(runs)
+            await stage.peik.jobs.service.cancel(waits)
+            await stage.peik.jobs.service.cancel(runs)
             await stage.done(runs)
             assert (stage.now(1), stage.now(2)) == ("🚫 Cancelled.", "🚫 Cancelled.")
-            await stage.peik.jobs.retry(waits)
+            await stage.peik.jobs.service.retry(waits)
             await asyncio.sleep(5.0)
             assert stage.now(2) == "⚙️ Working on it."
-            await stage.peik.jobs.cancel(waits)
+            await stage.peik.jobs.service.cancel(waits)
             assert (await stage.done(waits)).state is State.CANCELLED
             assert stage.now(2) == "🚫 Cancelled."
             assert len(stage.sends(2)) == 1
@@ -199,7 +199,7 @@ def test_many_jobs_together_leave_the_bot_time_for_other_things() -> None:
             jobs = [await stage.queue(user=f"{chat_id}", notice={"chat_id": chat_id}) for chat_id in range(1, 161)]
             await asyncio.sleep(70.0)
             for job_id in jobs:
-                await stage.peik.jobs.wait(job_id, 600.0)
+                await stage.peik.jobs.service.wait(job_id, 600.0)
             await stage.done(jobs[-1])
             assert {stage.now(chat_id) for chat_id in range(1, 161)} == {"✅ Done."}
             assert len(stage.telegram.sent) == 160

@@ -55,7 +55,7 @@ class Cut:
     """Letters that go out, and a life that ends before it hears so: at the n-th letter."""
 
     def __init__(self, stage: JobStage, after: int) -> None:
-        self._letters = stage.desk_letters()
+        self._letters = stage.service_letters()
         self._left = after
         self.is_over = asyncio.Event()
 
@@ -77,7 +77,7 @@ class Away:
     """Letters that cannot be accepted for a while."""
 
     def __init__(self, stage: JobStage) -> None:
-        self._letters = stage.desk_letters()
+        self._letters = stage.service_letters()
         self.error: Exception | None = StoreUnavailable(code="store_full", detail="The disk is full.")
         self.asked = 0
 
@@ -226,7 +226,7 @@ def test_a_chat_that_is_gone_ends_the_telling_quietly_and_the_work_goes_on() -> 
             job = await stage.done(await stage.queue())
             assert job.state is State.COMPLETED
             assert [one.method for one in await stage.letters()] == ["sendMessage"]
-            assert read_told((await stage.peik.jobs.get(job.id)).notice_state).is_gone
+            assert read_told((await stage.peik.jobs.service.get(job.id)).notice_state).is_gone
             assert stage.events_of(Surprise) == []
 
     play(story)
@@ -259,7 +259,7 @@ def test_where_the_bot_is_not_known_there_is_nobody_to_tell() -> None:
         async with stage.open():
             job = await stage.done(await stage.queue(notice={"bot_id": 999}))
             assert (job.state, await stage.letters()) == (State.COMPLETED, [])
-            assert read_told((await stage.peik.jobs.get(job.id)).notice_state).is_gone
+            assert read_told((await stage.peik.jobs.service.get(job.id)).notice_state).is_gone
             assert stage.events_of(Surprise) == []
 
     play(story)
@@ -277,7 +277,7 @@ def test_while_telegram_is_away_letters_do_not_pile_up_and_the_end_is_told_after
             job_id = await stage.queue()
             await asyncio.sleep(5.0)
             stage.telegram.dark(True)
-            job = await stage.peik.jobs.wait(job_id, 500.0)
+            job = await stage.peik.jobs.service.wait(job_id, 500.0)
             assert job.state is State.COMPLETED
             assert len(await stage.letters()) <= 5
             stage.telegram.dark(False)
@@ -345,7 +345,7 @@ def test_words_that_changed_between_two_lives_do_not_make_a_second_message() -> 
             queued = await hand.queue(language="ru")
             key = f"job:{queued.id}:notice"
             params = b'{"chat_id":501,"text":"In other words."}'
-            letter = await stage.desk_letters().accept(BOT, "sendMessage", params, files={}, idempotency_key=key)
+            letter = await stage.service_letters().accept(BOT, "sendMessage", params, files={}, idempotency_key=key)
             await hand.store.note(queued.id, f'{{"letter":{letter}}}')
             async with stage.teller() as telling:
                 telling.began(queued_before := await hand.begin())
@@ -406,7 +406,7 @@ def test_more_tales_than_it_can_keep_in_mind_are_told_in_the_end() -> None:
 def test_a_job_sends_to_its_own_chat_to_another_that_it_names_and_never_what_is_not_there(tmp_path: Path) -> None:
     async def story(stage: JobStage) -> None:
         async with stage.open():
-            hand, chat = Hand(stage), JobChat(stage.desk_letters())
+            hand, chat = Hand(stage), JobChat(stage.service_letters())
             job = await hand.queue()
             nobody = msgspec.structs.replace(job, notice=None)
             text = {"text": "Hello"}

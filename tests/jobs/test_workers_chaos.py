@@ -56,12 +56,12 @@ class Chaos:
     async def cancel(self, name: str) -> None:
         for _ in range(5):
             with contextlib.suppress(Conflict):
-                await self._stage.nodes[name].desk.cancel(self._chance.randint(1, JOBS))
+                await self._stage.nodes[name].service.cancel(self._chance.randint(1, JOBS))
 
     async def retry(self, name: str) -> None:
         for _ in range(5):
             with contextlib.suppress(Conflict):
-                await self._stage.nodes[name].desk.retry(self._chance.randint(1, JOBS))
+                await self._stage.nodes[name].service.retry(self._chance.randint(1, JOBS))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -81,7 +81,7 @@ def test_whatever_happens_every_job_ends_and_none_runs_twice_at_once(seed: int) 
         stage.kind("work", work, concurrency=12, per_user=2, attempts=100, timeout_s=120)
         nodes = [stage.node(name) for name in NAMES]
         requests = [JobRequest(kind="work", user=str(at % 20)) for at in range(JOBS)]
-        await nodes[0].desk.queue(requests)
+        await nodes[0].service.queue(requests)
         chaos = Chaos(stage, chance)
         for _ in range(30):
             await asyncio.sleep(chance.expovariate(1 / 15))

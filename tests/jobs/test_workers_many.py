@@ -24,7 +24,7 @@ async def queue_all(stage: Stage, nodes: list[Node]) -> dict[str, list[int]]:
     for turn in range(EACH):
         for user in range(USERS):
             node = nodes[(user + turn) % len(nodes)]
-            queued = await node.desk.queue([JobRequest(kind="download", user=str(user))])
+            queued = await node.service.queue([JobRequest(kind="download", user=str(user))])
             ids[str(user)].append(queued[0].job_id)
     return ids
 
@@ -70,7 +70,7 @@ def test_nobody_has_more_places_than_he_may_even_if_the_rest_stays_free() -> Non
         stage.kind("download", crowd, concurrency=32, per_user=2)
         nodes = [stage.node(name) for name in ("one", "two", "three")]
         for user in ("a", "b", "c"):
-            await nodes[0].desk.queue([JobRequest(kind="download", user=user) for _ in range(20)])
+            await nodes[0].service.queue([JobRequest(kind="download", user=user) for _ in range(20)])
         await stage.quiet()
         assert (crowd.most, crowd.most_of_one) == (6, 2)
         assert 100 <= stage.clock.mono() < 105, "no place stood empty: who ends makes room at once"
@@ -83,7 +83,7 @@ def test_one_user_with_a_thousand_jobs_keeps_nobody_waiting() -> None:
         crowd = Crowd(stage.clock, lambda job: 10.0)
         stage.kind("download", crowd, concurrency=8, per_user=8)
         node = stage.node()
-        await node.desk.queue([JobRequest(kind="download", user="greedy") for _ in range(1000)])
+        await node.service.queue([JobRequest(kind="download", user="greedy") for _ in range(1000)])
         await asyncio.sleep(100)
         asked_at = stage.clock.mono()
         modest = await stage.queue("download", user="modest")
@@ -154,7 +154,7 @@ def test_a_host_that_is_down_for_a_minute() -> None:
 
 
 async def queue_all_of(nodes: list[Node], count: int) -> list[int]:
-    queued = await nodes[0].desk.queue([JobRequest(kind="download", user=str(at)) for at in range(count)])
+    queued = await nodes[0].service.queue([JobRequest(kind="download", user=str(at)) for at in range(count)])
     return [one.job_id for one in queued]
 
 

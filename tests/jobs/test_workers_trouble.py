@@ -130,14 +130,14 @@ def test_cancel_in_every_state() -> None:
     async def story(stage: Stage) -> None:
         crowd = Crowd(stage.clock, lambda job: 100.0)
         stage.kind("work", crowd, concurrency=1)
-        desk = stage.node("one").desk
+        service = stage.node("one").service
         active = await stage.queue()
         waiting = await stage.queue()
         delayed = await stage.queue(run_at_ms=stage.clock.wall_ms() + 60_000)
         await stage.until(active, State.ACTIVE)
         for job_id in (waiting, delayed):
-            assert (await desk.cancel(job_id, reason="Enough.")).state is State.CANCELLED
-        cancelling = await desk.cancel(active, reason="Enough.")
+            assert (await service.cancel(job_id, reason="Enough.")).state is State.CANCELLED
+        cancelling = await service.cancel(active, reason="Enough.")
         assert (cancelling.state, cancelling.is_cancelling) == (State.ACTIVE, True)
         before = stage.clock.mono()
         jobs = [await stage.ended(job_id) for job_id in (active, waiting, delayed)]
@@ -145,8 +145,8 @@ def test_cancel_in_every_state() -> None:
         assert [(job.state, job.failed_reason) for job in jobs] == [(State.CANCELLED, "Enough.")] * 3
         assert [stage.heard.of(job_id)[-1] for job_id in (active, waiting, delayed)] == [("ended", State.CANCELLED)] * 3
         with pytest.raises(Conflict):
-            await desk.cancel(active)
-        again = await desk.retry(active)
+            await service.cancel(active)
+        again = await service.retry(active)
         assert again.state is State.WAITING
         assert (await stage.ended(active)).state is State.COMPLETED
 
@@ -162,11 +162,11 @@ def test_a_job_that_runs_elsewhere_is_cancelled(has_news: bool) -> None:
         job_id = await stage.queue()
         await stage.until(job_id, State.ACTIVE)
         other = stage.node("two")
-        await other.desk.cancel(job_id)
+        await other.service.cancel(job_id)
         if has_news:
             stage.nodes["one"].workers.hear()
         before = stage.clock.mono()
-        assert (await other.desk.wait(job_id, 100)).state is State.CANCELLED
+        assert (await other.service.wait(job_id, 100)).state is State.CANCELLED
         assert stage.clock.mono() - before < (2 if has_news else 16)
 
     play(story)
@@ -330,7 +330,7 @@ def test_a_process_is_killed_for_real() -> None:
         await stage.chats.came.wait()
         pid = int(stage.chats.letters[f"job:{job_id}:1"][1]["text"])
         os.kill(pid, 0)
-        await stage.nodes["one"].desk.cancel(job_id)
+        await stage.nodes["one"].service.cancel(job_id)
         assert (await stage.ended(job_id, PATIENCE_S)).state is State.CANCELLED
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -7,19 +7,15 @@ from peik.monitoring.pulse import NodeStandings
 from peik.monitoring.wiring import figures_of, overview_of
 
 
-def seen(office: Runtime) -> tuple[Figures, Overview, NodeStandings]:
-    figures = figures_of(store=office.store, clock=office.clock, settled=office.clock, events=office.events)
+def seen(runtime: Runtime) -> tuple[Figures, Overview, NodeStandings]:
+    figures = figures_of(runtime)
     overview, standings = overview_of(
+        runtime,
+        runtime.outbox,
         figures=figures,
-        store=office.store,
-        clock=office.clock,
-        desk=office.desk,
-        inbox=office.inbox,
-        routes=office.courier.routes,
-        leases=office.leases,
-        alerts=office.alerts,
-        jobs=office.jobs,
-        hosts=office.hosts,
-        sessions=office.sessions,
+        inbox=runtime.inbox.service,
+        alerts=runtime.watch.alerts,
+        jobs=runtime.jobs,
+        accounts=runtime.accounts,
     )
     return figures, overview, standings

@@ -140,7 +140,7 @@ def test_a_store_that_fails_leaves_what_was_known_and_says_so() -> None:
 def test_the_clock_of_an_inbox_runs_from_the_last_answer() -> None:
     async def story(stage: Stage) -> None:
         _, overview, _ = seen(stage.peik)
-        await stage.peik.desk.receive_for(BOT)
+        await stage.peik.outbox.service.receive_for(BOT)
         await asyncio.sleep(120)
         (inbox,) = (await overview.now()).inbox
         assert inbox.source == "polling"

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from peik.notifications.links import NewCode
 from peik.notifications.model import NotifyRequest, UserLink
 from peik.notifications.service import NotificationTerms
-from peik.notifications.wiring import Notifying, notifications_of
+from peik.notifications.wiring import Notifications, notifications_of
 from tests.outbox.story import TOKEN, Stage
 
 LENA, AZIZ, THIEF = 501, 502, 503
@@ -17,12 +17,12 @@ POLLED = {"inbound": "polling", "pace": "off"}
 class House:
     """A stage with people, and the parts that are tested."""
 
-    def __init__(self, stage: Stage, made: Notifying) -> None:
+    def __init__(self, stage: Stage, made: Notifications) -> None:
         self.stage = stage
-        self.desk = made.desk
-        self.links = made.desk.links
-        self.census = made.census
-        self.releasing = made.releasing
+        self.service = made.service
+        self.links = made.service.links
+        self.census = made.contacts
+        self.releasing = made.releases
 
     def says(self, user: int, text: str) -> None:
         self.stage.telegram.write(TOKEN, user, text)
@@ -55,36 +55,25 @@ class House:
 
     async def notify(self, user_id: str, message: str, **more: object) -> str:
         given = {"type": "task", "title": "Task", **more}
-        (notice,) = await self.desk.notify([NotifyRequest(user_id=user_id, message=message, **given)])  # type: ignore[arg-type]
+        (notice,) = await self.service.notify([NotifyRequest(user_id=user_id, message=message, **given)])  # type: ignore[arg-type]
         return notice.id
 
 
 @contextlib.asynccontextmanager
 async def notifying(stage: Stage, terms: NotificationTerms | None = None) -> AsyncIterator[House]:
     """On a stage that is open. It ends as a process that is killed: whatever was not filed is lost."""
-    office = stage.peik
-    for name in ("census", "releasing"):  # those of the office have other terms
-        own = getattr(office, name, None)
-        if own is not None:
-            own.stop()
-    made = notifications_of(
-        terms or NotificationTerms(),
-        clock=office.clock,
-        settled=office.settled,
-        events=office.events,
-        store=office.store,
-        desk=office.desk,
-        routes=office.courier.routes,
-        leases=office.leases,
-    )
+    runtime = stage.peik
+    runtime.notifications.contacts.stop()  # those of the runtime have other terms
+    runtime.notifications.releases.stop()
+    made = notifications_of(runtime, runtime.outbox, terms or NotificationTerms())
     for user, name, language in ((LENA, "Lena", "ru"), (AZIZ, "Aziz", "uz"), (THIEF, "Thief", "en")):
         stage.telegram.user(user, name, language)
     async with asyncio.TaskGroup() as group:
-        made.census.start(group)
-        made.census.look()
-        made.releasing.start(group)
+        made.contacts.start(group)
+        made.contacts.look()
+        made.releases.start(group)
         try:
             yield House(stage, made)
         finally:
-            made.census.stop()
-            made.releasing.stop()
+            made.contacts.stop()
+            made.releases.stop()

@@ -26,7 +26,7 @@ class Told:
         self.parts, self.clock, self.outbox = parts, place.clock, outbox
 
     async def notify(self, message: str, **more: Any) -> str:
-        (notice,) = await self.parts.desk.notify([request(message, **more)])
+        (notice,) = await self.parts.service.notify([request(message, **more)])
         return notice.id
 
     def quiet(self, start_ms: int, end_ms: int) -> Quiet:
@@ -69,7 +69,7 @@ def test_a_repeat_is_answered_although_it_would_be_refused_by_now(tmp_path: Path
         assert await told.notify("in time", **late) == first
         with pytest.raises(BadInput):
             await told.notify("in time", **{**late, "idempotency_key": "new"})
-        await told.parts.desk.templates.save("task", "default", "{title} №{number}")
+        await told.parts.service.templates.save("task", "default", "{title} №{number}")
         assert await told.notify("plain", idempotency_key="plain") == other
         with pytest.raises(Conflict):
             await told.notify("changed", idempotency_key="plain", data={"number": 1})
@@ -85,12 +85,12 @@ def test_a_repeat_is_answered_although_it_would_be_refused_by_now(tmp_path: Path
 def test_of_a_batch_only_what_is_new_is_checked_and_the_wrong_one_has_its_number(tmp_path: Path) -> None:
     async def story(told: Told) -> None:
         old = request("old", idempotency_key="old", expires_at_ms=told.clock.now_ms + MINUTE_MS)
-        (first,) = await told.parts.desk.notify([old])
+        (first,) = await told.parts.service.notify([old])
         told.clock.pass_ms(HOUR_MS)
         new = request("new", idempotency_key="new")
         with pytest.raises(BadInput, match="Notification 2 of the batch"):
-            await told.parts.desk.notify([old, new, request("", title="")])
-        answers = await told.parts.desk.notify([new, old, new])
+            await told.parts.service.notify([old, new, request("", title="")])
+        answers = await told.parts.service.notify([new, old, new])
         assert [one.request.message for one in answers] == ["new", "old", "new"]
         assert (answers[1].id, answers[0].id) == (first.id, answers[2].id)
         assert len(told.outbox.parcels) == 2
@@ -189,7 +189,7 @@ def test_what_could_not_be_handed_over_has_not_failed_and_is_handed_over_in_ten_
         assert 9.0 < releasing._due_at - told.clock.mono() < 10.1
         told.clock.pass_ms(10_100)
         await releasing._surely()
-        (view,) = await told.parts.desk.recent(limit=5)
+        (view,) = await told.parts.service.recent(limit=5)
         assert (view.notice.failed_reason, len(view.notice.letter_ids), len(told.outbox.parcels)) == (None, 1, 1)
 
     play(tmp_path, story)

@@ -37,7 +37,7 @@ def test_a_night_of_large_notices_goes_out_in_several_commits(tmp_path: Path) ->
         due_ms = place.clock.now_ms + 3_600_000
         data = {"page": "x" * 60_000}
         for first in range(1, 301, 100):
-            await parts.desk.notify(
+            await parts.service.notify(
                 [
                     NotifyRequest(chat_id=chat, type="t", message="m", data=data, send_at_ms=due_ms)
                     for chat in range(first, first + 100)
@@ -48,7 +48,7 @@ def test_a_night_of_large_notices_goes_out_in_several_commits(tmp_path: Path) ->
         await parts.releasing.release()
         assert len(outbox.parcels) == 300
         assert max(outbox.sizes) <= FEW
-        assert all(view.notice.letter_ids for view in await parts.desk.recent(limit=300))
+        assert all(view.notice.letter_ids for view in await parts.service.recent(limit=300))
 
     play(tmp_path, story)
 
@@ -56,14 +56,14 @@ def test_a_night_of_large_notices_goes_out_in_several_commits(tmp_path: Path) ->
 def test_one_that_cannot_be_written_any_more_fails_alone(tmp_path: Path) -> None:
     async def story(parts: Parts, place: SqlitePlace, outbox: Counted) -> None:
         due_ms = place.clock.now_ms + 60_000
-        (good,) = await parts.desk.notify([NotifyRequest(chat_id=1, type="t", message="m", send_at_ms=due_ms)])
-        (other,) = await parts.desk.notify([NotifyRequest(chat_id=2, type="t", message="m", send_at_ms=due_ms)])
+        (good,) = await parts.service.notify([NotifyRequest(chat_id=1, type="t", message="m", send_at_ms=due_ms)])
+        (other,) = await parts.service.notify([NotifyRequest(chat_id=2, type="t", message="m", send_at_ms=due_ms)])
         broken = msgspec.structs.replace(other, said=RenderedText(title="", message="m", template="{nobody_gave_it}"))
         await parts.papers.file([filed(NOTICES, broken.id, broken)])
         place.clock.pass_ms(60_000)
         await parts.releasing.release()
         assert list(outbox.parcels) == [good.id]
-        failed = (await parts.desk.notification(broken.id)).notice
+        failed = (await parts.service.notification(broken.id)).notice
         assert (failed.failed_reason or "").startswith("missing_data: ")
         assert await parts.papers.shelves("notices-waiting") == []
 
@@ -74,7 +74,7 @@ def test_many_parcels_that_nobody_handed_over_are_handed_over(tmp_path: Path) ->
     async def story(parts: Parts, place: SqlitePlace, outbox: Counted) -> None:
         outbox.is_away = True
         requests = [NotifyRequest(chat_id=chat, type="t", message="m") for chat in range(1, 251)]
-        made = await parts.desk.notify(requests)
+        made = await parts.service.notify(requests)
         outbox.is_away = False
         place.clock.pass_ms(60_000)
         await parts.releasing.release()

@@ -26,7 +26,7 @@ def tell(story: Any, **settings: str) -> None:
 def test_who_shows_the_code_is_linked_and_answered_in_his_language() -> None:
     async def story(house: House) -> None:
         made = await house.links.new_code("lena")
-        assert made.url == f"https://t.me/{house.stage.peik.desk.bot(BOT).username}?start={made.code}"
+        assert made.url == f"https://t.me/{house.stage.peik.outbox.service.bot(BOT).username}?start={made.code}"
         assert made.code not in repr(made)
         assert len(made.code) <= 64
         assert await house.link("lena") is None
@@ -174,8 +174,8 @@ def test_unlinking_ends_the_link_and_the_code() -> None:
 
 def test_words_of_ones_own_are_templates() -> None:
     async def story(house: House) -> None:
-        await house.desk.templates.save("peik.linked", "ru", "Готово!")
-        await house.desk.templates.save("default", "default", "{title} never for this")
+        await house.service.templates.save("peik.linked", "ru", "Готово!")
+        await house.service.templates.save("default", "default", "{title} never for this")
         await house.linked("lena", LENA)
         await house.linked("aziz", AZIZ)
         assert (house.got(LENA), house.got(AZIZ)) == (["Готово!"], [WORDS["uz"]["linked"]])
@@ -190,7 +190,7 @@ def test_what_cannot_be_a_link_is_refused_with_a_reason() -> None:
                 await house.links.new_code(wrong)
         with pytest.raises(BadInput):
             await house.links.new_code("lena", expires_s=1)
-        await house.stage.peik.desk.change_bot(BOT, inbound="off")
+        await house.stage.peik.outbox.service.change_bot(BOT, inbound="off")
         with pytest.raises(Conflict, match="Nobody would see the code"):
             await house.links.new_code("lena")
 
@@ -258,9 +258,9 @@ def test_a_message_that_is_seen_again_after_a_crash_repeats_nothing() -> None:
 
 
 async def _is_past(house: House, count: int) -> bool:
-    office = house.stage.peik
-    arrivals = await office.store.inbox.arrivals_from(BOT, 0, limit=100)
-    return len(arrivals) >= count and await office.store.contacts.contacts_place(BOT) == arrivals[-1].number
+    runtime = house.stage.peik
+    arrivals = await runtime.store.inbox.arrivals_from(BOT, 0, limit=100)
+    return len(arrivals) >= count and await runtime.store.contacts.contacts_place(BOT) == arrivals[-1].number
 
 
 def test_every_language_says_everything() -> None:

@@ -36,7 +36,7 @@ def request(message: str, **more: Any) -> NotifyRequest:
 
 
 async def shown(house: House, notice_id: str) -> dict[str, Any]:
-    return document_for(NotificationAnswer.of(await house.desk.notification(notice_id)))
+    return document_for(NotificationAnswer.of(await house.service.notification(notice_id)))
 
 
 def test_a_notification_goes_to_the_users_chat_at_once_with_priority() -> None:
@@ -64,9 +64,9 @@ def test_who_is_not_linked_or_not_known_is_said_before_anything_is_accepted() ->
         with pytest.raises(NotFound, match="has linked no chat"):
             await house.notify("nobody", "hello")
         with pytest.raises(NotFound, match="Notification 1 of the batch"):
-            await house.desk.notify([request("one"), request("two", user_id="nobody")])
+            await house.service.notify([request("one"), request("two", user_id="nobody")])
         with pytest.raises(Forbidden):
-            await house.desk.notify([request("x", bot_ids=frozenset({1}))])
+            await house.service.notify([request("x", bot_ids=frozenset({1}))])
         for wrong in (
             {"type": "no spaces"},
             {"priority": 7},
@@ -80,8 +80,8 @@ def test_who_is_not_linked_or_not_known_is_said_before_anything_is_accepted() ->
             {"idempotency_key": ""},
         ):
             with pytest.raises(BadInput):
-                await house.desk.notify([request("m", **wrong) if "message" not in wrong else request(**wrong)])  # type: ignore[arg-type]
-        assert await house.desk.recent(limit=10) == []
+                await house.service.notify([request("m", **wrong) if "message" not in wrong else request(**wrong)])  # type: ignore[arg-type]
+        assert await house.service.recent(limit=10) == []
         assert not house.stage.telegram.sent
 
     tell(story)
@@ -90,7 +90,7 @@ def test_who_is_not_linked_or_not_known_is_said_before_anything_is_accepted() ->
 def test_a_repeat_under_its_key_is_the_same_notification() -> None:
     async def story(house: House) -> None:
         first = await house.notify("lena", "once", idempotency_key="k")
-        again = await house.desk.notify([request("once", idempotency_key="k"), request("other")])
+        again = await house.service.notify([request("once", idempotency_key="k"), request("other")])
         assert again[0].id == first
         with pytest.raises(Conflict, match="another notification"):
             await house.notify("lena", "twice", idempotency_key="k")
@@ -109,7 +109,7 @@ def test_attachments_carry_the_words_or_follow_them() -> None:
         await house.notify("lena", "look", attachment=photo)
         await house.notify("lena", "here", attachment=place)
         await house.notify("lena", "long " * 300, attachment=photo)
-        (last,) = await house.desk.recent(user_id="lena", limit=1)
+        (last,) = await house.service.recent(user_id="lena", limit=1)
         assert len(last.notice.letter_ids) == 2
         await house.stage.quiet()
         assert [row.method for row in house.stage.telegram.sent] == [
@@ -125,7 +125,7 @@ def test_attachments_carry_the_words_or_follow_them() -> None:
 
 def test_templates_are_found_by_type_and_language_and_must_be_filled() -> None:
     async def story(house: House) -> None:
-        templates = house.desk.templates
+        templates = house.service.templates
         await templates.save("task", "ru", "<b>{title}</b> №{number}: {message}")
         await templates.save("default", "default", "[{title}] {message}")
         await house.notify("lena", "a & b", data={"number": 17})
@@ -153,7 +153,7 @@ def test_what_is_too_much_in_an_hour_waits_and_goes_as_one() -> None:
         await house.notify("lena", "fire", priority=2, type="alarm")
         await house.stage.quiet()
         assert sorted(house.got(LENA)) == ["Task\n\nfire", "Task\n\nn0", "Task\n\nn1", "Task\n\nn2"]
-        waiting = [view for view in await house.desk.recent(user_id="lena", limit=20) if not view.notice.is_over]
+        waiting = [view for view in await house.service.recent(user_id="lena", limit=20) if not view.notice.is_over]
         assert len(waiting) == 4
         await house.until(lambda: len(house.got(LENA)) == 5)
         assert house.got(LENA)[4] == "Task\n• n3\n• n4\n• n5\n• n6"
@@ -173,7 +173,7 @@ def test_a_digest_gathers_one_type_in_its_window() -> None:
         assert not house.got(LENA)
         await house.until(lambda: len(house.got(LENA)) == 3)
         assert sorted(house.got(LENA)) == ["Report\n\nother", "Task\n\nalone", "Task\n• n0\n• n1\n• n2"]
-        letters = {view.notice.letter_ids for view in await house.desk.recent(user_id="lena", limit=10)}
+        letters = {view.notice.letter_ids for view in await house.service.recent(user_id="lena", limit=10)}
         assert len(letters) == 3
 
     tell(story)
@@ -181,7 +181,7 @@ def test_a_digest_gathers_one_type_in_its_window() -> None:
 
 def test_a_big_digest_is_several_messages_and_nothing_is_left_out() -> None:
     async def story(house: House) -> None:
-        await house.desk.notify([request(f"{at} " + "x" * 300, digest_s=600.0) for at in range(120)])
+        await house.service.notify([request(f"{at} " + "x" * 300, digest_s=600.0) for at in range(120)])
         await house.until(lambda: len(" ".join(house.got(LENA)).split("•")) == 121)
         assert max(map(len, house.got(LENA))) <= 4096
         numbers = [int(part.split()[0]) for text in house.got(LENA) for part in text.split("• ")[1:]]
@@ -240,12 +240,12 @@ async def _is(house: House, notice_id: str, state: str) -> bool:
 
 def test_a_chat_can_be_notified_without_a_user() -> None:
     async def story(house: House) -> None:
-        (notice,) = await house.desk.notify([request("hello", user_id=None, chat_id=LENA)])
+        (notice,) = await house.service.notify([request("hello", user_id=None, chat_id=LENA)])
         assert notice.request.bot_id == BOT
         await house.stage.quiet()
         assert house.got(LENA) == ["Task\n\nhello"]
-        assert await house.desk.recent(user_id="lena", limit=5) == []
-        assert [view.notice.id for view in await house.desk.recent(limit=5)] == [notice.id]
+        assert await house.service.recent(user_id="lena", limit=5) == []
+        assert [view.notice.id for view in await house.service.recent(limit=5)] == [notice.id]
 
     tell(story)
 
@@ -256,8 +256,8 @@ def test_a_store_that_fails_between_two_commits_loses_and_doubles_nothing(commit
     """The first commit files the notice with its parcel, the second what became of it."""
 
     async def story(house: House) -> None:
-        failing = Failing(house.desk._papers)
-        house.desk._papers = house.desk._handing._papers = failing  # type: ignore[assignment]
+        failing = Failing(house.service._papers)
+        house.service._papers = house.service._handing._papers = failing  # type: ignore[assignment]
         failing.fails_in, failing.is_after = commit, is_after
         try:
             await house.notify("lena", "once", idempotency_key="k")
@@ -267,7 +267,7 @@ def test_a_store_that_fails_between_two_commits_loses_and_doubles_nothing(commit
         await house.until_true(lambda: _is_settled(house))
         await house.stage.quiet()
         assert house.got(LENA) == ["Task\n\nonce"]
-        (view,) = await house.desk.recent(limit=5)
+        (view,) = await house.service.recent(limit=5)
         assert NotificationAnswer.of(view).state == "completed"
 
     tell(story)
@@ -287,7 +287,7 @@ def test_deaths_at_any_moment_lose_and_double_nothing(seed: int) -> None:
         while left:
             at = left[0]
             more: dict[str, Any] = {"digest_s": 60.0} if at % 3 == 0 else {}
-            await house.desk.notify([request(f"n{at}.", idempotency_key=f"k{at}", **more)])
+            await house.service.notify([request(f"n{at}.", idempotency_key=f"k{at}", **more)])
             left.pop(0)
             await asyncio.sleep(chance.random() * 3)
 
@@ -317,7 +317,9 @@ def test_deaths_at_any_moment_lose_and_double_nothing(seed: int) -> None:
 
 def test_two_nodes_release_what_waits_once() -> None:
     async def story(house: House) -> None:
-        await house.desk.notify([request(f"n{at}", send_at_ms=house.stage.clock.wall_ms() + 5000) for at in range(30)])
+        await house.service.notify(
+            [request(f"n{at}", send_at_ms=house.stage.clock.wall_ms() + 5000) for at in range(30)]
+        )
         async with notifying(house.stage) as other:
             await house.until(lambda: bool(house.got(LENA)))
             await asyncio.gather(house.releasing.release(), other.releasing.release())
@@ -330,11 +332,11 @@ def test_two_nodes_release_what_waits_once() -> None:
 def test_old_notifications_and_codes_are_cleared_away() -> None:
     async def story(house: House) -> None:
         papers = house.stage.peik.store.papers
-        await house.stage.peik.desk.change_bot(BOT, inbound="off")  # nobody polls all the time
+        await house.stage.peik.outbox.service.change_bot(BOT, inbound="off")  # nobody polls all the time
         await house.notify("lena", "old", idempotency_key="k")
         far = await house.notify("lena", "far", send_at_ms=house.stage.clock.wall_ms() + 40 * 86_400_000)
         await asyncio.sleep(28 * HOUR)
-        assert [view.notice.id for view in await house.desk.recent(limit=5)] == [far]
+        assert [view.notice.id for view in await house.service.recent(limit=5)] == [far]
         assert await papers.count_papers(NOTICES) == 1
         for shelf in ("notices-keys", "link-codes", "notices-rates"):
             assert await papers.count_papers(shelf) == 0, shelf

@@ -27,13 +27,13 @@ class Client:
     """REST over these parts alone, without a socket."""
 
     def __init__(self, house: House) -> None:
-        office = house.stage.peik
+        runtime = house.stage.peik
         other = Key(id=9, name="other", digest=digest_of(OTHER), scopes=("send",), bot_ids=frozenset({1, 2}))
-        access = Access(ADMIN, find={other.digest: other}.get, wall_ms=office.clock.wall_ms)
+        access = Access(ADMIN, find={other.digest: other}.get, wall_ms=runtime.clock.wall_ms)
         self.routes: tuple[Route, ...] = (
             *routes_of(UserApi(house.links), access),
-            *routes_of(NotificationApi(house.desk), access),
-            *routes_of(ContactApi(office.desk, office.store.contacts), access),
+            *routes_of(NotificationApi(house.service), access),
+            *routes_of(ContactApi(runtime.outbox.service, runtime.store.contacts), access),
         )
         app = Starlette()
         app.add_exception_handler(Problem, responses.on_problem)

@@ -81,7 +81,7 @@ class Parts:
             clock=clock,
             events=events,
         )
-        self.desk = NotificationService(
+        self.service = NotificationService(
             papers=papers,
             letters=outbox,
             links=self.links,
@@ -127,17 +127,17 @@ def test_a_key_of_one_bot_cannot_claim_a_name_of_anothers_users(kind: Any, was: 
                 code = (await part.links.new_code("lena", bot_id=OTHER_BOT, bot_ids=own)).code
                 await part.redeeming.see(*shown(1, thief, code, place.clock.now_ms, OTHER_BOT))
                 with pytest.raises(BadInput, match="bot_id"):  # for a key of all bots it is nobody that it knows
-                    await part.desk.notify([ask])
+                    await part.service.notify([ask])
                 mine = msgspec.structs.replace(ask, bot_ids=own)
-                assert await part.desk.notify([mine]), "to his own users he may write"
+                assert await part.service.notify([mine]), "to his own users he may write"
                 with pytest.raises(Forbidden):
                     await part.links.new_code("lena", bot_id=BOT, bot_ids=frozenset({BOT}))
 
             made = await part.links.new_code("lena", bot_id=BOT)
             with pytest.raises(NotFound, match="linked no chat"):
-                await part.desk.notify([ask])
+                await part.service.notify([ask])
             await part.redeeming.see(*shown(2, 5, made.code, place.clock.now_ms))
-            (notice,) = await part.desk.notify([ask])
+            (notice,) = await part.service.notify([ask])
             assert notice.request.bot_id == BOT
             everybody = await part.links.users(after=None, limit=100)
             assert await part.links.seen(everybody, own) == []
@@ -166,7 +166,7 @@ def test_links_and_notices_on_every_store(kind: Any, tmp_path: Path) -> None:
                 NotifyRequest(user_id="lena|1", type="t", message=f"n{at}", idempotency_key=f"k{at}")
                 for at in range(12)
             ]
-            both = await asyncio.gather(*(part.desk.notify([wish]) for wish in asked for part in (one, two)))
+            both = await asyncio.gather(*(part.service.notify([wish]) for wish in asked for part in (one, two)))
             ids = {notices[0].id for notices in both}
             assert len(ids) == 12
             assert len(outbox.parcels) == 5  # the rate of an hour, whoever asked
@@ -177,13 +177,13 @@ def test_links_and_notices_on_every_store(kind: Any, tmp_path: Path) -> None:
             outbox.is_away = False
             place.clock.pass_ms(60_000)
             await asyncio.gather(one.releasing.release(), two.releasing.release())
-            views = await one.desk.recent(user_id="lena|1", limit=50)
+            views = await one.service.recent(user_id="lena|1", limit=50)
             assert {view.notice.id for view in views} == ids
             assert all(view.notice.letter_ids for view in views)
             assert len({view.notice.letter_ids for view in views}) == 6  # five alone, seven together
             place.clock.pass_ms(3 * 86_400_000)
             await Cleaning(store.papers, clock=place.clock, keep_ms=86_400_000).look()
-            assert await one.desk.recent(limit=5) == []
+            assert await one.service.recent(limit=5) == []
             assert await store.papers.shelves("notices") == []
 
     asyncio.run(main())

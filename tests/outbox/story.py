@@ -1,4 +1,4 @@
-"""A small stage for engine tests: production desk, courier and SQLite store, a simulated Telegram, and virtual time."""
+"""A small stage for engine tests: production service, courier and SQLite store, a simulated Telegram, and virtual time."""
 
 import asyncio
 import random
@@ -98,16 +98,16 @@ class Stage:
         return (await self.accept_all([call(method, **terms)]))[0]
 
     async def accept_all(self, calls: list[LetterCall]) -> list[int]:
-        return [one.letter_id for one in await self.peik.desk.accept(calls)]
+        return [one.letter_id for one in await self.peik.outbox.service.accept(calls)]
 
     async def text(self, chat_id: int | str, text: str, **terms: Any) -> int:
         return await self.accept(params={"chat_id": chat_id, "text": text}, **terms)
 
     async def letter(self, letter_id: int) -> LetterView:
-        return await self.peik.desk.letter(letter_id)
+        return await self.peik.outbox.service.letter(letter_id)
 
     async def ended(self, letter_id: int, timeout_s: float = 86400.0) -> LetterView:
-        view = await self.peik.desk.wait(letter_id, timeout_s)
+        view = await self.peik.outbox.service.wait(letter_id, timeout_s)
         assert view.state.is_final, f"letter {letter_id} is still {view.state}"
         return view
 
@@ -115,7 +115,7 @@ class Stage:
         """Until no letter waits any more."""
         deadline = self.clock.mono() + timeout_s
         while True:
-            tally = (await self.peik.desk.tallies())[BOT]
+            tally = (await self.peik.outbox.service.tallies())[BOT]
             if not (tally.waiting or tally.active or tally.delayed):
                 return
             assert self.clock.mono() < deadline, tally

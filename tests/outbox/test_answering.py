@@ -12,7 +12,7 @@ from tests.outbox.story import BOT, Stage, play
 
 
 def watched(stage: Stage) -> dict[int, object]:
-    sender = stage.peik.courier.sender(BOT)
+    sender = stage.peik.outbox.courier.sender(BOT)
     assert sender is not None
     return dict(sender._eager)
 
@@ -20,7 +20,7 @@ def watched(stage: Stage) -> dict[int, object]:
 def test_a_result_is_told_as_it_comes_and_stored_all_the_same() -> None:
     async def story(stage: Stage) -> None:
         letter_id = await stage.text(5, "hello")
-        result = await stage.peik.desk.answer(BOT, letter_id, 4.0)
+        result = await stage.peik.outbox.service.answer(BOT, letter_id, 4.0)
         assert isinstance(result, bytes)
         assert msgspec.json.decode(result)["text"] == "hello"
         assert (await stage.ended(letter_id)).result == result.decode()
@@ -35,7 +35,7 @@ def test_a_refusal_is_told_when_it_is_stored() -> None:
         params = b'{"chat_id":5,"text":"<b>","parse_mode":"HTML"}'
         stage.telegram.user(5)
         refused = await stage.accept(params=msgspec.json.decode(params))
-        view = await stage.peik.desk.answer(BOT, refused, 4.0)
+        view = await stage.peik.outbox.service.answer(BOT, refused, 4.0)
         assert isinstance(view, LetterView)
         assert view.state is State.FAILED
         assert (await stage.ended(letter_id)).state is State.COMPLETED
@@ -48,7 +48,7 @@ def test_what_is_not_answered_in_time_is_shown_as_it_stands_and_nobody_is_left_w
         stage.telegram.faults.add("dark", seconds=60)
         letter_id = await stage.text(5, "later")
         began = stage.clock.mono()
-        view = await stage.peik.desk.answer(BOT, letter_id, 4.0)
+        view = await stage.peik.outbox.service.answer(BOT, letter_id, 4.0)
         assert isinstance(view, LetterView)
         assert not view.state.is_final
         assert 3.9 < stage.clock.mono() - began < 4.1
@@ -66,7 +66,7 @@ def test_an_edit_that_gave_way_is_answered_with_the_newer_one() -> None:
             await stage.accept("editMessageText", params={"chat_id": 5, "message_id": message_id, "text": text})
             for text in ("1", "2")
         ]
-        first, second = await asyncio.gather(*(stage.peik.desk.answer(BOT, one, 30.0) for one in edits))
+        first, second = await asyncio.gather(*(stage.peik.outbox.service.answer(BOT, one, 30.0) for one in edits))
         newer = first if isinstance(first, bytes) else (first.result or "").encode()
         assert msgspec.json.decode(newer)["text"] == "2"
         assert isinstance(second, bytes)
@@ -79,18 +79,18 @@ def test_an_edit_that_gave_way_is_answered_with_the_newer_one() -> None:
 def test_whoever_is_cut_off_while_he_waits_leaves_nothing_behind() -> None:
     async def story(stage: Stage) -> None:
         stage.telegram.dark(True)
-        desk = stage.peik.desk
+        service = stage.peik.outbox.service
         letter_id = await stage.text(5, "later")
-        callers = [desk.answer(BOT, letter_id, 60.0), desk.wait(letter_id, 60.0), desk.wait(letter_id, 60.0)]
+        callers = [service.answer(BOT, letter_id, 60.0), service.wait(letter_id, 60.0), service.wait(letter_id, 60.0)]
         waiting = [asyncio.ensure_future(one) for one in callers]
         await asyncio.sleep(1)
-        assert len(desk._waiters[letter_id]) == 3
+        assert len(service._waiters[letter_id]) == 3
         for one in waiting[:2]:
             one.cancel()
         await asyncio.wait(waiting[:2])
         assert not watched(stage)
         stage.telegram.dark(False)
         assert (await waiting[2]).state is State.COMPLETED
-        assert not desk._waiters
+        assert not service._waiters
 
     play(story)

@@ -15,11 +15,11 @@ CHAT = 5
 
 
 async def pause(stage: Stage) -> None:
-    await stage.peik.desk.change_bot(BOT, paused="to look at it")
+    await stage.peik.outbox.service.change_bot(BOT, paused="to look at it")
 
 
 async def resume(stage: Stage) -> None:
-    await stage.peik.desk.change_bot(BOT, paused=None)
+    await stage.peik.outbox.service.change_bot(BOT, paused=None)
 
 
 def test_a_letter_of_higher_priority_goes_first_in_the_order_of_acceptance() -> None:
@@ -28,8 +28,8 @@ def test_a_letter_of_higher_priority_goes_first_in_the_order_of_acceptance() -> 
         ids = [await stage.text(CHAT, f"{n}") for n in range(5)]
         await asyncio.sleep(5)  # the lane is in memory
         for n in (4, 2):
-            await stage.peik.desk.change(ids[n], priority=Priority.CRITICAL)
-        await stage.peik.desk.change(ids[0], priority=Priority.BULK)
+            await stage.peik.outbox.service.change(ids[n], priority=Priority.CRITICAL)
+        await stage.peik.outbox.service.change(ids[0], priority=Priority.BULK)
         await resume(stage)
         await stage.quiet()
         assert stage.texts(CHAT) == ["2", "4", "1", "3", "0"]
@@ -42,7 +42,7 @@ def test_a_letter_is_put_off_and_the_rest_of_its_lane_goes_on() -> None:
         await pause(stage)
         first, _, _ = [await stage.text(CHAT, f"{n}") for n in range(3)]
         later = stage.clock.wall_ms() + 600_000
-        assert (await stage.peik.desk.change(first, send_at_ms=later)).state is State.DELAYED
+        assert (await stage.peik.outbox.service.change(first, send_at_ms=later)).state is State.DELAYED
         await resume(stage)
         await stage.ended(first)
         assert stage.texts(CHAT) == ["1", "2", "0"]
@@ -55,7 +55,7 @@ def test_a_scheduled_letter_is_sent_now() -> None:
     async def story(stage: Stage) -> None:
         began = stage.clock.wall_ms()
         letter_id = await stage.text(CHAT, "soon", send_at_ms=began + 3_600_000)
-        await stage.peik.desk.change(letter_id, send_at_ms=NOW)
+        await stage.peik.outbox.service.change(letter_id, send_at_ms=NOW)
         assert (await stage.ended(letter_id)).state is State.COMPLETED
         assert stage.clock.wall_ms() - began < 60_000
 
@@ -69,7 +69,7 @@ def test_a_letter_that_backs_off_does_not_wait_for_the_end_of_it() -> None:
         letter_id = await stage.text(CHAT, "again", backoff_ms=3_600_000, attempts=3)
         await asyncio.sleep(60)  # it was tried, and waits for an hour
         assert (await stage.letter(letter_id)).state is State.DELAYED
-        await stage.peik.desk.change(letter_id, send_at_ms=NOW)
+        await stage.peik.outbox.service.change(letter_id, send_at_ms=NOW)
         assert (await stage.ended(letter_id)).state is State.COMPLETED
         assert stage.clock.wall_ms() - began < 600_000
 
@@ -84,15 +84,15 @@ def test_all_letters_of_a_filter_are_taken_back_and_who_waits_for_them_hears_it(
         other = await stage.text(CHAT + 1, "stays")
         waiter = asyncio.ensure_future(stage.ended(ids[7]))
         await asyncio.sleep(5)
-        assert (await stage.peik.desk.count_open(LetterFilter(chat=CHAT))).letters == 31
-        assert await stage.peik.desk.cancel_all(LetterFilter(chat=CHAT)) == 31
+        assert (await stage.peik.outbox.service.count_open(LetterFilter(chat=CHAT))).letters == 31
+        assert await stage.peik.outbox.service.cancel_all(LetterFilter(chat=CHAT)) == 31
         assert (await waiter).state is State.CANCELLED
         told = [one for one in stage.events_of(Settled) if one.move is Move.CANCEL]
         assert sorted(one.letter_id for one in told) == ids
         await resume(stage)
         assert (await stage.ended(other)).state is State.COMPLETED
         assert stage.texts(CHAT) == []
-        assert await stage.peik.desk.cancel_all(LetterFilter(state=State.COMPLETED)) == 0
+        assert await stage.peik.outbox.service.cancel_all(LetterFilter(state=State.COMPLETED)) == 0
 
     play(story)
 
@@ -102,17 +102,17 @@ def test_what_makes_no_sense_is_not_changed() -> None:
         await pause(stage)
         expires = stage.clock.wall_ms() + 60_000
         letter_id = await stage.text(CHAT, "short", expires_at_ms=expires)
-        desk = stage.peik.desk
+        service = stage.peik.outbox.service
         for terms, code in (
             ({}, "nothing_to_change"),
             ({"priority": 7}, "bad_priority"),
             ({"send_at_ms": expires + 1}, "expires_before_sent"),
         ):
             with pytest.raises(BadInput) as refused:
-                await desk.change(letter_id, **terms)  # type: ignore[arg-type]
+                await service.change(letter_id, **terms)  # type: ignore[arg-type]
             assert refused.value.code == code
-        await desk.cancel(letter_id)
+        await service.cancel(letter_id)
         with pytest.raises(Conflict):
-            await desk.change(letter_id, priority=1)
+            await service.change(letter_id, priority=1)
 
     play(story)

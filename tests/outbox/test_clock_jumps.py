@@ -38,7 +38,7 @@ def contents(stage: Stage) -> Counter[str]:
 async def watched(stage: Stage) -> AsyncIterator[None]:
     """Opened, and its clock watched: in virtual time that is not so by itself."""
     async with stage.open():
-        watching = asyncio.create_task(stage.peik.clock_watch.run())
+        watching = asyncio.create_task(stage.peik.watch.clock.run())
         yield
         watching.cancel()
 
@@ -167,7 +167,7 @@ def test_off_for_a_night_is_nothing_to_tell_of() -> None:
 def test_a_bot_that_polls_all_the_time_was_not_away_because_the_clock_was_set() -> None:
     async def story(stage: Stage) -> None:
         await begin(stage)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         await inbox.updates(BOT)
         stage.telegram.write(TOKEN, 11, "is anybody there?")
         await fetch(stage)

@@ -26,7 +26,7 @@ def slowed(stage: Stage) -> None:
 def test_what_was_marked_in_time_does_not_leave_after_the_leases_end() -> None:
     async def story(stage: Stage) -> None:
         async with stage.open():
-            lease = stage.peik.leases.of(BOT)
+            lease = stage.peik.outbox.leases.of(BOT)
             assert lease is not None
             slowed(stage)
             letter_id = await stage.text(1, "hello")
@@ -35,7 +35,7 @@ def test_what_was_marked_in_time_does_not_leave_after_the_leases_end() -> None:
             await asyncio.sleep(3 * LATE_S)
             assert stage.texts(1) == []
             lease.ends_at = stage.clock.mono() + 3600.0
-            stage.peik.courier.wake_all()
+            stage.peik.outbox.courier.wake_all()
             view = await stage.ended(letter_id)
             assert (view.state, view.uncertain_tries) == (State.COMPLETED, 0)  # it never left, and that is known
             assert stage.texts(1) == ["hello"]
@@ -46,7 +46,7 @@ def test_what_was_marked_in_time_does_not_leave_after_the_leases_end() -> None:
 def test_nothing_is_marked_after_the_leases_end_and_what_came_back_is_settled_still() -> None:
     async def story(stage: Stage) -> None:
         async with stage.open():
-            lease = stage.peik.leases.of(BOT)
+            lease = stage.peik.outbox.leases.of(BOT)
             assert lease is not None
             first = await stage.text(1, "before")
             assert (await stage.ended(first)).state is State.COMPLETED

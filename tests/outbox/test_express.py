@@ -111,7 +111,7 @@ def test_a_letter_that_could_not_be_stored_leaves_its_place_to_the_next() -> Non
 
 
 async def hold(stage: Stage) -> None:
-    await stage.peik.desk.hold_chat(BOT, 5, stage.clock.wall_ms() + 60_000)
+    await stage.peik.outbox.service.hold_chat(BOT, 5, stage.clock.wall_ms() + 60_000)
 
 
 async def go_dark(stage: Stage) -> None:
@@ -121,7 +121,7 @@ async def go_dark(stage: Stage) -> None:
 
 
 async def pause(stage: Stage) -> None:
-    await stage.peik.desk.change_bot(BOT, paused="a pause")
+    await stage.peik.outbox.service.change_bot(BOT, paused="a pause")
 
 
 async def fill(stage: Stage) -> None:
@@ -139,7 +139,7 @@ def test_it_waits_for_all_that_other_letters_wait_for(hinder: Callable[[Stage], 
         assert stage.texts(5) == []
         assert (await stage.letter(letter_id)).state in (State.WAITING, State.DELAYED)
         stage.telegram.dark(False)
-        await stage.peik.desk.change_bot(BOT, paused=None)
+        await stage.peik.outbox.service.change_bot(BOT, paused=None)
         await stage.ended(letter_id)
         assert stage.texts(5) == ["later"]
 
@@ -159,7 +159,7 @@ def break_once(sender: Any, what: str) -> None:
 def test_what_goes_wrong_while_it_is_sent_ends_the_sender_and_the_next_one_takes_it_up() -> None:
     async def story(stage: Stage) -> None:
         await awake(stage)
-        break_once(stage.peik.courier.sender(BOT), "_send")
+        break_once(stage.peik.outbox.courier.sender(BOT), "_send")
         first = await stage.text(5, "one")
         await stage.ended(first)
         await stage.ended(await stage.text(5, "two"))
@@ -172,7 +172,7 @@ def test_what_goes_wrong_while_it_is_sent_ends_the_sender_and_the_next_one_takes
 def test_a_letter_that_comes_while_a_sender_is_replaced_waits_and_is_not_in_doubt() -> None:
     async def story(stage: Stage) -> None:
         await awake(stage)
-        sender = stage.peik.courier.sender(BOT)
+        sender = stage.peik.outbox.courier.sender(BOT)
         break_once(sender, "_turn")
         assert sender is not None
         sender.wake()

@@ -38,7 +38,7 @@ def test_a_letter_that_comes_too_late_is_refused_with_and_without_a_key(key: str
         with pytest.raises(BadInput) as caught:
             await stage.text(5, "late", idempotency_key=key, expires_at_ms=stage.clock.wall_ms() - 1)
         assert caught.value.code == "already_expired"
-        assert (await stage.peik.desk.tallies())[7000001].failed == 0
+        assert (await stage.peik.outbox.service.tallies())[7000001].failed == 0
 
     play(story)
 
@@ -65,7 +65,7 @@ def test_a_store_that_fails_while_a_sender_starts_is_asked_again_and_is_no_surpr
 
         stage.telegram.bot(OTHER_TOKEN)
         stage.peik.store._reader.exec_trace = broken
-        await stage.peik.desk.save_bot(Token(OTHER_TOKEN), inbound="off")
+        await stage.peik.outbox.service.save_bot(Token(OTHER_TOKEN), inbound="off")
         await asyncio.sleep(10)
         stage.peik.store._reader.exec_trace = None
         letter = await stage.accept(params={"chat_id": 5, "text": "hello"}, bot_id=7000002)

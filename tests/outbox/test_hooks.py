@@ -49,7 +49,7 @@ def test_an_end_is_told_once_with_the_letter_signed_and_soon() -> None:
         await asyncio.sleep(DAY)
         (heard,) = receivers.heard
         assert heard.at_s - began_at < 0.1
-        secret = await stage.peik.hooks.own_secret()
+        secret = await stage.peik.outbox.hooks.own_secret()
         message = verified(
             secret, heard.headers, heard.body, now_s=heard.at_s + stage.clock.wall_s() - stage.clock.mono()
         )
@@ -68,7 +68,7 @@ def test_failed_and_cancelled_letters_are_told_too_and_others_are_not() -> None:
         cancelled = await stage.text(6, "later", send_at_ms=stage.clock.wall_ms() + DAY * 1000, hook=URL)
         await stage.text(7, "nobody wants to know")
         await stage.ended(failed)
-        await stage.peik.desk.cancel(cancelled)
+        await stage.peik.outbox.service.cancel(cancelled)
         await told(stage, events.HookTold, 2)
         await asyncio.sleep(DAY)
         types = {one.letter_id: one.message["type"] for one in receivers.heard}
@@ -136,7 +136,7 @@ def test_what_a_message_says_does_not_change_when_the_letter_does() -> None:
         letter_id = await stage.accept(params={"chat_id": 5, "text": "<b", "parse_mode": "HTML"}, hook=URL)
         await stage.ended(letter_id)
         await told(stage, events.HookFailed, 1)
-        await stage.peik.desk.retry(letter_id)
+        await stage.peik.outbox.service.retry(letter_id)
         await stage.ended(letter_id)
         receivers.answer = lambda heard: 200
         await told(stage, events.HookTold, 2)
@@ -254,14 +254,14 @@ class LateStore:
 
 def test_what_was_told_while_the_store_was_being_read_is_not_told_again() -> None:
     async def story(stage: Stage, receivers: Receivers) -> None:
-        office = stage.peik
-        office.hooks.stop()
+        runtime = stage.peik
+        runtime.outbox.hooks.stop()
         hooks = Hooks(
-            store=LateStore(office.store),
+            store=LateStore(runtime.store),
             poster=receivers,
             clock=stage.clock,
             settled=stage.clock,
-            events=office.events,
+            events=runtime.events,
         )
         async with asyncio.TaskGroup() as group:
             hooks.start(group)
@@ -275,14 +275,14 @@ def test_what_was_told_while_the_store_was_being_read_is_not_told_again() -> Non
 
 def test_a_try_that_failed_while_the_store_was_being_read_is_repeated_in_time() -> None:
     async def story(stage: Stage, receivers: Receivers) -> None:
-        office = stage.peik
-        office.hooks.stop()
+        runtime = stage.peik
+        runtime.outbox.hooks.stop()
         hooks = Hooks(
-            store=LateStore(office.store),
+            store=LateStore(runtime.store),
             poster=receivers,
             clock=stage.clock,
             settled=stage.clock,
-            events=office.events,
+            events=runtime.events,
         )
         async with asyncio.TaskGroup() as group:
             hooks.start(group)

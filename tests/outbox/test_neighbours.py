@@ -42,12 +42,12 @@ async def neighbour(stage: Stage) -> AsyncIterator[tuple[Runtime, Carrier]]:
         chance=random.Random(99),
         executor=lambda name: InlineExecutor(),
         must_own=False,
-    ) as office:
-        yield office, carrier
+    ) as runtime:
+        yield runtime, carrier
 
 
-async def text(office: Runtime, chat_id: int, words: str, **terms: object) -> int:
-    (accepted,) = await office.desk.accept([call(params={"chat_id": chat_id, "text": words}, **terms)])
+async def text(runtime: Runtime, chat_id: int, words: str, **terms: object) -> int:
+    (accepted,) = await runtime.outbox.service.accept([call(params={"chat_id": chat_id, "text": words}, **terms)])
     return accepted.letter_id
 
 
@@ -59,7 +59,7 @@ def test_what_a_guest_accepts_the_owner_sends_within_a_second_and_the_guest_sees
             for number in range(3):
                 letter_id = await text(guest, number + 1, "from the guest")
                 began = stage.clock.mono()
-                assert (await guest.desk.wait(letter_id, 60)).state is State.COMPLETED
+                assert (await guest.outbox.service.wait(letter_id, 60)).state is State.COMPLETED
                 assert stage.clock.mono() - began <= NOTICED_S + GUEST_LOOK_S
             assert carrier.carried == 0
 
@@ -100,10 +100,10 @@ def test_the_owner_keeps_a_guests_times_of_sending_and_expiry() -> None:
             at_ms = stage.clock.wall_ms()
             due = await text(guest, 5, "in ten seconds", send_at_ms=at_ms + 10_000)
             late = await text(guest, 6, "too late", send_at_ms=at_ms + 90_000, expires_at_ms=at_ms + 95_000)
-            assert (await guest.desk.wait(due, 9.5)).state is State.DELAYED
-            assert (await guest.desk.wait(due, 0.5 + NOTICED_S)).state is State.COMPLETED
+            assert (await guest.outbox.service.wait(due, 9.5)).state is State.DELAYED
+            assert (await guest.outbox.service.wait(due, 0.5 + NOTICED_S)).state is State.COMPLETED
             stage.telegram.faults.add("dark")
-            expired = await guest.desk.wait(late, 84 + 2 * NOTICED_S)
+            expired = await guest.outbox.service.wait(late, 84 + 2 * NOTICED_S)
             assert (expired.state, expired.failed_reason) == (State.FAILED, "expired")
 
     play_closed(story)
@@ -114,9 +114,9 @@ def test_who_waits_hears_of_what_another_process_ended() -> None:
         stage.is_alone = False
         async with stage.open(), neighbour(stage) as (guest, _):
             later = await stage.text(5, "never mind", send_at_ms=stage.clock.wall_ms() + 3600_000)
-            waiting = asyncio.create_task(stage.peik.desk.wait(later, 60))
+            waiting = asyncio.create_task(stage.peik.outbox.service.wait(later, 60))
             await asyncio.sleep(5)
-            await guest.desk.cancel(later)
+            await guest.outbox.service.cancel(later)
             began = stage.clock.mono()
             assert (await waiting).state is State.CANCELLED
             assert stage.clock.mono() - began <= NOTICED_S
@@ -128,19 +128,19 @@ def test_bots_that_a_guest_adds_changes_and_removes_are_taken_up() -> None:
     async def story(stage: Stage) -> None:
         stage.is_alone = False
         async with stage.open(), neighbour(stage) as (guest, _):
-            await guest.desk.save_bot(Token("42:second"))
+            await guest.outbox.service.save_bot(Token("42:second"))
             letter_id = await text(guest, 5, "by the new bot", bot_id=42)
-            assert (await guest.desk.wait(letter_id, 2 * NOTICED_S)).state is State.COMPLETED
-            await guest.desk.change_bot(42, paused="a holiday")
+            assert (await guest.outbox.service.wait(letter_id, 2 * NOTICED_S)).state is State.COMPLETED
+            await guest.outbox.service.change_bot(42, paused="a holiday")
             held = await text(guest, 6, "after the holiday", bot_id=42)
-            assert (await stage.peik.desk.wait(held, 5)).state is State.WAITING
-            await guest.desk.change_bot(42, paused=None)
-            assert (await stage.peik.desk.wait(held, 2 * NOTICED_S)).state is State.COMPLETED
-            await guest.desk.remove_bot(42)
+            assert (await stage.peik.outbox.service.wait(held, 5)).state is State.WAITING
+            await guest.outbox.service.change_bot(42, paused=None)
+            assert (await stage.peik.outbox.service.wait(held, 2 * NOTICED_S)).state is State.COMPLETED
+            await guest.outbox.service.remove_bot(42)
             other = await text(guest, 7, "to see a second pass")
-            await guest.desk.wait(other, 2 * NOTICED_S)
-            assert [bot.bot_id for bot in stage.peik.desk.bots()] == [BOT]
-            assert stage.peik.courier.sender(42) is None
+            await guest.outbox.service.wait(other, 2 * NOTICED_S)
+            assert [bot.bot_id for bot in stage.peik.outbox.service.bots()] == [BOT]
+            assert stage.peik.outbox.courier.sender(42) is None
 
     play_closed(story)
 
@@ -152,12 +152,12 @@ def test_a_guest_takes_over_when_the_owner_ends_and_sends_what_was_accepted_mean
             assert first.store.is_owner
             async with neighbour(stage) as (second, carrier), neighbour(stage) as (third, idle):
                 fault = stage.telegram.faults.add("dark")
-                ids = [await text(office, 5, f"n{n}") for n, office in enumerate([first, second, third] * 3)]
-                await first.courier.drain(0)
+                ids = [await text(runtime, 5, f"n{n}") for n, runtime in enumerate([first, second, third] * 3)]
+                await first.outbox.courier.drain(0)
                 first.store._lock.release()  # as the operating system does when a process dies
                 stage.telegram.faults.clear(fault)
                 for letter_id in ids:
-                    assert (await third.desk.wait(letter_id, 60)).state is State.COMPLETED
+                    assert (await third.outbox.service.wait(letter_id, 60)).state is State.COMPLETED
                 assert {second.store.is_owner, third.store.is_owner} == {True, False}
                 assert sorted((carrier.carried > 0, idle.carried > 0)) == [False, True]
                 assert stage.texts(5) == [f"n{n}" for n in range(9)]
@@ -170,10 +170,10 @@ def test_a_takeover_needs_only_seconds() -> None:
         stage.is_alone = False
         async with neighbour(stage) as (owner, _), neighbour(stage) as (guest, carrier):
             began = stage.clock.mono()
-            owner.courier.stop()
+            owner.outbox.courier.stop()
             owner.store._lock.release()
             letter_id = await text(guest, 6, "after")
-            assert (await guest.desk.wait(letter_id, 60)).state is State.COMPLETED
+            assert (await guest.outbox.service.wait(letter_id, 60)).state is State.COMPLETED
             assert stage.clock.mono() - began <= TAKEN_OVER_S
             assert carrier.carried > 0
 

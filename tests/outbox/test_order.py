@@ -101,7 +101,7 @@ def test_scheduled_letters_join_their_lane_when_they_are_due() -> None:
 
 def test_a_letter_whose_time_is_over_is_not_sent_although_nobody_has_ended_it_yet() -> None:
     async def story(stage: Stage) -> None:
-        stage.peik.timekeeper.stop()
+        stage.peik.outbox.timekeeper.stop()
         stage.telegram.faults.add("flood", retry_after=120, chat=5, count=1)
         await stage.text(5, "held")
         late = await stage.text(5, "late", expires_at_ms=stage.clock.wall_ms() + 60_000)
@@ -153,7 +153,7 @@ def test_one_group_with_a_deep_backlog_does_not_delay_other_chats() -> None:
         for chat in range(100, 120):
             assert (await stage.ended(await stage.text(chat, "quick"))).state is State.COMPLETED
         assert stage.clock.mono() - begun < 10
-        tally = (await stage.peik.desk.tallies())[BOT]
+        tally = (await stage.peik.outbox.service.tallies())[BOT]
         assert tally.waiting > 1900
 
     play(story)

@@ -320,7 +320,7 @@ def test_no_event_and_no_letter_shows_the_token() -> None:
         await asyncio.sleep(60)
         assert TOKEN not in repr(stage.told)
         assert TOKEN not in repr(letter)
-        assert TOKEN not in repr(stage.peik.desk.bots())
+        assert TOKEN not in repr(stage.peik.outbox.service.bots())
 
     play(story)
 
@@ -334,7 +334,7 @@ def test_a_pause_by_telegram_is_over_when_somebody_pauses_the_bot_himself() -> N
         await asyncio.sleep(5)
         assert stage.events_of(events.BotPaused)
         assert not stage.events_of(events.BotResumed)
-        await stage.peik.desk.change_bot(BOT, paused="by hand")
+        await stage.peik.outbox.service.change_bot(BOT, paused="by hand")
         await asyncio.sleep(3600)
         assert len(stage.events_of(events.BotResumed)) == 1
         assert stage.texts(5) == []

@@ -13,7 +13,7 @@ PARAMS = b'{"chat_id":5,"callback_query_id":"1","pre_checkout_query_id":"1","inl
 
 async def carry(stage: Stage, method: str) -> Reply:
     patience = patience_with(*classify(method))
-    return await stage.peik.passage.carry(Token(TOKEN), method, PARAMS, patience=patience)
+    return await stage.peik.passthrough.carry(Token(TOKEN), method, PARAMS, patience=patience)
 
 
 def tries(stage: Stage, kind: str) -> int:
@@ -67,7 +67,7 @@ def test_while_there_is_no_way_nothing_is_tried_and_that_is_said_at_once() -> No
     async def story(stage: Stage) -> None:
         stage.telegram.faults.add("dark")
         assert not (await carry(stage, "getChat")).left
-        assert stage.peik.passage.is_away
+        assert stage.peik.passthrough.is_away
         began = stage.clock.mono()
         assert not (await carry(stage, "answerPreCheckoutQuery")).left
         assert stage.clock.mono() == began

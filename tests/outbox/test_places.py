@@ -15,12 +15,12 @@ def test_bulk_leaves_an_eighth_of_the_places_to_what_people_wait_for(pace: str) 
         bulk = [call(params={"chat_id": 100 + n, "text": "news"}, priority=Priority.BULK) for n in range(90)]
         await stage.accept_all(bulk)
         await asyncio.sleep(10)
-        assert (await stage.peik.desk.tallies())[BOT].active == 56
+        assert (await stage.peik.outbox.service.tallies())[BOT].active == 56
 
         people = [call(params={"chat_id": 1 + n, "text": "hello"}, priority=Priority.HIGH) for n in range(20)]
         await stage.accept_all(people)
         await asyncio.sleep(10)
-        assert (await stage.peik.desk.tallies())[BOT].active == 64
+        assert (await stage.peik.outbox.service.tallies())[BOT].active == 64
 
         await stage.quiet()
         assert stage.telegram.sent.total == 110
@@ -34,7 +34,7 @@ def test_people_may_have_all_places_of_a_bot_without_a_pace() -> None:
         people = [call(params={"chat_id": 1 + n, "text": "hello"}, priority=Priority.HIGH) for n in range(90)]
         await stage.accept_all(people)
         await asyncio.sleep(10)
-        assert (await stage.peik.desk.tallies())[BOT].active == 64
+        assert (await stage.peik.outbox.service.tallies())[BOT].active == 64
         await stage.quiet()
 
     play(story, pace="off")

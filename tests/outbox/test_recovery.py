@@ -157,7 +157,7 @@ def test_a_look_at_the_clock_that_failed_is_made_again_soon(method: str) -> None
         stage.refuse(method, 0)
         async with stage.open():
             due = await stage.text(5, "in time", send_at_ms=stage.clock.wall_ms() + 20_000)
-            await stage.peik.desk.change_bot(BOT, paused="by hand")
+            await stage.peik.outbox.service.change_bot(BOT, paused="by hand")
             late = await stage.text(6, "late", expires_at_ms=stage.clock.wall_ms() + 20_000)
             await asyncio.sleep(19)
             stage.refuse(method)
@@ -198,7 +198,7 @@ def test_webhooks_that_waited_here_when_the_chores_went_are_told_when_they_come_
             for number in range(2):
                 await stage.ended(await stage.text(5 + number, "hello", hook="https://shop.example/hook"))
             await asyncio.sleep(1)
-            hooks = stage.peik.hooks
+            hooks = stage.peik.outbox.hooks
             hooks.stop()
             await asyncio.sleep(1)
             receivers.answer = lambda heard: 200
@@ -221,7 +221,7 @@ def test_a_chat_that_somebody_opened_by_another_process_is_open_here_too() -> No
             words = "Forbidden: bot was blocked by the user"
             stage.telegram.faults.add("error", status=403, words=words, chat=5, count=1)
             assert (await stage.ended(await stage.text(5, "refused"))).state is State.FAILED
-            await guest.desk.open_chat(BOT, 5)
+            await guest.outbox.service.open_chat(BOT, 5)
             await asyncio.sleep(2)
             assert (await stage.ended(await stage.text(5, "welcome"), SOON_S)).state is State.COMPLETED
 
@@ -258,7 +258,7 @@ def test_other_limits_undo_no_hold_and_begin_no_minute_anew() -> None:
         await stage.ended(await stage.text(6, "free"))
         await asyncio.sleep(25)
         begun = stage.clock.mono()
-        await stage.peik.desk.change_bot(BOT, limits=PaceLimits(bulk_per_s=20.0))
+        await stage.peik.outbox.service.change_bot(BOT, limits=PaceLimits(bulk_per_s=20.0))
         await stage.text(GROUP, "n20")
         await asyncio.sleep(20)
         assert len(stage.texts(GROUP)) == 20

@@ -108,7 +108,7 @@ class Crossroads:
     @property
     def states(self) -> list[str]:
         """Each route's state, the one in use in capitals."""
-        shown = self.stage.peik.courier.routes.statuses()
+        shown = self.stage.peik.outbox.courier.routes.statuses()
         return [status.state.upper() if is_in_use else status.state.value for status, is_in_use in shown]
 
     def chosen(self) -> list[str | None]:
@@ -242,7 +242,7 @@ def test_when_no_route_is_left_letters_wait_and_the_first_that_answers_wins() ->
         letter_id = await at.stage.text(1, "patience")
         await at.sleep(3600)
         assert at.states == ["open", "open", "open"]
-        assert at.stage.peik.courier.routes.is_open
+        assert at.stage.peik.outbox.courier.routes.is_open
         at.ways[2].weather = Weather.FAIR
         letter = await at.stage.ended(letter_id, timeout_s=20)
         assert (letter.state, letter.attempts_made, letter.uncertain_tries) == (State.COMPLETED, 1, 0)
@@ -285,7 +285,7 @@ def test_a_spare_route_that_dies_is_told_though_nothing_goes_by_it() -> None:
         at.ways[2].weather = Weather.DARK
         await at.sleep(WATCH_S + PROBE_TIMEOUT_S + 1)
         assert at.states == ["CLOSED", "closed", "open"]
-        (status,) = [status for status, _ in at.stage.peik.courier.routes.statuses() if status.kind == "mirror"]
+        (status,) = [status for status, _ in at.stage.peik.outbox.courier.routes.statuses() if status.kind == "mirror"]
         assert status.failures >= 1
         assert status.why == "timeout: no answer in time"
         assert status.probe_at_ms is not None
@@ -336,7 +336,7 @@ async def random_weather(at: Crossroads, chance: random.Random) -> None:
     assert repeats <= sum(view.uncertain_tries for view in views)
     await at.sleep(600)  # longer than the longest trial
     assert at.states == ["CLOSED", "closed", "closed"]
-    assert (await at.stage.peik.desk.tallies())[BOT].completed == 300
+    assert (await at.stage.peik.outbox.service.tallies())[BOT].completed == 300
 
 
 async def opened(at: Crossroads, name: str) -> None:

@@ -26,7 +26,7 @@ def test_a_waiting_edit_gives_way_to_a_newer_one_and_its_waiter_gets_the_newer_r
         stage.telegram.dark(True)
         ids = [await stage.accept("editMessageText", params=edit(message, f"{done} %")) for done in (10, 20, 30)]
         other = await stage.accept("editMessageText", params=edit(message + 1, "another message"))
-        waiter = asyncio.ensure_future(stage.peik.desk.wait(ids[0], 3600))
+        waiter = asyncio.ensure_future(stage.peik.outbox.service.wait(ids[0], 3600))
         await asyncio.sleep(5)
         stage.telegram.dark(False)
         seen = await waiter
@@ -46,14 +46,14 @@ def test_a_waiting_edit_gives_way_to_a_newer_one_and_its_waiter_gets_the_newer_r
 def test_an_edit_goes_out_after_all_when_the_newer_one_is_taken_back() -> None:
     async def story(stage: Stage) -> None:
         message = message_id(await stage.ended(await stage.text(5, "0 %")))
-        await stage.peik.desk.change_bot(BOT, paused="for a while")
+        await stage.peik.outbox.service.change_bot(BOT, paused="for a while")
         older = await stage.accept("editMessageText", params=edit(message, "10 %"))
         later = await stage.text(5, "after")
         newer = await stage.accept("editMessageText", params=edit(message, "20 %"))
-        waiter = asyncio.ensure_future(stage.peik.desk.wait(older, 3600))
+        waiter = asyncio.ensure_future(stage.peik.outbox.service.wait(older, 3600))
         await asyncio.sleep(5)
-        await stage.peik.desk.cancel(newer)
-        await stage.peik.desk.change_bot(BOT, paused=None)
+        await stage.peik.outbox.service.cancel(newer)
+        await stage.peik.outbox.service.change_bot(BOT, paused=None)
         assert ((await waiter).id, (await waiter).state, (await waiter).merged_into) == (older, State.COMPLETED, None)
         await stage.ended(later)
         assert stage.telegram.message(7000001, 5, message)["text"] == "10 %"
@@ -65,9 +65,9 @@ def test_an_edit_goes_out_after_all_when_the_newer_one_is_taken_back() -> None:
 
 def test_an_edit_fails_with_the_newer_one_and_both_are_told_once() -> None:
     async def story(stage: Stage) -> None:
-        await stage.peik.desk.change_bot(BOT, paused="for a while")
+        await stage.peik.outbox.service.change_bot(BOT, paused="for a while")
         ids = [await stage.accept("editMessageText", params=edit(4711, text)) for text in ("1", "2")]
-        await stage.peik.desk.change_bot(BOT, paused=None)
+        await stage.peik.outbox.service.change_bot(BOT, paused=None)
         seen = [await stage.ended(one) for one in ids]
         assert [one.state for one in seen] == [State.FAILED, State.FAILED]
         assert seen[0].failed_reason == seen[1].failed_reason
@@ -81,13 +81,13 @@ def test_a_live_period_is_not_lost_to_a_newer_place() -> None:
     async def story(stage: Stage) -> None:
         place = {"chat_id": 5, "latitude": 35.0, "longitude": 51.0}
         message = message_id(await stage.ended(await stage.accept("sendLocation", params={**place, "live_period": 60})))
-        await stage.peik.desk.change_bot(BOT, paused="for a while")
+        await stage.peik.outbox.service.change_bot(BOT, paused="for a while")
         moved = {**place, "message_id": message}
         ids = [
             await stage.accept("editMessageLiveLocation", params={**moved, "latitude": 36.0 + one, **period})
             for one, period in enumerate(({}, {"live_period": 3600}, {"live_period": "3600"}, {}, {}))
         ]
-        await stage.peik.desk.change_bot(BOT, paused=None)
+        await stage.peik.outbox.service.change_bot(BOT, paused=None)
         views = [await stage.ended(one) for one in ids]
         assert [one.merged_into for one in views] == [ids[3], ids[2], None, ids[4], None]
 
@@ -321,7 +321,7 @@ def test_old_letters_leave_the_store_and_stay_in_the_message_log() -> None:
         await asyncio.sleep(8 * 86400)
         with pytest.raises(NotFound):
             await stage.letter(letter_id)
-        rows = await stage.peik.store._read(
+        rows = await stage.peik.store.read(
             lambda connection: list(connection.execute("SELECT id, status FROM telegram_message_logs"))
         )
         assert rows == [(letter_id, "completed")]

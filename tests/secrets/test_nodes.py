@@ -31,12 +31,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> SharedPlace:
 async def node(place: SharedPlace, folder: Path, telegram: Telegram, **settings: str) -> AsyncIterator[Runtime]:
     flags = {"store": place.url, "home": str(folder), "bot_tokens": TOKEN, "inbound": "off", "grace": "1s", **settings}
     config = load(flags, environment={}, folder=folder)
-    async with running(config, carrier=SimCarrier(telegram)) as office:
-        yield office
+    async with running(config, carrier=SimCarrier(telegram)) as runtime:
+        yield runtime
 
 
-async def texts(office: Runtime) -> list[str]:
-    return [one.text for one in await office.store.sealed.kept()]
+async def texts(runtime: Runtime) -> list[str]:
+    return [one.text for one in await runtime.store.sealed.kept()]
 
 
 def simulated() -> Telegram:
@@ -45,9 +45,9 @@ def simulated() -> Telegram:
     return telegram
 
 
-async def sent(office: Runtime, telegram: Telegram, text: str) -> None:
-    (accepted,) = await office.desk.accept([call(params={"chat_id": 5, "text": text})])
-    assert (await office.desk.wait(accepted.letter_id, 60)).state == "completed"
+async def sent(runtime: Runtime, telegram: Telegram, text: str) -> None:
+    (accepted,) = await runtime.outbox.service.accept([call(params={"chat_id": 5, "text": text})])
+    assert (await runtime.outbox.service.wait(accepted.letter_id, 60)).state == "completed"
     assert telegram.sent.texts(5)[-1] == text
 
 
@@ -58,7 +58,7 @@ async def test_nodes_with_the_key_share_a_sealed_store_and_others_do_not_start(
     async with node(place, tmp_path, telegram, secret_key=ONE) as first:
         assert all(map(is_sealed, await texts(first)))
         async with node(place, tmp_path, telegram, secret_key=f"{TWO},{ONE}") as second:
-            assert second.desk.bot(BOT).token.reveal() == TOKEN
+            assert second.outbox.service.bot(BOT).token.reveal() == TOKEN
             await sent(second, telegram, "accepted by one, sent by either")
         before = await texts(first)
         for settings, words in (({}, "is not set"), ({"secret_key": TWO}, "another key")):
@@ -72,8 +72,8 @@ async def test_nodes_with_the_key_share_a_sealed_store_and_others_do_not_start(
 async def test_a_node_without_the_key_goes_on_until_it_is_restarted_with_it(place: SharedPlace, tmp_path: Path) -> None:
     telegram = simulated()
     async with node(place, tmp_path, telegram) as first, node(place, tmp_path, telegram, secret_key=ONE) as second:
-        assert second.custodian.is_waiting
-        await second.desk.change_bot(BOT, paused=None)
+        assert second.secrets.is_waiting
+        await second.outbox.service.change_bot(BOT, paused=None)
         assert not any(map(is_sealed, await texts(second)))
         await sent(first, telegram, "by the one without")
     async with node(place, tmp_path, telegram, secret_key=ONE) as third:

@@ -59,7 +59,7 @@ def test_the_next_start_with_a_key_seals_what_is_plain_and_letters_go_on() -> No
             await stage.ended(await stage.text(5, "after"))
             assert TOKEN.encode() not in files_of(stage)
         async with stage.open():  # the token comes from the store as well as from the settings
-            assert stage.peik.desk.bot(BOT).token.reveal() == TOKEN
+            assert stage.peik.outbox.service.bot(BOT).token.reveal() == TOKEN
         assert stage.texts(5) == ["before", "after"]
         assert TOKEN.encode() not in files_of(stage)
 
@@ -100,7 +100,7 @@ def test_a_start_with_the_old_key_seals_anew_and_then_does_without_it() -> None:
             pass
         async with with_key(stage, secret_key=f"{TWO},{ONE}").open():
             # It opens both, and seals as the store is sealed: other nodes may not have the new key yet.
-            await stage.peik.desk.change_bot(BOT, paused=None)
+            await stage.peik.outbox.service.change_bot(BOT, paused=None)
             assert {key_id_of(text) for text in (await texts(stage)).values()} == set(seals_of(ONE).key_ids)
         async with with_key(stage, secret_key=TWO, secret_key_old=ONE).open():
             assert "2 sealed anew" in notices(stage)
@@ -116,12 +116,12 @@ def test_rotating_while_letters_go_on() -> None:
         async with with_key(stage, secret_key=ONE).open():
             pass
         async with with_key(stage, secret_key=f"{TWO},{ONE}").open():
-            standing = await stage.peik.custodian.standing()
+            standing = await stage.peik.secrets.standing()
             assert (standing.sealed, standing.older) == (0, 2)
             assert standing.advice is not None
-            done = await stage.peik.custodian.rotate()
+            done = await stage.peik.secrets.rotate()
             assert (done.sealed, done.renewed) == (0, 2)
-            assert (await stage.peik.custodian.standing()).older == 0
+            assert (await stage.peik.secrets.standing()).older == 0
             await stage.ended(await stage.text(5, "sent"))
 
     play_closed(story)
@@ -243,7 +243,7 @@ def test_what_a_node_sealed_with_the_old_key_after_the_change_is_renewed_by_the_
         async with with_key(stage, secret_key=f"{ONE},{TWO}").open():
             late = stage.peik.store.seals
             await custodian(stage, "other", [], f"{TWO},{ONE}").rotate()
-            await stage.peik.desk.change_bot(BOT, paused=None)
+            await stage.peik.outbox.service.change_bot(BOT, paused=None)
             assert key_id_of((await texts(stage))[f"bot:{BOT}"]) == late.key_ids[0]
         async with with_key(stage, secret_key=f"{ONE},{TWO}").open():  # in whichever order they stand
             assert {key_id_of(text) for text in (await texts(stage)).values() if is_sealed(text)} == {late.key_ids[1]}
@@ -270,7 +270,7 @@ def test_a_node_that_is_up_seals_as_another_does_since_its_rotation() -> None:
             neighbour = seals_of(f"{TWO},{ONE}")
             await service.follow(stage.peik.store.sealed, neighbour)
             assert neighbour.key_in_use == seals_of(ONE).key_ids[0]
-            await stage.peik.custodian.rotate()
+            await stage.peik.secrets.rotate()
             await service.follow(stage.peik.store.sealed, neighbour)
             assert neighbour.key_in_use == seals_of(TWO).key_ids[0]
 

@@ -194,8 +194,8 @@ def test_locks_and_connections_of_the_dead_are_given_back(tmp_path: Path) -> Non
             await node.up()
             first = node.process
             assert first is not None
-            assert node.office is not None
-            assert node.office.store.is_owner
+            assert node.runtime is not None
+            assert node.runtime.store.is_owner
             assert first.connections
             assert len(first.locks) == 1
             first.connections[0].execute("BEGIN IMMEDIATE")
@@ -205,7 +205,7 @@ def test_locks_and_connections_of_the_dead_are_given_back(tmp_path: Path) -> Non
             assert open_in(tmp_path) == []
             node.start()
             await node.up()
-            assert node.office.store.is_owner
+            assert node.runtime.store.is_owner
             await node.stop()
             assert world.judge.wrong == []
         assert open_in(tmp_path) == []

@@ -10,7 +10,7 @@ from peik.broadcasts.model import Broadcast, Recipient, RecipientState, key_of, 
 from peik.core.documents import Contact, Filing
 from peik.core.events import Events
 from peik.erasure.service import Eraser
-from peik.erasure.wiring import forgetter_of
+from peik.erasure.wiring import eraser_of
 from peik.inbox.store import Burial, Deferral
 from peik.jobs.model import JobEnd
 from peik.notifications.model import (
@@ -178,7 +178,7 @@ async def _papers(store: AnyStore) -> None:
 
 
 class StoredLetters:
-    """The port `Cancelling`, without a desk."""
+    """The port `Cancelling`, without a service."""
 
     def __init__(self, store: AnyStore) -> None:
         self._store = store
@@ -192,7 +192,7 @@ class StoredLetters:
 
 def forgetter(place: Place, store: AnyStore, *, is_live: bool = False, **flags: str) -> Eraser:
     flags.setdefault("backups", "/nonexistent")
-    return forgetter_of(
+    return eraser_of(
         load(flags, environment={}),
         clock=place.clock,
         settled=place.clock,

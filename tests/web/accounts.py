@@ -42,9 +42,9 @@ NOWHERE = "http://127.0.0.1:9"  # no Bot API: these stories are about accounts
 class House:
     """Peik, the simulated Telegram of its accounts, and a client of its doors."""
 
-    def __init__(self, folder: Path, office: Runtime, telegram: Accounts, http: aiohttp.ClientSession) -> None:
+    def __init__(self, folder: Path, runtime: Runtime, telegram: Accounts, http: aiohttp.ClientSession) -> None:
         self.folder = folder
-        self.office = office
+        self.runtime = runtime
         self.telegram = telegram
         self.http = http
         self.told: list[Event] = []
@@ -168,14 +168,14 @@ async def house(
             is_alone=True,
             make_clients=(lambda config, clock: clients) if has_accounts else None,
             make_archive=make_archive,
-        ) as office,
+        ) as runtime,
     ):
-        built = House(folder, office, telegram, http)
+        built = House(folder, runtime, telegram, http)
         told.listen(built.told.extend)
-        sessions = office.sessions
+        sessions = runtime.accounts
         if sessions is not None and is_open:
-            await until(lambda: _is_well(office))
-        async with _served(Gateway(office, rest.build(office, KEY))) as built.url:
+            await until(lambda: _is_well(runtime))
+        async with _served(Gateway(runtime, rest.build(runtime, KEY))) as built.url:
             try:
                 yield built
             finally:
@@ -184,8 +184,8 @@ async def house(
         assert built.surprises() == []
 
 
-async def _is_well(office: Runtime) -> bool:
-    return office.sessions is not None and office.sessions.trouble() is None
+async def _is_well(runtime: Runtime) -> bool:
+    return runtime.accounts is not None and runtime.accounts.trouble() is None
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ def test_a_job_from_its_queueing_to_its_result(tmp_path: Path) -> None:
         assert set(job) == SHOWN | {"position", "eta_s"}
         assert (job["user"], job["params"], job["metadata"]) == ("42", body["params"], body["metadata"])
         assert (job["priority"], job["attempts"], job["attempts_made"], job["history"]) == (0, 3, 0, [])
-        assert job["node"] == works.office.store.nodes.node
+        assert job["node"] == works.runtime.store.nodes.node
         assert (job["position"], job["result"], job["ended_at"], job["timeout_ms"]) == (None, None, None, None)
         works.let_go("a")
         job = await works.job(queued["id"], "?wait=200s")
@@ -267,7 +267,7 @@ def test_what_cannot_be_right_is_refused_and_queues_nothing(tmp_path: Path) -> N
         assert await works.code("POST", "/v1/jobs/batch", json=many) == (422, "bad_batch")
         assert await works.code("POST", "/v1/jobs/batch", json={"jobs": []}) == (422, "bad_batch")
         assert await works.code("POST", "/v1/jobs?wait=soon", json={"kind": "elsewhere"}) == (422, "bad_wait")
-        big = b'{"kind": "' + b"x" * works.office.config.body_max + b'"}'
+        big = b'{"kind": "' + b"x" * works.runtime.config.body_max + b'"}'
         assert await works.code("POST", "/v1/jobs", data=io.BytesIO(big)) == (413, "body_too_large")
         assert (await works.get("/v1/jobs"))["jobs"] == []
 
@@ -311,7 +311,7 @@ def test_questions_that_cannot_be_answered_say_why(
 
 def test_hosts_are_those_that_the_node_that_answers_has_met(tmp_path: Path) -> None:
     async def story(works: Works) -> None:
-        node = works.office.store.nodes.node
+        node = works.runtime.store.nodes.node
         assert await works.get("/v1/hosts") == {"node": node, "hosts": []}
         for user in "abcdef":
             await works.queued("refuse", user=user, params={"host": "films.example"}, attempts=1)

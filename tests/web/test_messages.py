@@ -209,7 +209,7 @@ ASKED = (
 
 
 async def is_sender(house: House, user_id: int) -> bool:
-    return house.office.desk.known(user_id) is not None
+    return house.runtime.outbox.service.known(user_id) is not None
 
 
 def test_a_key_opens_no_more_than_it_is_for(tmp_path: Path) -> None:

@@ -129,39 +129,39 @@ class Endless:
         return [message(number, text="x" * 1000) for number in range(limit)], "1.1"
 
 
-async def export_of(desk: Any) -> Response:
+async def export_of(service: Any) -> Response:
     access = Access(KEY, find=lambda digest: None, wall_ms=lambda: 0)
     scope = {"type": "http", "query_string": b"", "headers": [(b"x-api-key", KEY.encode())]}
-    (endpoint,) = (endpoint for _, path, endpoint, *_ in routes_of(MessageApi(desk), access) if path == EXPORT)
+    (endpoint,) = (endpoint for _, path, endpoint, *_ in routes_of(MessageApi(service), access) if path == EXPORT)
     return await endpoint(Request(scope))
 
 
 def test_nothing_is_read_ahead_of_a_slow_reader_and_nothing_for_one_who_left() -> None:
     async def story(clock: VirtualClock) -> None:
-        desk, reader = Endless(), Reader()
-        answering = asyncio.create_task((await export_of(desk))({"type": "http"}, reader.receive, reader.send))
+        service, reader = Endless(), Reader()
+        answering = asyncio.create_task((await export_of(service))({"type": "http"}, reader.receive, reader.send))
         await asyncio.sleep(0.095)
-        assert desk.asked == 10
+        assert service.asked == 10
         reader.may_take.clear()
         await asyncio.sleep(EXPORT_STALL_S - 1)
-        assert desk.asked <= 11
+        assert service.asked <= 11
         assert reader.offered - len(reader.body) <= 64 * 1024
         reader.may_take.set()
         await asyncio.sleep(0.1)
-        assert desk.asked > 11
+        assert service.asked > 11
         reader.left.set()
         await answering
-        before = desk.asked
+        before = service.asked
         await asyncio.sleep(10)
-        assert (desk.asked, reader.is_ended) == (before, False)
+        assert (service.asked, reader.is_ended) == (before, False)
 
     run_virtual(story)
 
 
 def test_a_reader_who_takes_nothing_for_a_minute_has_gone() -> None:
     async def story(clock: VirtualClock) -> None:
-        desk, reader = Endless(), Reader()
-        answering = asyncio.create_task((await export_of(desk))({"type": "http"}, reader.receive, reader.send))
+        service, reader = Endless(), Reader()
+        answering = asyncio.create_task((await export_of(service))({"type": "http"}, reader.receive, reader.send))
         await asyncio.sleep(0.05)
         reader.may_take.clear()
         await asyncio.sleep(EXPORT_STALL_S + 1)

@@ -276,7 +276,7 @@ def test_a_listener_that_takes_nothing_holds_up_nobody(tmp_path: Path) -> None:
             for number in range(1, 21):
                 body = json.dumps({"n": number, "text": "x" * 300_000})  # more than sockets hold
                 await archive.feed([line(f"k{number}", body=body)])
-                house.office.events.tell(SessionFed(session_id="s1", count=1))
+                house.runtime.events.tell(SessionFed(session_id="s1", count=1))
                 assert (await quick.line())[1]["n"] == number
             writer.close()
 
@@ -286,8 +286,8 @@ def test_a_listener_that_takes_nothing_holds_up_nobody(tmp_path: Path) -> None:
 def test_streams_end_when_peik_does(tmp_path: Path) -> None:
     async def story(house: House, archive: SqliteArchive) -> None:
         async with listening(house) as one, listening(house, "?reader=shop", path="/v1/events/stream") as other:
-            assert house.office.sessions is not None
-            house.office.sessions.end_streams()
+            assert house.runtime.accounts is not None
+            house.runtime.accounts.end_streams()
             assert await one.event() == await other.event() == {}
 
     play(tmp_path, story)
@@ -295,7 +295,7 @@ def test_streams_end_when_peik_does(tmp_path: Path) -> None:
 
 def test_who_leaves_is_forgotten(tmp_path: Path) -> None:
     async def story(house: House, archive: SqliteArchive) -> None:
-        followers = house.office.sessions._feeds._followers  # type: ignore[union-attr]
+        followers = house.runtime.accounts._feeds._followers  # type: ignore[union-attr]
 
         async def has_one() -> bool:
             return len(followers) == 1
@@ -355,7 +355,7 @@ async def reading(
     house: Virtual, wanted: FeedFilter, reader: str | None = None, last: str | None = None
 ) -> AsyncIterator[Reader]:
     other_end = Reader()
-    frames = await session_stream(house.desk, wanted, last_id=last, reader=reader)
+    frames = await session_stream(house.service, wanted, last_id=last, reader=reader)
     stream = Flow(frames, media_type="text/event-stream", headers={})
     answering = asyncio.create_task(stream({"type": "http"}, other_end.receive, other_end.send))
     try:

@@ -33,7 +33,7 @@ class Watched:
 
     def __init__(self, house: House, url: str, open_url: str) -> None:
         self.house = house
-        self.office = house.office
+        self.runtime = house.runtime
         self.url = url
         self.open_url = open_url
 
@@ -63,9 +63,9 @@ class Watched:
         await until(look)
 
 
-def _app(office: Runtime, *, is_open: bool) -> Starlette:
-    figures, overview, _ = seen(office)
-    access = Access(KEY, find=office.keyring.find, wall_ms=office.clock.wall_ms)
+def _app(runtime: Runtime, *, is_open: bool) -> Starlette:
+    figures, overview, _ = seen(runtime)
+    access = Access(KEY, find=runtime.keyring.find, wall_ms=runtime.clock.wall_ms)
     metrics = MetricsApi(overview, figures, is_open=is_open, store="sqlite", temp_bytes=lambda: 12345)
     app = Starlette()
     app.add_exception_handler(Problem, responses.on_problem)
@@ -83,8 +83,8 @@ def watch(folder: Path, story: Callable[[Watched], Coroutine[Any, Any, None]], *
     async def watched() -> AsyncIterator[Watched]:
         async with (
             house(folder, has_accounts=False, **settings) as built,
-            _served(_app(built.office, is_open=False)) as url,
-            _served(_app(built.office, is_open=True)) as open_url,
+            _served(_app(built.runtime, is_open=False)) as url,
+            _served(_app(built.runtime, is_open=True)) as open_url,
         ):
             yield Watched(built, url, open_url)
 
@@ -155,7 +155,7 @@ def test_they_count_what_happens_and_name_no_chat(tmp_path: Path) -> None:
                 "/v1/letters", {"method": "sendMessage", "params": {"chat_id": CHAT, "text": "hello"}}
             )
         await peik.until("peik_letters_accepted_total", 3)
-        tell = peik.office.events.tell
+        tell = peik.runtime.events.tell
         tell(events.Arrived(bot_id=7000001, stored=4, duplicates=1, last_number=4))
         tell(events.Held(bot_id=7000001, chat=CHAT, wait_s=3.5), events.Held(bot_id=7000001, chat=None, wait_s=2.0))
         tell(events.Intruder(bot_id=7000001, kind="poller", detail="409"))

@@ -58,7 +58,7 @@ class House:
             return answer.status, shown, self._keeper.taken == [True]
 
     async def stored(self) -> list[int]:
-        found = await self.peik.inbox.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=100)
+        found = await self.peik.inbox.service.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=100)
         return sorted(one.arrival.update_id for one in found)
 
 
@@ -93,7 +93,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
         serving = asyncio.create_task(server._serve([listener]))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            yield House(peik, keeper, url, http, await peik.receiver.pushed.secret(BOT))
+            yield House(peik, keeper, url, http, await peik.inbox.receiver.pushed.secret(BOT))
         finally:
             server.should_exit = True
             await serving
@@ -114,7 +114,7 @@ def test_all_but_the_first_are_taken_at_once_and_answered_alike(tmp_path: Path) 
         for number in (8, 9, 9):
             assert await house.push(number) == (200, first[1], True)
         assert await house.stored() == [7, 8, 9]
-        took = house.peik.answering.took["webhook", "update"]
+        took = house.peik.watch.answering.took["webhook", "update"]
         assert took.count == 4
 
     played(tmp_path, story)

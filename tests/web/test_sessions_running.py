@@ -141,7 +141,7 @@ def test_only_keys_of_all_bots_come_in_and_only_admin_keys_change(tmp_path: Path
                 assert (await house.call(verb, path, key=reader))[0] == 200, (verb, path)
 
     async def _known(house: House, user_id: int) -> bool:
-        return house.office.desk.known(user_id) is not None
+        return house.runtime.outbox.service.known(user_id) is not None
 
     play_house(tmp_path, story)
 

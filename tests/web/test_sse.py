@@ -14,7 +14,7 @@ from peik.errors import Conflict
 from peik.inbox.answers import frames
 from peik.inbox.readers import STREAM_PAGE, Stream
 from peik.web.responses import ServerSentEvents
-from tests.inbox.test_desk import arrive, come, message
+from tests.inbox.test_service import arrive, come, message
 from tests.outbox.story import Stage
 from tests.outbox.story import play as play_virtual
 from tests.patience import PATIENCE_S
@@ -240,7 +240,7 @@ class Reader:
 def test_a_silent_stream_shows_every_fifteen_seconds_that_it_is_there() -> None:
     async def story(stage: Stage) -> None:
         reader = Reader()
-        async with reader.reads(await stage.peik.inbox.stream(BOT, "shop")) as after:
+        async with reader.reads(await stage.peik.inbox.service.stream(BOT, "shop")) as after:
             await after(14)
             assert reader.body == b"retry: 2000\n\n"
             await after(2)
@@ -255,12 +255,12 @@ def test_a_slow_reader_makes_peik_hold_no_more_than_a_page() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 1000)
         reader = Reader()
-        async with reader.reads(await stage.peik.inbox.stream(BOT, "shop")) as after:
+        async with reader.reads(await stage.peik.inbox.service.stream(BOT, "shop")) as after:
             await after(0.001)
             whole = reader.offered
         assert whole > 1000 * 100
         reader = Reader()
-        async with reader.reads(await stage.peik.inbox.stream(BOT, "shop")) as after:
+        async with reader.reads(await stage.peik.inbox.service.stream(BOT, "shop")) as after:
             await after(0)
             reader.may_take.clear()
             await after(60)
@@ -281,7 +281,7 @@ def test_an_update_with_line_breaks_between_its_parts_is_still_one_event() -> No
         )
         await arrive(stage, spread)
         reader = Reader()
-        async with reader.reads(await stage.peik.inbox.stream(BOT, "shop")) as after:
+        async with reader.reads(await stage.peik.inbox.service.stream(BOT, "shop")) as after:
             await after(0.001)
         (line,) = [line for line in reader.body.decode().split("\n") if line.startswith("data: ")]
         assert json.loads(line.removeprefix("data: "))["message"]["text"] == "one\ntwo"
@@ -291,7 +291,7 @@ def test_an_update_with_line_breaks_between_its_parts_is_still_one_event() -> No
 
 def test_types_that_a_listener_does_not_want_are_over_when_nothing_stands_before_them() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         kinds = ("edited_message", "message", "edited_message")
         await arrive(stage, *(message(1001 + index, kind=kind) for index, kind in enumerate(kinds)))
         reader = Reader()
@@ -311,7 +311,7 @@ def test_types_that_a_listener_does_not_want_are_over_when_nothing_stands_before
 
 def test_a_poll_and_a_stream_of_one_consumer_exclude_each_other() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         polling = asyncio.create_task(inbox.updates(BOT, "shop", timeout_s=50))
         await asyncio.sleep(0.001)
         reader = Reader()

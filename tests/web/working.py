@@ -35,8 +35,8 @@ JOBS_A_DAY = 3  # of refuse, for one user
 class Works(House):
     """Peik, and what the jobs in it wait for."""
 
-    def __init__(self, folder: Path, office: Runtime, http: aiohttp.ClientSession, gates: "Gates") -> None:
-        super().__init__(folder, office, Accounts(SystemClock(), seed=1), http)
+    def __init__(self, folder: Path, runtime: Runtime, http: aiohttp.ClientSession, gates: "Gates") -> None:
+        super().__init__(folder, runtime, Accounts(SystemClock(), seed=1), http)
         self._gates = gates
 
     def let_go(self, name: str) -> None:
@@ -109,11 +109,11 @@ async def works(folder: Path, *, does_jobs: bool = True, **settings: str) -> Asy
             events=told,
             chance=random.Random(1),
             job_kinds=_kinds(gates) if does_jobs else None,
-        ) as office,
+        ) as runtime,
     ):
-        built = Works(folder, office, http, gates)
+        built = Works(folder, runtime, http, gates)
         told.listen(built.told.extend)
-        async with _served(Gateway(office, rest.build(office, KEY))) as built.url:
+        async with _served(Gateway(runtime, rest.build(runtime, KEY))) as built.url:
             yield built
         assert built.surprises() == []
 

@@ -158,23 +158,23 @@ def query_of(told: Mapping[str, object], **more: object) -> str:
     return f"?{urlencode(said)}" if said else ""
 
 
-def bots_seen(desk: OutboxService, visitor: Visitor) -> list[BotRecord]:
+def bots_seen(service: OutboxService, visitor: Visitor) -> list[BotRecord]:
     """Bots first, then accounts of people."""
-    seen = (bot for bot in desk.bots() if visitor.sees(bot.bot_id))
+    seen = (bot for bot in service.bots() if visitor.sees(bot.bot_id))
     return sorted(seen, key=lambda bot: (bot.token.is_account, bot.bot_id))
 
 
-def bot_seen(desk: OutboxService, visitor: Visitor, text: str) -> BotRecord:
+def bot_seen(service: OutboxService, visitor: Visitor, text: str) -> BotRecord:
     """Raises NotFound for a bot of others, in the words for one that is not there at all."""
     bot_id = parse_id(text, "bot_id")
     must_see(visitor, bot_id)
-    return desk.bot(bot_id)
+    return service.bot(bot_id)
 
 
-def bot_asked(desk: OutboxService, visitor: Visitor, text: str | None) -> BotRecord:
+def bot_asked(service: OutboxService, visitor: Visitor, text: str | None) -> BotRecord:
     """The bot that a field names, else the first that the visitor sees. Raises NotFound."""
     if text:
-        return bot_seen(desk, visitor, text)
-    for bot in bots_seen(desk, visitor):
+        return bot_seen(service, visitor, text)
+    for bot in bots_seen(service, visitor):
         return bot
     raise NotFound(code="no_bot", detail="No bot is known yet: add one first.")

@@ -1,4 +1,4 @@
-"""The desk of imports on every store: people who are new, a first place in Telegram's updates, notes of how far it is."""
+"""The service of imports on every store: people who are new, a first place in Telegram's updates, notes of how far it is."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from tests.storage.inbox_acts import NOW, SERVER, message, take
 from tests.storage.places import BOT, Place
 
 
-def desk_of(store: Store) -> ImportService:
+def service_of(store: Store) -> ImportService:
     return ImportService(
         papers=store.papers, contacts=store.contacts, inbox=store.inbox, clock=SystemClock(), server=SERVER
     )
@@ -25,9 +25,9 @@ def person(chat: int, name: str) -> Contact:
 async def test_people_who_are_known_stay_as_peik_knows_them(place: Place) -> None:
     async with place.open() as store:
         await store.contacts.save_contacts(BOT, [person(5, "Sara")], place=40)
-        desk = desk_of(store)
-        assert await desk.add_contacts(BOT, [person(5, "an old name"), person(6, "Ali"), person(6, "Ali B")]) == 1
-        assert await desk.add_contacts(BOT, [person(6, "Ali")]) == 0
+        service = service_of(store)
+        assert await service.add_contacts(BOT, [person(5, "an old name"), person(6, "Ali"), person(6, "Ali B")]) == 1
+        assert await service.add_contacts(BOT, [person(6, "Ali")]) == 0
         names = {}
         for chat in (5, 6):
             known = await store.contacts.contact(BOT, chat)
@@ -39,7 +39,7 @@ async def test_people_who_are_known_stay_as_peik_knows_them(place: Place) -> Non
 
 async def test_whom_the_census_meets_meanwhile_stays_as_it_saw_them(place: Place) -> None:
     async with place.open() as store:
-        desk = desk_of(store)
+        service = service_of(store)
         asked, contact = store.contacts.contact, 0
 
         async def contact_and_census(bot_id: int, chat_id: int) -> Contact | None:
@@ -53,7 +53,7 @@ async def test_whom_the_census_meets_meanwhile_stays_as_it_saw_them(place: Place
 
         store.contacts.contact = contact_and_census  # type: ignore[method-assign]
         gone = msgspec.structs.replace(person(5, "an old name"), is_gone=True)
-        await desk.add_contacts(BOT, [gone, person(6, "Ali")])
+        await service.add_contacts(BOT, [gone, person(6, "Ali")])
         sara, ali = await asked(BOT, 5), await asked(BOT, 6)
         assert sara is not None
         assert (sara.name, sara.is_gone) == ("Sara", False)
@@ -62,15 +62,15 @@ async def test_whom_the_census_meets_meanwhile_stays_as_it_saw_them(place: Place
 
 async def test_the_place_of_the_old_program_is_taken_once_and_only_before_any_update_came(place: Place) -> None:
     async with place.open() as store:
-        desk = desk_of(store)
+        service = service_of(store)
         with pytest.raises(Conflict):
-            await desk.set_last_update(BOT, 105, is_received=True)
-        await desk.set_last_update(BOT, 105, is_received=False)
-        await desk.set_last_update(BOT, 105, is_received=True)  # it is so already
+            await service.set_last_update(BOT, 105, is_received=True)
+        await service.set_last_update(BOT, 105, is_received=False)
+        await service.set_last_update(BOT, 105, is_received=True)  # it is so already
         _, state = await store.inbox.open_inbox(BOT, server=SERVER, at_ms=NOW)
         assert (state.last_update_id, state.last_number, state.epoch) == (105, 0, 1)
         with pytest.raises(Conflict):
-            await desk.set_last_update(BOT, 200, is_received=False)
+            await service.set_last_update(BOT, 200, is_received=False)
         await take(store.inbox, message(106))
         state_now = await store.inbox.inbox(BOT)
         assert state_now is not None
@@ -82,9 +82,9 @@ async def test_a_note_is_kept_for_each_table_of_each_source(place: Place) -> Non
         return ImportNote(bot_id=BOT, name="ربات", table=table, place=row, begun_at_ms=NOW, letters=row)
 
     async with place.open() as store:
-        desk = desk_of(store)
+        service = service_of(store)
         for table, row in (("outbox", 500), ("mail", 3), ("outbox", 1000)):
-            await desk.keep_note(note(table, row))
-        kept = sorted(await desk.notes(BOT), key=lambda one: one.table)
+            await service.keep_note(note(table, row))
+        kept = sorted(await service.notes(BOT), key=lambda one: one.table)
         assert kept == [note("mail", 3), note("outbox", 1000)]
-        assert await desk.notes(BOT + 1) == []
+        assert await service.notes(BOT + 1) == []

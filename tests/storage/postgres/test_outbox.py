@@ -14,7 +14,7 @@ from peik.storage.postgres import session as outbox
 from tests.storage.acts import HOUR, NOW, SENT, accept, attempt, draft, find, front, mark, state, tally
 from tests.storage.places import BOT, OTHER_BOT
 from tests.storage.postgres.facts import locked_out, until
-from tests.storage.postgres.outbox_desk import SENDING, enqueue, program
+from tests.storage.postgres.outbox_service import SENDING, enqueue, program
 from tests.storage.postgres_place import PostgresPlace
 
 EDIT = {"chat_id": 1, "message_id": 5, "text": "new"}

@@ -16,7 +16,7 @@ from peik.errors import BadInput, Conflict, NotFound
 from peik.outbox.store import Tally
 from tests.storage.acts import find, front, tally
 from tests.storage.places import BOT
-from tests.storage.postgres.outbox_desk import program
+from tests.storage.postgres.outbox_service import program
 from tests.storage.postgres_place import PostgresPlace
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.storage.acts import all_lanes, front
 from tests.storage.places import OTHER_BOT
-from tests.storage.postgres.outbox_desk import program
+from tests.storage.postgres.outbox_service import program
 from tests.storage.postgres_place import PostgresPlace
 
 ROOT = Path(__file__).parents[3]

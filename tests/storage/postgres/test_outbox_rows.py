@@ -1,4 +1,4 @@
-"""What `enqueue` stores is what the desk and the store would have stored, column by column; and it refuses what they refuse."""
+"""What `enqueue` stores is what the service and the store would have stored, column by column; it refuses what they refuse."""
 
 import asyncio
 import datetime
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from peik.core.letter import LetterCall
 from peik.core.methods import known_methods
-from peik.outbox.service import _digest as desk_digest
+from peik.outbox.service import _digest as service_digest
 from tests.storage.all_places import LIVES_ON_SERVERS
-from tests.storage.postgres.outbox_desk import SENDING, Counters, counters
+from tests.storage.postgres.outbox_service import SENDING, Counters, counters
 
 EXAMPLES = 8 * LIVES_ON_SERVERS
 
@@ -154,7 +154,7 @@ async def check_all_alike(both: Counters) -> None:
     max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 @given(brought=st.lists(calls, min_size=1, max_size=6))
-def test_any_calls_make_the_rows_that_the_desk_makes_or_are_refused_alike(room: Room, brought: list[Any]) -> None:
+def test_any_calls_make_the_rows_that_the_service_makes_or_are_refused_alike(room: Room, brought: list[Any]) -> None:
     async def story() -> None:
         await room.counters.begin_anew()
         for method, params, terms in brought:
@@ -216,7 +216,7 @@ def test_what_is_at_the_edge_is_taken_or_refused_alike(room: Room, name: str) ->
 
 
 @pytest.mark.parametrize("method", sorted(known_methods()))
-def test_every_method_is_queued_and_counted_as_the_desk_does(room: Room, method: str) -> None:
+def test_every_method_is_queued_and_counted_as_the_service_does(room: Room, method: str) -> None:
     async def story() -> None:
         await room.counters.begin_anew()
         whole = {**SENDING, "message_id": 5, "user_id": 3, "media": [1, 2], "message_ids": [1, 2, 3]}
@@ -236,6 +236,6 @@ def test_a_key_that_was_used_at_one_door_is_known_at_the_other(room: Room, param
     async def story() -> None:
         one = room.counters.connections[0]
         digest, written = await one.fetchrow("SELECT digest_of('sendMessage', $1), $1::jsonb::text", json.dumps(params))
-        assert digest == desk_digest(LetterCall(method="", params=written.encode()), "sendMessage")
+        assert digest == service_digest(LetterCall(method="", params=written.encode()), "sendMessage")
 
     room.run(story())

@@ -4,5 +4,5 @@ from peik.app.context import Context
 from peik.toys.service import ToyService
 
 
-def toys_of(ground: Context) -> ToyService:
-    return ToyService(count=ground.config.toys, events=ground.events)
+def toys_of(context: Context) -> ToyService:
+    return ToyService(count=context.config.toys, events=context.events)

@@ -1,4 +1,4 @@
-"""Ids, keys and shelves: what the desk and the engine rely on when many ask at once."""
+"""Ids, keys and shelves: what the service and the engine rely on when many ask at once."""
 
 import random
 from collections import Counter
@@ -31,10 +31,10 @@ class Drawn(random.Random):
 def test_two_of_one_millisecond_do_not_write_over_each_other() -> None:
     async def story(campaign: Campaign) -> None:
         peik = campaign.stage.peik
-        desk = BroadcastService(
+        service = BroadcastService(
             papers=peik.store.papers,
             contacts=peik.store.contacts,
-            letters=BroadcastLetters(peik.desk, peik.store, is_paced=True),
+            letters=BroadcastLetters(peik.outbox.service, peik.store, is_paced=True),
             clock=peik.clock,
             events=peik.events,
             chance=Drawn(5, 5, 7),
@@ -43,7 +43,7 @@ def test_two_of_one_millisecond_do_not_write_over_each_other() -> None:
             BroadcastRequest(method="sendMessage", params={"text": "a"}, audience=listed(chats))
             for chats in ([1, 2, 3], [4])
         ]
-        one, other = [await desk.create(request) for request in asked]
+        one, other = [await service.create(request) for request in asked]
         assert one.id[:13] == other.id[:13]
         assert [line.chat for line in (await campaign.ledger(one.id)).values()] == [1, 2, 3]
         assert [line.chat for line in (await campaign.ledger(other.id)).values()] == [4]
@@ -110,7 +110,7 @@ def test_a_placeholder_that_nobody_fills_is_refused_for_every_audience(audience:
         with pytest.raises(BadInput, match=r"\{first_name\}") as refused:
             await campaign.create(audience, "Salam {first_name}")
         assert refused.value.code == "unknown_placeholder"
-        assert await campaign.desk.find() == []
+        assert await campaign.service.find() == []
 
     tell(story)
 
@@ -133,7 +133,7 @@ def test_an_estimate_looks_at_so_many_lines_and_says_so() -> None:
             telegram.block(BOT, chat)
             await campaign.stage.ended(await campaign.stage.text(chat, "learns that it is blocked"))
         few, many = await campaign.create(chats[:4]), await campaign.create(chats)
-        one, other = [await campaign.desk.estimate(made.id) for made in (few, many)]
+        one, other = [await campaign.service.estimate(made.id) for made in (few, many)]
         assert (one.recipients, one.suppressed, one.is_least) == (3, 1, False)
         assert (other.recipients, other.suppressed, other.is_least) == (SCANNED_MAX, 1, True)
 

@@ -1,4 +1,4 @@
-"""One call at two counters: `enqueue` in one schema, the desk over the store in another. What they store can be compared."""
+"""One call at two counters: `enqueue` in one schema, the service over the store in another. What they store can be compared."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -68,10 +68,10 @@ class Counters:
     """Both. Each call is brought to both of them at one instant; ids are given alike."""
 
     def __init__(
-        self, one: asyncpg.Connection, other: asyncpg.Connection, desk: OutboxService, place: PostgresPlace
+        self, one: asyncpg.Connection, other: asyncpg.Connection, service: OutboxService, place: PostgresPlace
     ) -> None:
         self.connections = (one, other)
-        self._desk = desk
+        self._service = service
         self._place = place
 
     async def bring(self, method: str, params: Mapping[str, Any], **terms: Any) -> tuple[int | str, int | str]:
@@ -90,7 +90,7 @@ class Counters:
                 raise
             said = str(error.detail)
         try:
-            (accepted,) = await self._desk.accept([_call(method, written.encode(), noted.encode(), terms)])
+            (accepted,) = await self._service.accept([_call(method, written.encode(), noted.encode(), terms)])
             return said, accepted.letter_id
         except Problem as problem:
             return said, problem.code
@@ -122,7 +122,7 @@ async def counters(folder: Path) -> AsyncIterator[Counters]:
         program(places[1]) as other,
     ):
         assert isinstance(store, PostgresStore)
-        desk = OutboxService(
+        service = OutboxService(
             store=store,
             engine=NoEngine(),
             clock=places[1].clock,
@@ -131,8 +131,8 @@ async def counters(folder: Path) -> AsyncIterator[Counters]:
             expect=lambda at_ms: None,
             guests=Guests(store.papers, places[1].clock),
         )
-        desk.open(await store.bots())
-        yield Counters(one, other, desk, places[1])
+        service.open(await store.bots())
+        yield Counters(one, other, service, places[1])
 
 
 def _call(method: str, params: bytes, metadata: bytes, terms: Mapping[str, Any]) -> LetterCall:

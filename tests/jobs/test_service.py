@@ -53,11 +53,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("terms", "code"), BAD, ids=[f"{code}-{at}" for at, (_, code) in enumerate(BAD)])
 def test_what_cannot_be_a_job(terms: dict[str, Any], code: str) -> None:
     async def story(stage: Stage) -> None:
-        desk = stage.node().desk
+        service = stage.node().service
         with pytest.raises(Problem) as caught:
-            await desk.queue([JobRequest(kind="work"), JobRequest(**{"kind": "work", **terms})])
+            await service.queue([JobRequest(kind="work"), JobRequest(**{"kind": "work", **terms})])
         assert caught.value.code == code
-        assert await desk.find(JobFilter()) == [], "all or none"
+        assert await service.find(JobFilter()) == [], "all or none"
 
     play(story)
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_a_job(terms: dict[str, Any], code: str) -> None:
 def test_a_batch_has_a_bound(count: int) -> None:
     async def story(stage: Stage) -> None:
         with pytest.raises(Problem, match="From 1 to 1000"):
-            await stage.node().desk.queue([JobRequest(kind="work")] * count)
+            await stage.node().service.queue([JobRequest(kind="work")] * count)
 
     play(story)
 
@@ -97,15 +97,15 @@ def test_a_job_is_as_its_kind_says_unless_it_says_otherwise() -> None:
 def test_a_key_makes_a_repeat_the_same_job() -> None:
     async def story(stage: Stage) -> None:
         stage.kind("work", nothing)
-        desk = stage.node().desk
+        service = stage.node().service
         asked = JobRequest(kind="work", key="a", params={"x": 1, "y": 2}, notice={"chat_id": 5})
-        (first,) = await desk.queue([asked])
+        (first,) = await service.queue([asked])
         again = JobRequest(kind="work", key="a", params={"y": 2, "x": 1}, notice={"chat_id": 5})
-        (second,) = await desk.queue([again])
+        (second,) = await service.queue([again])
         assert (second.job_id, second.is_repeat) == (first.job_id, True)
         assert [what for what, _ in stage.heard.of(first.job_id)].count("queued") == 1
         with pytest.raises(Conflict) as caught:
-            await desk.queue([JobRequest(kind="work", key="a", params={"x": 2})])
+            await service.queue([JobRequest(kind="work", key="a", params={"x": 2})])
         assert caught.value.code == "idempotency_key_reused"
         assert [event.count for event in stage.told if isinstance(event, JobsQueued)] == [1]
 
@@ -118,18 +118,18 @@ def test_a_day_has_its_quota() -> None:
             (job.folder / "film").write_bytes(b"x" * 600)
 
         stage.kind("work", work, quota=Quota(jobs=5, bytes=1000))
-        desk = stage.node().desk
+        service = stage.node().service
         await stage.ended(await stage.queue(user="a"))
         await stage.ended(await stage.queue(user="a"))
-        assert await desk.used_today("work", "a") == Used(jobs=2, bytes=1200, jobs_max=5, bytes_max=1000)
+        assert await service.used_today("work", "a") == Used(jobs=2, bytes=1200, jobs_max=5, bytes_max=1000)
         with pytest.raises(Conflict, match="1000 bytes"):
             await stage.queue(user="a")
-        await desk.queue([JobRequest(kind="work", user="b")] * 5)
+        await service.queue([JobRequest(kind="work", user="b")] * 5)
         with pytest.raises(Conflict, match="5 jobs"):
             await stage.queue(user="b")
         await asyncio.sleep(86_400)
         assert (await stage.ended(await stage.queue(user="a"))).state is State.COMPLETED
-        assert await desk.used_today("unknown", "a") == Used(jobs=0, bytes=0)
+        assert await service.used_today("unknown", "a") == Used(jobs=0, bytes=0)
 
     play(story)
 
@@ -138,22 +138,22 @@ def test_people_hear_when_their_turn_comes() -> None:
     async def story(stage: Stage) -> None:
         crowd = Crowd(stage.clock, lambda job: 60.0)
         stage.kind("work", crowd, concurrency=2)
-        desk = stage.node().desk
+        service = stage.node().service
         ids = [await stage.queue(user=str(user)) for user in range(8)]
         await stage.until(ids[1], State.ACTIVE)
-        assert await desk.place(ids[0]) is None
-        assert await desk.place(ids[2]) == JobTurn(position=1, eta_s=None), "nobody knows yet how long they take"
+        assert await service.place(ids[0]) is None
+        assert await service.place(ids[2]) == JobTurn(position=1, eta_s=None), "nobody knows yet how long they take"
         await stage.until(ids[3], State.ACTIVE)
-        turns = [await desk.place(job_id) for job_id in ids[4:]]
+        turns = [await service.place(job_id) for job_id in ids[4:]]
         assert [(turn.position, round(turn.eta_s or 0)) for turn in turns if turn] == [
             (1, 0),
             (2, 30),
             (3, 60),
             (4, 90),
         ]
-        assert await desk.place(999) is None
+        assert await service.place(999) is None
         elsewhere = await stage.queue("unknown")
-        assert await desk.place(elsewhere) == JobTurn(position=1, eta_s=None)
+        assert await service.place(elsewhere) == JobTurn(position=1, eta_s=None)
 
     play(story)
 
@@ -166,14 +166,14 @@ def test_who_waits_hears_of_the_end_wherever_it_was() -> None:
         job_id = await stage.queue()
         await stage.until(job_id, State.ACTIVE)
         other = stage.node("two")
-        early = await other.desk.wait(job_id, 3)
+        early = await other.service.wait(job_id, 3)
         assert (early.state, round(stage.clock.mono())) == (State.ACTIVE, 3)
-        assert (await other.desk.wait(job_id, 100)).state is State.COMPLETED
+        assert (await other.service.wait(job_id, 100)).state is State.COMPLETED
         assert 20.5 <= stage.clock.mono() < 21
         with pytest.raises(NotFound):
-            await other.desk.wait(999, 1)
+            await other.service.wait(999, 1)
         with pytest.raises(NotFound):
-            await other.desk.cancel(999)
+            await other.service.cancel(999)
 
     play(story)
 
@@ -187,7 +187,7 @@ def test_who_waits_finds_out_without_news() -> None:
         await stage.until(job_id, State.ACTIVE)
         other = stage.node("two")
         del stage.nodes["two"]  # nobody passes news on to it
-        assert (await other.desk.wait(job_id, 100)).state is State.COMPLETED
+        assert (await other.service.wait(job_id, 100)).state is State.COMPLETED
         assert stage.clock.mono() < 27
         await other.kill()
 
@@ -198,16 +198,16 @@ def test_jobs_are_found_and_counted() -> None:
     async def story(stage: Stage) -> None:
         stage.kind("work", nothing)
         stage.kind("other", failing, attempts=1)
-        desk = stage.node().desk
+        service = stage.node().service
         done = [await stage.queue(user="a"), await stage.queue(user="b")]
         failed = await stage.queue("other", user="a")
         await stage.quiet()
-        assert [job.id for job in await desk.find(JobFilter(), limit=2)] == [failed, done[1]]
-        assert [job.id for job in await desk.find(JobFilter(), before=done[1])] == [done[0]]
-        assert [job.id for job in await desk.find(JobFilter(user="a", state=State.FAILED))] == [failed]
-        assert await desk.tallies() == {"work": JobTally(completed=2), "other": JobTally(failed=1)}
+        assert [job.id for job in await service.find(JobFilter(), limit=2)] == [failed, done[1]]
+        assert [job.id for job in await service.find(JobFilter(), before=done[1])] == [done[0]]
+        assert [job.id for job in await service.find(JobFilter(user="a", state=State.FAILED))] == [failed]
+        assert await service.tallies() == {"work": JobTally(completed=2), "other": JobTally(failed=1)}
         with pytest.raises(Problem, match="limit"):
-            await desk.find(JobFilter(), limit=0)
+            await service.find(JobFilter(), limit=0)
 
     play(story)
 
@@ -230,8 +230,8 @@ def test_old_jobs_go() -> None:
         stage.kind("work", nothing)
         stage.kind("other", failing, attempts=1)
         node = stage.node()
-        await node.desk.queue([JobRequest(kind="work")] * 900)
-        await node.desk.queue([JobRequest(kind="work")] * 900)
+        await node.service.queue([JobRequest(kind="work")] * 900)
+        await node.service.queue([JobRequest(kind="work")] * 900)
         failed = await stage.queue("other")
         await stage.quiet()
         is_ours = False

@@ -63,12 +63,12 @@ def test_only_an_offset_confirms_and_what_it_confirmed_stays_so_after_a_restart(
     async def story(stage: Stage) -> None:
         async with stage.open():
             await come(stage, 5)
-            inbox = stage.peik.inbox
+            inbox = stage.peik.inbox.service
             assert ids(await inbox.updates(BOT)) == [1001, 1002, 1003, 1004, 1005]
             assert ids(await inbox.updates(BOT, limit=2)) == [1001, 1002]
             assert ids(await inbox.updates(BOT, offset=1003)) == [1003, 1004, 1005]
         async with stage.open():
-            assert ids(await stage.peik.inbox.updates(BOT)) == [1003, 1004, 1005]
+            assert ids(await stage.peik.inbox.service.updates(BOT)) == [1003, 1004, 1005]
 
     play_closed(story)
 
@@ -93,7 +93,7 @@ def test_only_an_offset_confirms_and_what_it_confirmed_stays_so_after_a_restart(
 def test_an_offset_means_what_it_means_at_telegram(offset: int | None, left: list[int]) -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 3)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert ids(await inbox.updates(BOT, offset=offset)) == left
         assert ids(await inbox.updates(BOT)) == left
         assert await inbox.count(ALL) == 3  # nothing was deleted
@@ -106,7 +106,7 @@ def test_an_offset_means_what_it_means_at_telegram(offset: int | None, left: lis
 def test_a_negative_offset_moves_one_consumer_and_no_other() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 4)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert ids(await inbox.updates(BOT, offset=-1)) == [1004]
         assert ids(await inbox.updates(BOT, "reports")) == [1001, 1002, 1003, 1004]
         await inbox.replay(msgspec.structs.replace(ALL, last_number=1001), "reports")
@@ -120,7 +120,7 @@ def test_ids_go_round_before_they_are_too_large_for_a_bot() -> None:
         top = 2**31 - 1
         await arrive(stage, message(top - 1), message(top))
         await arrive(stage, message(5), message(6))
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert ids(await inbox.updates(BOT)) == [top - 1, top, 1, 2]
         assert ids(await inbox.updates(BOT, offset=top)) == [top, 1, 2]
         assert ids(await inbox.updates(BOT, offset=2)) == [2]
@@ -133,7 +133,7 @@ def test_ids_go_round_before_they_are_too_large_for_a_bot() -> None:
 
 def test_a_long_poll_is_answered_when_something_comes_and_never_later_than_after_fifty_seconds() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         began = stage.clock.mono()
         assert await inbox.updates(BOT, timeout_s=600) == []
         assert stage.clock.mono() - began == pytest.approx(50)
@@ -148,7 +148,7 @@ def test_a_long_poll_is_answered_when_something_comes_and_never_later_than_after
 
 def test_of_two_polls_that_wait_the_newer_stays() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         older = await parked(inbox)
         other = await parked(inbox, "reports")
         newer = await parked(inbox)
@@ -161,7 +161,7 @@ def test_of_two_polls_that_wait_the_newer_stays() -> None:
 
 def test_a_poll_that_finds_something_sends_nobody_away() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         waiting = await parked(inbox, allowed=["message"])
         await arrive(stage, message(FIRST, kind="edited_message"))
         await asyncio.sleep(0.001)
@@ -176,7 +176,7 @@ def test_a_poll_that_finds_something_sends_nobody_away() -> None:
 def test_what_another_process_wrote_wakes_those_who_wait() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 2)
-        inbox, store = stage.peik.inbox, stage.peik.store.inbox
+        inbox, store = stage.peik.inbox.service, stage.peik.store.inbox
         await inbox.look()
         await inbox.acknowledge(BOT, "default", up_to=1002)
         polling = await parked(inbox)
@@ -194,7 +194,7 @@ def test_what_another_process_wrote_wakes_those_who_wait() -> None:
 
 def test_when_peik_ends_nobody_is_kept_waiting() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         polling = await parked(inbox)
         began = stage.clock.mono()
         inbox.end()
@@ -211,7 +211,7 @@ def test_types_that_a_consumer_does_not_want_are_over_as_soon_as_they_stand_in_f
     async def story(stage: Stage) -> None:
         kinds = ("chat_member", "message", "edited_message", "message", "chat_member")
         await arrive(stage, *(message(FIRST + index, kind=kind) for index, kind in enumerate(kinds)))
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert ids(await inbox.updates(BOT)) == [1002, 1003, 1004]  # as Telegram gives it if nobody asks
         assert (await inbox.consumer(BOT, "default")).progress.watermark == 1001
         assert ids(await inbox.updates(BOT, allowed=["message"])) == [1002, 1004]
@@ -229,7 +229,7 @@ def test_many_unwanted_ones_are_skipped_once() -> None:
     async def story(stage: Stage) -> None:
         await arrive(stage, *(message(FIRST + index, kind="chat_member") for index in range(2000)))
         await arrive(stage, message(FIRST + 2000))
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert ids(await inbox.updates(BOT)) == [3001]
         assert (await inbox.consumer(BOT, "default")).progress.watermark == 3000
 
@@ -239,7 +239,7 @@ def test_many_unwanted_ones_are_skipped_once() -> None:
 def test_an_answer_holds_at_most_a_hundred_updates_and_about_four_megabytes() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 120)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert len(await inbox.updates(BOT, limit=1000)) == 100
         assert len(await inbox.updates(BOT, limit=0)) == 1
         await inbox.acknowledge(BOT, "default", up_to=1120)
@@ -254,7 +254,7 @@ def test_an_answer_holds_at_most_a_hundred_updates_and_about_four_megabytes() ->
 
 def test_a_webhook_sends_pollers_away_until_it_is_removed() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         polling = await parked(inbox)
         await inbox.set_consumer(BOT, "default", url="http://127.0.0.1:9/", secret="s3cret")
         assert await code_of(polling) == "webhook_set"
@@ -270,7 +270,7 @@ def test_a_webhook_sends_pollers_away_until_it_is_removed() -> None:
 
 def test_a_poll_that_waits_gets_nothing_any_more_when_another_process_has_set_a_webhook() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         polling = await parked(inbox)
         consumer = await inbox.consumer(BOT, "default")
         pushed = msgspec.structs.replace(consumer, kind=ConsumerKind.PUSH, url="http://127.0.0.1:9/")
@@ -283,7 +283,7 @@ def test_a_poll_that_waits_gets_nothing_any_more_when_another_process_has_set_a_
 
 def test_a_poll_that_says_what_it_wants_never_undoes_a_webhook_that_is_set_at_the_same_time() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         for number, kind in enumerate(("message", "poll", "message", "poll")):
             polling = inbox.updates(BOT, "shop", allowed=[kind])
             setting = inbox.set_consumer(BOT, "shop", url="http://127.0.0.1:9/")
@@ -299,7 +299,7 @@ def test_a_poll_that_says_what_it_wants_never_undoes_a_webhook_that_is_set_at_th
 def test_a_removed_consumer_is_forgotten_and_the_default_one_cannot_be_removed() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 1)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert ids(await inbox.updates(BOT, "reports", offset=1001)) == [1001]
         await inbox.acknowledge(BOT, "reports", update_id=1001)
         polling = await parked(inbox, "reports")
@@ -316,7 +316,7 @@ def test_a_removed_consumer_is_forgotten_and_the_default_one_cannot_be_removed()
 def test_only_what_is_there_can_be_acknowledged() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 3)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert (await inbox.acknowledge(BOT, "default", up_to=1002)).watermark == 1002
         assert (await inbox.acknowledge(BOT, "default", up_to=1001)).watermark == 1002
         with pytest.raises(BadInput):
@@ -332,7 +332,7 @@ def test_only_what_is_there_can_be_acknowledged() -> None:
 
 def test_what_waited_while_the_consumer_was_away_is_settled_before_it_is_handed_on() -> None:
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert await inbox.updates(BOT, timeout_s=50) == []
         await asyncio.sleep(30)
         await come(stage, 1)
@@ -350,7 +350,7 @@ def test_what_waited_while_the_consumer_was_away_is_settled_before_it_is_handed_
 
 def test_when_a_consumer_was_seen_is_stored_at_most_every_forty_seconds() -> None:
     async def story(stage: Stage) -> None:
-        inbox, began = stage.peik.inbox, stage.clock.wall_ms()
+        inbox, began = stage.peik.inbox.service, stage.clock.wall_ms()
         await inbox.updates(BOT)
         stored = []
         for _ in range(10):
@@ -369,7 +369,7 @@ def test_what_is_stored_of_a_long_poller_is_never_older_than_a_message_may_wait(
     """Else every crash in a quiet hour would count as an outage."""
 
     async def story(stage: Stage) -> None:
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
 
         async def poll() -> None:
             while True:
@@ -395,7 +395,7 @@ def test_what_is_stored_of_a_long_poller_is_never_older_than_a_message_may_wait(
 def test_a_replay_is_for_one_consumer_and_never_replays_itself() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 7)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         await inbox.updates(BOT, "reports", offset=1008)
         await inbox.acknowledge(BOT, "default", up_to=1007)
         assert await inbox.count_replay(ALL, "reports") == 7
@@ -419,7 +419,7 @@ def test_a_replay_is_for_one_consumer_and_never_replays_itself() -> None:
 def test_what_comes_while_a_replay_is_made_is_not_part_of_it() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 4)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         count, cursor = await inbox.replay_page(ALL, "default", cursor=None, limit=2)
         await come(stage, 3, first=1005)
         assert (count, await inbox.replay_page(ALL, "default", cursor=cursor, limit=100)) == (2, (2, None))
@@ -430,7 +430,7 @@ def test_what_comes_while_a_replay_is_made_is_not_part_of_it() -> None:
 def test_a_dead_arrival_can_be_retried_or_cleared() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 3)
-        inbox, store = stage.peik.inbox, stage.peik.store.inbox
+        inbox, store = stage.peik.inbox.service, stage.peik.store.inbox
         (consumer,) = await inbox.consumers(BOT)
         dead = [Burial(number=1000 + n, tries=5, reason="ValueError: no", entry='{"at":1}') for n in (1, 2)]
         await store.settle_arrivals(consumer.id, dead=dead, at_ms=stage.clock.wall_ms())
@@ -454,7 +454,7 @@ def test_a_dead_arrival_can_be_retried_or_cleared() -> None:
 def test_what_a_program_has_handled_itself_is_not_handed_to_the_default_consumer() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 2)
-        inbox = stage.peik.inbox
+        inbox = stage.peik.inbox.service
         assert await inbox.note_handled(BOT, [(5, 1001), (5, 1003)]) == 1
         await come(stage, 2, first=1003)
         assert ids(await inbox.updates(BOT)) == [1002, 1004]
