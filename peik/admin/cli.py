@@ -161,7 +161,7 @@ def _audit_page(visit: Visit, filters: dict[str, str], store: str | None) -> Doc
     from peik.web.parse import read_query
 
     if store is None:
-        return visit.counter.document(AuditApi.list_audit, query=filters)
+        return visit.client.document(AuditApi.list_audit, query=filters)
 
     async def work(opened: "AnyStore") -> Document:
         query = read_query(AuditQuery, filters)

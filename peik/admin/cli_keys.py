@@ -33,7 +33,7 @@ def _api() -> "type[KeyApi]":
 @asks(app, "list")
 def show_all(visit: Visit) -> None:
     """List the keys, without their texts."""
-    page = visit.counter.document(_api().list_keys)
+    page = visit.client.document(_api().list_keys)
     found = page["keys"]
     assert isinstance(found, list)
 
@@ -83,7 +83,7 @@ def create(
         "rate": rate,
     }
     wanted |= {field: value for field, value in optional.items() if value is not None}
-    made = visit.counter.document(_api().make_key, body=wanted)
+    made = visit.client.document(_api().make_key, body=wanted)
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
@@ -102,7 +102,7 @@ def remove(
 ) -> None:
     """Revoke a key: it opens nothing any more."""
     visit.confirm(f"Revoke key {key_id}?", is_sure=yes)
-    visit.counter.document(_api().revoke_key, key_id=key_id)
+    visit.client.document(_api().revoke_key, key_id=key_id)
     visit.say({"id": key_id, "removed": True}, f"Key {key_id} is revoked.")
 
 
@@ -110,7 +110,7 @@ def routes(visit: Visit) -> None:
     """Show every way to Telegram: how it stands, and which one letters take."""
     from peik.monitoring.api import HealthApi
 
-    page = visit.counter.document(HealthApi.list_routes)
+    page = visit.client.document(HealthApi.list_routes)
     found = page["routes"]
     assert isinstance(found, list)
 

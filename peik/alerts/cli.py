@@ -31,7 +31,7 @@ def show_all(visit: Visit) -> None:
     """List what is wrong now and what to do about it, and what was told last."""
     from peik.alerts.api import AlertApi
 
-    page = visit.counter.ask(AlertApi.list_alerts)
+    page = visit.client.ask(AlertApi.list_alerts)
 
     def draw() -> "RenderableType":
         from rich.console import Group
@@ -58,7 +58,7 @@ def test(visit: Visit) -> None:
     from peik.alerts.api import AlertApi
 
     with visit.waiting("Sending"):
-        page = visit.counter.ask(AlertApi.test_alerts)
+        page = visit.client.ask(AlertApi.test_alerts)
 
     def draw() -> "RenderableType":
         from peik.cli.output import plain, table

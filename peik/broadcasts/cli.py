@@ -144,12 +144,12 @@ def _running(visit: Visit) -> "RestClient":
     """Broadcasts are made and run by a running Peik."""
     from peik.cli.remote import RestClient
 
-    counter = visit.counter
-    if not isinstance(counter, RestClient):
+    client = visit.client
+    if not isinstance(client, RestClient):
         raise Unavailable(
             code="not_running", detail="Broadcasts need a running Peik: start `peik serve`, or say --url."
         )
-    return counter
+    return client
 
 
 # ---- making ----

@@ -75,7 +75,7 @@ _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
 class Visit:
-    """What a command is given. The counter opens when it is first needed, so that wrong usage is told before."""
+    """What a command is given. The client opens when it is first needed, so that wrong usage is told before."""
 
     def __init__(
         self, flags: dict[str, str | None], *, is_json: bool, may_create: bool, has_keys: bool = False
@@ -84,14 +84,14 @@ class Visit:
         self._flags = flags
         self._may_create = may_create
         self._has_keys = has_keys
-        self._counter: PeikClient | None = None
+        self._client: PeikClient | None = None
         self._accounts: RestClient | ArchiveClient | None = None
 
     @property
-    def counter(self) -> PeikClient:
-        if self._counter is None:
-            self._counter = self._reach()
-        return self._counter
+    def client(self) -> PeikClient:
+        if self._client is None:
+            self._client = self._reach()
+        return self._client
 
     def _reach(self) -> PeikClient:
         """A running Peik if one answers, else the file. `--url` insists on the first, `--store` on the second."""
@@ -100,9 +100,9 @@ class Visit:
         if remote is not None:
             return remote
         with self._instead_of_running(config):
-            counter = self._file(config)
-        self._note_place(config, counter.place)
-        return counter
+            client = self._file(config)
+        self._note_place(config, client.place)
+        return client
 
     def _running(self, config: Config) -> "RestClient | None":
         from peik.cli.remote import RestClient
@@ -171,8 +171,8 @@ class Visit:
         return ArchiveClient(config, may_create=self._may_create, has_keys=self._has_keys, note=self.note)
 
     def close(self) -> None:
-        if self._counter is not None:
-            self._counter.close()
+        if self._client is not None:
+            self._client.close()
         if self._accounts is not None:
             self._accounts.close()
 
@@ -318,7 +318,7 @@ def asks(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command that visits Peik: its first argument is the visit, the rest its options.
 
-    Adds the options that all of them share, opens and closes the counter, and ends with the exit code of a problem.
+    Adds the options that all of them share, opens and closes the client, and ends with the exit code of a problem.
     `has_archive`: it is about accounts, and the archive can be named; `has_keys`: it may need what is sealed there.
     """
 

@@ -75,7 +75,7 @@ class AccountCalls:
     settings asks for accounts, all of these raise Conflict "no_sessions" with what to set.
     """
 
-    def _at_counter(self) -> "Transport":
+    def _open_transport(self) -> "Transport":
         raise NotImplementedError
 
     async def _step(
@@ -84,12 +84,12 @@ class AccountCalls:
         session_id: SessionId,
         body: Mapping[str, object] | None = None,
     ) -> AccountSession:
-        return await self._at_counter().ask(
+        return await self._open_transport().ask(
             handler, into=AccountSession, session_id=_id(session_id), body=body, timeout_s=STEP_S
         )
 
     async def _change(self, session_id: SessionId, **changes: object) -> AccountSession:
-        return await self._at_counter().ask(
+        return await self._open_transport().ask(
             SessionApi.change_session, into=AccountSession, session_id=_id(session_id), body=changes
         )
 
@@ -118,11 +118,11 @@ class AccountCalls:
             "file": file,
             "session_id": session_id,
         }
-        return await self._at_counter().ask(SessionApi.make_session, into=AccountSession, body=body)
+        return await self._open_transport().ask(SessionApi.make_session, into=AccountSession, body=body)
 
     async def get_session_by_id(self, session_id: str) -> AccountSession | None:
         try:
-            return await self._at_counter().ask(SessionApi.get_session, into=AccountSession, session_id=session_id)
+            return await self._open_transport().ask(SessionApi.get_session, into=AccountSession, session_id=session_id)
         except (NotFound, BadInput) as error:
             if error.code not in _NO_SESSION:
                 raise
@@ -130,7 +130,7 @@ class AccountCalls:
 
     async def get_session_by_phone(self, phone: str) -> AccountSession | None:
         """The one that was made last, if there are several."""
-        found = await self._at_counter().ask(
+        found = await self._open_transport().ask(
             SessionApi.list_sessions, into=SessionPage, query=SessionsQuery(phone=phone)
         )
         return next(iter(found.sessions), None)
@@ -148,7 +148,7 @@ class AccountCalls:
         cursor: str | None = None
         while True:
             query = SessionsQuery(agent_id=agent_id, active=is_active, cursor=cursor, limit=PAGE)
-            page = await self._at_counter().ask(SessionApi.list_sessions, into=SessionPage, query=query)
+            page = await self._open_transport().ask(SessionApi.list_sessions, into=SessionPage, query=query)
             found.extend(page.sessions)
             cursor = page.next
             if cursor is None:
@@ -163,7 +163,7 @@ class AccountCalls:
 
     async def update_session_activity(self, session_id: SessionId) -> None:
         """Note that it did or heard something now; not more often than every few seconds."""
-        await self._at_counter().ask(SessionApi.note_activity, into=AccountSession, session_id=_id(session_id))
+        await self._open_transport().ask(SessionApi.note_activity, into=AccountSession, session_id=_id(session_id))
 
     async def update_session_metadata(self, session_id: SessionId, metadata: Mapping[str, object]) -> AccountSession:
         """These keys take these values, and None removes one; others stay."""
@@ -179,7 +179,7 @@ class AccountCalls:
     async def delete_session(self, session_id: SessionId) -> bool:
         """Whether there was one. What it saw stays in the archive. Raises Conflict while it has letters to send."""
         try:
-            await self._at_counter().ask(SessionApi.remove_session, into=NoneType, session_id=_id(session_id))
+            await self._open_transport().ask(SessionApi.remove_session, into=NoneType, session_id=_id(session_id))
         except (NotFound, BadInput) as error:
             if error.code not in _NO_SESSION:
                 raise
@@ -189,7 +189,7 @@ class AccountCalls:
     async def cleanup_old_sessions(self, days: float | None = None) -> int:
         """Remove those that are revoked, failed or deactivated, and that nobody used for so long (30 days): how many."""
         body = {} if days is None else {"days": days}
-        return (await self._at_counter().ask(SessionApi.clean_up, into=dict[str, int], body=body))["removed"]
+        return (await self._open_transport().ask(SessionApi.clean_up, into=dict[str, int], body=body))["removed"]
 
     async def set_session_proxy(self, session_id: SessionId, proxy: str | None) -> AccountSession:
         """From the next connect on. None: straight."""
@@ -212,7 +212,7 @@ class AccountCalls:
 
     async def qr_login(self, session_id: SessionId) -> QrLogin:
         """What to show as a QR code. Whether somebody scanned it is seen in the session's state."""
-        return await self._at_counter().ask(
+        return await self._open_transport().ask(
             SessionApi.get_qr, into=QrLogin, session_id=_id(session_id), timeout_s=STEP_S
         )
 
@@ -233,7 +233,7 @@ class AccountCalls:
         run from copies in the folder `sessions_dir`, and else from sealed keys.
         """
         given = [paths] if isinstance(paths, (str, Path)) else paths
-        return self._at_counter().import_files(
+        return self._open_transport().import_files(
             [Path(one) for one in given], agent_id=agent_id, check=check, keep_files=keep_files
         )
 
@@ -259,7 +259,7 @@ class AccountCalls:
 
     async def chats_of_session(self, session_id: SessionId) -> list[SessionChat]:
         """Chats of which something is known, in the order of their ids."""
-        answer = await self._at_counter().ask(
+        answer = await self._open_transport().ask(
             SessionApi.list_chats, into=dict[str, list[SessionChat]], session_id=_id(session_id)
         )
         return answer["chats"]
@@ -267,12 +267,12 @@ class AccountCalls:
     async def crawl_chat(self, session_id: SessionId, chat_id: int, *, until: When | None = None) -> SessionChat:
         """Archive the chat's history backwards, down to a time or to its first message. It goes on after restarts."""
         body = {} if until is None else {"until": rfc3339(instant_ms(until, "until"))}
-        return await self._at_counter().ask(
+        return await self._open_transport().ask(
             SessionApi.crawl, into=SessionChat, session_id=_id(session_id), chat_id=chat_id, body=body
         )
 
     async def stop_crawl(self, session_id: SessionId, chat_id: int) -> SessionChat:
-        return await self._at_counter().ask(
+        return await self._open_transport().ask(
             SessionApi.stop_crawl, into=SessionChat, session_id=_id(session_id), chat_id=chat_id
         )
 
@@ -284,7 +284,7 @@ class AccountCalls:
         cursor: str | None = None
         while True:
             query = MessagesQuery(**wanted, cursor=cursor, limit=PAGE)
-            page = await self._at_counter().ask(MessageApi.list_messages, into=MessagePage, query=query)
+            page = await self._open_transport().ask(MessageApi.list_messages, into=MessagePage, query=query)
             for message in page.messages:
                 yield message
             cursor = page.next
@@ -293,11 +293,11 @@ class AccountCalls:
 
     async def count_messages(self, **which: Unpack[MessageSearch]) -> int:
         query = MessageQuery(**_messages(which))
-        return (await self._at_counter().ask(MessageApi.count_messages, into=dict[str, int], query=query))["count"]
+        return (await self._open_transport().ask(MessageApi.count_messages, into=dict[str, int], query=query))["count"]
 
     async def message_versions(self, session_id: SessionId, *, chat_id: int, message_id: int) -> list[ArchivedMessage]:
         """All that the message ever said, the oldest first, the one in force last, each with its `raw`. Raises NotFound."""
-        found = await self._at_counter().ask(
+        found = await self._open_transport().ask(
             MessageApi.get_message,
             into=MessageVersions,
             session_id=_id(session_id),
@@ -312,7 +312,7 @@ class AccountCalls:
         cursor: str | None = None
         while True:
             query = EventsQuery(**wanted, cursor=cursor, limit=PAGE)
-            page = await self._at_counter().ask(MessageApi.list_events, into=EventPage, query=query)
+            page = await self._open_transport().ask(MessageApi.list_events, into=EventPage, query=query)
             for event in page.events:
                 yield event
             cursor = page.next
@@ -322,7 +322,9 @@ class AccountCalls:
     async def forget_person(self, user_id: int) -> dict[str, int]:
         """Remove all that a person wrote and did from the archive: how many rows went, by kind."""
         body = {"user_id": user_id}
-        return (await self._at_counter().ask(MessageApi.forget, into=dict[str, dict[str, int]], body=body))["removed"]
+        return (await self._open_transport().ask(MessageApi.forget, into=dict[str, dict[str, int]], body=body))[
+            "removed"
+        ]
 
     # ---- what they see ----
 
@@ -354,12 +356,12 @@ class AccountCalls:
             raise BadInput(code="two_places", detail="Give a place, or the name of a reader; not both.")
         named = None if session_id is None else _id(session_id)
         wanted = FeedFilter(session_id=named, agent_id=agent_id, chat_id=chat_id, kinds=_kinds(kinds))
-        return self._at_counter().listen(wanted, after=_places(after, named), reader=reader)
+        return self._open_transport().listen(wanted, after=_places(after, named), reader=reader)
 
     async def forget_reader(self, reader: str) -> bool:
         """Where this reader was is forgotten. Whether it was known."""
         try:
-            await self._at_counter().ask(MessageApi.forget_reader, into=NoneType, name=reader)
+            await self._open_transport().ask(MessageApi.forget_reader, into=NoneType, name=reader)
         except NotFound as error:
             if error.code != "unknown_reader":
                 raise

@@ -18,7 +18,7 @@ from peik.jobs.model import ATTEMPTS_MAX, BACKOFF_MS_MAX, TIMEOUT_S_MAX, JobEnd,
 from peik.jobs.store import JobKind, JobKinds, KindTerms, Quota, Where
 
 # What the library answers with about jobs. All of it is read from the words of REST, also in this process, so that
-# both counters cannot but say the same.
+# both transports cannot but say the same.
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,7 +269,7 @@ _Backoff = Backoff | Literal["exponential", "fixed"]
 class JobCalls:
     """Long jobs: fair turns, limits, retries, folders of their own. See docs/jobs.md."""
 
-    def _at_counter(self) -> "Transport":
+    def _open_transport(self) -> "Transport":
         raise NotImplementedError
 
     def _works(self, kind: GivenKind) -> None:
@@ -380,13 +380,13 @@ class JobCalls:
             ),
             metadata=metadata,
         )
-        return await self._at_counter().queue_job(request)
+        return await self._open_transport().queue_job(request)
 
     # ---- looking ----
 
     async def get_job(self, job: JobId) -> JobInfo:
         """All that is known of a job right now. Raises NotFound."""
-        return await self._at_counter().ask(JobApi.get_job, into=JobInfo, job_id=job_id_of(job))
+        return await self._open_transport().ask(JobApi.get_job, into=JobInfo, job_id=job_id_of(job))
 
     async def find_jobs(
         self,
@@ -405,7 +405,7 @@ class JobCalls:
             limit=PAGE_JOBS,
         )
         while True:
-            page = await self._at_counter().ask(JobApi.list_jobs, into=JobPage, query=query)
+            page = await self._open_transport().ask(JobApi.list_jobs, into=JobPage, query=query)
             for job in page.jobs:
                 yield job
             if page.next is None:
@@ -414,7 +414,7 @@ class JobCalls:
 
     async def wait_job(self, job: JobId, timeout: float = WAIT_S) -> JobInfo:
         """The job once it has ended, well or not, or as it stands when the time is over. Safe to ask again."""
-        return await self._at_counter().ask_ended(
+        return await self._open_transport().ask_ended(
             JobApi.get_job,
             into=JobInfo,
             is_over=lambda found: found.state.is_final,
@@ -429,27 +429,27 @@ class JobCalls:
 
     async def job_counts(self) -> dict[str, JobCounts]:
         """How many jobs stand where, by kind."""
-        return (await self._at_counter().ask(JobApi.get_stats, into=_Counted)).kinds
+        return (await self._open_transport().ask(JobApi.get_stats, into=_Counted)).kinds
 
     async def jobs_used(self, kind: str, user: str | int) -> JobsUsed:
         """What a user has had of a kind today (UTC), and what the day allows."""
         query = JobsUsedQuery(kind=kind, user=str(user))
-        return await self._at_counter().ask(JobApi.get_used, into=JobsUsed, query=query)
+        return await self._open_transport().ask(JobApi.get_used, into=JobsUsed, query=query)
 
     async def hosts(self) -> list[HostInfo]:
         """The outside hosts that jobs of the Peik that is asked talk to, and which of them are left alone for a while."""
-        return (await self._at_counter().ask(HostApi.list_hosts, into=_Hosts)).hosts
+        return (await self._open_transport().ask(HostApi.list_hosts, into=_Hosts)).hosts
 
     # ---- changing ----
 
     async def cancel_job(self, job: JobId) -> JobInfo:
         """One that waits is cancelled when this returns; one that runs is told to end, and ends soon after, wherever it is.
         Raises Conflict if it has ended."""
-        return await self._at_counter().ask(JobApi.cancel, into=JobInfo, job_id=job_id_of(job))
+        return await self._open_transport().ask(JobApi.cancel, into=JobInfo, job_id=job_id_of(job))
 
     async def retry_job(self, job: JobId) -> JobInfo:
         """Run a failed or cancelled job again, with all of its attempts. Raises Conflict if it is neither."""
-        return await self._at_counter().ask(JobApi.retry, into=JobInfo, job_id=job_id_of(job))
+        return await self._open_transport().ask(JobApi.retry, into=JobInfo, job_id=job_id_of(job))
 
 
 def job_id_of(job: JobId) -> int:

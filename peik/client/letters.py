@@ -42,9 +42,9 @@ ChatId = int | str
 
 
 class SendCalls:
-    """The methods that send, for the class that has a counter."""
+    """The methods that send, for the class that has a transport."""
 
-    def _at_counter(self) -> "Transport":
+    def _open_transport(self) -> "Transport":
         raise NotImplementedError
 
     @overload
@@ -203,18 +203,18 @@ class SendCalls:
         asked = list(calls)
         if any(call.parcels for call in asked):
             raise BadInput(code="files_in_batch", detail="A batch carries no files; send those one by one.")
-        return await self._at_counter().accept([call.as_asked for call in asked])
+        return await self._open_transport().accept([call.as_asked for call in asked])
 
     async def _send(self, call: Call, wait: float | None) -> Letter:
-        counter = self._at_counter()
+        transport = self._open_transport()
         if call.parcels:
-            letter = await counter.accept_with_files(call.as_asked, call.parcels)
+            letter = await transport.accept_with_files(call.as_asked, call.parcels)
         else:
-            (letter,) = await counter.accept([call.as_asked])
+            (letter,) = await transport.accept([call.as_asked])
         if wait is None:
             return letter
         try:
-            receipt = await _ended(counter, int(letter.id), wait)
+            receipt = await _ended(transport, int(letter.id), wait)
         except Unavailable as error:
             # Nobody must take this for a call that was not accepted, and send it again.
             raise Unavailable(
@@ -278,9 +278,9 @@ WAIT_S = 30.0
 
 
 class LetterCalls:
-    """The methods about letters, for the class that has a counter."""
+    """The methods about letters, for the class that has a transport."""
 
-    def _at_counter(self) -> "Transport":
+    def _open_transport(self) -> "Transport":
         raise NotImplementedError
 
     # ---- watching ----
@@ -290,15 +290,15 @@ class LetterCalls:
 
         An edit that a newer one replaced ends as that one does. Safe to ask again, also after a restart.
         """
-        return await _ended(self._at_counter(), id_of(letter), timeout)
+        return await _ended(self._open_transport(), id_of(letter), timeout)
 
     async def get_job_status(self, letter: LetterId) -> Receipt:
         """All that is known of a letter right now: state, progress, attempts_made, failed_reason and the rest."""
-        return await self._at_counter().ask(LetterApi.get_letter, into=Receipt, letter_id=id_of(letter))
+        return await self._open_transport().ask(LetterApi.get_letter, into=Receipt, letter_id=id_of(letter))
 
     async def get_queue_stats(self) -> QueueStats:
         """How many letters are waiting, active, completed, failed, delayed: over all, and per bot in `bots`."""
-        return await self._at_counter().ask(LetterApi.get_stats, into=QueueStats)
+        return await self._open_transport().ask(LetterApi.get_stats, into=QueueStats)
 
     async def letters(self, **which: Unpack[Filter]) -> AsyncIterator[Receipt]:
         """All letters of a filter, the newest first, read page by page: `async for receipt in peik.letters(state="failed")`."""
@@ -306,7 +306,7 @@ class LetterCalls:
         before: int | None = None
         while True:
             query = LettersQuery(**wanted, cursor=before, limit=PAGE_LETTERS)
-            page = await self._at_counter().ask(LetterApi.list_letters, into=LettersPage, query=query)
+            page = await self._open_transport().ask(LetterApi.list_letters, into=LettersPage, query=query)
             for receipt in page.letters:
                 yield receipt
             if page.before is None:
@@ -317,7 +317,7 @@ class LetterCalls:
 
     async def cancel(self, letter: LetterId) -> Receipt:
         """Take a letter back. Raises Conflict if it is being sent right now, or has ended."""
-        return await self._at_counter().ask(LetterApi.cancel, into=Receipt, letter_id=id_of(letter))
+        return await self._open_transport().ask(LetterApi.cancel, into=Receipt, letter_id=id_of(letter))
 
     async def cancel_letters(self, **which: Unpack[Filter]) -> int:
         """Take back all letters of a filter that wait or are delayed. How many; what is in flight goes out. Raises BadInput
@@ -337,16 +337,16 @@ class LetterCalls:
         Conflict if it is being sent right now, or has ended."""
         at = "now" if isinstance(send_at, str) else rfc3339(instant_ms(send_at, "send_at"))
         body = ChangeBody(priority=priority, send_at=at)
-        return await self._at_counter().ask(LetterApi.change, into=Receipt, letter_id=id_of(letter), body=body)
+        return await self._open_transport().ask(LetterApi.change, into=Receipt, letter_id=id_of(letter), body=body)
 
     async def resolve(self, letter: LetterId, *, arrived: bool) -> Receipt:
         """Say what became of a letter that failed as "uncertain": it had arrived, or it is to be sent again."""
         body = ResolveBody(arrived=arrived)
-        return await self._at_counter().ask(LetterApi.resolve, into=Receipt, letter_id=id_of(letter), body=body)
+        return await self._open_transport().ask(LetterApi.resolve, into=Receipt, letter_id=id_of(letter), body=body)
 
     async def retry_failed_job(self, letter: LetterId) -> Receipt:
         """Send a dead letter again, at the end of its lane, its counters at zero. Raises Conflict if it is not dead."""
-        return await self._at_counter().ask(LetterApi.retry, into=Receipt, letter_id=id_of(letter))
+        return await self._open_transport().ask(LetterApi.retry, into=Receipt, letter_id=id_of(letter))
 
     async def retry_failed_jobs(self, **which: Unpack[DeadFilter]) -> int:
         """Send all dead letters of a filter again, or simply all. How many."""
@@ -361,7 +361,7 @@ class LetterCalls:
     async def _asked_of_many(
         self, handler: Callable[..., Awaitable[object]], **which: Mapping[str, str]
     ) -> dict[str, int]:
-        return await self._at_counter().ask(handler, into=dict[str, int], timeout_s=MANY_S, **which)
+        return await self._open_transport().ask(handler, into=dict[str, int], timeout_s=MANY_S, **which)
 
 
 async def _ended(transport: "Transport", letter_id: int, timeout_s: float) -> Receipt:

@@ -1,4 +1,4 @@
-"""The counter in this process: Peik itself, with its engines, beside the program that uses it. No server."""
+"""The transport in this process: Peik itself, with its engines, beside the program that uses it. No server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence

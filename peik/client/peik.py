@@ -31,11 +31,11 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
     Raised are the problems of `peik.errors`: BadInput, NotFound, Conflict, TooLarge, Unavailable; over REST also Denied.
     """
 
-    def __init__(self, counter: "Transport") -> None:
-        self._counter = counter
+    def __init__(self, transport: "Transport") -> None:
+        self._transport = transport
         self._is_open = False
         self._handlers = Handlers(self)
-        self.broadcasts = Broadcasts(self._at_counter)
+        self.broadcasts = Broadcasts(self._open_transport)
 
     @classmethod
     def open(
@@ -75,11 +75,11 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
         return cls(RemoteTransport(url, key, ssl_context))
 
     async def __aenter__(self) -> Self:
-        await self._counter.open()
+        await self._transport.open()
         self._is_open = True
         try:
             if self._handlers:
-                self._counter.serve(self._handlers)
+                self._transport.serve(self._handlers)
         except BaseException:
             await self.close()
             raise
@@ -94,7 +94,7 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
         """The same as leaving `async with`, for programs that open in one place and close in another."""
         if self._is_open:
             try:
-                await self._counter.close()  # handlers that are still at work may send until it is closed
+                await self._transport.close()  # handlers that are still at work may send until it is closed
             finally:
                 self._is_open = False
 
@@ -127,11 +127,11 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
     def _register(self, handler: Any, types: Sequence[str], bot_id: int | None, consumer: str | None) -> None:
         self._handlers.add(handler, types, bot_id, consumer)
         if self._is_open:
-            self._counter.serve(self._handlers)
+            self._transport.serve(self._handlers)
 
     async def run(self) -> None:
         """Until SIGINT or SIGTERM, or until cancelled: for programs that only handle updates. Leave `async with` then."""
-        await self._at_counter().until_stopped()
+        await self._open_transport().until_stopped()
 
     # ---- people ----
 
@@ -148,17 +148,17 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
         from peik.erasure.api import FORGET_S, ErasureApi, ForgetEverywhereBody
 
         body = ForgetEverywhereBody(user_id=user_id, name=name, bot_id=bot_id, dry_run=dry_run)
-        return await self._at_counter().ask(ErasureApi.forget, into=dict[str, Any], timeout_s=FORGET_S, body=body)
+        return await self._open_transport().ask(ErasureApi.forget, into=dict[str, Any], timeout_s=FORGET_S, body=body)
 
     # ---- jobs: see JobCalls ----
 
     def _works(self, kind: GivenKind) -> None:
-        self._counter.work(kind)
+        self._transport.work(kind)
 
-    def _at_counter(self) -> "Transport":
+    def _open_transport(self) -> "Transport":
         if not self._is_open:
             raise Unavailable(code="closed", detail="This Peik is not open: use it within `async with`.")
-        return self._counter
+        return self._transport
 
 
 def _setting(value: str | float | bool | Path) -> str:

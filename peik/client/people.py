@@ -49,7 +49,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 class OutreachCalls:
     """Users, links and notifications. See docs/notifications.md."""
 
-    def _at_counter(self) -> "Transport":
+    def _open_transport(self) -> "Transport":
         raise NotImplementedError
 
     async def link(
@@ -66,15 +66,15 @@ class OutreachCalls:
         except ValueError as error:
             raise BadInput(code="bad_expires_in", detail=f"expires_in: {error}.") from None
         body = LinkBody(bot_id=bot_id, expires_in=expires_s, language=language)
-        return await self._at_counter().ask(UserApi.link, into=LinkCode, user_id=user_id, body=body)
+        return await self._open_transport().ask(UserApi.link, into=LinkCode, user_id=user_id, body=body)
 
     async def linked(self, user_id: str) -> UserInfo:
         """Whether a user has linked a chat, and which."""
-        return await self._at_counter().ask(UserApi.get_link, into=UserInfo, user_id=user_id)
+        return await self._open_transport().ask(UserApi.get_link, into=UserInfo, user_id=user_id)
 
     async def unlink(self, user_id: str) -> UserInfo:
         """Undo it. Raises NotFound if there was nothing to undo."""
-        return await self._at_counter().ask(UserApi.unlink, into=UserInfo, user_id=user_id)
+        return await self._open_transport().ask(UserApi.unlink, into=UserInfo, user_id=user_id)
 
     async def notify(
         self,
@@ -121,9 +121,11 @@ class OutreachCalls:
             "metadata": dict(metadata or {}),
         }
         body = {name: value for name, value in given.items() if value is not None}
-        return await self._at_counter().ask(NotificationApi.notify, into=Notification, body=body)
+        return await self._open_transport().ask(NotificationApi.notify, into=Notification, body=body)
 
     async def notification(self, notification: Notification | str) -> Notification:
         """As it stands."""
         name = notification.id if isinstance(notification, Notification) else notification
-        return await self._at_counter().ask(NotificationApi.get_notification, into=Notification, notification_id=name)
+        return await self._open_transport().ask(
+            NotificationApi.get_notification, into=Notification, notification_id=name
+        )

@@ -1,4 +1,4 @@
-"""The counter far away: a `peik serve` asked over REST, its problems raised again as what they were there."""
+"""The transport to a Peik far away: a `peik serve` asked over REST, its problems raised again as what they were there."""
 
 import asyncio
 import contextlib

@@ -25,7 +25,7 @@ def show_all(visit: Visit, bot: Bot = None, limit: Limit = 50, cursor: Cursor = 
     from peik.outbox.api import LetterApi
 
     query = some(bot_id=bot, **page_of(None if cursor is None else unshielded(cursor), limit))
-    page = visit.counter.document(LetterApi.list_chats, query=query)
+    page = visit.client.document(LetterApi.list_chats, query=query)
     found = page["chats"]
     assert isinstance(found, list)
 
@@ -75,7 +75,7 @@ def hold(
 def _changed(visit: Visit, bot: str | None, chat: str, change: Document) -> Document:
     from peik.outbox.api import LetterApi
 
-    return visit.counter.document(
+    return visit.client.document(
         LetterApi.change_chat, bot_id=only_bot(visit, bot), chat_id=unshielded(chat), body=change
     )
 

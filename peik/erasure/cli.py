@@ -31,13 +31,13 @@ def forget(
 
     wanted: Document = {"user_id": user, "name": name, "bot_id": bot}
     with visit.waiting("Looking through everything"):
-        found = visit.counter.document(ErasureApi.forget, body={**wanted, "dry_run": True}, timeout_s=FORGET_S)
+        found = visit.client.document(ErasureApi.forget, body={**wanted, "dry_run": True}, timeout_s=FORGET_S)
     if dry_run:
         visit.show(found, lambda: _drawn(found))
         return
     visit.confirm(f"Remove or blank {found['count']} records of this person for good?", is_sure=yes)
     with visit.waiting("Forgetting"):
-        done = visit.counter.document(ErasureApi.forget, body=wanted, timeout_s=FORGET_S)
+        done = visit.client.document(ErasureApi.forget, body=wanted, timeout_s=FORGET_S)
     visit.show(done, lambda: _drawn(done))
 
 

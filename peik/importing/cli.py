@@ -109,7 +109,7 @@ def bring_over(
         bot_id = _bot_id(visit, bot)
         if not (yes or visit.is_json):
             _print(plan)
-        visit.confirm(f"Bring this to bot {bot_id} at {visit.counter.place}?", is_sure=yes)
+        visit.confirm(f"Bring this to bot {bot_id} at {visit.client.place}?", is_sure=yes)
         told = _bring(visit, read, plan, wanted, bot_id)
     finally:
         read.close()
@@ -173,12 +173,12 @@ def _bot_id(visit: Visit, asked: str | None) -> str:
     """The bot that is meant. In a store that is new, the bots of the settings are added as `peik serve` would."""
     from peik.outbox.api import BotApi
 
-    counter, config = visit.counter, visit.config
-    known = _bots(counter.document(BotApi.list_bots))
-    if not known and not counter.is_running:
+    client, config = visit.client, visit.config
+    known = _bots(client.document(BotApi.list_bots))
+    if not known and not client.is_running:
         for token in config.tokens():
-            counter.document(BotApi.add_bot, body={"token": token, "inbound": config.inbound})
-        known = _bots(counter.document(BotApi.list_bots))
+            client.document(BotApi.add_bot, body={"token": token, "inbound": config.inbound})
+        known = _bots(client.document(BotApi.list_bots))
     if asked is not None:
         if asked not in known:
             raise NotFound(code="unknown_bot", detail=f"Bot {asked} is not known here.")
@@ -202,7 +202,7 @@ def _bring(visit: Visit, read: "ImportSource", plan: "ImportPlan", wanted: "Impo
     total = sum(part.ready for part in plan.parts)
     try:
         with visit.progress("Bringing", total, is_bytes=False) as advance:
-            return bring(read, plan, wanted, ImportTarget(visit.counter, bot_id), advance)
+            return bring(read, plan, wanted, ImportTarget(visit.client, bot_id), advance)
     except KeyboardInterrupt:
         visit.note("What was brought stays. Start again to go on; nothing is doubled.")
         raise typer.Exit(Exit.INTERRUPTED) from None

@@ -163,7 +163,7 @@ def dead(
 
 
 def _page(visit: Visit, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
-    return visit.counter.document(_arrivals().list_arrivals, query={**wanted, **page_of(cursor, limit)})
+    return visit.client.document(_arrivals().list_arrivals, query={**wanted, **page_of(cursor, limit)})
 
 
 def _show(
@@ -180,7 +180,7 @@ def _show(
 @asks(app)
 def show(visit: Visit, arrival_id: ArrivalId) -> None:
     """Show an arrival: the update itself, how it stands with each consumer, and every try."""
-    arrival = visit.counter.document(_arrivals().get_arrival, arrival_id=arrival_id)
+    arrival = visit.client.document(_arrivals().get_arrival, arrival_id=arrival_id)
     visit.show(arrival, lambda: _whole(arrival))
 
 
@@ -214,7 +214,7 @@ def retry(
     if arrival_id is not None:
         if is_all or set(wanted) - {"consumer"}:
             raise typer.BadParameter("Name one arrival, or say which ones by filters; not both.")
-        made = visit.counter.document(_arrivals().retry, arrival_id=arrival_id, query=some(consumer=consumer))
+        made = visit.client.document(_arrivals().retry, arrival_id=arrival_id, query=some(consumer=consumer))
         visit.say(made, f"Arrival {arrival_id} is handed on once more, as arrival {made['id']}.")
         return
     refuse_both(wanted, is_all=is_all)
@@ -223,7 +223,7 @@ def retry(
         return
     body: Document = {**wanted, **_numbers(first, last)}
     with visit.waiting("Handing dead arrivals on once more…"):
-        answer = visit.counter.document(_arrivals().retry_dead, body=body, timeout_s=None)
+        answer = visit.client.document(_arrivals().retry_dead, body=body, timeout_s=None)
     visit.say(answer, f"{counted(answer['retried'], _NOUN)} handed on once more.")
 
 
@@ -253,7 +253,7 @@ def clear(
         visit.say({"cleared": 0}, "There are no such dead arrivals.")
         return
     with visit.waiting("Clearing dead arrivals away…"):
-        answer = visit.counter.document(_arrivals().clear_dead, query=wanted, timeout_s=None)
+        answer = visit.client.document(_arrivals().clear_dead, query=wanted, timeout_s=None)
     visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
@@ -299,7 +299,7 @@ def replay(
     }  # fmt: skip
 
     def replayed(**how: object) -> Document:
-        return visit.counter.document(_arrivals().replay, body={**wanted, **how}, timeout_s=None)
+        return visit.client.document(_arrivals().replay, body={**wanted, **how}, timeout_s=None)
 
     with visit.waiting("Counting…"):
         counted = replayed(dry_run=True)
@@ -342,7 +342,7 @@ def ack(
         raise typer.BadParameter("Say --number or --update-id.")
     named = {"number": number} if number is not None else {"update_id": update_id}
     body: Document = {"consumer": consumer, **named, **some(bot_id=bot)}
-    answer = visit.counter.document(_arrivals().acknowledge, body=body)
+    answer = visit.client.document(_arrivals().acknowledge, body=body)
     visit.say(answer, f"{consumer} is done with everything up to number {answer['acknowledged_up_to']}.")
 
 
@@ -355,7 +355,7 @@ def seen(
 ) -> None:
     """Note messages that a program has handled itself: they are not handed to the default consumer."""
     noted = [{"chat_id": unshielded(chat), "message_id": message} for message in messages]
-    answer = visit.counter.document(_arrivals().seen, body={"messages": noted, **some(bot_id=bot)})
+    answer = visit.client.document(_arrivals().seen, body={"messages": noted, **some(bot_id=bot)})
     visit.say(answer, f"Noted {answer['noted']}; {answer['matched']} of them had arrived already.")
 
 
@@ -491,7 +491,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name."
 @asks(consumers, "list")
 def show_consumers(visit: Visit, bot: Bot = None) -> None:
     """List the consumers, how far each is and what waits for it."""
-    page = visit.counter.document(_consumers().list_consumers, query=some(bot_id=bot))
+    page = visit.client.document(_consumers().list_consumers, query=some(bot_id=bot))
     found = page["consumers"]
     assert isinstance(found, list)
 
@@ -542,7 +542,7 @@ def set_consumer(
     if secret_file is not None:
         wanted["secret"] = secret(None, secret_file, "")
     bot_id = only_bot(visit, bot)
-    answer = visit.counter.document(_consumers().set_consumer, bot_id=bot_id, name=name, body=wanted)
+    answer = visit.client.document(_consumers().set_consumer, bot_id=bot_id, name=name, body=wanted)
     visit.say(answer, f"Updates of {name} are pushed." if push_to else f"{name} reads for itself.")
 
 
@@ -551,13 +551,13 @@ def remove(visit: Visit, name: Name, bot: Bot = None, yes: Yes = False) -> None:
     """Forget a consumer and how far it was."""
     bot_id = only_bot(visit, bot)
     visit.confirm(f"Forget the consumer {name} and how far it was?", is_sure=yes)
-    visit.counter.document(_consumers().remove_consumer, bot_id=bot_id, name=name)
+    visit.client.document(_consumers().remove_consumer, bot_id=bot_id, name=name)
     visit.say({"bot_id": bot_id, "name": name, "removed": True}, f"The consumer {name} is forgotten.")
 
 
 def inbox(visit: Visit, bot: Bot = None) -> None:
     """Show where each bot's updates come from, how far they are, and what waits to be read."""
-    page = visit.counter.document(_arrivals().get_inbox, query=some(bot_id=bot))
+    page = visit.client.document(_arrivals().get_inbox, query=some(bot_id=bot))
     found = page["bots"]
     assert isinstance(found, list)
 
@@ -589,7 +589,7 @@ def recover(visit: Visit, bot: Bot = None) -> None:
     reports = []
     for bot_id in bot_ids:
         with visit.waiting(f"Asking Telegram what it has kept for bot {bot_id}…"):
-            reports.append(visit.counter.document(_arrivals().recover, bot_id=bot_id, timeout_s=None))
+            reports.append(visit.client.document(_arrivals().recover, bot_id=bot_id, timeout_s=None))
     visit.show({"bots": reports}, lambda: _reports(reports))
     if not reports:
         raise typer.Exit(Exit.NOT_FOUND)

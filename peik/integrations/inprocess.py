@@ -30,9 +30,9 @@ Message = Mapping[str, Any]
 
 def counter_of(peik: Peik) -> LocalTransport:
     """The inside of a `Peik.open`. Raises BadInput for a Peik that is far away."""
-    counter = peik._counter  # noqa: SLF001  the integrations are a part of Peik
-    if isinstance(counter, LocalTransport):
-        return counter
+    transport = peik._transport  # noqa: SLF001  the integrations are a part of Peik
+    if isinstance(transport, LocalTransport):
+        return transport
     raise BadInput(
         code="not_here",
         detail="This needs a Peik in the same process: Peik.open. For a `peik serve`, set the library's API root to its "
@@ -51,9 +51,9 @@ def gateway_of(peik: Peik) -> Gateway:
 
 
 def _runtime_of(peik: Peik) -> Runtime:
-    counter = counter_of(peik)
-    peik._at_counter()  # noqa: SLF001  it says whether it is open
-    return counter.runtime
+    transport = counter_of(peik)
+    peik._open_transport()  # noqa: SLF001  it says whether it is open
+    return transport.runtime
 
 
 # ---- calls ----
@@ -199,10 +199,10 @@ def whose(token: str) -> tuple[Token, str]:
 
 async def hand_on(peik: Peik, feeds: Sequence[UpdateFeed], *, handle_signals: bool) -> None:
     """Hand updates to functions until a signal comes, this task is cancelled or Peik ends; then let what is in hand end."""
-    counter, runtime = counter_of(peik), _runtime_of(peik)
+    transport, runtime = counter_of(peik), _runtime_of(peik)
     for feed in feeds:
         await _receive(runtime, feed.token)
-    ended = asyncio.ensure_future(counter.ended())
+    ended = asyncio.ensure_future(transport.ended())
     try:
         for feed in feeds:
             handling = Handling(handle=_taking(feed), allowed=feed.allowed, at_once=feed.at_once)

@@ -256,14 +256,14 @@ class _Bridge:
             return self._peik
 
     async def runtime(self) -> Runtime:
-        counter = _counter(await self.peik())
-        if not isinstance(counter, LocalTransport):
+        transport = _transport(await self.peik())
+        if not isinstance(transport, LocalTransport):
             raise BadInput(
                 code="not_here",
                 detail="What was missed can be handed over by a Peik in this process only: use Peik.open, or give store=. "
                 "With Peik.connect, note_handled works, and the gateway's getUpdates gives what was missed.",
             )
-        runtime = counter.runtime
+        runtime = transport.runtime
         if self._heard is not runtime:
             self._heard = runtime
             runtime.events.listen(self._listen)
@@ -298,7 +298,7 @@ class _Bridge:
             raise BadInput(code="which_bot", detail="Whose messages are these? Give note_handled a bot_id.")
         seen = [SeenMessage(chat_id=chat_id, message_id=message_id) for chat_id, message_id in messages]
         body = SeenBody(bot_id=bot_id, messages=seen)
-        await _counter(await self.peik()).ask(ArrivalApi.seen, into=NotedAnswer, body=body)
+        await _transport(await self.peik()).ask(ArrivalApi.seen, into=NotedAnswer, body=body)
 
     async def stop(self) -> None:
         """The client has stopped: the last notes, and the end of our own Peik."""
@@ -318,8 +318,8 @@ def _bridge_of(client: Any, make: Attach) -> _Bridge:
     return bridge
 
 
-def _counter(peik: Peik) -> Any:
-    return peik._at_counter()  # noqa: SLF001  the integrations are a part of Peik
+def _transport(peik: Peik) -> Any:
+    return peik._open_transport()  # noqa: SLF001  the integrations are a part of Peik
 
 
 # ---- one recovery ----

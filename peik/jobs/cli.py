@@ -54,7 +54,7 @@ def _looked_at(visit: Visit, job_id: str, wait_s: float) -> Document | None:
             left_s = deadline - time.monotonic()
             look_s = max(min(LOOK_S, left_s), 0.0)
             query = {"wait": f"{look_s:.3f}s"} if look_s else {}
-            job = visit.counter.document(_api().get_job, job_id=job_id, query=query, timeout_s=look_s + ANSWER_S)
+            job = visit.client.document(_api().get_job, job_id=job_id, query=query, timeout_s=look_s + ANSWER_S)
             if job["ended_at"] is not None or left_s <= 0:
                 return job
             draw(job)
@@ -154,7 +154,7 @@ def show_all(
         state=state,
         since=moment(since, "--since", is_past=True),
     )
-    page = visit.counter.document(_api().list_jobs, query={**wanted, **page_of(cursor, limit)})
+    page = visit.client.document(_api().list_jobs, query={**wanted, **page_of(cursor, limit)})
     found = page["jobs"]
     assert isinstance(found, list)
     visit.show(page, lambda: _jobs_table(found))
@@ -195,7 +195,7 @@ def show(visit: Visit, job_id: JobId, wait: Wait = None) -> None:
     if wait_s is not None:
         _see_through(visit, job_id, wait_s)
         return
-    job = visit.counter.document(_api().get_job, job_id=job_id)
+    job = visit.client.document(_api().get_job, job_id=job_id)
     visit.show(job, lambda: _job_page(job))
 
 
@@ -262,7 +262,7 @@ def _chat(notice: object) -> str | None:
 @asks(app)
 def stats(visit: Visit) -> None:
     """Count the jobs of each kind in each state."""
-    counted = visit.counter.document(_api().get_stats)
+    counted = visit.client.document(_api().get_stats)
     kinds = counted["kinds"]
     assert isinstance(kinds, dict)
 
@@ -287,7 +287,7 @@ def used(
     user: Annotated[str, typer.Argument(metavar="USER", help="Left out: nobody in particular.")] = "",
 ) -> None:
     """Show what a user has had of a kind of jobs today, and what the day allows."""
-    found = visit.counter.document(_api().get_used, query={"kind": kind, "user": unshielded(user)})
+    found = visit.client.document(_api().get_used, query={"kind": kind, "user": unshielded(user)})
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
@@ -307,7 +307,7 @@ def hosts(visit: Visit) -> None:
     """List the outside hosts that jobs of the Peik that is asked talk to, and which are left alone for a while."""
     from peik.jobs.api import HostApi
 
-    page = visit.counter.document(HostApi.list_hosts)
+    page = visit.client.document(HostApi.list_hosts)
     found = page["hosts"]
     assert isinstance(found, list)
 
@@ -385,12 +385,12 @@ def queue(
         "notice": _notice(chat, bot_id=bot, thread_id=thread, reply_to=reply_to, language=language, label=label),
     }
     job: Document = {"kind": kind, **{name: value for name, value in given.items() if value is not None}}
-    queued = visit.counter.document(_api().queue, body=job)
+    queued = visit.client.document(_api().queue, body=job)
     if wait_s is not None:
         _see_through(visit, str(queued["id"]), wait_s)
         return
     visit.say(queued, f"Queued as job {queued['id']}, {queued['state']}.")
-    if not visit.counter.is_running:
+    if not visit.client.is_running:
         visit.note("No Peik is running: it is done when a process that knows its kind is started.")
 
 
@@ -418,12 +418,12 @@ def _notice(chat: str | None, **more: str | None) -> Document | None:
 @asks(app)
 def cancel(visit: Visit, job_id: JobId) -> None:
     """Cancel a job. One that runs is told to end, and ends soon after."""
-    job = visit.counter.document(_api().cancel, job_id=job_id)
+    job = visit.client.document(_api().cancel, job_id=job_id)
     visit.say(job, f"Job {job_id} {standing(job)}.")
 
 
 @asks(app)
 def retry(visit: Visit, job_id: JobId) -> None:
     """Run a failed or cancelled job again, with all of its attempts."""
-    job = visit.counter.document(_api().retry, job_id=job_id)
+    job = visit.client.document(_api().retry, job_id=job_id)
     visit.say(job, f"Job {job_id} is queued again, at the end of its line.")

@@ -183,9 +183,9 @@ def _sent(scene: DoctorScene) -> list[Finding]:
     """By the running Peik, with the settings that it has: they may not be those of this command."""
     if scene.health is None:
         return [doctor.of_alert_sent("anybody", "no Peik is running that could send it. Start it: peik serve")]
-    counter = Visit({"url": scene.url}, is_json=True, may_create=False).counter
+    client = Visit({"url": scene.url}, is_json=True, may_create=False).client
     try:
-        ways = counter.ask(AlertApi.test_alerts, timeout_s=SENT_S).ways
+        ways = client.ask(AlertApi.test_alerts, timeout_s=SENT_S).ways
     except Problem as problem:
         return [doctor.of_alert_sent("anybody", str(problem))]
     if not ways:

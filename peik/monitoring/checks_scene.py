@@ -183,10 +183,10 @@ def _host(config: Config) -> str:
 
 
 def _health(url: str, context: ssl.SSLContext | None) -> Document | None:
-    counter = RestClient(url, None, context=context)
-    if not counter.is_there():
+    client = RestClient(url, None, context=context)
+    if not client.is_there():
         return None
     try:
-        return counter.document(HealthApi.get_health, timeout_s=2 * HEALTH_S)
+        return client.document(HealthApi.get_health, timeout_s=2 * HEALTH_S)
     except Problem:
         return None

@@ -132,7 +132,7 @@ def _api() -> "type[NodeApi]":
 @asks(app, "list")
 def show_all(visit: Visit) -> None:
     """List the nodes that live, and the bots that each of them serves."""
-    page = visit.counter.document(_api().list_nodes)
+    page = visit.client.document(_api().list_nodes)
     found = page["nodes"]
     assert isinstance(found, list)
 
@@ -172,12 +172,12 @@ def drain(
     wait: Annotated[bool, typer.Option("--wait", help="Until it serves no bot any more.")] = False,
 ) -> None:
     """Have a node let its bots go to the others. It goes on accepting letters; stop it when it serves none."""
-    counter = visit.counter
-    node = counter.document(_api().drain, name=name)
-    if not _others(counter, name):
+    client = visit.client
+    node = client.document(_api().drain, name=name)
+    if not _others(client, name):
         visit.note("No other node takes bots: they wait until one is started, or this one is resumed.")
     if wait:
-        node = _watched(visit, counter, node)
+        node = _watched(visit, client, node)
     held = _held(node)
     sentence = f"Node {name} serves no bot any more." if not held else f"Node {name} lets go of its bots: {held} to go."
     visit.say(node, sentence)
@@ -186,16 +186,16 @@ def drain(
 @asks(app)
 def resume(visit: Visit, name: Name) -> None:
     """Let a node that was drained take bots again."""
-    visit.say(visit.counter.document(_api().resume, name=name), f"Node {name} takes bots again.")
+    visit.say(visit.client.document(_api().resume, name=name), f"Node {name} takes bots again.")
 
 
-def _watched(visit: Visit, counter: "PeikClient", node: Document) -> Document:
+def _watched(visit: Visit, client: "PeikClient", node: Document) -> Document:
     """The node once it holds nothing. One that has ended holds nothing either."""
     held = _held(node)
     with visit.progress(f"Draining {node['name']}", held, is_bytes=False) as grow:
         while held:
             time.sleep(_LOOK_S)
-            node = _found(counter, node)
+            node = _found(client, node)
             if node["state"] == "active":
                 raise Conflict(
                     code="resumed", detail=f"Node {node['name']} was resumed by somebody; it keeps its bots."
@@ -205,19 +205,19 @@ def _watched(visit: Visit, counter: "PeikClient", node: Document) -> Document:
     return node
 
 
-def _found(counter: "PeikClient", before: Document) -> Document:
-    for node in _all(counter):
+def _found(client: "PeikClient", before: Document) -> Document:
+    for node in _all(client):
         if node["name"] == before["name"]:
             return node
     return {**before, "state": "draining", "bots": [], "does_chores": False}
 
 
-def _others(counter: "PeikClient", name: str) -> bool:
-    return any(node["name"] != name and node["state"] == "active" for node in _all(counter))
+def _others(client: "PeikClient", name: str) -> bool:
+    return any(node["name"] != name and node["state"] == "active" for node in _all(client))
 
 
-def _all(counter: "PeikClient") -> list[Document]:
-    found = counter.document(_api().list_nodes)["nodes"]
+def _all(client: "PeikClient") -> list[Document]:
+    found = client.document(_api().list_nodes)["nodes"]
     assert isinstance(found, list)
     return found
 

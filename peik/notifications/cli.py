@@ -29,11 +29,11 @@ def _rest(visit: Visit) -> "RestClient":
     """The running Peik: it is the one that sees codes, and sends."""
     from peik.cli.remote import RestClient
 
-    counter = visit.counter
-    if not isinstance(counter, RestClient):
+    client = visit.client
+    if not isinstance(client, RestClient):
         detail = "Links and notifications need a running Peik: start `peik serve`, or say --url."
         raise Unavailable(code="not_running", detail=detail)
-    return counter
+    return client
 
 
 def _users() -> "type[UserApi]":

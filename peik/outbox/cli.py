@@ -58,11 +58,11 @@ def cancel(
     if (letter_id is None) is (not wanted):
         raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
     if letter_id is not None:
-        visit.say(visit.counter.document(_api().cancel, letter_id=letter_id), f"Letter {letter_id} is cancelled.")
+        visit.say(visit.client.document(_api().cancel, letter_id=letter_id), f"Letter {letter_id} is cancelled.")
         return
 
     def cancelled(*, is_dry: bool) -> Document:
-        return visit.counter.document(_api().cancel_all, body={**wanted, "dry_run": is_dry}, timeout_s=None)
+        return visit.client.document(_api().cancel_all, body={**wanted, "dry_run": is_dry}, timeout_s=None)
 
     def count() -> int:
         return int(str(cancelled(is_dry=True)["count"]))
@@ -85,7 +85,7 @@ def change(
     at = send_at if send_at == "now" else moment(send_at, "--send-at")
     given: Document = {"priority": priority, "send_at": at}
     body = {name: value for name, value in given.items() if value is not None}
-    changed = visit.counter.document(_api().change, letter_id=letter_id, body=body)
+    changed = visit.client.document(_api().change, letter_id=letter_id, body=body)
     visit.say(changed, f"Letter {letter_id} is {changed['state']}, with priority {changed['priority']}.")
 
 
@@ -102,7 +102,7 @@ def _api() -> "type[LetterApi]":
 
 
 def listed(visit: Visit, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
-    return visit.counter.document(_api().list_letters, query={**wanted, **page_of(cursor, limit)})
+    return visit.client.document(_api().list_letters, query={**wanted, **page_of(cursor, limit)})
 
 
 _PANEL = "Letters"
@@ -190,10 +190,10 @@ def send(
     letter |= {name: value for name, value in terms.items() if value is not None}
     size = sum(path.stat().st_size for _, path in attached if path.is_file())
     with visit.progress("Uploading", size) as on_bytes:
-        accepted = visit.counter.accept(letter, attached, on_bytes)
+        accepted = visit.client.accept(letter, attached, on_bytes)
     if wait_s is None:
         visit.say(accepted, f"Accepted as letter {accepted['id']}, {accepted['state']}.")
-        if not visit.counter.is_running:
+        if not visit.client.is_running:
             visit.note("No Peik is running: it goes out when `peik serve` is started.")
         return
     _wait(visit, str(accepted["id"]), wait_s)
@@ -201,11 +201,11 @@ def send(
 
 def _wait(visit: Visit, letter_id: str, wait_s: float) -> None:
     words = f"Letter {letter_id} is accepted; waiting for Telegram's answer…"
-    if not visit.counter.is_running:
+    if not visit.client.is_running:
         words = f"Letter {letter_id} is accepted; waiting for somebody to start `peik serve`…"
     with visit.waiting(words):
         found = ended(
-            visit.counter,
+            visit.client,
             _api().get_letter,
             is_over=lambda letter: letter["finished_at"] is not None,
             timeout_s=wait_s,
@@ -257,7 +257,7 @@ def _piped() -> str:
 
 def status(visit: Visit, letter_id: LetterId) -> None:
     """Show a letter: how it stands, why it waits, and every try so far."""
-    letter = visit.counter.document(_api().get_letter, letter_id=letter_id)
+    letter = visit.client.document(_api().get_letter, letter_id=letter_id)
     visit.show(letter, lambda: _page(letter))
 
 
@@ -320,7 +320,7 @@ def resolve(
         raise typer.BadParameter("Say --arrived or --not-arrived.")
     words = "is completed." if arrived else "is sent again."
     visit.say(
-        visit.counter.document(_api().resolve, letter_id=letter_id, body={"arrived": arrived}),
+        visit.client.document(_api().resolve, letter_id=letter_id, body={"arrived": arrived}),
         f"Letter {letter_id} {words}",
     )
 
@@ -336,7 +336,7 @@ def stats(
 ) -> None:
     """Count the letters in each state, over all and per bot."""
     if not watch:
-        counted = visit.counter.document(_api().get_stats)
+        counted = visit.client.document(_api().get_stats)
         visit.show(counted, lambda: _counts(counted))
         return
     if visit.is_json:
@@ -358,14 +358,14 @@ def _draw_until(is_noted: Callable[[], bool], visit: Visit) -> None:
 
     from peik.cli.output import console
 
-    with Live(_counts(visit.counter.document(_api().get_stats)), console=console(), auto_refresh=False) as live:
+    with Live(_counts(visit.client.document(_api().get_stats)), console=console(), auto_refresh=False) as live:
         while not noted_within(_WATCH_S, is_noted):
-            live.update(_counts(visit.counter.document(_api().get_stats)), refresh=True)
+            live.update(_counts(visit.client.document(_api().get_stats)), refresh=True)
 
 
 def _write_until(is_noted: Callable[[], bool], visit: Visit) -> None:
     while True:
-        counted = visit.counter.document(_api().get_stats)
+        counted = visit.client.document(_api().get_stats)
         sys.stdout.write(" ".join(f"{name}: {counted[name]}" for name in _COUNTS) + "\n")
         sys.stdout.flush()
         if noted_within(_WATCH_S, is_noted):
@@ -423,7 +423,7 @@ def _counts(counted: Document) -> "RenderableType":
 def lanes(visit: Visit, bot: Bot = None, chat: OfChat = None, limit: Limit = 50) -> None:
     """List lanes that have letters, and why the first of each is waiting."""
     query = some(bot_id=bot, chat_id=None if chat is None else unshielded(chat), limit=str(limit))
-    page = visit.counter.document(_api().list_lanes, query=query)
+    page = visit.client.document(_api().list_lanes, query=query)
     found = page["lanes"]
     assert isinstance(found, list)
 
@@ -483,7 +483,7 @@ asks(app, "show")(status)
 def causes(visit: Visit, bot: OfBot = None, since: DeadSince = None, limit: Limit = 20) -> None:
     """Show what the newest dead letters died of, the most frequent cause first."""
     query = some(bot_id=bot, since=moment(since, "--since", is_past=True), limit=str(limit))
-    page = visit.counter.document(_api().list_causes, query=query)
+    page = visit.client.document(_api().list_causes, query=query)
     found = page["causes"]
     assert isinstance(found, list)
 
@@ -520,7 +520,7 @@ def retry(
     if letter_id is not None:
         if wanted or is_all:
             raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
-        answer = visit.counter.document(_api().retry, letter_id=letter_id)
+        answer = visit.client.document(_api().retry, letter_id=letter_id)
         visit.say(answer, f"Letter {letter_id} is sent again, at the end of its lane.")
         return
     refuse_both(wanted, is_all=is_all)
@@ -528,7 +528,7 @@ def retry(
         visit.say({"retried": 0}, "There are no such dead letters.")
         return
     with visit.waiting("Sending dead letters again…"):
-        answer = visit.counter.document(_api().retry_dead, body=wanted, timeout_s=None)
+        answer = visit.client.document(_api().retry_dead, body=wanted, timeout_s=None)
     visit.say(answer, f"{counted(answer['retried'], _NOUN)} sent again.")
 
 
@@ -553,14 +553,14 @@ def clear(
         visit.say({"cleared": 0}, "There are no such dead letters.")
         return
     with visit.waiting("Clearing dead letters away…"):
-        answer = visit.counter.document(_api().clear_dead, query=wanted, timeout_s=None)
+        answer = visit.client.document(_api().clear_dead, query=wanted, timeout_s=None)
     visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
 def _count(visit: Visit, wanted: dict[str, str]) -> int:
     """How many dead letters a filter finds, counted up to a bound: nobody should wait for the exact number."""
     if not set(wanted) - {"bot_id"}:
-        stats = visit.counter.document(_api().get_stats)
+        stats = visit.client.document(_api().get_stats)
         bots = stats["bots"]
         assert isinstance(bots, dict)
         return int(bots.get(wanted["bot_id"], {"failed": 0})["failed"] if wanted else str(stats["failed"]))

@@ -58,7 +58,7 @@ def add(
 ) -> None:
     """Add a bot by its token, from a hidden prompt, a file or standard input; or give a known one its new token."""
     text = secret(token, token_file, "Token of the bot")
-    bot = visit.counter.document(_api().add_bot, body={"token": text, "inbound": inbound})
+    bot = visit.client.document(_api().add_bot, body={"token": text, "inbound": inbound})
     visit.say(bot, f"Bot {bot['bot_id']} is served.")
 
 
@@ -86,7 +86,7 @@ def remove(visit: Visit, bot: BotId, yes: Yes = False) -> None:
     """Forget a bot that has no letters to send."""
     _known(visit, bot)
     visit.confirm(f"Forget bot {bot} and its token?", is_sure=yes)
-    visit.counter.document(_api().remove_bot, bot_id=bot)
+    visit.client.document(_api().remove_bot, bot_id=bot)
     visit.say({"bot_id": bot, "removed": True}, f"Bot {bot} is forgotten.")
 
 
@@ -132,11 +132,11 @@ def _api() -> "type[BotApi]":
 
 
 def known_bots(visit: Visit) -> Document:
-    return visit.counter.document(_api().list_bots)
+    return visit.client.document(_api().list_bots)
 
 
 def _changed(visit: Visit, bot: str, change: Document) -> Document:
-    return visit.counter.document(_api().change_bot, bot_id=bot, body=change)
+    return visit.client.document(_api().change_bot, bot_id=bot, body=change)
 
 
 def _known(visit: Visit, bot: str) -> Document:

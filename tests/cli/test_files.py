@@ -15,7 +15,7 @@ LETTER = {"method": "sendDocument", "params": {"chat_id": 5}}
 
 
 @pytest.fixture
-def counter(tmp_path: Path) -> StoreClient:
+def client(tmp_path: Path) -> StoreClient:
     made = StoreClient(
         load({"store": f"sqlite:///{tmp_path}/peik.db"}, environment={}, folder=tmp_path),
         may_create=True,
@@ -25,13 +25,13 @@ def counter(tmp_path: Path) -> StoreClient:
     return made
 
 
-def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(counter: StoreClient, tmp_path: Path) -> None:
+def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(client: StoreClient, tmp_path: Path) -> None:
     async def interrupted() -> None:
-        writer, asked = counter._store._writer, asyncio.Event()
+        writer, asked = client._store._writer, asyncio.Event()
         submit = writer.submit
         writer.submit = lambda operation: (submit(operation), asked.set())
         accepting = asyncio.ensure_future(
-            counter._accept(LETTER, [("document", tmp_path / "report.txt")], lambda count: None)
+            client._accept(LETTER, [("document", tmp_path / "report.txt")], lambda count: None)
         )
         await asked.wait()
         accepting.cancel()
@@ -39,18 +39,18 @@ def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(counte
             await accepting
         await writer.drained()
 
-    counter._run(interrupted())
-    (blob,) = counter._run(counter._store.blobs())
-    assert counter._spool.path_of(blob).read_text() == "all is well"
-    counter.close()
+    client._run(interrupted())
+    (blob,) = client._run(client._store.blobs())
+    assert client._spool.path_of(blob).read_text() == "all is well"
+    client.close()
 
 
-def test_a_letter_that_is_refused_leaves_no_file_behind(counter: StoreClient, tmp_path: Path) -> None:
-    spool = counter._spool.path_of("0" * 32).parent
+def test_a_letter_that_is_refused_leaves_no_file_behind(client: StoreClient, tmp_path: Path) -> None:
+    spool = client._spool.path_of("0" * 32).parent
     attached = [("document", tmp_path / "report.txt")]
     with pytest.raises(BadInput):
-        counter.accept({**LETTER, "params": {}}, attached, lambda count: None)
+        client.accept({**LETTER, "params": {}}, attached, lambda count: None)
     with pytest.raises(StoreUnavailable):
-        counter._run(counter._accept(LETTER, [*attached, ("thumbnail", tmp_path / "no.png")], lambda count: None))
+        client._run(client._accept(LETTER, [*attached, ("thumbnail", tmp_path / "no.png")], lambda count: None))
     assert list(spool.iterdir()) == []
-    counter.close()
+    client.close()

@@ -78,11 +78,11 @@ from peik.settings.config import load
 from peik.cli.local import StoreClient
 from peik.importing.transfer import ImportTarget
 from peik.outbox.api import BotApi
-counter = StoreClient(load({{}}), may_create=True)
-counter.document(BotApi.add_bot, body={{"token": {TOKEN!r}}})
+client = StoreClient(load({{}}), may_create=True)
+client.document(BotApi.add_bot, body={{"token": {TOKEN!r}}})
 note = {{"name": "bot", "table": "outbox", "place": {place}, "begun_at_ms": {at_ms}, "letters": {place}}}
-ImportTarget(counter, {BOT!r}).keep_note(note)
-counter.close()
+ImportTarget(client, {BOT!r}).keep_note(note)
+client.close()
 """
     subprocess.run(
         [sys.executable, "-c", program], cwd=shell.folder, env=shell.environment, timeout=PATIENCE_S, check=True

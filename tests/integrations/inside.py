@@ -104,7 +104,7 @@ async def beside(work: Awaitable[None]) -> AsyncIterator[None]:
 
 async def unread(peik: Peik, consumer: str = "default") -> int:
     """How many updates this consumer has not acknowledged yet."""
-    tallies = await peik._counter.runtime.inbox.service.tallies(BOT)  # type: ignore[attr-defined]
+    tallies = await peik._transport.runtime.inbox.service.tallies(BOT)  # type: ignore[attr-defined]
     return sum(tally.open + tally.delayed for tally in tallies if tally.consumer.name == consumer)
 
 

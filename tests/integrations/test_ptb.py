@@ -295,7 +295,7 @@ def test_so_many_chats_at_once_as_the_application_takes(concurrent: bool | int, 
                 return await unread(peik) == 3
 
             await until(all_are_here)
-            assert len(peik._counter.runtime.inbox.consumers.in_hand(BOT, "default")) == at_once  # type: ignore[attr-defined]
+            assert len(peik._transport.runtime.inbox.consumers.in_hand(BOT, "default")) == at_once  # type: ignore[attr-defined]
             go_on.set()
 
     play(story, tmp_path)

@@ -116,7 +116,7 @@ def test_a_handler_its_tasks_and_its_jobs_answer_the_update_that_they_are_for(tm
             job.send_text("from a thread of one")
 
         async with peik:
-            peik._counter.runtime.events.listen(EventLog(level="debug", log=lines.log()))  # type: ignore[attr-defined]
+            peik._transport.runtime.events.listen(EventLog(level="debug", log=lines.log()))  # type: ignore[attr-defined]
             for text in ("one", "two"):
                 sim.telegram.write(INSIDE, SARA, text)
             await sim.until(
