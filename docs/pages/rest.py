@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from docs.pages.markdown import code, table
 from peik.app import rest
 from peik.app.apis import API_CLASSES
-from peik.app.openapi import OPERATIONS
+from peik.app.rest import OPERATIONS
 from peik.web.operations import operations_of
 
 

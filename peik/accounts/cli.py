@@ -11,10 +11,9 @@ import msgspec
 import typer
 
 from peik.cli.arguments import moment, pair, unshielded
-from peik.cli.bulk import counted
 from peik.cli.client import Document, page_of, some
 from peik.cli.command import Exit, Visit, asks
-from peik.cli.filters import Cursor, Limit, Yes
+from peik.cli.filters import Cursor, Limit, Yes, counted
 from peik.errors import BadInput, Conflict, Problem
 
 # `peik sessions import`: session files of Telethon that exist already. It works on the archive itself, beside a

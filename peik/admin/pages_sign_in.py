@@ -32,7 +32,7 @@ class SignInForm(msgspec.Struct, frozen=True):
     password: str
 
     def __repr__(self) -> str:
-        return "Given(…)"
+        return "SignInForm(…)"
 
 
 class SignInPages:

@@ -38,7 +38,7 @@ class StreamedAnswer:
         self.refusal = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What came of the body. Raises Garbled."""
+        """What came of the body. Raises GarbledAnswer."""
         if not self.status:
             self._head_bytes += len(data)
         try:

@@ -1,4 +1,4 @@
-"""When to try again. Pure arithmetic, exact to the millisecond, so that a table can test it."""
+"""The life of a letter: every state and move in one table, what an outcome makes of it, and when it is tried again. Pure."""
 
 import enum
 

@@ -1,4 +1,4 @@
-"""The raw facts of one try: what came back, or how the network failed, and whether bytes had left. No judgement here."""
+"""One try: the raw facts (`Reply`), such as how the network failed, and what they mean (`judge`): one of six outcomes."""
 
 import enum
 

@@ -1,4 +1,4 @@
-"""The archive of accounts: what a person wrote and did, the private chats with them, and lines of its log that name them."""
+"""What is removed of a person, part by part: letters, arrivals, jobs, documents, contacts, the archive of accounts, logs."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -9,10 +9,9 @@ import msgspec
 import typer
 
 from peik.cli.arguments import moment, secret, unshielded
-from peik.cli.bulk import PAGE, count_pages, counted, is_confirmed, refuse_both
 from peik.cli.client import Document, Filters, page_of, some
 from peik.cli.command import Exit, Visit, asks
-from peik.cli.filters import Bot, Cursor, Limit, Yes
+from peik.cli.filters import PAGE, Bot, Cursor, Limit, Yes, count_pages, counted, is_confirmed, refuse_both
 from peik.contacts.cli import only_bot
 from peik.core.letter import State
 from peik.outbox.cli_bots import known_bots

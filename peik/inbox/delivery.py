@@ -1,4 +1,4 @@
-"""What handing on one arrival means to those who do it: a taker, its verdict, and what the verdict costs. Values only."""
+"""Handing on one arrival: to a handler in this process or to an address, the verdict, and what the verdict costs."""
 
 import asyncio
 import re

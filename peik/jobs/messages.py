@@ -60,7 +60,7 @@ def length_of(head: bytes) -> int:
 
 
 async def read_message(reader: asyncio.StreamReader) -> Message | None:
-    """The next message; None: there are no more. Raises Garbled."""
+    """The next message; None: there are no more. Raises GarbledMessage."""
     try:
         length = length_of(await reader.readexactly(_LENGTH.size))
         return unpacked(await reader.readexactly(length))

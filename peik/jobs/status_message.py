@@ -1,4 +1,5 @@
-"""Tells people in their chat how their jobs go: one message per job, edited at leisure, by letters of the outbox.
+"""Tells people in their chat how their jobs go: one message per job, edited at leisure, by letters of the outbox. Its words
+are in `inbox/notices.toml`, with all that chats are told.
 
 The message is sent under a key of the job, with a text that depends on the notice alone. So whoever sends it, on whichever
 node and in whichever life, gets the same letter; all that follows are edits of it, which do no harm when they are repeated. How

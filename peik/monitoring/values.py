@@ -92,7 +92,7 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
     """An alert whose cause is not over, as far as is known."""
 
     node: str = ""
-    name: str  # of the event: the kind of trouble
+    name: str  # of the rule: the kind of trouble
     bot_id: int
     text: str
     since_ms: int

@@ -12,10 +12,10 @@ import msgspec
 import typer
 
 from peik.cli.arguments import moment, pair, seconds, unshielded
-from peik.cli.bulk import PAGE, count_pages, counted, is_confirmed, refuse_both
 from peik.cli.client import Document, Filters, ended, page_of, some
 from peik.cli.command import Exit, Visit, asks
 from peik.cli.filters import (
+    PAGE,
     Bot,
     Cursor,
     Limit,
@@ -29,7 +29,11 @@ from peik.cli.filters import (
     WithError,
     WithText,
     Yes,
+    count_pages,
+    counted,
     filters,
+    is_confirmed,
+    refuse_both,
 )
 from peik.core.letter import OnUncertain, State
 

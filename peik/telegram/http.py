@@ -74,7 +74,7 @@ class AnswerReader:
         self._is_headed = False
 
     def feed(self, data: bytes) -> Reply | None:
-        """The answer, once it is whole. Raises Garbled."""
+        """The answer, once it is whole. Raises GarbledAnswer."""
         self._received += len(data)
         try:
             self._parser.feed_data(data)
@@ -89,7 +89,7 @@ class AnswerReader:
         return None
 
     def finish(self) -> Reply | None:
-        """The answer that ends because the connection did; None if it was cut off. Raises Garbled."""
+        """The answer that ends because the connection did; None if it was cut off. Raises GarbledAnswer."""
         if self._status or not self._is_headed or self._is_framed:
             return None
         self._status = self._parser.get_status_code()

@@ -151,7 +151,7 @@ _Place = tuple[str, str, int, AddressReach]  # scheme, host, port, and how far i
 
 
 class HttpPusher:
-    """See `peik.inbox.store.Pusher`. Made inside the running loop that it then belongs to."""
+    """See `peik.inbox.store.PushPort`. Made inside the running loop that it then belongs to."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One way to Telegram with its breaker. While it is open nothing is tried; getMe probes it, never a letter."""
+"""Routes to Telegram: each with its breaker, which getMe probes and never a letter, and which of them is in use."""
 
 import asyncio
 import enum

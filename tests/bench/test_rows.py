@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.context import Ground
 
 from bench import growth_point, instructions
 from bench.budget import CEILINGS, LINES
+from bench.ground import Ground
 from bench.one import MEASURES
 from bench.stub import Stub, running_stub
 

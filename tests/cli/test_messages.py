@@ -150,7 +150,7 @@ def kill_when(shell: Shell, is_time: Callable[[], bool], *arguments: str) -> Non
     """A pause after each page gives the time to be killed in: the archive is a slow one."""
     program = (
         "import sys, time\n"
-        "from peik.archive import cli_export\n"
+        "from peik.archive import cli as cli_export\n"
         "export = cli_export.page_at\n"
         "def slow(visit, filters, form, cursor):\n"
         "    if cursor is not None: time.sleep(3600)\n"

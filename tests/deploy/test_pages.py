@@ -7,7 +7,7 @@ import pytest
 from typer.main import get_command
 
 from peik.app.commands import app
-from peik.app.openapi import OPERATIONS
+from peik.app.rest import OPERATIONS
 from peik.monitoring.nodes import NodeApi
 from peik.settings.config import load
 from peik.settings.table import SETTINGS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages.writing import pages
-from peik.app.openapi import OPERATIONS
+from peik.app.rest import OPERATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = pages()

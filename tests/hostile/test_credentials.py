@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from peik.app.openapi import OPERATIONS
+from peik.app.rest import OPERATIONS
 from peik.notifications.model import USERS, User, filed
 from tests.hostile.offices import BOT, KEY, OTHER_BOT, Heard, Pairs, Resident, resident
 

@@ -14,7 +14,7 @@ import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
-from peik.app.openapi import OPERATIONS
+from peik.app.rest import OPERATIONS
 from tests.hostile.offices import BOT, KEY, Resident, resident
 
 pytestmark = pytest.mark.gate  # thousands of made-up requests

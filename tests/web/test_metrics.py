@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 from starlette.applications import Starlette
 
-from peik.app.openapi import OPERATIONS
+from peik.app.rest import OPERATIONS
 from peik.app.runtime import Runtime
 from peik.core import events
 from peik.errors import Problem

@@ -1,4 +1,4 @@
-"""The nodes of one Redis server: their leases, their locks, and what each hears of the others.
+"""The nodes of one Redis server: their leases, their locks, what each hears of the others, and how durable the server is.
 
 Leases last as long as their node's sign of life, by the server's clock; see lua/lease.lua and lua/nodes.lua. An epoch is the
 server's time in milliseconds, or one more than the last if that is later. So a server that crashed and lost its last second
