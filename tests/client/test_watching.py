@@ -33,6 +33,8 @@ def test_letters_are_listed_page_by_page_and_by_filter(way: str, tmp_path: Path)
         assert [one.chat_id async for one in peik.letters(text="N444", method="sendMessage")] == [1]
         assert [one async for one in peik.letters(state="completed")] == []
         assert [one async for one in peik.letters(since=NEXT_YEAR)] == []
+        assert len([one async for one in peik.letters(until=NEXT_YEAR, chat_id=2)]) == 150
+        assert [one async for one in peik.letters(trace="u7.1")] == []
         assert (await peik.get_queue_stats()).delayed == 450
 
     play(way, tmp_path, story)
@@ -54,6 +56,7 @@ def test_dead_letters_are_retried_one_by_one_or_by_filter_and_cleared(way: str, 
         assert (await peik.wait(letters[0])).is_delivered
         assert await peik.retry_failed_jobs(message_type="even", error="too odd") == 3
         assert [(await peik.wait(letter)).is_delivered for letter in letters[1::2]] == [True] * 3
+        assert await peik.clear_failed_jobs(cause="something else") == 0
         assert await peik.clear_failed_jobs(chat_id=3) == 1
         assert await peik.clear_failed_jobs() == 1
         stats = await peik.get_queue_stats()
