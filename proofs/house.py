@@ -125,9 +125,11 @@ def _imports(one: Module, names: set[str]) -> Iterator[str]:
 
 
 def _protocols(found: list[Module]) -> Iterator[str]:
+    """Of types. One of asyncio's is a class of its own that speaks to a socket."""
     for one in found:
         for node in one.nodes:
-            if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases):
+            bases = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+            if any(base.partition("[")[0] in ("Protocol", "typing.Protocol") for base in bases):
                 yield f"{one.name}.{node.name}"
 
 

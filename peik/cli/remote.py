@@ -10,33 +10,15 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from peik.cli.client import ANSWER_S, Attached, Document, Filters, StreamedAnswer, check_files
+from peik.cli.client import ANSWER_S, Attached, Document, StreamedAnswer, check_files
 from peik.errors import Problem, Unavailable
 from peik.web.operations import Asked, declared, request_for
 
 T = TypeVar("T")
-
-
-class RestCall(Protocol):
-    """One request, and the document that it is answered with."""
-
-    def __call__(
-        self,
-        verb: str,
-        path: str,
-        query: Filters | None = None,
-        *,
-        body: Document | None = None,
-        timeout_s: float | None = 60.0,
-    ) -> Document: ...
-
-
-def _quoted(text: str) -> str:
-    return urllib.parse.quote(text, safe="")
 
 
 HEALTH_S = 2.0
