@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 # Which time may destroy. Pure.
 #

@@ -18,8 +18,6 @@ StartError                  Peik cannot start; the sentence says what to do. For
 
 import math
 
-from peik.core.problem import BadInput, Problem
-
 __all__ = [
     "BadInput",
     "Conflict",
@@ -35,6 +33,23 @@ __all__ = [
     "Unavailable",
     "described",
 ]
+
+
+class Problem(Exception):
+    """Something a caller can mend. `code` is stable and for programs; `detail` says what to do next, for people."""
+
+    status = 400
+
+    def __init__(self, *, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class BadInput(Problem):
+    """The request itself cannot be right, whatever the state of Peik."""
+
+    status = 422
 
 
 class NotFound(Problem):

@@ -20,8 +20,7 @@ from peik.accounts.registry import secret_context
 from peik.accounts.runner import CONNECT_S, LEAVE_S, RUNNING, SessionRunner, SessionTools, Unfit, client_for, is_to_run
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.core.events import StoreFailed, Surprise
-from peik.core.problem import Problem
-from peik.errors import Conflict, StoreUnavailable, Unavailable, described
+from peik.errors import Conflict, Problem, StoreUnavailable, Unavailable, described
 from peik.wakeup import Wakeup
 
 LOOK_S = 15.0  # between two looks at who came, changed or went, if no bell rings

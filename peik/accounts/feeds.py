@@ -13,9 +13,8 @@ from peik.accounts.events import PushBack, PushFailed, PushRefused, SessionFed
 from peik.archive.store import Archive, FeedRecord, Happening, LineKind, Message
 from peik.clock import Clock
 from peik.core.events import Event, Events, StoreFailed
-from peik.core.problem import BadInput
 from peik.core.units import rfc3339
-from peik.errors import StoreUnavailable
+from peik.errors import BadInput, StoreUnavailable
 from peik.outbox.hooks import HookVerdict, judge, signed_headers
 from peik.outbox.store import Posted, Poster
 

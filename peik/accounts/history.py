@@ -13,8 +13,7 @@ from peik.accounts.feeds import lines_of_deleted, lines_of_messages
 from peik.archive.store import ChatState, FeedRecord, Message, MessageFilter
 from peik.clock import Clock
 from peik.core.events import Events
-from peik.core.problem import BadInput
-from peik.errors import Unavailable
+from peik.errors import BadInput, Unavailable
 from peik.secrets.vault import Vault
 from peik.wakeup import Wakeup
 

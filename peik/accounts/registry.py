@@ -11,8 +11,7 @@ import msgspec
 
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.clock import Clock
-from peik.core.problem import BadInput
-from peik.errors import Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound
 
 ACTIVITY_S = 5.0  # activity is noted this often at most: it is shown, and nothing rests on it
 OLD_DAYS = 30

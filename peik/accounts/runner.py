@@ -30,8 +30,7 @@ from peik.accounts.registry import Registry, proxy_context, secret_context
 from peik.archive.store import FeedRecord, Happening, Message, Session, SessionState
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
-from peik.core.problem import Problem
-from peik.errors import NotFound, Unavailable, described
+from peik.errors import NotFound, Problem, Unavailable, described
 from peik.secrets.vault import Vault
 from peik.wakeup import Wakeup
 

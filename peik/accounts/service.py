@@ -32,8 +32,7 @@ from peik.archive.store import (
 )
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
-from peik.core.problem import BadInput
-from peik.errors import Conflict, NotFound, StartError, StoreUnavailable, Unavailable, described
+from peik.errors import BadInput, Conflict, NotFound, StartError, StoreUnavailable, Unavailable, described
 from peik.secrets.vault import Vault
 
 # The service of accounts from open to close: its archive, its chores, and its crew as leases come and go.

@@ -21,7 +21,7 @@ from peik.accounts.client import ClientError, ClientFactory, Me, Trouble
 from peik.accounts.registry import Registry, secret_context
 from peik.accounts.telethon.client import proxy_of, session_path
 from peik.archive.store import Session, SessionFilter, SessionState
-from peik.core.problem import BadInput, Problem
+from peik.errors import BadInput, Problem
 from peik.secrets.vault import Vault
 
 _KEY_BYTES = 256

@@ -15,8 +15,7 @@ from peik.accounts.client import AccountClient, ClientError, ClientFactory, Me, 
 from peik.accounts.registry import Registry, half_context, normal_phone, proxy_context, secret_context
 from peik.archive.store import Session, SessionState
 from peik.clock import Clock
-from peik.core.problem import BadInput, Problem
-from peik.errors import Conflict, Unavailable
+from peik.errors import BadInput, Conflict, Problem, Unavailable
 from peik.secrets.vault import Vault
 
 # A sign-in that is half done: what lies sealed in its record between two steps, and that one step is made at a time.

@@ -14,7 +14,7 @@ from peik.broadcasts.repository import BroadcastRepository, FencedUpdate
 from peik.core.call import chat_key
 from peik.core.documents import Contact, ContactFilter, ContactStore
 from peik.core.letter import Chat
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 RECIPIENTS_MAX = 1_000_000
 COLUMNS_MAX = 50

@@ -29,8 +29,7 @@ from peik.broadcasts.model import (
 from peik.broadcasts.repository import BroadcastRepository, FencedUpdate
 from peik.clock import Clock
 from peik.core.letter import Chat, Priority
-from peik.core.problem import Problem
-from peik.errors import BadInput, Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound, Problem
 
 # What each recipient is sent: the call of the broadcast with its chat, and {placeholders} filled in.
 

@@ -9,8 +9,8 @@ import msgspec
 
 from peik.core.documents import ContactFilter, StoredDocument
 from peik.core.letter import Chat, OnUncertain
-from peik.core.problem import BadInput
 from peik.core.quiet import Quiet
+from peik.errors import BadInput
 from peik.outbox.store import LetterView
 
 

@@ -32,9 +32,8 @@ from peik.core.documents import ContactStore, DocumentStore, Filing
 from peik.core.events import Events
 from peik.core.letter import Chat, OnUncertain
 from peik.core.methods import MethodClass
-from peik.core.problem import BadInput
 from peik.core.quiet import Quiet, checked_quiet, done_at
-from peik.errors import Conflict, Unavailable
+from peik.errors import BadInput, Conflict, Unavailable
 
 # A broadcast as somebody asks for it: checked, and made into one that can be stored.
 

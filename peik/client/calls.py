@@ -13,9 +13,8 @@ import msgspec
 from peik.core.call import chat_key
 from peik.core.letter import Backoff, OnUncertain, Priority, State
 from peik.core.letter import LetterCall as DeskCall
-from peik.core.problem import Problem
 from peik.core.trace import read_trace
-from peik.errors import BadInput
+from peik.errors import BadInput, Problem
 from peik.outbox.api import LetterQuery
 
 

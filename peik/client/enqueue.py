@@ -13,8 +13,7 @@ from peik.client.calls import Call, Letter
 from peik.core.call import read_call
 from peik.core.letter import LetterCall as DeskCall
 from peik.core.letter import State
-from peik.core.problem import BadInput, Problem
-from peik.errors import Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound, Problem
 
 
 async def enqueue(connection: Any, method: str, /, *, schema: str = "peik", **params: Any) -> Letter:

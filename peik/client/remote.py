@@ -26,7 +26,6 @@ from peik.client.transport import FeedLine, ImportedFile, decoder_of, line_of, u
 from peik.client.wire import ANSWER_TIMEOUT_S, NOT_PEIK, HttpWire, StreamFrame, frames, id_of, places_of
 from peik.core.letter import Backoff, LetterCall, Priority, State
 from peik.core.outcome import Reply
-from peik.core.problem import Problem
 from peik.core.units import rfc3339
 from peik.errors import (
     BadInput,
@@ -34,6 +33,7 @@ from peik.errors import (
     Denied,
     Forbidden,
     NotFound,
+    Problem,
     StoreUnavailable,
     TooLarge,
     Unavailable,

@@ -9,7 +9,7 @@ import ipaddress
 import re
 import urllib.parse
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 URL_CHARS_MAX = 2048
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from peik.core.letter import Chat
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 # Asked for by name, so that nothing is filtered before it reaches us: a filtered update is lost for good (docs/telegram.md,
 # Update types).

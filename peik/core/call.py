@@ -8,7 +8,7 @@ import msgspec
 
 from peik.core.letter import Chat
 from peik.core.methods import TARGETS, MethodClass, classify, is_method_name
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 TEXT_CHARS_MAX = 4096
 KEY_CHARS_MAX = 256  # names have 32 characters, ids of inline messages and connections a few dozen

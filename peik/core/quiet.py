@@ -5,7 +5,7 @@ import re
 
 import msgspec
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _DAYS_MAX = 3660  # what takes longer than ten years is not looked at day by day

@@ -2,7 +2,7 @@
 
 import re
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 # Telegram's form is "<bot id>:<secret>"; the secret's length has changed over the years, so only the alphabet is checked.
 # "/test" after it is a bot of Telegram's test servers: with it every path of that bot is right by itself.

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 Certainty = Literal["exact", "likely"]
 LIKELY = "~"

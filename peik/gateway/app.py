@@ -14,9 +14,8 @@ from peik.app.runtime import Runtime
 from peik.core.events import Answered, Surprise
 from peik.core.letter import Enclosed, LetterCall, Priority
 from peik.core.methods import MethodClass, classify, is_method_name
-from peik.core.problem import BadInput
 from peik.core.trace import current_trace, read_parent, read_trace
-from peik.errors import Problem
+from peik.errors import BadInput, Problem
 from peik.gateway.answers import (
     NO_METHOD,
     NOT_FOUND,

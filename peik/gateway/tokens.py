@@ -13,8 +13,8 @@ import msgspec
 from peik.app.runtime import Runtime
 from peik.core.methods import MethodClass
 from peik.core.outcome import Delivered, Limited, Moved, Refused, Reply, Uncertain, Unsent, judge
-from peik.core.problem import BadInput
 from peik.core.token import Token
+from peik.errors import BadInput
 from peik.gateway.answers import AWAY, GatewayAnswer, failure, of_reply, too_many
 from peik.outbox.store import BotRecord
 from peik.telegram.routes import CallPatience, patience_with

@@ -14,10 +14,9 @@ from peik.core.arrival import Arrival
 from peik.core.events import AnswerIgnored, Events, StoreFailed
 from peik.core.letter import Chat
 from peik.core.methods import is_method_name
-from peik.core.problem import BadInput, Problem
 from peik.core.token import without_tokens
 from peik.core.trace import HEADER, trace_of, under
-from peik.errors import Conflict, StoreUnavailable
+from peik.errors import BadInput, Conflict, Problem, StoreUnavailable
 from peik.inbox.store import Consumer, PushAnswer, PushPort
 
 WORDS_MAX = 500

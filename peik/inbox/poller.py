@@ -36,8 +36,7 @@ from peik.core.events import (
     UpdatesExpired,
 )
 from peik.core.outcome import Delivered, Limited, Refused
-from peik.core.problem import BadInput
-from peik.errors import StoreUnavailable, Unavailable
+from peik.errors import BadInput, StoreUnavailable, Unavailable
 from peik.inbox.intake import Intake
 from peik.inbox.outages import SOURCE, OutagePort
 from peik.inbox.service import Recovery

@@ -17,9 +17,8 @@ from peik.client.peik import Peik
 from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival
 from peik.core.events import ArrivalDeferred, ArrivalSettled, ConsumerWaits, Event, OutageSettled
 from peik.core.letter import State
-from peik.core.problem import BadInput
 from peik.core.token import Token
-from peik.errors import Conflict, Problem, Unavailable
+from peik.errors import BadInput, Conflict, Problem, Unavailable
 from peik.inbox.answers import NotedAnswer
 from peik.inbox.api import ArrivalApi, SeenBody, SeenMessage
 from peik.inbox.consumers import Handling

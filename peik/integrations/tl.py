@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.integrations import content
 
 Json = Mapping[str, Any]

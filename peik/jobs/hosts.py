@@ -13,7 +13,7 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.events import Events
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.jobs.events import HostClosed, HostOpened
 from peik.jobs.outcome import HostShut, JobHopeless, JobLater
 

@@ -14,8 +14,7 @@ import msgspec
 
 import peik.errors
 from peik.core.letter import State
-from peik.core.problem import BadInput, Problem
-from peik.errors import Conflict, described
+from peik.errors import BadInput, Conflict, Problem, described
 from peik.jobs.hosts import HostDown, fault_of, is_answer
 from peik.jobs.model import JobRecord as Record
 from peik.jobs.model import read_notice

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 import peik.errors
-from peik.core.problem import Problem
-from peik.errors import described
+from peik.errors import Problem, described
 from peik.jobs.outcome import (
     RESULT_BYTES_MAX,
     FolderOver,

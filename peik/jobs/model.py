@@ -12,8 +12,8 @@ from peik.core.call import chat_key
 from peik.core.letter import Backoff, Priority, State
 from peik.core.lifecycle import backoff_ms
 from peik.core.notice import FSI, PDI, NoticeWords, away_words, beginning, counted, directed, one_line, put_in
-from peik.core.problem import BadInput
 from peik.core.trace import read_trace, under
+from peik.errors import BadInput
 
 REASON_CHARS_MAX = 500
 HISTORY_MAX = 50  # lines; of more, the first and the last ones are kept

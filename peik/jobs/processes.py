@@ -20,7 +20,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.jobs import guardian
 from peik.jobs.child import found
 from peik.jobs.messages import GarbledMessage, Message, heard_error, packed, read_message

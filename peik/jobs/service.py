@@ -11,9 +11,8 @@ import msgspec
 from peik.clock import Clock
 from peik.core.events import Event, Events, StoreFailed
 from peik.core.letter import Priority, State
-from peik.core.problem import BadInput
 from peik.core.trace import current_trace
-from peik.errors import NotFound, StoreUnavailable
+from peik.errors import BadInput, NotFound, StoreUnavailable
 from peik.jobs.events import JobCancelled, JobRan, JobsQueued
 from peik.jobs.model import (
     AHEAD_MS_MAX,

@@ -19,8 +19,7 @@ from peik.clock import Clock
 from peik.core.events import Events, Surprise
 from peik.core.letter import State
 from peik.core.notice import NoticeWords, Texts
-from peik.core.problem import BadInput, Problem
-from peik.errors import Conflict, Unavailable, described
+from peik.errors import BadInput, Conflict, Problem, Unavailable, described
 from peik.jobs.job import JobLettersPort
 from peik.jobs.model import (
     Ahead,

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from peik.core.letter import Backoff, State
-from peik.core.problem import BadInput
-from peik.errors import Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound
 from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, RunVerdict, check_kind, cut, judged, with_line
 
 

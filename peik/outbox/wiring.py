@@ -15,9 +15,8 @@ from peik.archive.store import Session
 from peik.clock import Clock
 from peik.core.events import Event, Events
 from peik.core.nodes import CHORES
-from peik.core.problem import Problem
 from peik.core.token import Token
-from peik.errors import NotFound, StartError
+from peik.errors import NotFound, Problem, StartError
 from peik.gateway.guests import Guests
 from peik.outbox.courier import Courier
 from peik.outbox.hooks import Hooks

@@ -13,10 +13,9 @@ import msgspec
 from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
-from peik.core.problem import Problem
 from peik.core.quiet import Quiet, checked_quiet
 from peik.core.units import Rate, parse_duration_s, parse_size_bytes
-from peik.errors import StartError
+from peik.errors import Problem, StartError
 
 TELEGRAM = "https://api.telegram.org"
 

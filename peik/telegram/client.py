@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from peik.core.outcome import NetworkFault, Reply
-from peik.core.problem import BadInput
 from peik.core.token import Token
+from peik.errors import BadInput
 from peik.telegram.connect import Connect, detail_of, direct, fault_of, system_context
 from peik.telegram.http import HEAD_BYTES_MAX, HttpConnection, HttpExchange
 from peik.telegram.port import Carrier, Interrupted, Request

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from peik.core.problem import BadInput, Problem
+from peik.errors import BadInput, Problem
 from peik.testing.answer import Answer, Json, Pending, Refusal, UploadedFile, failure, success
 from peik.testing.ledger import Ledger
 from peik.testing.telegram import Telegram

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.testing.answer import JSON_TYPE, Answer, Refusal, encode, failure, too_many
 
 # Every figure of the simulated Telegram that may be changed, also while it runs: Telegram moves its limits too.

@@ -1,6 +1,6 @@
 """What people do in the simulated Telegram: write, press, block, leave. Each deed becomes the update that Telegram would send."""
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.testing.answer import Json, UploadedFile, integer
 from peik.testing.posting import visible
 from peik.testing.sends import described

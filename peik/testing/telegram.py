@@ -4,7 +4,7 @@ import random
 import re
 from collections.abc import Callable
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.testing import edits, methods, people, webhooks, wire
 from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, success
 from peik.testing.deliveries import PushResult

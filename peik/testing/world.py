@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from peik.core.problem import BadInput
 from peik.core.token import Token
+from peik.errors import BadInput
 from peik.testing.answer import Json, Params, Pending, Refusal, UploadedFile, encode
 from peik.testing.deliveries import Deliveries
 from peik.testing.faults import BotPace, Faults, Options

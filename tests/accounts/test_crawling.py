@@ -11,7 +11,7 @@ from peik.accounts.history import SHARED, ChatStates, ask_for_crawl, is_wanted, 
 from peik.accounts.registry import Registry
 from peik.accounts.runner import SessionRunner
 from peik.archive.store import SessionState
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from tests.accounts.inline_archive import Fate, Mortal
 from tests.accounts.listening import until
 from tests.accounts.stage import Stage

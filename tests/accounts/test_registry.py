@@ -12,8 +12,7 @@ from peik.accounts.registry import Registry, normal_phone
 from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.store import Session, SessionState
 from peik.clock import SystemClock
-from peik.core.problem import BadInput
-from peik.errors import Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.accounts.memory_archive import MemoryBook
 

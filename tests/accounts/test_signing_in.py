@@ -9,8 +9,7 @@ import pytest
 from peik.accounts.registry import Registry, secret_context
 from peik.accounts.sign_in import PendingSignIns, SignInSteps
 from peik.archive.store import Session, SessionState
-from peik.core.problem import BadInput, Problem
-from peik.errors import Conflict, NotFound, StoreUnavailable, Unavailable
+from peik.errors import BadInput, Conflict, NotFound, Problem, StoreUnavailable, Unavailable
 from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual

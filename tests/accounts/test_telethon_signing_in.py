@@ -9,7 +9,7 @@ from telethon.sessions import SQLiteSession, StringSession
 
 from peik.accounts.client import AccountClient, ClientError, Trouble
 from peik.accounts.telethon.client import TelethonClients, proxy_of
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.accounts.tl_server import CODE, ME, PASSWORD, PHONE, TlTelegram, any_key
 

@@ -12,7 +12,7 @@ from peik.broadcasts.repository import ACTIVE_PAGE, BroadcastRepository, moved
 from peik.broadcasts.service import SCANNED_MAX, BroadcastRequest, BroadcastService, digest_of
 from peik.broadcasts.wiring import BroadcastLetters
 from peik.core.documents import ContactFilter, Filing
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from tests.broadcasts.story import Campaign, people, tell
 from tests.outbox.story import BOT
 

@@ -32,8 +32,8 @@ from peik.broadcasts.model import (
 from peik.broadcasts.repository import moved
 from peik.broadcasts.results import messages_of
 from peik.clock import zone_of
-from peik.core.problem import BadInput
 from peik.core.quiet import Quiet, checked_quiet, done_at, quiet_until
+from peik.errors import BadInput
 
 TEHRAN = zoneinfo.ZoneInfo("Asia/Tehran")
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")

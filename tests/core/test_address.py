@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from peik.core.address import URL_CHARS_MAX, AddressReach, reach_of, read_address
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.inbox.delivery import read_answer
 
 

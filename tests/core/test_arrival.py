@@ -21,7 +21,7 @@ from peik.core.arrival import (
     read_updates,
     wire_id,
 )
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 USER = {"id": 42, "is_bot": False, "first_name": "Ada"}
 GROUP = {"id": -1001, "type": "supergroup"}

@@ -16,7 +16,7 @@ from peik.core.call import (
     readdress,
 )
 from peik.core.letter import Chat
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 
 
 def read(method: str = "sendMessage", **params: object) -> Reading:

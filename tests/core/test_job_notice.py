@@ -9,7 +9,7 @@ import pytest
 
 from peik.core.letter import State
 from peik.core.notice import Texts
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.inbox.texts import load_texts
 from peik.jobs.model import (
     Ahead,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.notifications.model import (
     RATE_WINDOW_MS,
     TEXT_UNITS_MAX,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peik.core.problem import BadInput
 from peik.core.token import Token
+from peik.errors import BadInput
 
 SECRET = "AAE-very_secret"
 TEXT = f"123456789:{SECRET}"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from peik.core.problem import BadInput
 from peik.core.trace import arrival_in, certainty, likely, message_ids_in, plain, read_parent, read_trace, trace_of
+from peik.errors import BadInput
 
 PARENT = "4bf92f3577b34da6a3ce929d0e0e4736"
 

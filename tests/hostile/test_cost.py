@@ -17,7 +17,7 @@ from starlette.requests import Request
 from peik.accounts import markup
 from peik.alerts.service import fingerprint_of
 from peik.core import address, arrival, call, letter, token, trace, units
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.gateway.app import read_place
 from peik.gateway.files import read_file_place
 from peik.inbox import delivery

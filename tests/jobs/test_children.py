@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 
-from peik.core.problem import BadInput
-from peik.errors import StoreUnavailable
+from peik.errors import BadInput, StoreUnavailable
 from peik.jobs import processes
 from peik.jobs.messages import Message
 from peik.jobs.outcome import HostShut, JobHopeless, JobLater, WorkFailed

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from peik.core.events import Event, Events
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.jobs.events import HostClosed, HostOpened
 from peik.jobs.hosts import HostDown, Hosts, HostState, fault_of, host_in
 from peik.jobs.outcome import HostShut, JobHopeless, JobLater

@@ -7,8 +7,7 @@ import pytest
 
 from peik.core.events import StoreFailed
 from peik.core.letter import Backoff, State
-from peik.core.problem import Problem
-from peik.errors import Conflict, NotFound, StoreUnavailable
+from peik.errors import Conflict, NotFound, Problem, StoreUnavailable
 from peik.jobs.events import JobsQueued
 from peik.jobs.job import Job
 from peik.jobs.model import JobRequest

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from peik.core.problem import BadInput
+from peik.errors import BadInput
 from peik.testing import How, Kind, Telegram
 from peik.testing.faults import PLAIN
 from tests.sim.conftest import TOKEN, Clock

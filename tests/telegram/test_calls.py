@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from peik.core.outcome import NetworkFault, Reply
-from peik.core.problem import BadInput
 from peik.core.token import Token
+from peik.errors import BadInput
 from peik.telegram.client import BotApiCarrier
 from peik.telegram.port import Carrier, Request
 from tests.telegram.conftest import Run

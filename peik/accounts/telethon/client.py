@@ -27,8 +27,7 @@ from peik.accounts.telethon.updates import UpdateIntake, WatchedTelegram, check_
 from peik.archive.store import Message
 from peik.clock import Clock
 from peik.core.outcome import NetworkFault, Reply
-from peik.core.problem import BadInput
-from peik.errors import described
+from peik.errors import BadInput, described
 from peik.telegram.port import Request
 
 # What a TelegramClient is made of: the session it signs in with, the way it goes, and the device it says to be.
