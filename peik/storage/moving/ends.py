@@ -18,6 +18,7 @@ from peik.errors import StartError
 from peik.storage.moving.records import KINDS, File, MovedInbox, Record
 from peik.storage.shared_spool import PART_BYTES
 from peik.storage.spool import FolderSpool, make_private_folder, sync_folder
+from peik.storage.sqlite.jobs import COLUMNS
 
 # How far a move is. It is kept in the target, in the same commit as what it speaks of, so that a killed move goes on.
 
@@ -36,7 +37,7 @@ class RecordSum(msgspec.Struct, frozen=True):
         total = int(self.digest, 16)
         salt = kind.encode()[:16]
         for record in records:
-            made = hashlib.blake2b(_encode(record), digest_size=16, person=salt).digest()
+            made = hashlib.blake2b(_encode(record.cells()), digest_size=16, person=salt).digest()
             total += int.from_bytes(made, "big")
         return RecordSum(count=self.count + len(records), digest=f"{total % _MODULUS:032x}")
 
@@ -146,11 +147,11 @@ def fit_dates(record: Record) -> Record:
 
 def without_nul(record: Record) -> Record:
     """For PostgreSQL, whose texts hold no NUL: the sign for what cannot be shown stands in its place, as in the store itself."""
-    cells = msgspec.structs.astuple(record)
+    cells = record.cells()
     if not any(isinstance(cell, str) and "\0" in cell for cell in cells):
         return record
     shown = [cell.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(cell, str) else cell for cell in cells]
-    return type(record)(*shown)
+    return record.of(shown)
 
 
 # The named queries of this folder's `.sql` files, and where a page of each kind begins.
@@ -165,8 +166,9 @@ _TEXTS = frozenset({"name", "digest", "kind", "user_id", "shelf", "paper_key"})
 
 @cache
 def load(filename: str) -> dict[str, str]:
+    """{job} stands for the columns of a job."""
     text = (files("peik.storage.moving") / "sql" / filename).read_text(encoding="utf-8")
-    parts = _NAME.split(text)[1:]
+    parts = _NAME.split(text.replace("{job}", ", ".join(COLUMNS)))[1:]
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 

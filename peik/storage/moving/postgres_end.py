@@ -31,6 +31,7 @@ from peik.storage.postgres import errors as failures
 from peik.storage.postgres import queries, session
 from peik.storage.postgres.nodes import PostgresFiles
 from peik.storage.postgres.session import PostgresSession, read_address
+from peik.storage.sqlite.jobs import COLUMNS
 
 T = TypeVar("T")
 
@@ -211,7 +212,6 @@ _CHAT_OF: dict[type[Record], int] = {MovedLetter: 5, KnownChat: 1, MovedLogLine:
 _COLUMN_OF = {
     ("idempotency", "name"): "key",
     ("message_log", "chat"): "chat_id",
-    ("jobs", "idempotency_key"): "key",
     ("papers", "paper_key"): "key",
 }
 _ASKED = frozenset({"jobs", "job_lines"})  # what is looked into while the move is still under way
@@ -230,6 +230,8 @@ def _columns(kind: str) -> tuple[str, ...]:
         names.remove("spans")
     elif kind == "contacts":
         names.append("words")
+    elif kind == "jobs":
+        names[:1] = COLUMNS
     return tuple(names)
 
 
@@ -237,7 +239,7 @@ _COLUMNS = {kind: _columns(kind) for kind in KINDS if kind != "sequences" and ki
 
 
 def _row(record: Record) -> tuple[object, ...]:
-    row: list[Any] = list(msgspec.structs.astuple(record))
+    row: list[Any] = list(record.cells())
     place = _CHAT_OF.get(type(record))
     if place is not None and row[place] is not None:
         row[place] = queries.encode(row[place])
@@ -257,9 +259,9 @@ def _row(record: Record) -> tuple[object, ...]:
 
 def _job_counts(jobs: Sequence[StoredJob]) -> list[list[str] | list[int]]:
     """Kinds, and of each how many are in each state: column by column."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for job in jobs:
-        counts[job.kind][job.state] += 1
+    counts: dict[str, Counter[State]] = defaultdict(Counter)
+    for one in jobs:
+        counts[one.job.kind][one.job.state] += 1
     return [list(counts), *([count[state] for count in counts.values()] for state in State)]
 
 
@@ -269,7 +271,6 @@ def _split(hook: int | str | None) -> tuple[int | None, str | None]:
 
 def _record(kind: str, row: tuple[Any, ...]) -> Record:
     made = KINDS[kind]
-    make: Callable[..., Record] = made
     cells = list(row)
     if kind == "letters":
         cells[_HOOK : _HOOK + 2] = [cells[_HOOK + 1] if cells[_HOOK] is None else cells[_HOOK]]
@@ -280,4 +281,4 @@ def _record(kind: str, row: tuple[Any, ...]) -> Record:
     place = _CHAT_OF.get(made)
     if place is not None and cells[place] is not None:
         cells[place] = queries.decode(cells[place])
-    return make(*cells)
+    return made.of(cells)

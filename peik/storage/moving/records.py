@@ -4,11 +4,14 @@ None stands for what is not there. Some fields are not kept by every store; `Mov
 Not moved: leases of bots, nodes, locks and epochs of ownership, which belong to whoever is served.
 """
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import msgspec
 
 from peik.core.letter import Chat
+from peik.jobs.model import JobRecord
+from peik.storage.sqlite.jobs import job_from_row
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -18,6 +21,14 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
+
+    @classmethod
+    def of(cls, cells: Iterable[Any]) -> "Record":
+        return cls(*cells)
+
+    def cells(self) -> tuple[Any, ...]:
+        """In the order in which the ends read and write them."""
+        return msgspec.structs.astuple(self)
 
 
 class MovedTally(Record, frozen=True):
@@ -267,43 +278,26 @@ class MovedAbsence(Record, frozen=True):
 
 
 class StoredJob(Record, frozen=True):
-    """A job, in the order of `peik.storage.sqlite.jobs.COLUMNS`; then what only stores know of it."""
+    """A job, and what only stores know of it. Its cells are those of `peik.storage.sqlite.jobs.COLUMNS`, then its own.
+
+    Whoever gave a lease is gone, so that no store has to keep for how long it was given."""
 
     key = ("id",)
-    id: int
-    kind: str
-    user_id: str
-    params: str
-    rank: int
-    state: str
-    attempts: int
-    attempts_made: int
-    backoff_ms: int
-    backoff: str
-    timeout_ms: int | None
-    due_at: int | None
-    run: int
-    node: str | None
-    ends_at: (
-        int | None
-    )  # of its lease; whoever gave that is gone, so that no store has to keep for how long it was given
-    is_cancelling: bool
-    progress: float | None
-    progress_text: str | None
-    result: str | None
-    failed_reason: str | None
-    history: str
-    idempotency_key: str | None
-    notice: str | None
-    notice_state: str | None
-    metadata: str | None
-    bytes_max: int
-    bytes_used: int
-    created_at: int
-    started_at: int | None
-    ended_at: int | None
+    job: JobRecord
     digest: str  # of what its key stands for; "" if it has none
     place: int | None  # in its line, while it waits
+
+    @property
+    def id(self) -> int:
+        return self.job.id
+
+    @classmethod
+    def of(cls, cells: Iterable[Any]) -> "StoredJob":
+        *job, digest, place = cells
+        return cls(job_from_row(job), digest, place)
+
+    def cells(self) -> tuple[Any, ...]:
+        return (*msgspec.structs.astuple(self.job), self.digest, self.place)
 
 
 class MovedJobLine(Record, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from peik.core.letter import State
-from peik.jobs.model import JobDraft, JobRecord
+from peik.jobs.model import JobRecord
 from peik.storage.documents import contact_from_row
 from peik.storage.moving import redis_rows as inbox_rows
 from peik.storage.moving import redis_rows as rows
@@ -53,7 +53,6 @@ from peik.storage.redis.documents import contact_of, name_of, paper_of
 from peik.storage.redis.documents import record_of as contact_record
 from peik.storage.redis.jobs import JobState, held_of, record_of, state_of
 from peik.storage.redis.records import chat_key, encode
-from peik.storage.sqlite.jobs import job_from_row
 
 _BLOCK = 1000  # ids per counter of what is still here
 _PUT_OFF, _DEAD = 0, 3
@@ -442,8 +441,8 @@ def _parted(whose: bytes) -> tuple[str, str]:
     return rest[:end].decode(), rest[end + 1 :].decode()
 
 
-def _line_key(job: JobRecord | StoredJob, user: str) -> str:
-    return f"job_line:{job.rank}:{_whose(job.kind, user)}"
+def _line_key(job: JobRecord) -> str:
+    return f"job_line:{job.rank}:{_whose(job.kind, job.user)}"
 
 
 # ---- writing ----
@@ -463,54 +462,40 @@ def write_job(batch: RedisBatch, record: Record) -> None:
 
 
 def _job(batch: RedisBatch, one: StoredJob) -> None:
-    job = job_from_row(msgspec.structs.astuple(one))
-    draft = JobDraft(
-        kind=job.kind,
-        user=job.user,
-        params=job.params,
-        rank=job.rank,
-        attempts=job.attempts,
-        backoff_ms=job.backoff_ms,
-        backoff=job.backoff,
-        timeout_ms=job.timeout_ms,
-        key=job.key,
-        notice=job.notice,
-        metadata=job.metadata,
-        bytes_max=job.bytes_max,
-    )
+    job = one.job
     state = state_of(job)
-    batch.field("jobs", one.id, record_of(draft, job.created_at_ms))
-    batch.count("job_blocks", one.id // _BLOCK)
-    batch.element("job_kinds", one.kind)
+    batch.field("jobs", job.id, record_of(job, job.created_at_ms))
+    batch.count("job_blocks", job.id // _BLOCK)
+    batch.element("job_kinds", job.kind)
     if state != _UNTOUCHED:
-        batch.field("job_state", one.id, encode(state))
-    progress = {name: value for name, value in (("g", one.progress), ("t", one.progress_text)) if value is not None}
+        batch.field("job_state", job.id, encode(state))
+    progress = {name: value for name, value in (("g", job.progress), ("t", job.progress_text)) if value is not None}
     if progress:
-        batch.field("job_progress", one.id, encode(progress))
-    if one.notice_state is not None:
-        batch.field("job_notices", one.id, one.notice_state)
-    if one.user_id:  # nobody's are found among all
-        batch.element(f"job_of:{one.user_id}", one.id)
-    if one.idempotency_key is not None:
-        batch.field("job_keys", _whose(one.kind, one.idempotency_key), f"{one.id} {one.digest}")
-    _place(batch, one)
+        batch.field("job_progress", job.id, encode(progress))
+    if job.notice_state is not None:
+        batch.field("job_notices", job.id, job.notice_state)
+    if job.user:  # nobody's are found among all
+        batch.element(f"job_of:{job.user}", job.id)
+    if job.key is not None:
+        batch.field("job_keys", _whose(job.kind, job.key), f"{job.id} {one.digest}")
+    _place(batch, job, one.place)
 
 
-def _place(batch: RedisBatch, one: StoredJob) -> None:
+def _place(batch: RedisBatch, job: JobRecord, place: int | None) -> None:
     """As `enter_place` in job_places.lua, and `begin` in job_runs.lua."""
-    match one.state:
+    match job.state:
         case State.WAITING:
-            batch.member(_line_key(one, one.user_id), one.id, one.place or 0)
-            batch.count(f"job_waiting:{one.kind}", one.rank)
+            batch.member(_line_key(job), job.id, place or 0)
+            batch.count(f"job_waiting:{job.kind}", job.rank)
         case State.DELAYED:
-            batch.member(f"job_due:{one.kind}", f"{one.id:016d}", one.due_at or 0)
+            batch.member(f"job_due:{job.kind}", f"{job.id:016d}", job.due_at_ms or 0)
         case State.ACTIVE:
-            batch.member(f"job_leases:{one.kind}", one.id, one.ends_at or 0)
-            batch.count(f"job_running:{one.kind}", one.user_id)
+            batch.member(f"job_leases:{job.kind}", job.id, job.ends_at_ms or 0)
+            batch.count(f"job_running:{job.kind}", job.user)
             batch.text("job_lease_ms", JOB_LEASE_MS)
         case _:
-            batch.member("job_dead" if one.state == State.FAILED else "job_done", one.id, one.ended_at or 0)
-    batch.count(f"job_tally:{one.kind}", one.state)
+            batch.member("job_dead" if job.state is State.FAILED else "job_done", job.id, job.ended_at_ms or 0)
+    batch.count(f"job_tally:{job.kind}", job.state)
 
 
 def _day(batch: RedisBatch, one: JobDay) -> None:
@@ -554,10 +539,10 @@ class RedisJobReading:
         rows = [(one, *row, None) for one, *row in zip(ids, *columns, strict=True) if row[0] is not None]
         jobs = [held_of(row).job for row in rows]
         leases = await self._scores({job.id: f"job_leases:{job.kind}" for job in jobs if job.state is State.ACTIVE})
-        places = await self._scores({job.id: _line_key(job, job.user) for job in jobs if job.state is State.WAITING})
+        places = await self._scores({job.id: _line_key(job) for job in jobs if job.state is State.WAITING})
         digests = await self._digests(jobs)
         whole = [msgspec.structs.replace(job, ends_at_ms=leases.get(job.id)) for job in jobs]
-        return [_record(job, digests.get(job.id, ""), places.get(job.id)) for job in whole]
+        return [StoredJob(job, digests.get(job.id, ""), places.get(job.id)) for job in whole]
 
     async def _scores(self, key_of: dict[int, str]) -> dict[int, int]:
         """Of members by the sorted sets in which they are. One that has left since its state was read has 0."""
@@ -603,9 +588,3 @@ class RedisJobReading:
     async def means(self) -> list[Record]:
         found = await self._redis.hgetall(self._key("job_means"))
         return [JobMean(kind.decode(), int(mean)) for kind, mean in sorted(found.items())]
-
-
-def _record(job: JobRecord, digest: str, place: int | None) -> StoredJob:
-    make: Callable[..., StoredJob] = StoredJob
-    plain = msgspec.structs.replace(job, state=job.state.value, backoff=job.backoff.value)
-    return make(*msgspec.structs.astuple(plain), digest, place)

@@ -36,11 +36,7 @@ T = TypeVar("T")
 _SQL = load("sqlite.sql")
 _LETTER_WIDTH = MovedLetter.__struct_fields__.index("result")  # what stands in the table of letters itself
 _READER_WIDTH = MovedReader.__struct_fields__.index("spans")
-# Where a kind has a field that is a number here and a truth elsewhere.
-_TRUTHS = {
-    "jobs": StoredJob.__struct_fields__.index("is_cancelling"),
-    "contacts": StoredContact.__struct_fields__.index("is_gone"),
-}
+_IS_GONE = StoredContact.__struct_fields__.index("is_gone")  # a number here, and a truth elsewhere
 
 _spans = msgspec.json.Decoder(tuple[tuple[int, int], ...]).decode
 _enclosed = msgspec.json.Decoder(tuple[Enclosed, ...]).decode
@@ -223,14 +219,13 @@ def _progress(connection: apsw.Connection) -> MoveProgress | None:
 
 
 def _read(connection: apsw.Connection, kind: str, bound: tuple[int | str, ...]) -> list[Record]:
-    make: Callable[..., Record] = KINDS[kind]
+    make = KINDS[kind].of
     rows = connection.execute(_SQL[f"read_{kind}"], bound)
     if kind == "consumers":
-        return [make(*row[:-1], _spans(row[-1])) for row in rows]
-    if kind in _TRUTHS:
-        place = _TRUTHS[kind]
-        return [make(*row[:place], bool(row[place]), *row[place + 1 :]) for row in rows]
-    return [make(*row) for row in rows]
+        return [make((*row[:-1], _spans(row[-1]))) for row in rows]
+    if kind == "contacts":
+        return [make((*row[:_IS_GONE], bool(row[_IS_GONE]), *row[_IS_GONE + 1 :])) for row in rows]
+    return [make(row) for row in rows]
 
 
 def _write(connection: apsw.Connection, kind: str, records: Sequence[Record]) -> None:
@@ -265,7 +260,7 @@ def _write_beside(connection: apsw.Connection, records: Sequence[Record]) -> Non
 
 
 def _row(record: Record) -> Row:
-    row: Row = msgspec.structs.astuple(record)
+    row: Row = record.cells()
     if isinstance(record, MovedLetter):
         return row[:_LETTER_WIDTH]
     if isinstance(record, MovedReader):
@@ -273,7 +268,7 @@ def _row(record: Record) -> Row:
     if isinstance(record, ApiKey):
         return (*row, record.id)
     if isinstance(record, StoredJob):
-        return (*row, None if record.ends_at is None else JOB_LEASE_MS)
+        return (*row, None if record.job.ends_at_ms is None else JOB_LEASE_MS)
     if isinstance(record, StoredContact):
         return (*row, words_of(record.name, record.username))
     return row

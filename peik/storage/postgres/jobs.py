@@ -5,11 +5,11 @@ import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TypeVar
+from typing import TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from peik.core.letter import RANKS, State
+from peik.core.letter import RANKS, Backoff, State
 from peik.errors import Problem
 from peik.jobs import store
 from peik.jobs.model import JobDraft, JobRecord, Ran
@@ -35,7 +35,7 @@ from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession
 from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
 from peik.storage.sql import Row
-from peik.storage.sqlite.jobs import COLUMNS, job_from_row
+from peik.storage.sqlite.jobs import COLUMNS, DRAFTED, NEW_COLUMNS, job_from_row, row_of_draft
 
 # The writer of jobs: in commits of its own, so that no letter ever waits for the lock of a kind.
 
@@ -206,6 +206,19 @@ def line_of(job: JobRecord) -> Line:
 
 Key = tuple[str, str]  # kind, idempotency key
 
+_ARRAYS = {str: "text[]", Backoff: "text[]", int: "bigint[]"}  # PostgreSQL makes a number as narrow as its column
+
+
+def _arrays() -> str:
+    """The parameters of the query `queue` behind the id, each with the type of its field, or of what the store adds."""
+    hints = get_type_hints(JobDraft)
+    kinds = [next(iter(get_args(hints[field])), hints[field]) for field in DRAFTED]  # of `int | None` the int
+    types = [_ARRAYS[kind] for kind in (*kinds, str, int, int, int)]
+    return ", ".join(f"${place}::{array}" for place, array in enumerate(types, start=2))
+
+
+_QUEUE = filled(_SQL["queue"], new=", ".join(NEW_COLUMNS), values=_arrays())
+
 
 async def queue(
     batch: PostgresBatch, drafts: Sequence[JobDraft], quotas: Mapping[str, Quota], at_ms: int
@@ -280,29 +293,8 @@ async def _write(batch: PostgresBatch, new: Sequence[JobDraft], at_ms: int) -> l
             ledger.join((draft.kind, draft.rank, draft.user), place)
         ledger.move(draft.kind, None, state)
         ledger.use(draft.kind, draft.user, at_ms=at_ms, jobs=1)
-        rows.append(
-            (
-                job_id,
-                draft.kind,
-                draft.user,
-                draft.params,
-                draft.rank,
-                state,
-                draft.attempts,
-                draft.backoff_ms,
-                draft.backoff,
-                draft.timeout_ms,
-                due_at_ms,
-                place,
-                draft.key,
-                draft.digest,
-                draft.notice,
-                draft.metadata,
-                draft.bytes_max,
-                at_ms,
-            )
-        )
-    await batch.session.run(_SQL["queue"], *zip(*rows, strict=True))
+        rows.append((job_id, *row_of_draft(draft, state, due_at_ms=due_at_ms, place=place, at_ms=at_ms)))
+    await batch.session.run(_QUEUE, *zip(*rows, strict=True))
     await ledger.write()
     return [Queued(job_id=job_id, state=state) for job_id, (state, _) in zip(ids, firsts, strict=True)]
 

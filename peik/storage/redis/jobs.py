@@ -117,7 +117,7 @@ _UNTOUCHED = JobState()
 _UNKNOWN = _Progress()
 
 
-def record_of(draft: JobDraft, at_ms: int) -> bytes:
+def record_of(draft: JobDraft | JobRecord, at_ms: int) -> bytes:
     extras = _Extras(
         b=1 if draft.backoff is Backoff.FIXED else 0,
         t=draft.timeout_ms,

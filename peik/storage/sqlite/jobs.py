@@ -3,6 +3,7 @@ beside this one."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import apsw
@@ -32,75 +33,34 @@ from peik.storage.sqlite.writer import SqliteWays
 # A job as a row of the SQL stores, and back.
 
 
-# In the order of `job_from_row` and `row_of`. `user_id`: `user` is a word of PostgreSQL's own.
-COLUMNS = (
-    "id",
-    "kind",
-    "user_id",
-    "params",
-    "rank",
-    "state",
-    "attempts",
-    "attempts_made",
-    "backoff_ms",
-    "backoff",
-    "timeout_ms",
-    "due_at",
-    "run",
-    "node",
-    "ends_at",
-    "is_cancelling",
-    "progress",
-    "progress_text",
-    "result",
-    "failed_reason",
-    "history",
-    "key",
-    "notice",
-    "notice_state",
-    "metadata",
-    "bytes_max",
-    "bytes_used",
-    "created_at",
-    "started_at",
-    "ended_at",
-)
+def _column_of(field: str) -> str:
+    """A field of a job as the tables call it: `user` is a word of PostgreSQL's own, and instants bear no unit."""
+    if field == "user":
+        return "user_id"
+    return field.removesuffix("_ms") if field.endswith("_at_ms") else field
+
+
+# Every field of a record has a column: a new one needs a step of each schema, and nothing here.
+COLUMNS = tuple(map(_column_of, JobRecord.__struct_fields__))
+# What a draft brings; when it is to run stands in its state and in when it is due.
+DRAFTED = tuple(field for field in JobDraft.__struct_fields__ if field != "run_at_ms")
+NEW_COLUMNS = (*map(_column_of, DRAFTED), "state", "due_at", "place", "created_at")
+
+_drafted = attrgetter(*DRAFTED)
 
 
 def job_from_row(row: Sequence[Any]) -> JobRecord:
     """From the values of COLUMNS; times are milliseconds, states and kinds of backoff their words."""
-    return JobRecord(
-        id=row[0],
-        kind=row[1],
-        user=row[2],
-        params=row[3],
-        rank=row[4],
-        state=State(row[5]),
-        attempts=row[6],
-        attempts_made=row[7],
-        backoff_ms=row[8],
-        backoff=Backoff(row[9]),
-        timeout_ms=row[10],
-        due_at_ms=row[11],
-        run=row[12],
-        node=row[13],
-        ends_at_ms=row[14],
-        is_cancelling=bool(row[15]),
-        progress=row[16],
-        progress_text=row[17],
-        result=row[18],
-        failed_reason=row[19],
-        history=row[20],
-        key=row[21],
-        notice=row[22],
-        notice_state=row[23],
-        metadata=row[24],
-        bytes_max=row[25],
-        bytes_used=row[26],
-        created_at_ms=row[27],
-        started_at_ms=row[28],
-        ended_at_ms=row[29],
-    )
+    values = dict(zip(JobRecord.__struct_fields__, row, strict=True))
+    values["state"] = State(values["state"])
+    values["backoff"] = Backoff(values["backoff"])
+    values["is_cancelling"] = bool(values["is_cancelling"])
+    return JobRecord(**values)
+
+
+def row_of_draft(draft: JobDraft, state: State, *, due_at_ms: int | None, place: int | None, at_ms: int) -> Row:
+    """The values of NEW_COLUMNS."""
+    return (*_drafted(draft), state, due_at_ms, place, at_ms)
 
 
 # The lines of jobs in the SQLite store: who joins, who leaves, whose turn it is. Functions on a connection, no state.
@@ -109,10 +69,8 @@ def job_from_row(row: Sequence[Any]) -> JobRecord:
 # opened it, until one of the line's jobs begins and another is drawn.
 
 
-SQL = {
-    name: body.replace("{job}", ", ".join(f"j.{column}" for column in COLUMNS))
-    for name, body in load("sqlite_jobs.sql").items()
-}
+_JOB, _NEW = ", ".join(f"j.{column}" for column in COLUMNS), ", ".join(NEW_COLUMNS)
+SQL = {name: body.replace("{job}", _JOB).replace("{new}", _NEW) for name, body in load("sqlite_jobs.sql").items()}
 
 Line = tuple[str, int, str]  # kind, rank, user
 
@@ -317,25 +275,13 @@ def _add(connection: apsw.Connection, fresh: Sequence[JobDraft], at_ms: int) -> 
         if state is State.WAITING
     ]
     places = iter(join(connection, waiting))
-    rows: list[Row] = [
-        (
-            draft.kind,
-            draft.user,
-            draft.params,
-            draft.rank,
+    rows = [
+        row_of_draft(
+            draft,
             state,
-            next(places) if state is State.WAITING else None,
-            draft.attempts,
-            draft.backoff_ms,
-            draft.backoff,
-            draft.timeout_ms,
-            due_at_ms,
-            draft.key,
-            draft.digest,
-            draft.notice,
-            draft.metadata,
-            draft.bytes_max,
-            at_ms,
+            due_at_ms=due_at_ms,
+            place=next(places) if state is State.WAITING else None,
+            at_ms=at_ms,
         )
         for draft, (state, due_at_ms) in zip(fresh, starts, strict=True)
     ]

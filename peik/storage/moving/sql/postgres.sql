@@ -164,11 +164,7 @@ SELECT id, bot_id, began_at, ended_at, last_number, settled_at FROM outages WHER
 
 -- name: read_jobs
 -- A digest is that of a key.
-SELECT
-    id, kind, user_id, params, rank, state, attempts, attempts_made, backoff_ms, backoff, timeout_ms, due_at, run, node, ends_at,
-    is_cancelling, progress, progress_text, result, failed_reason, history, key, notice, notice_state, metadata, bytes_max,
-    bytes_used, created_at, started_at, ended_at, CASE WHEN key IS NULL THEN '' ELSE digest END, place
-FROM jobs WHERE id > $1 ORDER BY id LIMIT $2
+SELECT {job}, CASE WHEN key IS NULL THEN '' ELSE digest END, place FROM jobs WHERE id > $1 ORDER BY id LIMIT $2
 
 -- name: count_jobs_in
 -- Of each kind a row that says how many stand where.

@@ -232,19 +232,10 @@ INSERT INTO outages (id, bot_id, began_at, ended_at, last_number, settled_at) VA
 
 -- name: read_jobs
 -- A digest is that of a key.
-SELECT
-    id, kind, user_id, params, rank, state, attempts, attempts_made, backoff_ms, backoff, timeout_ms, due_at, run, node, ends_at,
-    is_cancelling, progress, progress_text, result, failed_reason, history, key, notice, notice_state, metadata, bytes_max,
-    bytes_used, created_at, started_at, ended_at, CASE WHEN key IS NULL THEN '' ELSE digest END, place
-FROM jobs WHERE id > ? ORDER BY id LIMIT ?
+SELECT {job}, CASE WHEN key IS NULL THEN '' ELSE digest END, place FROM jobs WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: write_jobs
-INSERT INTO jobs (
-    id, kind, user_id, params, rank, state, attempts, attempts_made, backoff_ms, backoff, timeout_ms, due_at, run, node, ends_at,
-    is_cancelling, progress, progress_text, result, failed_reason, history, key, notice, notice_state, metadata, bytes_max,
-    bytes_used, created_at, started_at, ended_at, digest, place, lease_ms
-)
-VALUES {rows}
+INSERT INTO jobs ({job}, digest, place, lease_ms) VALUES {rows}
 
 -- name: read_job_lines
 -- One in which nobody stands is none.

@@ -1,4 +1,5 @@
 -- Jobs. Whatever writes does so under the locks of the kinds (`lock_kinds`), and so reads the truth.
+-- {job} stands for the columns of a job, {new} for those that a new one has, {values} for an array of each.
 
 -- name: seek
 -- Everything here is found by seeks, or by walks along an index in its order, and is to be planned so. A plan is kept, even from
@@ -86,15 +87,7 @@ FROM unnest(:kinds::text[], :keys::text[]) AS v (kind, key)
 JOIN jobs AS j ON j.kind = v.kind COLLATE "C" AND j.key = v.key COLLATE "C" AND j.key IS NOT NULL
 
 -- name: queue
-INSERT INTO jobs (
-    id, kind, user_id, params, rank, state, attempts, backoff_ms, backoff, timeout_ms, due_at, place, key, digest, notice,
-    metadata, bytes_max, created_at
-)
-SELECT * FROM unnest(
-    $1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::integer[], $8::bigint[], $9::text[],
-    $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::text[], $17::bigint[],
-    $18::bigint[]
-)
+INSERT INTO jobs (id, {new}) SELECT * FROM unnest($1::bigint[], {values})
 
 -- ---- taking ----
 

@@ -1,4 +1,5 @@
--- Every query of jobs. {rows} stands for as many tuples of values as there are, {job} for the columns of a job.
+-- Every query of jobs. {rows} stands for as many tuples of values as there are, {job} for the columns of a job,
+-- {new} for those that a new one has.
 -- States stand as words in the conditions: only so does SQLite see that a partial index fits.
 
 -- ---- lines ----
@@ -37,10 +38,7 @@ ON CONFLICT (day, kind, user_id) DO UPDATE SET
     jobs = job_days.jobs + excluded.jobs, bytes = job_days.bytes + excluded.bytes
 
 -- name: add
-INSERT INTO jobs (
-    kind, user_id, params, rank, state, place, attempts, backoff_ms, backoff, timeout_ms, due_at, key, digest, notice,
-    metadata, bytes_max, created_at
-) VALUES {rows}
+INSERT INTO jobs ({new}) VALUES {rows}
 
 -- ---- taking ----
 
