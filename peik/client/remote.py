@@ -291,21 +291,15 @@ def _body(call: LetterCall) -> dict[str, object]:
 
 def _job_body(request: JobRequest) -> dict[str, object]:
     """`POST /v1/jobs` of a request: only what was given."""
-    told: dict[str, object] = {
-        "kind": request.kind,
-        "params": _raw(request.params, "params"),
-        "user": request.user,
-        "priority": request.priority,
-        "attempts": request.attempts,
-        "backoff_ms": request.backoff_ms,
-        "backoff": request.backoff,
-        "timeout_ms": None if request.timeout_s is None else max(int(request.timeout_s * 1000), 1),
-        "run_at": rfc3339(request.run_at_ms),
-        "idempotency_key": request.key,
-        "metadata": None if request.metadata is None else _raw(request.metadata, "metadata"),
-        "notice": None if request.notice is None else _raw(request.notice, "notice"),
+    told = msgspec.structs.asdict(request)
+    timeout_s, run_at_ms, key = (told.pop(name) for name in ("timeout_s", "run_at_ms", "key"))
+    told |= {
+        "timeout_ms": None if timeout_s is None else max(int(timeout_s * 1000), 1),
+        "run_at": rfc3339(run_at_ms),
+        "idempotency_key": key,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    given = {name: value for name, value in told.items() if value is not None}
+    return given | {name: _raw(given[name], name) for name in ("params", "metadata", "notice") if name in given}
 
 
 def _raw(value: object, name: str) -> msgspec.Raw:
