@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import get_type_hints
 
 import msgspec
 
@@ -230,9 +231,17 @@ class JobsPart:
             return False
 
 
+# Whatever somebody may have written about a person: every text of a job but those that Peik and its programs choose.
+_JOB_TEXTS = tuple(
+    field
+    for field, hint in get_type_hints(JobRecord).items()
+    if hint in (str, str | None) and field not in ("kind", "user", "node")
+)
+
+
 def _names(person: ErasedPerson, job: JobRecord) -> bool:
-    texts = (job.params, job.result, job.failed_reason, job.history, job.metadata, job.progress_text, job.notice)
-    return names(person, *texts, job.notice_state, job.key)
+    texts = (getattr(job, field) for field in _JOB_TEXTS)
+    return names(person, *texts)
 
 
 # Letters to a person that is forgotten, and those that name them. Ended ones go; what waits is taken back first.
