@@ -11,7 +11,7 @@ from peik.errors import Conflict, NotFound, Problem, StoreUnavailable
 from peik.jobs.events import JobsQueued
 from peik.jobs.job import Job
 from peik.jobs.model import JobRequest
-from peik.jobs.service import CLEAN_S, JobsUpkeep, JobTurn, Used
+from peik.jobs.service import CLEAN_S, JobsUpkeep, JobTurn, Used, drafted
 from peik.jobs.store import JobFilter, JobRetention, JobTally, Quota
 from tests.jobs.story import Crowd, Stage, play
 
@@ -59,6 +59,27 @@ def test_what_cannot_be_a_job(terms: dict[str, Any], code: str) -> None:
         assert await service.find(JobFilter()) == [], "all or none"
 
     play(story)
+
+
+def test_what_a_key_stands_for_is_the_same_in_every_version() -> None:
+    """A key is kept with its job, and a repeat after an upgrade is the same job: a new field counts only where it is given."""
+    bare = JobRequest(kind="download", key="k")
+    full = JobRequest(
+        kind="download",
+        params={"url": "ü"},
+        user="ann",
+        priority=1,
+        attempts=2,
+        backoff_ms=5,
+        backoff=Backoff.FIXED,
+        timeout_s=1.5,
+        run_at_ms=7,
+        key="k",
+        notice={"chat_id": 5},
+        metadata={"a": 1},
+    )
+    assert drafted(bare, None, at_ms=0).digest == "bb71009c73c857e73d92dda2f02b1f5e"
+    assert drafted(full, None, at_ms=0).digest == "1ad93e46cabf32d7e9b951a49127d5f4"
 
 
 @pytest.mark.parametrize("count", [0, 1001])
