@@ -26,7 +26,7 @@ import msgspec
 
 from peik.admin.model import Scope
 from peik.core.trace import HEADER
-from peik.web.openapi import ID, LETTER_FORM, FormRow, Json, OperationRow, in_header, in_path, in_query
+from peik.web.openapi import ID, LETTER_FORM, TRACE, FormRow, Json, OperationRow, in_header, in_path, in_query
 from peik.web.parse import KEY, TRACED, Param, decode, param_in, params_of, read_query, required_in, write_query
 
 if TYPE_CHECKING:
@@ -57,9 +57,15 @@ class TraceHeaders(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None  # what it answers
 
 
+# An empty header says nothing.
+_TRACE = Param(
+    TRACED.read, TRACE | {"pattern": f"^({TRACE['pattern'][1:-1]})?$"}, "What it answers; `traceparent` is read, too."
+)
+
+
 class CallHeaders(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: Annotated[str | None, KEY] = None
-    trace: Annotated[str | None, TRACED.saying("What it answers; `traceparent` is read, too.")] = None
+    trace: Annotated[str | None, _TRACE] = None
 
 
 class AcceptHeaders(msgspec.Struct, frozen=True, kw_only=True):
