@@ -44,7 +44,6 @@ from peik.web.operations import CallHeaders, Told, TraceHeaders
 from peik.web.parse import WaitQuery, decode, id_of
 
 if TYPE_CHECKING:
-    # merged
     from peik.archive.store import Archive
     from peik.erasure.service import Eraser
     from peik.jobs.api import JobApi

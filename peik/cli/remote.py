@@ -8,7 +8,6 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,17 +90,12 @@ class RestClient:
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def stream(self, handler: Callable[..., Awaitable[object]], **given: Any) -> AbstractContextManager[StreamedAnswer]:
-        asked = request_for(declared(handler), given)
-        return self.stream_of(asked.target, {}, headers=asked.headers)
-
     @contextlib.contextmanager
-    def stream_of(
-        self, path: str, query: Mapping[str, str], *, headers: Mapping[str, str] | None = None
-    ) -> Iterator[StreamedAnswer]:
+    def stream(self, handler: Callable[..., Awaitable[object]], **given: Any) -> Iterator[StreamedAnswer]:
         """An answer that comes in pieces. Raises Unavailable also while it is read, if it is cut off."""
-        target = self._parts.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        sent = {**(headers or {}), **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+        asked = request_for(declared(handler), given)
+        target = self._parts.path.rstrip("/") + asked.target
+        sent = {**asked.headers, **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
         connection = self._connection(ANSWER_S)
         try:
             connection.connect()

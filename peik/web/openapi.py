@@ -18,10 +18,6 @@ TIME: Json = {"type": "string", "format": "date-time"}
 TRACE: Json = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"}
 
 
-def nullable(schema: Json) -> Json:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
 def shape(**properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
