@@ -86,7 +86,9 @@ def _put_in_order(chain: Chain) -> None:
     whole = chain.newest
     for older in chain.versions[:-1]:
         whole = filled(whole, older)
-    chain.versions[-1] = whole
+    # As if each version had come by itself: it was archived when the first one was.
+    first = min(version.created_at_ms for version in chain.versions)
+    chain.versions[-1] = msgspec.structs.replace(whole, created_at_ms=first)
 
 
 def filled(message: Message, other: Message) -> Message:

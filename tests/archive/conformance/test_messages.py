@@ -54,6 +54,23 @@ async def test_a_newer_version_takes_the_place_of_the_older_one(place: Place) ->
         assert await archive.messages(MessageFilter(text="two"), cursor=None, limit=5) == ([second], None)
 
 
+async def test_a_message_was_archived_when_its_first_version_was_whatever_came_together(place: Place) -> None:
+    versions = [
+        message(1, text=str(count), edited_at_ms=count and NOW + count, created_at_ms=NOW + count) for count in range(3)
+    ]
+    async with opened(place) as archive:
+        await archive.keep_messages(versions[:2])
+        assert await archive.messages(MessageFilter(), cursor=None, limit=5) == (
+            [msgspec.structs.replace(versions[1], created_at_ms=NOW)],
+            None,
+        )
+        await archive.keep_messages(versions[1:])
+        assert await archive.messages(MessageFilter(), cursor=None, limit=5) == (
+            [msgspec.structs.replace(versions[2], created_at_ms=NOW)],
+            None,
+        )
+
+
 async def test_an_older_version_that_comes_late_is_put_aside(place: Place) -> None:
     versions = [message(1, text=str(count), edited_at_ms=count and NOW + count) for count in range(4)]
     async with opened(place) as archive:
