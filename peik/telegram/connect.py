@@ -117,6 +117,7 @@ async def first_to_answer(loop: asyncio.AbstractEventLoop, addresses: list[Addre
     dials: set[asyncio.Task[socket.socket]] = set()
     failure: BaseException = OSError("the host has no address")
     is_first_failure = True
+    won: socket.socket | None = None
     try:
         while untried or dials:
             if untried:
@@ -126,17 +127,26 @@ async def first_to_answer(loop: asyncio.AbstractEventLoop, addresses: list[Addre
             )
             for dial in ended:
                 dials.discard(dial)
-                if (error := dial.exception()) is None:
-                    return dial.result()
-                if is_first_failure:
-                    failure, is_first_failure = error, False
+                if (error := dial.exception()) is not None:
+                    if is_first_failure:
+                        failure, is_first_failure = error, False
+                elif won is None:
+                    won = dial.result()
+                else:
+                    dial.result().close()  # two at once: the second is not needed
+            if won is not None:
+                return won
         raise failure
     finally:
+        # Nobody waits for the others: whoever is cancelled meanwhile would lose the socket that has won.
         for dial in dials:
+            dial.add_done_callback(_close_late)
             dial.cancel()
-        for late in await asyncio.gather(*dials, return_exceptions=True):
-            if isinstance(late, socket.socket):
-                late.close()
+
+
+def _close_late(dial: asyncio.Task[socket.socket]) -> None:
+    if not dial.cancelled() and dial.exception() is None:
+        dial.result().close()
 
 
 async def _dial(loop: asyncio.AbstractEventLoop, address: AddressInfo) -> socket.socket:

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import socket
 import ssl
 import struct
+import warnings
 
 import pytest
 
@@ -325,6 +327,31 @@ def test_a_host_with_a_dead_address_is_reached_by_another(run: Run, is_silent: b
                 assert found.getpeername() == living.getsockname()
 
     run(story())
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_who_is_cancelled_while_the_losers_end_loses_no_socket(run: Run, steps: int) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as opened:
+            living = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+            silent = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+            opened.enter_context(socket.create_connection(silent.getsockname()))
+            found = await loop.getaddrinfo(*silent.getsockname()) + await loop.getaddrinfo(*living.getsockname())
+            dialling = loop.create_task(first_to_answer(loop, [one for one in found if one[1] is socket.SOCK_STREAM]))
+            living.settimeout(0)
+            opened.enter_context((await loop.sock_accept(living))[0])
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            dialling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                (await dialling).close()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run(story())
+        gc.collect()
+    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
 
 
 def test_the_families_of_a_host_take_turns() -> None:
