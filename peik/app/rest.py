@@ -202,12 +202,17 @@ def access_of(peik: Runtime, key: str) -> Access:
     return Access(key, find=peik.keyring.find, wall_ms=peik.clock.wall_ms, gate=peik.limits, now=peik.clock.mono)
 
 
+_LOOKED_AT = frozenset({"/health", "/ready"})
+
+
 def _by_verb(endpoints: dict[str, Endpoint]) -> Endpoint:
     """One route per path, so that a verb that it does not know is answered 405 with those that it does."""
     allowed = ", ".join(endpoints)
 
     async def answer(request: Request) -> Response:
-        endpoint = endpoints.get(request.method)
+        # Balancers and watchdogs ask with HEAD whether Peik is there. The connection leaves the body out.
+        is_looked_at = request.method == "HEAD" and request.url.path in _LOOKED_AT
+        endpoint = endpoints.get("GET" if is_looked_at else request.method)
         if endpoint is None:
             raise HTTPException(405, headers={"Allow": allowed})
         return await endpoint(request)

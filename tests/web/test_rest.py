@@ -165,6 +165,7 @@ def test_wrong_keys_paths_and_verbs_are_refused(tmp_path: Path) -> None:
         assert (await server.call("GET", "/v1/letters/999"))[1]["code"] == "unknown_letter"
         assert (await server.call("GET", "/v1/letters/abc"))[1]["code"] == "bad_letter_id"
         assert (await server.call("GET", "/health", key=None))[0] == 200
+        assert (await server.call("HEAD", "/health", key=None))[0] == 200
         assert (await server.call("GET", "/v1/bots", key=None, headers={"X-Api-Key": "test-key"}))[0] == 200
 
     play(tmp_path, story)
