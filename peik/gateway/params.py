@@ -151,8 +151,13 @@ def _pairs(text: bytes) -> dict[str, str]:
     return dict(reversed(pairs))  # the first of a name counts
 
 
+def _is_empty(body: bytes) -> bool:
+    """Telegram's server takes `null` for an empty body: JSON.stringify(undefined ?? null) is what some clients send."""
+    return body.strip() in (b"", b"null")
+
+
 def _object(text: bytes) -> dict[str, object]:
-    if not text.strip():
+    if _is_empty(text):
         return {}
     try:
         return _decode_object(text)
@@ -167,9 +172,9 @@ _encode = msgspec.json.Encoder().encode
 
 def _of_json(body: bytes, asked: dict[str, str], key: str | None) -> GatewayParams:
     if not asked and _KEY_BYTES not in body:
-        return GatewayParams(params=body if body.strip() else b"{}", key=key)
+        return GatewayParams(params=b"{}" if _is_empty(body) else body, key=key)
     _object(body)  # whatever it says must be whole: parts of it are about to be written anew
-    fields: dict[str, object] = {**(_decode_raw(body) if body.strip() else {}), **asked}
+    fields: dict[str, object] = {**({} if _is_empty(body) else _decode_raw(body)), **asked}
     named = fields.pop(KEY_PARAMETER, None)
     if isinstance(named, msgspec.Raw):
         named = msgspec.json.decode(named)

@@ -381,3 +381,9 @@ def test_a_files_path_never_leads_out_of_its_bot(path: str, place: tuple[str, st
 )
 def test_a_range_is_what_the_file_has_of_it(asked: str, size: int, span: tuple[int, int] | None) -> None:
     assert span_of(asked, size) == span
+
+
+@pytest.mark.parametrize("query", [b"", b"chat_id=5"])
+def test_a_body_of_null_is_an_empty_one(query: bytes) -> None:
+    given = run(read(b" null\n", query=query, headers={"content-type": "application/json"}))
+    assert given.fields() == ({"chat_id": "5"} if query else {})
