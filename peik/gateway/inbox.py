@@ -77,6 +77,8 @@ class GatewayInbox:
         url = _text(fields, "url")
         if not url:
             return await self.delete_webhook(ask)
+        if "://" not in url:
+            url = f"https://{url}"  # as Telegram's server takes it
         await self._service.receive_for(ask.bot.bot_id)
         await self._drop_pending(ask, fields)
         before = await self._known(ask)

@@ -147,6 +147,8 @@ def test_a_webhook_is_set_shown_and_removed_and_telegram_never_hears_of_it(tmp_p
         assert "while webhook is active" in refused.refusal[1]
         assert (await bot.call("setWebhook", url="ftp://x")).refusal[1].startswith("Bad Request: bad webhook: ")
         assert (await bot.call("setWebhook", url=url, secret_token="a b")).status == 400
+        assert (await bot.call("setWebhook", url="127.0.0.1:9/hook")).result is True
+        assert (await bot.call("getWebhookInfo")).result["url"] == "https://127.0.0.1:9/hook"
         assert (await bot.call("setWebhook", url="")).json["description"] == "Webhook was deleted"
         assert (await bot.call("getWebhookInfo")).result["url"] == ""
         assert texts(await bot.call("getUpdates")) == ["wake"]
